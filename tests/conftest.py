@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.databases import postgres_admin, postgres_server, postgres_url, ready_postgres, ready_postgres_url
-from tests.support.wire import WireServer
+from tests.support.wire import FakeHttpServer
 
 __all__ = ["postgres_admin", "postgres_server", "postgres_url", "ready_postgres", "ready_postgres_url"]
 
@@ -67,6 +67,6 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture
-async def wire() -> AsyncIterator[WireServer]:
-    async with WireServer() as server:
+async def wire() -> AsyncIterator[FakeHttpServer]:
+    async with FakeHttpServer() as server:
         yield server

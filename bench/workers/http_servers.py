@@ -74,7 +74,7 @@ async def tellback(port: int, file: str, events: int) -> None:
     from tellback import Tellback
     from tellback.server import create_app
     from tellback.server.logs import log_to_stderr
-    from tellback.server.running import Server, bound_socket
+    from tellback.server.running import Server, bind_socket
     from tellback.server.serve_options import ServeOptions
     from tellback.types import ChatReply, StreamStop, TextDelta
 
@@ -100,7 +100,7 @@ async def tellback(port: int, file: str, events: int) -> None:
         for start in range(0, events, 500):
             await talks.append_messages(talk.id, [said] * min(500, events - start))
         print(made.secret, talk.id, flush=True)
-        with bound_socket(options.host, port) as bound, open(os.devnull, "w") as nowhere:  # noqa: ASYNC230
+        with bind_socket(options.host, port) as bound, open(os.devnull, "w") as nowhere:  # noqa: ASYNC230
             log_to_stderr("json").setStream(nowhere)
             await Server(create_app(rc, options.settings, opens=False), options).serve([bound])
 

@@ -12,7 +12,7 @@ from sessioning import GATHERED, TAIL
 import tellback
 from tellback import Persistence, PersistenceAdapter, SessionState, create_message_event
 from tellback.agent import create_session, enter_route, enter_state, merge_extracted
-from tellback.agent.message_data import messages_of_events
+from tellback.agent.message_data import events_to_messages
 from tellback.types.times import utc_now
 
 AGENT = "Wanda"
@@ -55,7 +55,7 @@ class Keeper:
         await self._persistence.save(session, (), agent_name=AGENT, user_id="maya")
         self._sessions[id] = session
         events = [create_message_event(("customer", "agent")[n % 2], AGENT, text) for n, text in enumerate(texts)]
-        rows = messages_of_events(session, events, "maya")
+        rows = events_to_messages(session, events, "maya")
         for start in range(0, len(rows), AT_ONCE):
             await self._persistence.adapter.message_repository.add(rows[start : start + AT_ONCE], at=utc_now())
 

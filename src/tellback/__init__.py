@@ -121,7 +121,7 @@ _EXPORTS = {
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 
 if TYPE_CHECKING:
-    from tellback.admin import Erased as Erased
+    from tellback.admin import ErasureReport as ErasureReport
     from tellback.admin import ExportReport as ExportReport
     from tellback.agent import END_ROUTE as END_ROUTE
     from tellback.agent import Agent as Agent

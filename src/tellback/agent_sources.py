@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from tellback.app import Tellback
     from tellback.specs import AgentSpec
 
-ENDINGS = (".json", ".yaml", ".yml")
+SPEC_SUFFIXES = (".json", ".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AgentCandidate:
     """Something that should be an agent: where it is, and what it is, or what is wrong with it."""
 
-    where: str
+    source: str
     spec: AgentSpec | None = None
     agent: Agent | None = None
     problem: str | None = None
@@ -41,60 +41,62 @@ def load_agents(rc: Tellback, sources: Iterable[str]) -> list[Agent]:
 
     Raises `ConfigurationError` that names the source of what cannot be used.
     """
-    found: list[Agent] = []
+    agents: list[Agent] = []
     for source in sources:
-        for each in agents_at(source, rc):
-            if each.problem is not None:
-                raise ConfigurationError(f"The agent in {each.where} cannot be used: {each.problem}")
-            if each.agent is not None:
-                found.append(each.agent)
-            elif Path(each.where).is_file():  # what a function registered is there already
-                _register(rc, each)
-    return found
+        for candidate in find_agents(source, rc):
+            if candidate.problem is not None:
+                raise ConfigurationError(f"The agent in {candidate.source} cannot be used: {candidate.problem}")
+            if candidate.agent is not None:
+                agents.append(candidate.agent)
+            elif Path(candidate.source).is_file():  # what a function registered is there already
+                _register(rc, candidate)
+    return agents
 
 
-def agents_at(source: str, rc: Tellback) -> list[Found]:
+def find_agents(source: str, rc: Tellback) -> list[AgentCandidate]:
     """What a source holds: a file, a folder of files, or `module:attribute`.
 
     An attribute is an agent, a list of agents, or a function that gives either: it may take the Tellback, and give
     None once it has registered descriptions there itself.
     """
     path = Path(source)
-    if path.exists() or path.suffix in ENDINGS:
-        return [_described(file) for file in _files(path)]
+    if path.exists() or path.suffix in SPEC_SUFFIXES:
+        return [_load_spec_file(file) for file in _spec_files(path)]
     if ":" not in source:
         raise ConfigurationError(f"There are no agents at {source}: name a file, a folder, or module:attribute.")
-    return _of_module(source, rc)
+    return _load_from_module(source, rc)
 
 
-def _register(rc: Tellback, found: Found) -> None:
+def _register(rc: Tellback, candidate: AgentCandidate) -> None:
     try:
-        rc.register_agent(Path(found.where))
+        rc.register_agent(Path(candidate.source))
     except TellbackError as error:
-        raise ConfigurationError(f"The agent in {found.where} cannot be used: {error}") from error
+        raise ConfigurationError(f"The agent in {candidate.source} cannot be used: {error}") from error
 
 
-def _files(path: Path) -> list[Path]:
+def _spec_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    files = sorted(each for each in path.iterdir() if each.suffix in ENDINGS and each.is_file())
+    files = sorted(each for each in path.iterdir() if each.suffix in SPEC_SUFFIXES and each.is_file())
     if not files:
-        raise ConfigurationError(f"The folder {path} has no agents: they are files that end in {', '.join(ENDINGS)}.")
+        raise ConfigurationError(
+            f"The folder {path} has no agents: they are files that end in {', '.join(SPEC_SUFFIXES)}."
+        )
     return files
 
 
-def _described(file: Path) -> Found:
+def _load_spec_file(file: Path) -> AgentCandidate:
     from tellback.specs import load_spec
 
     try:
-        return Found(str(file), spec=load_spec(file))
+        return AgentCandidate(str(file), spec=load_spec(file))
     except TellbackError as error:
-        return Found(str(file), problem=str(error))
+        return AgentCandidate(str(file), problem=str(error))
     except OSError as error:
-        return Found(str(file), problem=f"It cannot be read: {error.strerror}.")
+        return AgentCandidate(str(file), problem=f"It cannot be read: {error.strerror}.")
 
 
-def _of_module(source: str, rc: Tellback) -> list[Found]:
+def _load_from_module(source: str, rc: Tellback) -> list[AgentCandidate]:
     from tellback.agent import Agent
 
     name, _, attribute = source.partition(":")
@@ -103,31 +105,31 @@ def _of_module(source: str, rc: Tellback) -> list[Found]:
     try:
         value = getattr(importlib.import_module(name), attribute)
         if callable(value) and not isinstance(value, Agent):
-            value = _made(value, rc)
+            value = _call_factory(value, rc)
     except TellbackError as error:
-        return [Found(source, problem=str(error))]
+        return [AgentCandidate(source, problem=str(error))]
     except Exception as error:  # noqa: BLE001 - a program of the user's: whatever it raises is told
-        return [Found(source, problem=f"It cannot be loaded: {type(error).__name__}: {error}")]
+        return [AgentCandidate(source, problem=f"It cannot be loaded: {type(error).__name__}: {error}")]
     if value is None:
-        return [Found(source, spec=spec) for spec in rc.user("-").agents.list()]
-    given: Any = [value] if isinstance(value, Agent) else value
-    if not isinstance(given, list | tuple) or not all(isinstance(each, Agent) for each in given):
-        return [Found(source, problem=f"It is no agent, and no list of agents, but {type(value).__name__}.")]
-    return [_checked(source, agent) for agent in given]
+        return [AgentCandidate(source, spec=spec) for spec in rc.user("-").agents.list()]
+    agents: Any = [value] if isinstance(value, Agent) else value
+    if not isinstance(agents, list | tuple) or not all(isinstance(each, Agent) for each in agents):
+        return [AgentCandidate(source, problem=f"It is no agent, and no list of agents, but {type(value).__name__}.")]
+    return [_validate_agent(source, agent) for agent in agents]
 
 
-def _made(make: Callable[..., Any], rc: Tellback) -> Any:
+def _call_factory(factory: Callable[..., Any], rc: Tellback) -> Any:
     """What a function makes, whether or not it takes the Tellback."""
     try:
-        inspect.signature(make).bind(rc)
+        inspect.signature(factory).bind(rc)
     except TypeError:
-        return make()
-    return make(rc)
+        return factory()
+    return factory(rc)
 
 
-def _checked(source: str, agent: Agent) -> Found:
+def _validate_agent(source: str, agent: Agent) -> AgentCandidate:
     try:
         agent.check()
     except TellbackError as error:
-        return Found(source, problem=str(error))
-    return Found(source, agent=agent)
+        return AgentCandidate(source, problem=str(error))
+    return AgentCandidate(source, agent=agent)

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tellback.access import Keys
 from tellback.admin import follow_erasures, usage
-from tellback.background import stopped
+from tellback.background import cancel_and_wait
 from tellback.chat import Model
-from tellback.chat.choice import thinking
+from tellback.chat.choice import resolve_model
 from tellback.chat.registry import load_model
 from tellback.conversations import Conversations, checks
 from tellback.conversations.claims import TurnClaims
 from tellback.conversations.log import close_stale
 from tellback.conversations.runtime import Runtime
-from tellback.conversations.summary import Summaries
-from tellback.conversations.turns import Turns
+from tellback.conversations.summary import RollingSummaries
+from tellback.conversations.turns import TurnEngine
 from tellback.embed import Embedder, resolve_embedder
 from tellback.errors import ConfigurationError
 from tellback.jobs import Jobs, Schedule, WorkerOptions, open_worker
 from tellback.memory.all_bindings import AllBindings
-from tellback.memory.context import TokenCounter, WorkingContexts
-from tellback.memory.extraction.choice import ExtractorLike, check_extractor
-from tellback.memory.pattern_mining import PatternMining, check_mining
+from tellback.memory.context import TokenCounter, WorkingContextBuilder
+from tellback.memory.extraction.choice import ExtractorLike, validate_extractor
+from tellback.memory.pattern_mining import PatternMining, resolve_pattern_mining
 from tellback.memory.templates import Templates
 from tellback.specs.registry import SpecRegistry
-from tellback.stores import EXTRACT, EventFeed, Store, open_store
+from tellback.stores import EXTRACTION_JOB, EventFeed, Store, open_store
 from tellback.sync import SyncTellback
 from tellback.tools import Tool
 from tellback.types.context import WorkingContext
@@ -42,7 +42,7 @@ from tellback.user import User as User
 
 if TYPE_CHECKING:
     from tellback.memory.extraction.replay import ReplayProgress, ReplayReport
-    from tellback.memory.opened import OpenedMemory
+    from tellback.memory.opened import MemoryEngine
     from tellback.specs.model import AgentSpec
 
 
@@ -109,26 +109,26 @@ class Tellback:
                 raise ConfigurationError(f"{name} is a whole number, not {value!r}.")
         if not isinstance(worker, bool | WorkerOptions):
             raise ConfigurationError(f"worker is True, False or WorkerOptions, not {worker!r:.80}.")
-        self._extractor = check_extractor(extractor)
-        self._patterns = check_mining(patterns)
+        self._extractor = validate_extractor(extractor)
+        self._patterns = resolve_pattern_mining(patterns)
         self._stale_after = (
-            None if close_stale_after is None else checks.duration("close_stale_after", close_stale_after)
+            None if close_stale_after is None else checks.parse_duration("close_stale_after", close_stale_after)
         )
         options = worker if isinstance(worker, WorkerOptions) else WorkerOptions()
         here = open_worker(
-            store, {EXTRACT: self._extract}, schedules=self._schedules(), options=options, clock=self._now
+            store, {EXTRACTION_JOB: self._extract}, schedules=self._schedules(), options=options, clock=self._now
         )
         jobs = Jobs(store, here if worker else None, clock=self._now)
         self._runtime = Runtime(
-            store, jobs, thinking(model), _checked(clock), summary_every, bool(worker), options.window_length
+            store, jobs, resolve_model(model), _checked(clock), summary_every, bool(worker), options.window_length
         )
         self._claims = TurnClaims(self._runtime)
-        self._summaries = Summaries(self._runtime)
-        self._turns = Turns(self._runtime, self._claims, self._summaries.consider)
+        self._summaries = RollingSummaries(self._runtime)
+        self._turns = TurnEngine(self._runtime, self._claims, self._summaries.schedule_refresh)
         # The bundled one comes with arrays, which conversations alone do not need.
         self._embedder = embedder if embedder == "static" else resolve_embedder(embedder)
         self._memory_limits = (memory_bytes, memory_atoms)
-        self._opened_memory: OpenedMemory | None = None
+        self._opened_memory: MemoryEngine | None = None
         self._following: asyncio.Task[None] | None = None
         self._has_mined = False
         self._count_tokens = count_tokens
@@ -148,7 +148,7 @@ class Tellback:
     async def close(self) -> None:
         """Finish what runs in the background, and close the store."""
         if self._following is not None:
-            await stopped(self._following)
+            await cancel_and_wait(self._following)
             self._following = None
         await self._runtime.jobs.close()
         await self._claims.close()
@@ -176,9 +176,9 @@ class Tellback:
         Scope(tenant_id='acme', app_id='default', user_id='maya')
         """
         scope = Scope(
-            checks.scope_name("tenant_id", tenant_id),
-            checks.scope_name("app_id", app_id),
-            checks.scope_name("user_id", user_id),
+            checks.validate_scope_id("tenant_id", tenant_id),
+            checks.validate_scope_id("app_id", app_id),
+            checks.validate_scope_id("user_id", user_id),
         )
         return User(self, scope)
 
@@ -218,7 +218,7 @@ class Tellback:
             if on_progress is not None:
                 on_progress(done)
 
-        return await self._memory.embedding.fill_all(count, forget_others=forget_others)
+        return await self._memory.embedding.backfill_all(count, forget_others=forget_others)
 
     async def close_stale(self, older_than: timedelta | float) -> list[Conversation]:
         """Close every user's open conversations in which nothing happened for that long: for schedulers."""
@@ -241,11 +241,11 @@ class Tellback:
         from tellback.memory.extraction.replay import Replay
 
         if extraction_version is not None:
-            self._memory.extractions.check_version(extraction_version)
+            self._memory.extraction.check_version(extraction_version)
         names = {"namespace": namespace, "tenant_id": tenant_id, "app_id": app_id}
         for name, value in names.items():
-            checks.optional_text(name, value, checks.NAME_LENGTH)
-        replay = Replay(self._runtime, self._memory.extractions, extraction_version, on_progress)
+            checks.validate_optional_text(name, value, checks.NAME_LENGTH)
+        replay = Replay(self._runtime, self._memory.extraction, extraction_version, on_progress)
         return await replay.run(None, namespace, tenant_id, app_id)
 
     async def mine_patterns(self) -> int:
@@ -253,7 +253,7 @@ class Tellback:
 
         It happens by itself, as `patterns` says.
         """
-        return await self._memory.miner(self._patterns or PatternMining()).mine_all()
+        return await self._memory.pattern_miner(self._patterns or PatternMining()).mine_all()
 
     async def usage(
         self,
@@ -271,7 +271,7 @@ class Tellback:
         For the next page, pass the last record's id as `before`.
         """
         of = {"tenant_id": tenant_id, "app_id": app_id}
-        return await usage.calls(self._runtime, None, since, until, job_id, limit, before, **of)
+        return await usage.list_usage(self._runtime, None, since, until, job_id, limit, before, **of)
 
     async def usage_totals(
         self,
@@ -282,7 +282,7 @@ class Tellback:
         app_id: str | None = None,
     ) -> list[UsageTotal]:
         """What model calls for memory cost, added up by user, purpose and model."""
-        return await usage.totals(self._runtime, None, since, until, tenant_id=tenant_id, app_id=app_id)
+        return await usage.total_usage(self._runtime, None, since, until, tenant_id=tenant_id, app_id=app_id)
 
     def _schedules(self) -> list[Schedule]:
         """What this process does now and then, unless another was faster."""
@@ -297,7 +297,7 @@ class Tellback:
         return found
 
     async def _extract(self, job: Job) -> None:
-        await self._memory.extractions.run(job)
+        await self._memory.extraction.run_job(job)
 
     async def _close_stale(self) -> None:
         assert self._stale_after is not None
@@ -313,19 +313,19 @@ class Tellback:
         assert self._patterns is not None
         # All spaces at first: nobody may have looked for long. Then what changed, also during the last run.
         since = self._now() - 2 * self._patterns.every if self._has_mined else None
-        await self._memory.miner(self._patterns).mine_all(since)
+        await self._memory.pattern_miner(self._patterns).mine_all(since)
         self._has_mined = True
 
     def _now(self) -> datetime:
         return self._runtime.clock()
 
     def _holds_memories(self) -> bool:
-        return self._opened_memory is not None and len(self._opened_memory.views) > 0
+        return self._opened_memory is not None and len(self._opened_memory.space_cache) > 0
 
     def _forget(self, subjects: Collection[str]) -> None:
         """Drop what is held of users who were erased."""
         if self._opened_memory is not None:
-            self._opened_memory.views.forget_erased(subjects)
+            self._opened_memory.space_cache.evict_erased(subjects)
 
     def _conversations(self, user: User) -> Conversations:
         async def build(*given: Any, **more: Any) -> WorkingContext:
@@ -333,18 +333,18 @@ class Tellback:
 
         return Conversations(self._runtime, user.scope, self._turns, self._summaries, build)
 
-    def _working_context(self, user: User) -> WorkingContexts:
+    def _working_context(self, user: User) -> WorkingContextBuilder:
         clock = self._runtime.clock
-        return WorkingContexts(user.conversations, user.memory, self.templates, self._count_tokens, clock=clock)
+        return WorkingContextBuilder(user.conversations, user.memory, self.templates, self._count_tokens, clock=clock)
 
     @property
-    def _memory(self) -> OpenedMemory:
+    def _memory(self) -> MemoryEngine:
         """Loaded when memory is first used: conversations alone need no arrays."""
         if self._opened_memory is None:
-            from tellback.memory.opened import OpenedMemory
+            from tellback.memory.opened import MemoryEngine
 
             embedder = resolve_embedder(self._embedder)
-            self._opened_memory = OpenedMemory(self._runtime, embedder, self._extractor, *self._memory_limits)
+            self._opened_memory = MemoryEngine(self._runtime, embedder, self._extractor, *self._memory_limits)
         return self._opened_memory
 
     @property
@@ -360,7 +360,7 @@ class Tellback:
     @property
     def bindings(self) -> AllBindings:
         """The bindings of all users."""
-        return AllBindings(self._runtime, self._memory.extractions)
+        return AllBindings(self._runtime, self._memory.extraction)
 
     @cached_property
     def keys(self) -> Keys:
@@ -385,5 +385,5 @@ class Tellback:
 def _checked(clock: Callable[[], datetime]) -> Callable[[], datetime]:
     """A clock that does not say its timezone would fail at the first message."""
     if clock is not utc_now:
-        checks.moment("clock", clock())
+        checks.parse_datetime("clock", clock())
     return clock

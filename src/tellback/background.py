@@ -11,10 +11,10 @@ from typing import Any
 log = logging.getLogger("tellback")
 
 GRACE_SECONDS = 5.0
-AGAIN_SECONDS = 2.0
+CANCEL_RETRY_SECONDS = 2.0
 
 
-async def stopped(*tasks: asyncio.Future[Any]) -> None:
+async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
     """Cancel them, and wait for their end.
 
     Some libraries lose a cancellation that comes together with what they were waiting for (`asyncio.wait_for` does,
@@ -25,11 +25,11 @@ async def stopped(*tasks: asyncio.Future[Any]) -> None:
         while pending:
             for task in pending:
                 task.cancel()
-            _, pending = await asyncio.wait(pending, timeout=AGAIN_SECONDS)
+            _, pending = await asyncio.wait(pending, timeout=CANCEL_RETRY_SECONDS)
         await asyncio.gather(*tasks, return_exceptions=True)  # what they raised was heard
 
 
-class Background:
+class BackgroundTasks:
     """The work this process does in the background, such as refreshing summaries.
 
     What fails is logged; what it was to do is done by a later one.
@@ -64,7 +64,7 @@ class Background:
         """Give what runs a moment to finish, then cancel it."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
-        await stopped(*self._tasks)
+        await cancel_and_wait(*self._tasks)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

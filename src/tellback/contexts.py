@@ -41,11 +41,11 @@ class InContext(Generic[T]):
         except StopIteration as stop:
             result: T = stop.value
         else:
-            result = yield from _resumed(self._context, steps, waits_for)
+            result = yield from _resume(self._context, steps, waits_for)
         return result
 
 
-async def iterate_apart(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+async def iterate_in_context(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
     """The items of a generator whose code runs in a copy of the context in which the first one is asked for.
 
     What does not wait costs little more than a call.
@@ -57,7 +57,7 @@ async def iterate_apart(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, Non
     ...     name.set("maya")
     ...     yield name.get()
     >>> async def main():
-    ...     return [(item, name.get()) async for item in iterate_apart(names())]
+    ...     return [(item, name.get()) async for item in iterate_in_context(names())]
     >>> asyncio.run(main())
     [('maya', 'nobody')]
     """
@@ -74,7 +74,7 @@ async def iterate_apart(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, Non
             except StopAsyncIteration:
                 return
             try:
-                item = await _Rest(context, steps, waits_for)
+                item = await _PendingStep(context, steps, waits_for)
             except StopAsyncIteration:
                 return
             yield item
@@ -82,7 +82,7 @@ async def iterate_apart(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, Non
         await InContext(context, items.aclose())
 
 
-class _Rest:
+class _PendingStep:
     """What is left of an awaitable that has been begun."""
 
     __slots__ = ("_context", "_steps", "_waits_for")
@@ -93,10 +93,10 @@ class _Rest:
         self._waits_for = waits_for
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return _resumed(self._context, self._steps, self._waits_for)
+        return _resume(self._context, self._steps, self._waits_for)
 
 
-def _resumed(context: Context, steps: Any, waits_for: Any) -> Generator[Any, Any, Any]:
+def _resume(context: Context, steps: Any, waits_for: Any) -> Generator[Any, Any, Any]:
     """Go on with what waits for something, step by step in its context."""
     run = context.run
     while True:

@@ -50,10 +50,10 @@ def listen(listener: Listener) -> Iterator[None]:
         _listeners.reset(token)
 
 
-def are_heard() -> bool:
+def has_listeners() -> bool:
     """Whether anyone listens in this context: what nobody hears need not be put together.
 
-    >>> are_heard()
+    >>> has_listeners()
     False
     """
     return bool(_listeners.get())

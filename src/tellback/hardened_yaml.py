@@ -15,17 +15,17 @@ _FLOAT = re.compile(
 _TAG = "tag:yaml.org,2002:"
 
 
-def read_yaml(text: str, *, depth: int, values: int) -> Any:
+def load_yaml(text: str, *, depth: int, values: int) -> Any:
     """The value of a YAML text, nested at most so deep and with at most so many values.
 
     Tags, anchors, merged keys and keys that come twice are refused, dates and times stay texts. Whatever is wrong
     raises `ValueError`, which says what and where.
 
-    >>> read_yaml("since: 2026-01-01\\nat: 12:30:00\\nlimit: 5", depth=4, values=10)
+    >>> load_yaml("since: 2026-01-01\\nat: 12:30:00\\nlimit: 5", depth=4, values=10)
     {'since': '2026-01-01', 'at': '12:30:00', 'limit': 5}
     """
     try:
-        loader = _Loader(text, depth, values)
+        loader = _StrictLoader(text, depth, values)
         try:
             return loader.get_single_data()
         finally:
@@ -34,7 +34,7 @@ def read_yaml(text: str, *, depth: int, values: int) -> Any:
         raise ValueError(" ".join(str(error).split())[:300]) from error
 
 
-def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+def _build_resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     """How plain words are read: no dates, as JSON has none, and no numbers to the base 60, which cost the square."""
     ours = {f"{_TAG}int": _INT, f"{_TAG}float": _FLOAT}
     dropped = (f"{_TAG}timestamp", f"{_TAG}merge")
@@ -44,50 +44,50 @@ def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     }
 
 
-class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers = _resolvers()
+class _StrictLoader(yaml.SafeLoader):
+    yaml_implicit_resolvers = _build_resolvers()
 
     def __init__(self, text: str, depth: int, values: int) -> None:
         super().__init__(text)
-        self._deepest = depth
-        self._most = values
+        self._max_depth = depth
+        self._max_values = values
         self._depth = 0
         self._nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise _wrong("anchors and aliases are not read: write it out", event)
+            raise _error("anchors and aliases are not read: write it out", event)
         if getattr(event, "tag", None) is not None:
-            raise _wrong(f"the tag {event.tag!r:.60} is not read: leave it out", event)
+            raise _error(f"the tag {event.tag!r:.60} is not read: leave it out", event)
         self._nodes += 1
-        if self._nodes > 2 * self._most:  # keys are nodes, too
-            raise _wrong(f"there are more than {self._most} values", event)
-        if self._depth > self._deepest:
-            raise _wrong(f"it is nested more than {self._deepest} deep", event)
+        if self._nodes > 2 * self._max_values:  # keys are nodes, too
+            raise _error(f"there are more than {self._max_values} values", event)
+        if self._depth > self._max_depth:
+            raise _error(f"it is nested more than {self._max_depth} deep", event)
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
+        mapping: dict[Any, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                raise _wrong("keys are texts", key_node)
+                raise _error("keys are texts", key_node)
             key = self.construct_object(key_node, deep=True)
-            if key in found:
-                raise _wrong(f"the key {key!r:.60} is there twice in one object", key_node)
-            found[key] = self.construct_object(value_node, deep=True)
-        return found
+            if key in mapping:
+                raise _error(f"the key {key!r:.60} is there twice in one object", key_node)
+            mapping[key] = self.construct_object(value_node, deep=True)
+        return mapping
 
 
-def _wrong(problem: str, where: Any) -> yaml.MarkedYAMLError:
+def _error(problem: str, where: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=where.start_mark)
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+def _construct_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     return loader.construct_mapping(node, deep=True)
 
 
-_Loader.add_constructor(f"{_TAG}map", _mapping)
+_StrictLoader.add_constructor(f"{_TAG}map", _construct_mapping)

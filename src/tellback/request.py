@@ -75,7 +75,7 @@ def current() -> Request:
     return _current.get()
 
 
-class bound:  # noqa: N801
+class bind_request:  # noqa: N801
     """Bind a request that was made before."""
 
     __slots__ = ("_request", "_token")
@@ -100,5 +100,5 @@ def bind(
     message_id: str | None = None,
 ) -> Iterator[None]:
     """Bind a request for the block and the tasks started in it. Turns do it themselves; tests of tools need it."""
-    with bound(Request(session, sender, extras or {}, conversation_id, message_id)):
+    with bind_request(Request(session, sender, extras or {}, conversation_id, message_id)):
         yield

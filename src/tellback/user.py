@@ -11,29 +11,29 @@ from tellback.conversations import Conversations
 from tellback.conversations.runtime import Runtime
 from tellback.specs.handle import Agents
 from tellback.specs.registry import SpecRegistry
-from tellback.turn.chatting import Chat, ChatArguments
+from tellback.turn.chatting import ChatArguments, UserChat
 from tellback.turn.values import TurnResult
 from tellback.types import ReplyDelta
 from tellback.types.scope import Scope
 
 if TYPE_CHECKING:
-    from tellback.memory.context import WorkingContexts
+    from tellback.memory.context import WorkingContextBuilder
     from tellback.memory.memory import Memory
-    from tellback.memory.opened import OpenedMemory
+    from tellback.memory.opened import MemoryEngine
 
 
-class Home(Protocol):
+class UserHost(Protocol):
     """What a handle asks of the Tellback it belongs to."""
 
     _runtime: Runtime
     _specs: SpecRegistry
 
     @property
-    def _memory(self) -> OpenedMemory: ...
+    def _memory(self) -> MemoryEngine: ...
 
     def _conversations(self, user: User) -> Conversations: ...
 
-    def _working_context(self, user: User) -> WorkingContexts: ...
+    def _working_context(self, user: User) -> WorkingContextBuilder: ...
 
     def _forget(self, subjects: Collection[str]) -> None: ...
 
@@ -53,12 +53,12 @@ class User:
     'Hello, Maya!'
     """
 
-    __slots__ = ("_home", "conversations", "scope")
+    __slots__ = ("_host", "conversations", "scope")
 
-    def __init__(self, home: Home, scope: Scope) -> None:
-        self._home = home
+    def __init__(self, host: UserHost, scope: Scope) -> None:
+        self._host = host
         self.scope = scope
-        self.conversations = home._conversations(self)
+        self.conversations = host._conversations(self)
 
     @property
     def user_id(self) -> str:
@@ -88,7 +88,7 @@ class User:
         - `sender`, `extras` are what tools find in `tellback.request`; `metadata` is kept with the message.
         - `idempotency_key`, `trace_id`, `wait` are those of `conversations.run_turn`.
         """
-        return await Chat(self, text, namespace, space, model, more).answer()
+        return await UserChat(self, text, namespace, space, model, more).run()
 
     def chat_stream(
         self,
@@ -99,24 +99,24 @@ class User:
         **more: Unpack[ChatArguments],
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         """`chat` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
-        return Chat(self, text, namespace, space, model, more).stream()
+        return UserChat(self, text, namespace, space, model, more).stream()
 
     @property
     def memory(self) -> Memory:
         """What is remembered of the user."""
-        return self._home._memory.of(self.scope)
+        return self._host._memory.for_user(self.scope)
 
     @property
-    def working_context(self) -> WorkingContexts:
+    def working_context(self) -> WorkingContextBuilder:
         """What a model should know before it answers."""
-        return self._home._working_context(self)
+        return self._host._working_context(self)
 
     @property
     def agents(self) -> Agents:
         """The agents that `rc.register_agent` knows, for this user."""
-        return Agents(self._home._specs, self)
+        return Agents(self._host._specs, self)
 
     @property
     def admin(self) -> Admin:
         """All that is kept of the user: to be exported, erased, or counted."""
-        return Admin(self._home._runtime, self.scope, self._home._forget)
+        return Admin(self._host._runtime, self.scope, self._host._forget)

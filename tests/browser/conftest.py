@@ -16,8 +16,8 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
 from pytest_asyncio import is_async_test
 
-from tests.browser.serving import Site, site_of
-from tests.browser.watching import DESK, Complaints
+from tests.browser.serving import Site, serve_site
+from tests.browser.watching import DESKTOP_SIZE, BrowserLog
 
 ARGUMENTS = (
     "--no-sandbox",
@@ -63,7 +63,7 @@ async def browser() -> AsyncIterator[Browser]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     """A server with nothing set up: no key, no model."""
-    async with site_of(tmp_path_factory.mktemp("site") / "tellback.db") as found:
+    async with serve_site(tmp_path_factory.mktemp("site") / "tellback.db") as found:
         yield found
 
 
@@ -71,23 +71,23 @@ async def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> As
 async def world(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     """A server with a model and agents, which do what `tests.browser.world` says."""
     store = tmp_path_factory.mktemp("world") / "tellback.db"
-    async with site_of(store, "--agents", "tests.browser.world:install") as found:
+    async with serve_site(store, "--agents", "tests.browser.world:install") as found:
         yield found
 
 
 @pytest.fixture
-def complaints() -> Complaints:
+def complaints() -> BrowserLog:
     """What the browser says is wrong; `tolerate` what the test means to happen."""
-    return Complaints()
+    return BrowserLog()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def page(browser: Browser, complaints: Complaints) -> AsyncIterator[Page]:
+async def page(browser: Browser, complaints: BrowserLog) -> AsyncIterator[Page]:
     """A tab with no cookies."""
-    context = await browser.new_context(viewport=DESK, locale="en-GB", timezone_id="UTC")  # type: ignore[arg-type]
+    context = await browser.new_context(viewport=DESKTOP_SIZE, locale="en-GB", timezone_id="UTC")  # type: ignore[arg-type]
     context.set_default_timeout(SECONDS * 1_000)
     found = await context.new_page()
     complaints.listen(found)
     yield found
     await context.close()
-    assert complaints.serious == []
+    assert complaints.problems == []

@@ -13,7 +13,7 @@ from tellback.user import User
 
 
 @dataclass(frozen=True, slots=True)
-class Seeded:
+class SeededIds:
     """The ids of what there is."""
 
     space: str
@@ -27,21 +27,21 @@ class Seeded:
 
 
 @asynccontextmanager
-async def library(store: Path, user: str) -> AsyncIterator[User]:
+async def open_user(store: Path, user: str) -> AsyncIterator[User]:
     """The user's handle in this process, on the store of a server that may run."""
     async with Tellback(store, worker=False, embedder=None) as rc:
         yield rc.user(user)
 
 
-async def seed(store: Path, user: str) -> Seeded:
+async def seed_user(store: Path, user: str) -> SeededIds:
     """A move to Lisbon, a diet, a plan put aside, and Robert, who is also called Bob."""
-    async with library(store, user) as someone:
-        memory, log = someone.memory, someone.conversations
+    async with open_user(store, user) as handle:
+        memory, log = handle.memory, handle.conversations
         space = await memory.create_space("default", once=True)
-        talk = await log.create("chat", title="Moving")
-        said = await log.append_user_message(talk.id, "I moved to Lisbon in March, and I'm vegetarian now.")
+        conversation = await log.create("chat", title="Moving")
+        message = await log.append_user_message(conversation.id, "I moved to Lisbon in March, and I'm vegetarian now.")
         used = ChatUsage(input_tokens=1_200, output_tokens=80, cost_usd=0.0048, model="claude-sonnet-4-5")
-        await log.append_assistant_turn(talk.id, "Lisbon, lovely!", model="claude-sonnet-4-5", usage=used)
+        await log.append_assistant_turn(conversation.id, "Lisbon, lovely!", model="claude-sonnet-4-5", usage=used)
         city = await memory.create_entity(
             space.id, "PLACE", "Lisbon", "A city in Portugal", {"country": "Portugal"}, ["Lisboa"]
         )
@@ -54,8 +54,8 @@ async def seed(store: Path, user: str) -> Seeded:
             berlin.id,
             "Lives in Lisbon",
             valid_from="2026-03-01T00:00:00Z",
-            source_conversation_id=talk.id,
-            source_message_ids=[said.id],
+            source_conversation_id=conversation.id,
+            source_message_ids=[message.id],
             entity_ids=[city.id],
         )
         diet = await memory.add_atom(
@@ -64,4 +64,4 @@ async def seed(store: Path, user: str) -> Seeded:
         await memory.add_atom(space.id, "Bob owes them a dinner", entity_ids=[bob.id])
         await memory.add_atom(space.id, "Robert works in accounting", entity_ids=[robert.id])
         cello = await memory.add_atom(space.id, "Plans to learn the cello", {"name": "plans", "kind": "INTENTION"})
-        return Seeded(space.id, talk.id, said.id, lisbon.id, diet.id, cello.id, robert.id, bob.id)
+        return SeededIds(space.id, conversation.id, message.id, lisbon.id, diet.id, cello.id, robert.id, bob.id)

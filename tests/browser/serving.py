@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from tests.integration.server.processes import COMMAND, ROOT, Served
+from tests.integration.server.processes import COMMAND, ROOT, ServerProcess
 
-_FOREIGN = ("TELLBACK_", "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "OLLAMA_", "OPENROUTER_", "XAI_")
-_ENDS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "_PROXY", "_proxy")
-CLEAN = {
-    name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN) and not name.endswith(_ENDS)
+_PROVIDER_PREFIXES = ("TELLBACK_", "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "OLLAMA_", "OPENROUTER_", "XAI_")
+_CREDENTIAL_SUFFIXES = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "_PROXY", "_proxy")
+CLEAN_ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(_PROVIDER_PREFIXES) and not name.endswith(_CREDENTIAL_SUFFIXES)
 }
 
 
@@ -25,7 +27,7 @@ class Site:
 
     url: str
     store: Path
-    process: Served
+    process: ServerProcess
 
     def at(self, path: str = "/", **query: str) -> str:
         """The address of a page: `site.at("/memory", user="maya")`."""
@@ -33,7 +35,7 @@ class Site:
 
 
 @asynccontextmanager
-async def site_of(store: Path, *arguments: str, **environment: str) -> AsyncIterator[Site]:
+async def serve_site(store: Path, *arguments: str, **environment: str) -> AsyncIterator[Site]:
     """A server on a store, which is ended with the block. `arguments` are those of `tellback serve`."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
@@ -42,13 +44,13 @@ async def site_of(store: Path, *arguments: str, **environment: str) -> AsyncIter
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**CLEAN, **environment},
+        env={**CLEAN_ENVIRONMENT, **environment},
         cwd=ROOT,
         limit=2**22,
     )
-    served = Served(process)
+    served = ServerProcess(process)
     try:
-        await served.begin()
+        await served.wait_until_ready()
         yield Site(served.url, store, served)
     finally:
-        await served.end()
+        await served.stop()

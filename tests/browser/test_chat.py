@@ -7,20 +7,20 @@ import re
 from playwright.async_api import Page, WebSocket, expect
 
 from tests.browser.serving import Site
-from tests.browser.talking import answers, begin_anew, field, say
-from tests.browser.watching import looks
+from tests.browser.talking import finished_replies, message_field, send_message, start_new_conversation
+from tests.browser.watching import check_layout
 
 
 async def test_what_was_said_is_remembered_in_the_next_conversation_and_cited(site: Site, page: Page) -> None:
     await page.goto(site.at(user="maya-c1"))
     await expect(page.get_by_text("No model is set up", exact=False).first).to_contain_text("start Ollama")
-    await looks(page, "chat-empty")
-    await say(page, "I moved to Lisbon in March.")
-    await begin_anew(page)
-    answer = await say(page, "Where did I move to?")
+    await check_layout(page, "chat-empty")
+    await send_message(page, "I moved to Lisbon in March.")
+    await start_new_conversation(page)
+    answer = await send_message(page, "Where did I move to?")
     await expect(answer).to_contain_text("I moved to Lisbon in March.")
     await expect(answer.get_by_role("link", name="[1] User: I moved to Lisbon in March.")).to_have_text("[1]")
-    await looks(page, "chat-cited")
+    await check_layout(page, "chat-cited")
 
     await answer.get_by_role("button", name="Why this answer").click()
     why = page.get_by_role("dialog")
@@ -29,19 +29,19 @@ async def test_what_was_said_is_remembered_in_the_next_conversation_and_cited(si
     await why.get_by_text("Why this score?").click()
     await expect(why).to_contain_text("it has words of the question")
     await expect(why.locator("pre")).to_contain_text("I moved to Lisbon in March.")
-    await looks(page, "chat-why")
+    await check_layout(page, "chat-why")
 
     await why.get_by_role("link", name="the message").click()
     lit = page.locator("[aria-current=true]")
     await expect(lit).to_contain_text("I moved to Lisbon in March.")
     await expect(lit).to_be_focused()
     await expect(lit).to_be_in_viewport()
-    await looks(page, "conversation-lit")
+    await check_layout(page, "conversation-lit")
     await expect(page.get_by_text("What is remembered of it")).to_be_visible()
 
     await page.goto(site.at(user="maya-c1"))
-    await expect(answers(page)).to_have_count(1)
-    await answers(page).get_by_role("button", name="Why this answer").click()
+    await expect(finished_replies(page)).to_have_count(1)
+    await finished_replies(page).get_by_role("button", name="Why this answer").click()
     await expect(page.get_by_role("dialog")).to_contain_text("before this page was opened")
 
 
@@ -49,14 +49,14 @@ async def test_the_number_in_an_answer_leads_to_what_was_said_and_its_reason_to_
     site: Site, page: Page
 ) -> None:
     await page.goto(site.at(user="maya-c2"))
-    await say(page, "My sister Noor plays the oud.")
-    await begin_anew(page)
-    answer = await say(page, "What does Noor play?")
+    await send_message(page, "My sister Noor plays the oud.")
+    await start_new_conversation(page)
+    answer = await send_message(page, "What does Noor play?")
     await answer.get_by_role("link", name="[1]").click()
     await expect(page.locator("[aria-current=true]")).to_contain_text("My sister Noor plays the oud.")
     await page.goto(site.at(user="maya-c2"))
-    await begin_anew(page)
-    again = await say(page, "Who plays the oud?")
+    await start_new_conversation(page)
+    again = await send_message(page, "Who plays the oud?")
     await again.get_by_role("button", name="Why this answer").click()
     await page.get_by_role("dialog").get_by_role("link", name="My sister Noor plays the oud.").click()
     await expect(page).to_have_url(re.compile(r"/console/atom\?"))
@@ -64,27 +64,27 @@ async def test_the_number_in_an_answer_leads_to_what_was_said_and_its_reason_to_
 
 async def test_an_answer_can_be_stopped_and_the_talk_goes_on(world: Site, page: Page) -> None:
     await page.goto(world.at(user="maya-c3"))
-    await field(page).fill("Answer slowly")
-    await field(page).press("Enter")
+    await message_field(page).fill("Answer slowly")
+    await message_field(page).press("Enter")
     await expect(page.get_by_text("word3", exact=False)).to_be_visible()
     await page.get_by_role("button", name="Stop").click()
-    await expect(answers(page).last).to_contain_text("Stopped.")
-    await expect(answers(page).last).to_contain_text("word3")
+    await expect(finished_replies(page).last).to_contain_text("Stopped.")
+    await expect(finished_replies(page).last).to_contain_text("word3")
     await expect(page.get_by_role("button", name="Stop")).to_be_hidden()
-    await expect(field(page)).to_be_focused()
-    await expect(await say(page, "Hello?")).to_contain_text("You said: Hello?")
+    await expect(message_field(page)).to_be_focused()
+    await expect(await send_message(page, "Hello?")).to_contain_text("You said: Hello?")
 
 
 async def test_what_was_said_before_a_failure_stays_and_the_failure_says_what_to_do(world: Site, page: Page) -> None:
     await page.goto(world.at(user="maya-c4"))
-    answer = await say(page, "Please fail")
+    answer = await send_message(page, "Please fail")
     await expect(answer).to_contain_text("I was about to say")
     wrong = answer.get_by_role("alert")
     await expect(wrong).to_have_text(
         "Incorrect API key provided. Set a key that is valid where the server runs, and start it again."
     )
     assert "Traceback" not in await page.content()
-    await expect(await say(page, "Better?")).to_contain_text("You said: Better?")
+    await expect(await send_message(page, "Better?")).to_contain_text("You said: Better?")
     await page.reload()
     await expect(page.get_by_role("log")).to_contain_text("Please fail")
     await expect(page.get_by_role("log")).to_contain_text("You said: Better?")
@@ -92,14 +92,14 @@ async def test_what_was_said_before_a_failure_stays_and_the_failure_says_what_to
 
 async def test_enter_sends_shift_enter_begins_a_line_and_thinking_can_be_looked_at(world: Site, page: Page) -> None:
     await page.goto(world.at(user="maya-c5"))
-    await expect(field(page)).to_be_focused()
+    await expect(message_field(page)).to_be_focused()
     await page.keyboard.type("please think")
     await page.keyboard.press("Shift+Enter")
     await page.keyboard.type("twice")
     await page.keyboard.press("Enter")
     await expect(page.locator("article.mine")).to_have_text("please think\ntwice", use_inner_text=True)
-    await expect(field(page)).to_have_value("")
-    answer = answers(page).last
+    await expect(message_field(page)).to_have_value("")
+    answer = finished_replies(page).last
     await expect(answer).to_contain_text("You said: please think")
     await expect(answer).to_contain_text("154 tokens · $0.0021")
     await answer.get_by_text("Thinking").click()
@@ -108,13 +108,13 @@ async def test_enter_sends_shift_enter_begins_a_line_and_thinking_can_be_looked_
 
 async def test_nothing_is_sent_of_an_empty_message(world: Site, page: Page) -> None:
     await page.goto(world.at(user="maya-c6"))
-    await field(page).fill("   \n ")
-    await field(page).press("Enter")
+    await message_field(page).fill("   \n ")
+    await message_field(page).press("Enter")
     await page.get_by_role("button", name="Send").click()
     await expect(page.get_by_text("Say something.")).to_be_visible()
     await page.get_by_role("button", name="What do you remember about me?").click()
-    await expect(field(page)).to_have_value("What do you remember about me?")
-    await expect(field(page)).to_be_focused()
+    await expect(message_field(page)).to_have_value("What do you remember about me?")
+    await expect(message_field(page)).to_be_focused()
 
 
 async def test_a_thousand_pieces_cost_few_messages(world: Site, page: Page) -> None:
@@ -125,7 +125,7 @@ async def test_a_thousand_pieces_cost_few_messages(world: Site, page: Page) -> N
 
     page.on("websocket", listen)
     await page.goto(world.at(user="maya-c7"))
-    answer = await say(page, "Answer quickly")
+    answer = await send_message(page, "Answer quickly")
     await expect(answer).to_contain_text("word999")
     assert len(frames) < 400
     assert sum(frames) < 500_000  # sending the whole answer with each piece would be millions
@@ -133,7 +133,7 @@ async def test_a_thousand_pieces_cost_few_messages(world: Site, page: Page) -> N
 
 async def test_tool_calls_are_shown_and_wait_for_a_decision_where_they_must(world: Site, page: Page) -> None:
     await page.goto(world.at(user="maya-c8", agent="clerk"))
-    answer = await say(page, "look it up")
+    answer = await send_message(page, "look it up")
     card = answer.get_by_role("button", name="lookup")
     await expect(card).to_contain_text("done")
     await card.click()
@@ -141,18 +141,18 @@ async def test_tool_calls_are_shown_and_wait_for_a_decision_where_they_must(worl
     await expect(answer.locator("pre").last).to_have_text("order 7 is on its way")
     await expect(answer).to_contain_text("The tool gave: order 7 is on its way")
 
-    await say(page, "pay for it")
+    await send_message(page, "pay for it")
     await page.reload()  # whoever comes back later decides all the same
     await expect(page.get_by_role("button", name="Decline")).to_be_visible()
-    await looks(page, "chat-approval")
+    await check_layout(page, "chat-approval")
     await page.get_by_role("button", name="Approve").click()
-    await expect(answers(page).last).to_contain_text("The tool gave: paid 12")
+    await expect(finished_replies(page).last).to_contain_text("The tool gave: paid 12")
 
-    again = await say(page, "pay again")
+    again = await send_message(page, "pay again")
     await again.get_by_role("button", name="Decline").click()
     await expect(again).not_to_contain_text("paid 12")
     await expect(again).to_contain_text("The tool gave:")
-    await expect(await say(page, "Thanks")).to_contain_text("You said: Thanks")
+    await expect(await send_message(page, "Thanks")).to_contain_text("You said: Thanks")
 
 
 async def test_an_agent_is_talked_to_along_its_routes(world: Site, page: Page) -> None:
@@ -160,7 +160,7 @@ async def test_an_agent_is_talked_to_along_its_routes(world: Site, page: Page) -
     await page.get_by_role("combobox", name="Talk to").click()
     await page.get_by_role("option", name="Wanda").click()
     await expect(page.get_by_role("region", name="Where it stands")).to_contain_text("no route yet")
-    answer = await say(page, "I want to book a flight to Rome")
+    answer = await send_message(page, "I want to book a flight to Rome")
     stands = page.get_by_role("region", name="Where it stands")
     await expect(stands).to_contain_text("Book a flight")
     await expect(stands).to_contain_text("Ask when and how many")
@@ -169,18 +169,18 @@ async def test_an_agent_is_talked_to_along_its_routes(world: Site, page: Page) -
     await expect(page.get_by_role("dialog")).to_contain_text("destination is known")
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_have_count(0)
-    await looks(page, "chat-agent")
+    await check_layout(page, "chat-agent")
 
     await page.get_by_role("link", name="Show the routes").click()
     route = page.get_by_role("region", name="Route Book a flight")
     await expect(route).to_contain_text("here now")
     await expect(route.locator("g.node.current")).to_contain_text("Ask when and how many")
     await expect(page.locator("g.node.current")).to_have_count(1)
-    await looks(page, "routes")
+    await check_layout(page, "routes")
 
     await page.get_by_role("link", name="Talk to it").click()
     await expect(page.get_by_role("log")).to_contain_text("I want to book a flight to Rome")
-    await begin_anew(page)
+    await start_new_conversation(page)
     await expect(page.get_by_role("region", name="Where it stands")).to_contain_text("no route yet")
     await page.reload()
     await expect(page.get_by_text("Say something.")).to_be_visible()
@@ -188,15 +188,15 @@ async def test_an_agent_is_talked_to_along_its_routes(world: Site, page: Page) -
 
 async def test_the_page_is_used_by_keyboard_alone(world: Site, page: Page) -> None:
     await page.goto(world.at(user="maya-c10"))
-    await expect(field(page)).to_be_focused()
+    await expect(message_field(page)).to_be_focused()
     await page.keyboard.type("Hello")
     await page.keyboard.press("Tab")
     await expect(page.get_by_role("button", name="Send")).to_be_focused()
     await page.keyboard.press("Enter")
-    await expect(answers(page).last).to_contain_text("You said: Hello")
-    await expect(field(page)).to_be_focused()
+    await expect(finished_replies(page).last).to_contain_text("You said: Hello")
+    await expect(message_field(page)).to_be_focused()
     await page.keyboard.press("Shift+Tab")
-    why = answers(page).last.get_by_role("button", name="Why this answer")
+    why = finished_replies(page).last.get_by_role("button", name="Why this answer")
     await expect(why).to_be_focused()
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("dialog").get_by_role("button", name="Close")).to_be_focused()

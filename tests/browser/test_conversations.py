@@ -6,13 +6,13 @@ import re
 
 from playwright.async_api import Page, expect
 
-from tests.browser.seeding import library
+from tests.browser.seeding import open_user
 from tests.browser.serving import Site
-from tests.browser.watching import looks
+from tests.browser.watching import check_layout
 
 
 async def test_conversations_are_listed_by_pages_and_by_namespace_and_status(site: Site, page: Page) -> None:
-    async with library(site.store, "maya-v1") as maya:
+    async with open_user(site.store, "maya-v1") as maya:
         log = maya.conversations
         for number in range(22):
             talk = await log.create("notes" if number else "letters")
@@ -38,7 +38,7 @@ async def test_conversations_are_listed_by_pages_and_by_namespace_and_status(sit
 
 
 async def test_a_citation_leads_into_the_middle_of_a_long_conversation(site: Site, page: Page) -> None:
-    async with library(site.store, "maya-v2") as maya:
+    async with open_user(site.store, "maya-v2") as maya:
         log = maya.conversations
         talk = await log.create("chat", "A long one")
         said = [await log.append_user_message(talk.id, f"Line {number}.") for number in range(1, 151)]
@@ -64,7 +64,7 @@ async def test_a_citation_leads_into_the_middle_of_a_long_conversation(site: Sit
 
 
 async def test_what_a_chat_does_not_show_is_marked(site: Site, page: Page) -> None:
-    async with library(site.store, "maya-v3") as maya:
+    async with open_user(site.store, "maya-v3") as maya:
         log = maya.conversations
         talk = await log.create("chat")
         await log.append_user_message(talk.id, "Hello.")
@@ -79,11 +79,11 @@ async def test_what_a_chat_does_not_show_is_marked(site: Site, page: Page) -> No
     shown = page.get_by_role("article")
     await expect(shown.filter(has_text="Thinking aloud.")).to_contain_text("internal: the model sees it")
     await expect(shown.filter(has_text="Nobody sees this.")).to_contain_text("hidden: kept")
-    await looks(page, "conversation")
+    await check_layout(page, "conversation")
 
 
 async def test_a_conversation_is_closed_and_becomes_memories(site: Site, page: Page) -> None:
-    async with library(site.store, "maya-v4") as maya:
+    async with open_user(site.store, "maya-v4") as maya:
         reply = await maya.chat("My train leaves at seven.")
     await page.goto(site.at("/conversations", user="maya-v4", id=str(reply.conversation_id)))
     await page.get_by_role("button", name="Close it").click()
@@ -97,7 +97,7 @@ async def test_a_conversation_is_closed_and_becomes_memories(site: Site, page: P
 
 
 async def test_anothers_conversation_is_not_found_and_nothing_yet_says_what_to_do(site: Site, page: Page) -> None:
-    async with library(site.store, "maya-v5") as maya:
+    async with open_user(site.store, "maya-v5") as maya:
         talk = await maya.conversations.create("chat", "Secret plans")
     await page.goto(site.at("/conversations", user="noor-v5", id=talk.id))
     await expect(page.get_by_role("alert")).to_contain_text(talk.id)

@@ -7,16 +7,16 @@ import zipfile
 
 from playwright.async_api import Page, expect
 
-from tests.browser.seeding import library, seed
+from tests.browser.seeding import open_user, seed_user
 from tests.browser.serving import Site
-from tests.browser.watching import looks
+from tests.browser.watching import check_layout
 
 
 async def test_everything_can_be_downloaded_and_then_deleted_for_good(site: Site, page: Page) -> None:
-    await seed(site.store, "data-all")
+    await seed_user(site.store, "data-all")
     await page.goto(site.at("/data", user="data-all"))
     await expect(page.get_by_role("row").filter(has_text="Messages")).to_contain_text("2")
-    await looks(page, "data")
+    await check_layout(page, "data")
     async with page.expect_download() as begun:
         await page.get_by_role("link", name="Download JSON").click()
     found = json.loads((await (await begun.value).path()).read_text())
@@ -35,19 +35,19 @@ async def test_everything_can_be_downloaded_and_then_deleted_for_good(site: Site
     await button.click()
     await expect(page.get_by_text("Everything is deleted.")).to_be_visible()
     await expect(page.get_by_text("Nothing is kept of this user.")).to_be_visible()
-    await looks(page, "data-deleted")
-    async with library(site.store, "data-all") as someone:
+    await check_layout(page, "data-deleted")
+    async with open_user(site.store, "data-all") as someone:
         kept = await someone.admin.export_user_data()
         assert not any(kept[name] for name in ("conversations", "atoms", "spaces", "entities", "events"))
 
 
 async def test_usage_is_added_up_and_where_there_is_none_that_is_said(site: Site, page: Page) -> None:
-    await seed(site.store, "usage")
+    await seed_user(site.store, "usage")
     await page.goto(site.at("/usage", user="usage"))
     await expect(page.get_by_role("row").filter(has_text="claude-sonnet-4-5")).to_contain_text("1,200")
     await expect(page.get_by_text("$0.0048").first).to_be_visible()
     await expect(page.locator("canvas")).to_have_count(2)
-    await looks(page, "usage")
+    await check_layout(page, "usage")
     await page.get_by_label("To", exact=True).fill("2020-01-01")
     await expect(page.get_by_text("No model was called in this time.")).to_be_visible()
-    await looks(page, "usage-empty")
+    await check_layout(page, "usage-empty")

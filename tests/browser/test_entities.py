@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from playwright.async_api import Page, expect
 
-from tests.browser.seeding import library, seed
+from tests.browser.seeding import open_user, seed_user
 from tests.browser.serving import Site
-from tests.browser.watching import looks
+from tests.browser.watching import check_layout
 
 
 async def test_entities_are_found_by_any_of_their_names(site: Site, page: Page) -> None:
-    await seed(site.store, "maya-e0")
+    await seed_user(site.store, "maya-e0")
     await page.goto(site.at("/entities", user="maya-e0"))
     await expect(page.get_by_role("article")).to_have_count(3)
-    await looks(page, "entities")
+    await check_layout(page, "entities")
     await page.get_by_label("Search by name").fill("Lisboa")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("article")).to_have_count(1)
@@ -21,32 +21,32 @@ async def test_entities_are_found_by_any_of_their_names(site: Site, page: Page) 
     await expect(page.get_by_text("A city in Portugal")).to_be_visible()
     await expect(page.get_by_text("country")).to_be_visible()
     await expect(page.get_by_role("article").filter(has_text="Lives in Lisbon")).to_be_visible()
-    await looks(page, "entity")
+    await check_layout(page, "entity")
 
 
 async def test_two_entities_become_one_after_it_was_said_what_happens(site: Site, page: Page) -> None:
-    seeded = await seed(site.store, "maya-e1")
+    seeded = await seed_user(site.store, "maya-e1")
     await page.goto(site.at("/entities", user="maya-e1", id=seeded.robert))
     await page.get_by_role("button", name="Merge").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("The one that goes into it").fill("Bob")
     await page.get_by_role("option", name="Bob").click()
     await expect(dialog).to_contain_text("1 memory about it becomes one about “Robert”")
-    await looks(page, "merge")
+    await check_layout(page, "merge")
     await dialog.get_by_role("button", name="Merge").click()
     await expect(page.get_by_role("article").filter(has_text="Bob owes them a dinner")).to_be_visible()
-    async with library(site.store, "maya-e1") as someone:
+    async with open_user(site.store, "maya-e1") as someone:
         bob = await someone.memory.get_entity(seeded.bob)
         assert bob is not None
         assert bob.merged_into == seeded.robert
 
 
 async def test_an_entity_is_made_by_hand(site: Site, page: Page) -> None:
-    async with library(site.store, "maya-e2") as someone:
+    async with open_user(site.store, "maya-e2") as someone:
         await someone.memory.create_space("default")
     await page.goto(site.at("/entities", user="maya-e2"))
     await expect(page.get_by_text("No entities are known yet.")).to_be_visible()
-    await looks(page, "entities-empty")
+    await check_layout(page, "entities-empty")
     await page.get_by_role("button", name="New entity").click()
     await page.get_by_role("dialog").get_by_label("Name").fill("Ada")
     await page.get_by_role("dialog").get_by_label("Also called").fill("Countess, Ada L.")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from playwright.async_api import Page, expect
 
-from tests.browser.seeding import library
+from tests.browser.seeding import open_user
 from tests.browser.serving import Site
-from tests.browser.watching import DESK, PHONE, shot
+from tests.browser.watching import DESKTOP_SIZE, PHONE_SIZE, take_screenshot
 
 EVIL = (
     """<img src=x onerror="window.hacked=1"> <script>window.hacked=1</script>"""
@@ -16,7 +16,7 @@ LONG = "Donaudampfschifffahrtsgesellschaft" * 5
 
 
 async def test_markup_quotes_and_other_scripts_are_shown_literally_and_nothing_runs(site: Site, page: Page) -> None:
-    async with library(site.store, "evil") as someone:
+    async with open_user(site.store, "evil") as someone:
         memory, log = someone.memory, someone.conversations
         space = await memory.create_space(EVIL)
         talk = await log.create("chat", title=EVIL)
@@ -34,7 +34,7 @@ async def test_markup_quotes_and_other_scripts_are_shown_literally_and_nothing_r
         await log.append_assistant_turn(
             talk.id, "Yes", model=EVIL, usage={"input_tokens": 3, "output_tokens": 2, "cost_usd": 0.1, "model": EVIL}
         )
-    await page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    await page.set_viewport_size(PHONE_SIZE)  # type: ignore[arg-type]
     for number, address in enumerate(
         (
             site.at("/memory", user="evil", q=EVIL),
@@ -50,8 +50,8 @@ async def test_markup_quotes_and_other_scripts_are_shown_literally_and_nothing_r
         await expect(page.get_by_text("<script>window.hacked=1</script>").first).to_be_attached()
         over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert over <= 0, f"{address} is {over} px too wide"
-        await shot(page, f"evil-{number}")
-    await page.set_viewport_size(DESK)  # type: ignore[arg-type]
+        await take_screenshot(page, f"evil-{number}")
+    await page.set_viewport_size(DESKTOP_SIZE)  # type: ignore[arg-type]
     await page.goto(site.at("/memory", user="evil"))
     await page.get_by_label("Space", exact=True).click()
     await expect(page.get_by_role("option").first).to_contain_text("<img src=x")

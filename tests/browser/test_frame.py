@@ -7,7 +7,7 @@ import re
 from playwright.async_api import Page, expect
 
 from tests.browser.serving import Site
-from tests.browser.watching import DESK, PHONE, shot
+from tests.browser.watching import DESKTOP_SIZE, PHONE_SIZE, take_screenshot
 
 PAGES = ("Chat", "Conversations", "Memory", "Timeline", "Entities", "Routes", "Jobs", "Usage", "Your data")
 
@@ -31,21 +31,21 @@ async def test_every_page_is_reached_from_the_navigation_for_the_same_user(site:
 
 
 async def test_on_a_phone_the_pages_are_behind_a_button(site: Site, page: Page) -> None:
-    await page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    await page.set_viewport_size(PHONE_SIZE)  # type: ignore[arg-type]
     await page.goto(site.at(user="maya-f2-with-a-very-long-name-that-does-not-fit"))
     link = page.get_by_role("navigation", name="Pages").get_by_role("link", name="Routes")
     await expect(link).not_to_be_in_viewport()
     await page.get_by_role("button", name="Pages").click()
     await expect(link).to_be_in_viewport()
     await page.wait_for_timeout(300)
-    await shot(page, "frame-menu")
+    await take_screenshot(page, "frame-menu")
     await link.click()
     await expect(page.get_by_text("No agent with routes is served.")).to_be_visible()
     await expect(link).not_to_be_in_viewport()
     over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert over <= 0
-    await shot(page, "routes-none")
-    await page.set_viewport_size(DESK)  # type: ignore[arg-type]
+    await take_screenshot(page, "routes-none")
+    await page.set_viewport_size(DESKTOP_SIZE)  # type: ignore[arg-type]
     await expect(link).to_be_in_viewport()
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from playwright.async_api import Page, expect
 
 from tests.browser.serving import Site
-from tests.browser.talking import answers, begin_anew, say
-from tests.browser.watching import PHONE, looks, shot
-from tests.browser.world import HOSTILE
+from tests.browser.talking import finished_replies, send_message, start_new_conversation
+from tests.browser.watching import PHONE_SIZE, check_layout, take_screenshot
+from tests.browser.world import HOSTILE_TEXTS
 
 
 async def nothing_ran(page: Page, title: str) -> None:
@@ -18,26 +18,26 @@ async def nothing_ran(page: Page, title: str) -> None:
 
 
 async def test_what_is_said_and_answered_is_shown_as_it_was_written(world: Site, page: Page) -> None:
-    await page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    await page.set_viewport_size(PHONE_SIZE)  # type: ignore[arg-type]
     await page.goto(world.at(user="<b>mallory</b>"))
-    for text in (*HOSTILE, "wide" * 200):
-        answer = await say(page, text)
+    for text in (*HOSTILE_TEXTS, "wide" * 200):
+        answer = await send_message(page, text)
         await expect(answer).to_contain_text(f"You said: {text}")
     await nothing_ran(page, "Chat")
-    await shot(page, "hostile-chat")
-    await answers(page).first.get_by_role("button", name="Why this answer").click()
+    await take_screenshot(page, "hostile-chat")
+    await finished_replies(page).first.get_by_role("button", name="Why this answer").click()
     await expect(page.get_by_role("dialog")).to_be_visible()
     await nothing_ran(page, "Chat")
     await page.reload()
-    for text in HOSTILE:
+    for text in HOSTILE_TEXTS:
         await expect(page.get_by_role("log")).to_contain_text(text)
     await nothing_ran(page, "Chat")
-    await begin_anew(page)
+    await start_new_conversation(page)
     await page.goto(world.at("/conversations", user="<b>mallory</b>"))
-    await expect(page.get_by_role("article").first).to_contain_text(HOSTILE[0])
+    await expect(page.get_by_role("article").first).to_contain_text(HOSTILE_TEXTS[0])
     await nothing_ran(page, "Conversations")
     await page.get_by_role("article").first.get_by_role("link").click()
-    await expect(page.get_by_role("article").first).to_contain_text(HOSTILE[0])
+    await expect(page.get_by_role("article").first).to_contain_text(HOSTILE_TEXTS[0])
     await nothing_ran(page, "Conversations")
 
 
@@ -46,9 +46,9 @@ async def test_the_marks_of_an_answer_are_drawn_and_nothing_else_in_it_is(world:
     for number in range(2):
         if number:
             await page.reload()  # as it came, and as it is stored
-            answer = answers(page).last
+            answer = finished_replies(page).last
         else:
-            answer = await say(page, "Use marks")
+            answer = await send_message(page, "Use marks")
         await expect(answer.get_by_role("heading", level=3)).to_have_text("Plan for <b>Lisbon</b>")
         await expect(answer.locator("strong")).to_have_text("Pack")
         await expect(answer.locator("em")).to_have_text("night")
@@ -63,12 +63,12 @@ async def test_the_marks_of_an_answer_are_drawn_and_nothing_else_in_it_is(world:
         ]
         assert "noopener" in str(await links.first.get_attribute("rel"))
         await nothing_ran(page, "Chat")
-    await looks(page, "chat-marks")
+    await check_layout(page, "chat-marks")
 
 
 async def test_titles_that_would_break_a_diagram_are_drawn_as_they_are(world: Site, page: Page) -> None:
     await page.goto(world.at("/routes", user="mallory-h2", agent="Mallory"))
-    for number, text in enumerate(HOSTILE):
+    for number, text in enumerate(HOSTILE_TEXTS):
         route = page.locator("section").nth(number)
         node = route.locator("g.node").nth(1)
         await expect(node).to_contain_text(f"field{number}")
@@ -81,17 +81,17 @@ async def test_titles_that_would_break_a_diagram_are_drawn_as_they_are(world: Si
 
 async def test_an_agent_says_what_is_hostile_and_it_is_shown(world: Site, page: Page) -> None:
     await page.goto(world.at(user="mallory-h3", agent="Mallory"))
-    await say(page, HOSTILE[0])
-    await say(page, f"field0: {HOSTILE[1]}")
+    await send_message(page, HOSTILE_TEXTS[0])
+    await send_message(page, f"field0: {HOSTILE_TEXTS[1]}")
     await page.get_by_role("button", name="Why this answer").last.click()
     await expect(page.get_by_role("dialog")).to_be_visible()
     await nothing_ran(page, "Chat")
 
 
 async def test_an_address_that_is_made_up_runs_nothing(world: Site, page: Page) -> None:
-    for query in ({"agent": HOSTILE[0]}, {"user": HOSTILE[0]}, {"user": "x" * 300}):
+    for query in ({"agent": HOSTILE_TEXTS[0]}, {"user": HOSTILE_TEXTS[0]}, {"user": "x" * 300}):
         await page.goto(world.at("/", **query))
         await nothing_ran(page, "Chat")
-    await page.goto(world.at("/conversations", id=HOSTILE[0], message=HOSTILE[1]))
+    await page.goto(world.at("/conversations", id=HOSTILE_TEXTS[0], message=HOSTILE_TEXTS[1]))
     await expect(page.get_by_role("alert")).to_be_visible()
     await nothing_ran(page, "Conversations")

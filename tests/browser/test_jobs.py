@@ -10,8 +10,8 @@ from playwright.async_api import Page, expect
 from tellback import Tellback, WorkerOptions
 from tellback.memory.extraction.values import Window
 from tellback.stores import AtomDraft
-from tests.browser.serving import Site, site_of
-from tests.browser.watching import looks
+from tests.browser.serving import Site, serve_site
+from tests.browser.watching import check_layout
 
 
 class Failing:
@@ -41,7 +41,7 @@ async def test_a_failed_job_says_why_and_is_done_when_it_is_run_again(page: Page
         await rc.jobs.drain(10)
         mayas = (await rc.keys.create("user", user_id="maya")).secret
         admins = (await rc.keys.create("admin")).secret
-    async with site_of(store, "--extractor", "verbatim") as site:
+    async with serve_site(store, "--extractor", "verbatim") as site:
         job = page.get_by_role("article")
         everyone = page.get_by_text("Of all users of this app")
         await log_in(page, site, mayas, "/jobs", user="nobody")
@@ -49,12 +49,12 @@ async def test_a_failed_job_says_why_and_is_done_when_it_is_run_again(page: Page
         await expect(everyone).to_be_hidden()
         await log_in(page, site, admins, "/jobs", user="nobody")
         await expect(page.get_by_text("There are no jobs.")).to_be_visible()
-        await looks(page, "jobs-empty")
+        await check_layout(page, "jobs-empty")
         await everyone.click()
         await expect(job).to_contain_text("message 1 of maya")
         await page.goto(site.at("/jobs", user="maya", status="failed"))
         await expect(job).to_contain_text("<b>the key sk-1</b> is not valid")
-        await looks(page, "jobs")
+        await check_layout(page, "jobs")
         await page.get_by_label("Show", exact=True).click()
         await page.get_by_role("option", name="All").click()
         await job.get_by_role("button", name="Run it again").click()

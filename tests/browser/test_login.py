@@ -8,25 +8,25 @@ from pathlib import Path
 from playwright.async_api import Page, expect
 
 from tellback import Tellback
-from tests.browser.serving import site_of
-from tests.browser.talking import field, say
-from tests.browser.watching import Complaints, looks
+from tests.browser.serving import serve_site
+from tests.browser.talking import message_field, send_message
+from tests.browser.watching import BrowserLog, check_layout
 
 
 async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(
-    tmp_path: Path, page: Page, complaints: Complaints
+    tmp_path: Path, page: Page, complaints: BrowserLog
 ) -> None:
-    complaints.tolerate("401")
-    complaints.tolerate("WebSocket")
+    complaints.ignore("401")
+    complaints.ignore("WebSocket")
     store = tmp_path / "tellback.db"
     async with Tellback(store, worker=False) as rc:
         maya = await rc.keys.create("user", user_id="maya")
         app = await rc.keys.create("app")
         admin = await rc.keys.create("admin")
-    async with site_of(store) as site:
+    async with serve_site(store) as site:
         await page.goto(site.at("/memory"))
         await expect(page).to_have_url(re.compile("/console/login"))
-        await looks(page, "login")
+        await check_layout(page, "login")
         await page.get_by_label("API key or token").fill("rk_wrong")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("alert")).to_be_visible()
@@ -36,7 +36,7 @@ async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(
 
         await page.goto(site.at("/", user="noor"))  # the key is Maya's: it shows hers, whoever is named
         await expect(page.get_by_text("maya", exact=True)).to_be_visible()
-        await say(page, "I like tea.")
+        await send_message(page, "I like tea.")
         await page.get_by_role("button", name="Log out").click()
         await expect(page).to_have_url(re.compile("/console/login"))
         await page.go_back()
@@ -46,7 +46,7 @@ async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(
         await page.get_by_label("API key or token").fill(app.secret)
         await page.keyboard.press("Enter")
         await expect(page.get_by_text("Whose memory?")).to_be_visible()
-        await looks(page, "whose")
+        await check_layout(page, "whose")
         await page.get_by_label("User id").fill("noor")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("button", name="User noor")).to_be_visible()
@@ -58,7 +58,7 @@ async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(
 
         async with site.process.client(admin.secret) as client:
             assert (await client.delete(f"/ai-admin/keys/{app.key.id}")).status_code < 300
-        await field(page).fill("Anyone?")
-        await field(page).press("Enter")
+        await message_field(page).fill("Anyone?")
+        await message_field(page).press("Enter")
         await expect(page).to_have_url(re.compile("/console/login"))
         await page.goto("about:blank")  # a page that is left open would ask for a server that has ended

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from playwright.async_api import Locator, Page, expect
 
-from tests.browser.seeding import library, seed
+from tests.browser.seeding import open_user, seed_user
 from tests.browser.serving import Site
-from tests.browser.watching import looks
+from tests.browser.watching import check_layout
 
 
 def card(page: Page, text: str) -> Locator:
@@ -14,7 +14,7 @@ def card(page: Page, text: str) -> Locator:
 
 
 async def test_search_finds_a_memory_and_says_why_it_scored_so(site: Site, page: Page) -> None:
-    await seed(site.store, "maya-m0")
+    await seed_user(site.store, "maya-m0")
     await page.goto(site.at("/memory", user="maya-m0"))
     await expect(card(page, "Is vegetarian")).to_contain_text("importance 5 of 5")
     await expect(card(page, "Is vegetarian")).to_contain_text("90% sure")
@@ -27,11 +27,11 @@ async def test_search_finds_a_memory_and_says_why_it_scored_so(site: Site, page:
     await best.get_by_text("Why this score?").click()
     await expect(best).to_contain_text("it has words of the question")
     assert "q=vegetarian+food" in page.url
-    await looks(page, "memory")
+    await check_layout(page, "memory")
 
 
 async def test_what_held_on_a_day_and_what_is_over_can_be_asked_for(site: Site, page: Page) -> None:
-    await seed(site.store, "maya-m1")
+    await seed_user(site.store, "maya-m1")
     await page.goto(site.at("/memory", user="maya-m1"))
     await page.get_by_label("What held on").fill("2022-01-01")
     await expect(card(page, "Lives in Berlin")).to_be_visible()
@@ -42,7 +42,7 @@ async def test_what_held_on_a_day_and_what_is_over_can_be_asked_for(site: Site, 
 
 
 async def test_an_edit_supersedes_and_the_timeline_shows_both(site: Site, page: Page) -> None:
-    seeded = await seed(site.store, "maya-m2")
+    seeded = await seed_user(site.store, "maya-m2")
     await page.goto(site.at("/memory", user="maya-m2"))
     await card(page, "Is vegetarian").get_by_role("button", name="Edit").click()
     dialog = page.get_by_role("dialog")
@@ -56,8 +56,8 @@ async def test_an_edit_supersedes_and_the_timeline_shows_both(site: Site, page: 
     await expect(timeline.get_by_text("Is vegan", exact=True)).to_be_visible()
     before = timeline.get_by_role("listitem").filter(has_text="Is vegetarian").locator(".over")
     await expect(before).to_have_css("text-decoration-line", "line-through")
-    await looks(page, "timeline-of-a-memory")
-    async with library(site.store, "maya-m2") as someone:
+    await check_layout(page, "timeline-of-a-memory")
+    async with open_user(site.store, "maya-m2") as someone:
         old = await someone.memory.get_atom(seeded.diet)
         assert old is not None
         assert old.superseded_by is not None
@@ -68,7 +68,7 @@ async def test_an_edit_supersedes_and_the_timeline_shows_both(site: Site, page: 
 
 
 async def test_what_is_archived_goes_and_can_be_restored(site: Site, page: Page) -> None:
-    await seed(site.store, "maya-m3")
+    await seed_user(site.store, "maya-m3")
     await page.goto(site.at("/memory", user="maya-m3"))
     await card(page, "cello").get_by_role("button", name="Archive").click()
     await expect(card(page, "cello")).to_have_count(0)
@@ -80,7 +80,7 @@ async def test_what_is_archived_goes_and_can_be_restored(site: Site, page: Page)
 
 
 async def test_to_forget_is_asked_twice_and_escape_keeps_the_memory(site: Site, page: Page) -> None:
-    seeded = await seed(site.store, "maya-m4")
+    seeded = await seed_user(site.store, "maya-m4")
     await page.goto(site.at("/atom", user="maya-m4", id=seeded.lisbon))
     await page.get_by_role("button", name="Forget").click()
     await expect(page.get_by_role("dialog")).to_contain_text("What it had replaced holds again.")
@@ -93,7 +93,7 @@ async def test_to_forget_is_asked_twice_and_escape_keeps_the_memory(site: Site, 
 
 
 async def test_a_memory_is_shown_whole_and_its_citation_leads_to_the_message(site: Site, page: Page) -> None:
-    seeded = await seed(site.store, "maya-m5")
+    seeded = await seed_user(site.store, "maya-m5")
     await page.goto(site.at("/atom", user="maya-m5", id=seeded.lisbon))
     await expect(page.get_by_role("blockquote")).to_contain_text("I moved to Lisbon in March")
     await expect(page.get_by_text("1 Mar 2026, 00:00 UTC")).to_be_visible()
@@ -101,7 +101,7 @@ async def test_a_memory_is_shown_whole_and_its_citation_leads_to_the_message(sit
     await expect(history).to_have_count(2)
     await expect(history.first).to_contain_text("Lives in Berlin")
     await expect(page.get_by_role("link", name="Lisbon", exact=True)).to_be_visible()
-    await looks(page, "atom")
+    await check_layout(page, "atom")
     await page.get_by_role("link", name="Show it in the conversation").click()
     await page.wait_for_url(f"**/conversations?*message={seeded.message}*")
     assert seeded.conversation in page.url
@@ -110,20 +110,20 @@ async def test_a_memory_is_shown_whole_and_its_citation_leads_to_the_message(sit
 
 async def test_a_newcomer_writes_the_first_memory(site: Site, page: Page) -> None:
     await page.goto(site.at("/memory", user="maya-m6"))
-    await looks(page, "memory-empty")
+    await check_layout(page, "memory-empty")
     await page.get_by_role("link", name="Write a memory").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_role("button", name="Remember").click()
     await expect(page.get_by_text("Say what to remember first.")).to_be_visible()
     await dialog.get_by_label("What to remember").fill("Likes the sea")
-    await looks(page, "memory-write")
+    await check_layout(page, "memory-write")
     await dialog.get_by_role("button", name="Remember").click()
     await expect(card(page, "Likes the sea")).to_be_visible()
     assert "add=" not in page.url
 
 
 async def test_a_space_is_made_and_chosen(site: Site, page: Page) -> None:
-    await seed(site.store, "maya-m7")
+    await seed_user(site.store, "maya-m7")
     await page.goto(site.at("/memory", user="maya-m7"))
     await page.get_by_role("button", name="New space").click()
     await page.get_by_role("dialog").get_by_label("Name").fill("Work")

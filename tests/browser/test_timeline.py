@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from playwright.async_api import Page, expect
 
-from tests.browser.seeding import seed
+from tests.browser.seeding import seed_user
 from tests.browser.serving import Site
-from tests.browser.watching import looks
+from tests.browser.watching import check_layout
 
 
 async def test_a_timeline_shows_what_held_when_and_keeps_to_the_days_asked_for(site: Site, page: Page) -> None:
-    await seed(site.store, "maya-t")
+    await seed_user(site.store, "maya-t")
     await page.goto(site.at("/timeline", user="maya-t"))
     entries = page.get_by_role("region", name="Timeline").get_by_role("listitem")
     await expect(entries.first).to_contain_text("1 May 2021 to 1 Mar 2026")
     await expect(entries.first).to_contain_text("then: Lives in Lisbon")
-    await looks(page, "timeline")
+    await check_layout(page, "timeline")
     await page.get_by_label("To", exact=True).fill("2025-12-31")
     await expect(entries).to_have_count(1)
     await page.get_by_label("To", exact=True).fill("")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from playwright.async_api import ConsoleMessage, Error, Page, Request, Response
 
-SHOTS = Path(__file__).parents[2] / ".screenshots"
-PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1280, "height": 800}
+SCREENSHOT_FOLDER = Path(__file__).parents[2] / ".screenshots"
+PHONE_SIZE = {"width": 390, "height": 844}
+DESKTOP_SIZE = {"width": 1280, "height": 800}
 
 # What moves by a new size or theme is brought to its end, but for spinners, which have none. Quasar hears of a size a
 # while later, and slides its drawer away only then. A page that is not drawn just now has no frames.
-_SETTLED = """async () => {
+_FINISH_ANIMATIONS = """async () => {
   const frame = () => new Promise(go => { requestAnimationFrame(go); setTimeout(go, 100); });
   const drawer = document.querySelector('.q-drawer');
   const isAway = () => innerWidth >= 900 || !drawer || drawer.getBoundingClientRect().right <= 0;
@@ -28,11 +28,11 @@ _SETTLED = """async () => {
 
 
 @dataclass
-class Complaints:
+class BrowserLog:
     """Errors in the console (broken content policies among them), of scripts, and requests that failed."""
 
-    heard: list[str] = field(default_factory=list)
-    tolerated: list[Callable[[str], bool]] = field(default_factory=list)
+    entries: list[str] = field(default_factory=list)
+    ignored: list[Callable[[str], bool]] = field(default_factory=list)
 
     def listen(self, page: Page) -> None:
         page.on("console", self._on_console)
@@ -40,49 +40,49 @@ class Complaints:
         page.on("requestfailed", self._on_failed)
         page.on("response", self._on_response)
 
-    def tolerate(self, part: str) -> None:
+    def ignore(self, part: str) -> None:
         """Do not mind complaints with these words in them: the test means them to happen."""
-        self.tolerated.append(lambda text: part in text)
+        self.ignored.append(lambda text: part in text)
 
     @property
-    def serious(self) -> list[str]:
-        return [text for text in self.heard if not any(tolerates(text) for tolerates in self.tolerated)]
+    def problems(self) -> list[str]:
+        return [text for text in self.entries if not any(tolerates(text) for tolerates in self.ignored)]
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
-            self.heard.append(f"console {message.type}: {message.text}")
+            self.entries.append(f"console {message.type}: {message.text}")
 
     def _on_error(self, error: Error) -> None:
-        self.heard.append(f"script: {error}")
+        self.entries.append(f"script: {error}")
 
     def _on_failed(self, request: Request) -> None:
         # A page that is left gives up what it still loads.
         if "ERR_ABORTED" not in (request.failure or ""):
-            self.heard.append(f"failed: {request.method} {request.url}: {request.failure}")
+            self.entries.append(f"failed: {request.method} {request.url}: {request.failure}")
 
     def _on_response(self, response: Response) -> None:
         if response.status >= 400:
-            self.heard.append(f"refused: {response.status} {response.url}")
+            self.entries.append(f"refused: {response.status} {response.url}")
 
 
-async def shot(page: Page, name: str) -> Path:
+async def take_screenshot(page: Page, name: str) -> Path:
     """Keep a picture of the page, by that name and its width: `chat-390.png`."""
-    SHOTS.mkdir(exist_ok=True)
+    SCREENSHOT_FOLDER.mkdir(exist_ok=True)
     width = (page.viewport_size or {"width": 0})["width"]
-    path = SHOTS / f"{name}-{width}.png"
+    path = SCREENSHOT_FOLDER / f"{name}-{width}.png"
     await page.screenshot(path=path)
     return path
 
 
-async def looks(page: Page, name: str) -> None:
+async def check_layout(page: Page, name: str) -> None:
     """Keep pictures at the widths of a desk and a phone, light and dark; fail if something does not fit the width."""
-    for size in (DESK, PHONE):
+    for size in (DESKTOP_SIZE, PHONE_SIZE):
         await page.set_viewport_size(size)  # type: ignore[arg-type]
         for theme in ("light", "dark"):
             await page.emulate_media(color_scheme=theme)
-            await page.evaluate(_SETTLED)
-            await shot(page, f"{name}-{theme}")
-        over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert over <= 0, f"{name} is {over} px too wide at {size['width']} px"
+            await page.evaluate(_FINISH_ANIMATIONS)
+            await take_screenshot(page, f"{name}-{theme}")
+        overflow = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert overflow <= 0, f"{name} is {overflow} px too wide at {size['width']} px"
     await page.emulate_media(color_scheme="light")
-    await page.set_viewport_size(DESK)  # type: ignore[arg-type]
+    await page.set_viewport_size(DESKTOP_SIZE)  # type: ignore[arg-type]

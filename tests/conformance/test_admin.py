@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from tellback import InvalidArgumentError, NotFoundError, Tellback
-from tellback.admin import Admin, Erased
+from tellback.admin import Admin, ErasureReport
 from tellback.app import User
 from tellback.memory.extraction.values import Extraction, Window
 from tellback.memory.recall import words
-from tellback.stores.ports.admin import erased_subject
+from tellback.stores.ports.admin import erasure_subject
 from tellback.types import names
-from tests.support.userdata import live
+from tests.support.userdata import create_user_data
 
 WORD = "Zanzibar"
 
@@ -29,9 +29,9 @@ WORD = "Zanzibar"
 @pytest.fixture
 async def maya(rc: Tellback) -> User:
     user = rc.user("maya", tenant_id="acme")
-    await live(rc, user, WORD)
-    await live(rc, rc.user("omar", tenant_id="acme"), "Oslo")
-    await live(rc, rc.user("maya"), "Madrid")
+    await create_user_data(rc, user, WORD)
+    await create_user_data(rc, rc.user("omar", tenant_id="acme"), "Oslo")
+    await create_user_data(rc, rc.user("maya"), "Madrid")
     return user
 
 
@@ -199,7 +199,7 @@ async def test_nothing_is_deleted_without_confirmation(admin: Admin) -> None:
 async def test_an_erased_user_is_unknown_and_may_begin_anew(rc: Tellback, admin: Admin, maya: User) -> None:
     export = await admin.export_user_data()
     erased = await admin.delete_user_data(confirm=True)
-    assert isinstance(erased, Erased)
+    assert isinstance(erased, ErasureReport)
     assert erased.deleted == erased
     assert (erased["conversations"], erased["messages"], erased["spaces"], erased["jobs"]) == (1, 3, 2, 1)
     assert list(erased.job_ids) == [job["id"] for job in export["jobs"]]
@@ -212,10 +212,10 @@ async def test_an_erased_user_is_unknown_and_may_begin_anew(rc: Tellback, admin:
     assert again.keys() == erased.keys()
     [event] = await rc.events.read(types=["user.erased"])
     assert (event.subject_id, dict(event.data)) == (
-        erased_subject(maya.scope),
+        erasure_subject(maya.scope),
         {table: count for table, count in erased.items() if table != "events"},
     )
-    await live(rc, maya, "Lisbon")
+    await create_user_data(rc, maya, "Lisbon")
     assert WORD not in json.dumps(await admin.export_user_data())
 
 
@@ -231,14 +231,14 @@ async def test_another_user_of_the_app_can_be_exported_and_erased(rc: Tellback, 
 
 async def test_what_the_process_holds_of_an_erased_user_is_dropped(rc: Tellback, admin: Admin, maya: User) -> None:
     assert rc._opened_memory is not None
-    views = rc._opened_memory.views
+    views = rc._opened_memory.space_cache
     assert len(views) == 3
-    words.words(f"{WORD.lower()}esque")
-    names.folded(f"{WORD} the Great")
+    words.extract_words(f"{WORD.lower()}esque")
+    names.fold_name(f"{WORD} the Great")
     await admin.delete_user_data(confirm=True)
     assert len(views) == 2
-    assert not words._KNOWN
-    assert names._kept.cache_info().currsize == 0
+    assert not words._TOKEN_CACHE
+    assert names._fold_cached.cache_info().currsize == 0
 
 
 def test_all_of_it_works_without_async(tmp_path: Path) -> None:
@@ -304,14 +304,14 @@ class TestAcrossProcesses:
 
     async def test_another_process_drops_what_it_holds(self, rc: Tellback, other: Tellback) -> None:
         maya = rc.user("maya")
-        await live(rc, maya, WORD)
-        await live(rc, rc.user("omar"), "Oslo")
+        await create_user_data(rc, maya, WORD)
+        await create_user_data(rc, rc.user("omar"), "Oslo")
         [space] = await maya.memory.list_spaces()
         await other.user("maya").memory.recall_by_topic(space.id, "Rome")
         [his] = await rc.user("omar").memory.list_spaces()
         await other.user("omar").memory.recall_by_topic(his.id, "Rome")
         assert other._opened_memory is not None
-        views = other._opened_memory.views
+        views = other._opened_memory.space_cache
         await maya.admin.delete_user_data(confirm=True)
         async with asyncio.timeout(20):
             while len(views) > 1:  # noqa: ASYNC110 - nobody tells

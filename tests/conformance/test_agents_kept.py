@@ -26,7 +26,15 @@ from tellback import (
 from tellback.agent import Agent, create_session
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tellback.types.conversations import Conversation
-from tests.support.desk import Ask, Desk, log, sent, texts, ways, whole
+from tests.support.desk import (
+    Respond,
+    TripDesk,
+    read_messages,
+    read_texts,
+    respond_variants,
+    script_full_trip,
+    sent_texts,
+)
 
 
 def kept(rc: Tellback, **more: Any) -> Persistence:
@@ -39,13 +47,13 @@ def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
-@ways
-async def test_a_session_is_a_conversation_with_memory(rc: Tellback, maya: User, ask: Ask) -> None:
+@respond_variants
+async def test_a_session_is_a_conversation_with_memory(rc: Tellback, maya: User, ask: Respond) -> None:
     persistence = kept(rc)
-    desk = Desk(rc, persistence=persistence)
-    desk.script(desk.reads(destination="Rome"), says("How many?", chunks=2))
+    desk = TripDesk(rc, persistence=persistence)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?", chunks=2))
     first = await ask(desk.agent, "To Rome", "web-42", user="maya")
-    desk.script(desk.reads(passengers=2), says("The night train?"))
+    desk.script(desk.understands_trip(passengers=2), says("The night train?"))
     second = await ask(desk.agent, "Two", "web-42", user="maya")
     assert (first.problems, second.problems, desk.searched) == ((), (), [("Rome", 2)])
     stored = await persistence.get_session("web-42")
@@ -61,7 +69,7 @@ async def test_a_session_is_a_conversation_with_memory(rc: Tellback, maya: User,
         ("user", "Two"),
         ("agent", "The night train?"),
     ]
-    assert [each.id for each in said] == [each.id for each in await log(maya, first.conversation_id)]
+    assert [each.id for each in said] == [each.id for each in await read_messages(maya, first.conversation_id)]
     assert (said[1].route, said[3].state) == (desk.book.id, second.state.id if second.state else None)
     history = await persistence.load_session_history("web-42")
     assert [event.kind.value for event in history] == ["message", "message", "message", "tool", "message"]
@@ -70,21 +78,21 @@ async def test_a_session_is_a_conversation_with_memory(rc: Tellback, maya: User,
     ]
 
 
-@ways
+@respond_variants
 async def test_the_reply_and_the_session_are_one_step(
-    rc: Tellback, maya: User, ask: Ask, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another turn is saved while the model speaks: then nothing of the slower one is kept but what the user said."""
     persistence = kept(rc)
-    desk = Desk(rc, persistence=persistence)
-    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    desk = TripDesk(rc, persistence=persistence)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     first = await ask(desk.agent, "To Rome", "web-42", user="maya")
 
     async def save_of_its_own(*given: Any, **more: Any) -> Any:
         raise AssertionError("the session is to be saved with the reply")
 
     monkeypatch.setattr(type(rc.store.sessions), "save", save_of_its_own)
-    desk.script(desk.reads(passengers=2), says("The night train?"))
+    desk.script(desk.understands_trip(passengers=2), says("The night train?"))
     second = await ask(desk.agent, "Two", "web-42", user="maya")
     monkeypatch.undo()
     assert (await persistence.load("web-42") or first.session).version == 2
@@ -96,22 +104,22 @@ async def test_the_reply_and_the_session_are_one_step(
         return "Too late"
 
     desk.agent.model = FunctionModel(faster)
-    desk.agent.understand_model = ScriptedModel([desk.reads()])
+    desk.agent.understand_model = ScriptedModel([desk.understands_trip()])
     with pytest.raises(SessionConflictError):
         await ask(desk.agent, "And a window seat", "web-42", user="maya")
-    assert await texts(maya, second.conversation_id) == [
+    assert await read_texts(maya, second.conversation_id) == [
         *("To Rome", "How many?", "Two", "The night train?"),
         "And a window seat",
     ]
 
 
-@ways
+@respond_variants
 async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
-    rc: Tellback, maya: User, ask: Ask, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     persistence = kept(rc)
-    desk = Desk(rc, persistence=persistence)
-    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    desk = TripDesk(rc, persistence=persistence)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     conversations = type(rc.store.conversations)
     append = conversations.append
 
@@ -126,19 +134,19 @@ async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
     monkeypatch.setattr(conversations, "append", append)
     assert await persistence.get_session("web-42") is None
     [talk] = await maya.conversations.list()
-    assert await texts(maya, talk.id) == ["To Rome"]
-    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    assert await read_texts(maya, talk.id) == ["To Rome"]
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     again = await ask(desk.agent, "To Rome, I said", "web-42", user="maya")
     assert again.session.version == 1
 
 
-@ways
+@respond_variants
 async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_saved_once(
-    rc: Tellback, maya: User, ask: Ask, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     persistence = kept(rc)
-    desk = Desk(rc, persistence=persistence)
-    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    desk = TripDesk(rc, persistence=persistence)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     conversations = type(rc.store.conversations)
     append = conversations.append
 
@@ -155,11 +163,11 @@ async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_sav
     stored = await persistence.get_session("web-42")
     assert stored is not None
     assert (stored.version, stored.message_count) == (1, 2)
-    assert await texts(maya, response.conversation_id) == ["To Rome", "How many?"]
+    assert await read_texts(maya, response.conversation_id) == ["To Rome", "How many?"]
 
 
-@ways
-async def test_a_user_erased_during_the_turn_stays_erased(rc: Tellback, maya: User, ask: Ask) -> None:
+@respond_variants
+async def test_a_user_erased_during_the_turn_stays_erased(rc: Tellback, maya: User, ask: Respond) -> None:
     persistence = kept(rc)
 
     async def erase(request: Any) -> str:
@@ -237,21 +245,21 @@ async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(rc: Te
 
 async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Tellback, maya: User) -> None:
     persistence = kept(rc)
-    desk = Desk(None, persistence=persistence)
-    whole(desk, says("The night train?"))
+    desk = TripDesk(None, persistence=persistence)
+    script_full_trip(desk, says("The night train?"))
     await desk.agent.respond("Two of us to Rome, please.", "web-42", sender=Identity("maya"))
     [talk] = await maya.conversations.list()
     assert (talk.namespace, talk.session_id, talk.turns) == ("wanda", "web-42", 1)
-    found = await log(maya, talk.id)
+    found = await read_messages(maya, talk.id)
     assert [(each.role, each.text) for each in found] == [
         ("user", "Two of us to Rome, please."),
         ("assistant", "The night train?"),
     ]
     history = await persistence.load_session_history("web-42")
     assert [event.kind.value for event in history] == ["message", "tool", "message"]
-    desk.script(desk.reads(), says("Yes, still."))
+    desk.script(desk.understands_trip(), says("Yes, still."))
     await desk.agent.respond("Still?", "web-42", sender=Identity("maya"))
-    assert any("The night train?" in each for each in sent(desk.model))
+    assert any("The night train?" in each for each in sent_texts(desk.model))
     with pytest.raises(InvalidArgumentError, match="belongs to a user"):
         await Agent("Wanda", model=ScriptedModel([says("Hi")]), persistence=persistence).respond("Hi", "web-43")
 
@@ -292,8 +300,8 @@ async def test_export_has_sessions_and_erasure_leaves_none(rc: Tellback, maya: U
 
 async def test_anothers_session_is_not_there(rc: Tellback) -> None:
     persistence = kept(rc)
-    desk = Desk(rc, persistence=persistence)
-    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    desk = TripDesk(rc, persistence=persistence)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     await desk.agent.respond("To Rome", "web-42", user="maya")
     with pytest.raises(NotFoundError):
         await desk.agent.respond("And mine?", "web-42", user="ben")
@@ -305,8 +313,8 @@ async def test_anothers_session_is_not_there(rc: Tellback) -> None:
 
 async def test_a_message_that_comes_again_is_answered_once(rc: Tellback, maya: User) -> None:
     persistence = kept(rc)
-    desk = Desk(maya, persistence=persistence)
-    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    desk = TripDesk(maya, persistence=persistence)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     first = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
     again = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
     assert (first.message, again.message, again.session.version) == ("How many?", "How many?", 1)
@@ -315,13 +323,13 @@ async def test_a_message_that_comes_again_is_answered_once(rc: Tellback, maya: U
 
 async def test_a_call_that_waits_is_saved_with_the_session(rc: Tellback, maya: User) -> None:
     persistence = kept(rc)
-    desk = Desk(maya, approval=True, persistence=persistence)
-    whole(desk, says("May I?"))
+    desk = TripDesk(maya, approval=True, persistence=persistence)
+    script_full_trip(desk, says("May I?"))
     asked = await desk.agent.respond("Two of us to Rome, please.", "web-42")
     stored = await persistence.load("web-42")
     assert stored is not None
-    assert stored.waiting == asked.session.waiting
-    assert len(stored.waiting) == 1
+    assert stored.pending_calls == asked.session.pending_calls
+    assert len(stored.pending_calls) == 1
     desk.script(says("Booked."))
     done = await desk.agent.respond(None, "web-42", approvals={asked.pending[0].id: True})
     assert (done.message, desk.searched) == ("Booked.", [("Rome", 2)])

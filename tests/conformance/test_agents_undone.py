@@ -33,20 +33,20 @@ from tellback.agent import (
     create_session,
     session_state_to_data,
 )
-from tellback.chat.history import is_sound
+from tellback.chat.history import is_valid_history
 from tellback.telemetry.source import CAPTURE_VARIABLE
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
 from tests.support.desk import (
-    WHOLE,
-    Ask,
-    Desk,
-    log,
-    paying,
-    sent,
-    stored_away,
-    texts,
-    ways,
-    whole,
+    FULL_REQUEST,
+    Respond,
+    TripDesk,
+    make_pay_tool,
+    read_messages,
+    read_texts,
+    respond_variants,
+    round_trip,
+    script_full_trip,
+    sent_texts,
 )
 
 
@@ -55,23 +55,23 @@ def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
-async def waiting(desk: Desk) -> tuple[Response, str]:
+async def waiting(desk: TripDesk) -> tuple[Response, str]:
     """A state's call waits."""
-    whole(desk, "Someone must agree first.")
-    asked = await desk.agent.respond(WHOLE)
+    script_full_trip(desk, "Someone must agree first.")
+    asked = await desk.agent.respond(FULL_REQUEST)
     [call] = asked.pending
     assert (call.name, call.input, desk.searched) == ("search", {"destination": "Rome", "passengers": 2}, [])
     return asked, call.id
 
 
-@ways
-async def test_a_states_call_is_approved_elsewhere(rc: Tellback, maya: User, ask: Ask) -> None:
-    asked, id = await waiting(Desk(maya, approval=True))
-    there = Desk(Tellback(rc.store).user("maya"), ["The night train?"], approval=True)
-    done = await ask(there.agent, session=stored_away(asked.session), approvals={id: True})
+@respond_variants
+async def test_a_states_call_is_approved_elsewhere(rc: Tellback, maya: User, ask: Respond) -> None:
+    asked, id = await waiting(TripDesk(maya, approval=True))
+    there = TripDesk(Tellback(rc.store).user("maya"), ["The night train?"], approval=True)
+    done = await ask(there.agent, session=round_trip(asked.session), approvals={id: True})
     assert (done.message, done.pending, there.searched) == ("The night train?", (), [("Rome", 2)])
     assert done.conversation_id == asked.conversation_id
-    assert "the night train to Rome" in there.systems[0]
+    assert "the night train to Rome" in there.system_prompts[0]
     with pytest.raises(TellbackError, match=id):
         await ask(there.agent, session=done.session, approvals={id: True})
     assert there.searched == [("Rome", 2)]
@@ -80,17 +80,21 @@ async def test_a_states_call_is_approved_elsewhere(rc: Tellback, maya: User, ask
 async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as rc:
         maya = rc.user("maya")
-        desk = Desk(maya, approval=True)
+        desk = TripDesk(maya, approval=True)
         asked, id = await waiting(desk)
         desk.script("It cannot be.")
         denied = Approval(False, reason="too dear for us")
         done = await desk.agent.respond(session=asked.session, approvals={id: denied})
-        shown = [WHOLE, "Someone must agree first.", "It cannot be."]
-        assert await texts(maya, done.conversation_id) == shown
-        [note] = [m for m in await log(maya, done.conversation_id, include_internal=True) if m.visibility == "internal"]
+        shown = [FULL_REQUEST, "Someone must agree first.", "It cannot be."]
+        assert await read_texts(maya, done.conversation_id) == shown
+        [note] = [
+            m
+            for m in await read_messages(maya, done.conversation_id, include_internal=True)
+            if m.visibility == "internal"
+        ]
         assert (note.role, "search was denied (too dear for us)" in note.text) == ("user", True)
-        assert note.text in sent(desk.model)[-1]
-        assert "too dear for us" in desk.systems[-1]
+        assert note.text in sent_texts(desk.model)[-1]
+        assert "too dear for us" in desk.system_prompts[-1]
         await maya.conversations.close(str(done.conversation_id))
         await rc.jobs.drain(timeout=30)
         [space] = await maya.memory.list_spaces()
@@ -99,28 +103,28 @@ async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
     assert not any("dear" in text or "decided" in text for text in atoms)
 
 
-@ways
-async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, rc: Tellback, ask: Ask) -> None:
+@respond_variants
+async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, rc: Tellback, ask: Respond) -> None:
     paid: list[int] = []
-    here = Desk(rc.user("maya"), tools=[paying(paid)])
-    whole(here, calls(ToolCall("c1", "pay", {"amount": 5})))
-    asked = await ask(here.agent, WHOLE)
+    here = TripDesk(rc.user("maya"), tools=[make_pay_tool(paid)])
+    script_full_trip(here, calls(ToolCall("c1", "pay", {"amount": 5})))
+    asked = await ask(here.agent, FULL_REQUEST)
     assert ([call.id for call in asked.pending], paid, here.searched) == (["c1"], [], [("Rome", 2)])
     store: Any = rc.store if url == ":memory:" else url
     there_rc = Tellback(store)
     if url != ":memory:":
         await there_rc.open()
     try:
-        there = Desk(there_rc.user("maya"), ["Paid."], tools=[paying(paid)])
-        session = stored_away(asked.session)
+        there = TripDesk(there_rc.user("maya"), ["Paid."], tools=[make_pay_tool(paid)])
+        session = round_trip(asked.session)
         done = await ask(there.agent, session=session, approvals={"c1": True})
         assert (done.message, done.pending, paid, there.searched) == ("Paid.", (), [5], [])
         assert done.conversation_id == asked.conversation_id
         assert (done.route, done.state) == (asked.route, asked.state)
-        assert "Offer what was found" in there.systems[0]
+        assert "Offer what was found" in there.system_prompts[0]
         with pytest.raises(AlreadyDecidedError):
             await ask(there.agent, session=done.session, approvals={"c1": True})
-        found = await log(there_rc.user("maya"), done.conversation_id)
+        found = await read_messages(there_rc.user("maya"), done.conversation_id)
     finally:
         if url != ":memory:":
             await there_rc.close()
@@ -131,22 +135,22 @@ async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, rc:
 
 async def test_a_message_instead_of_a_decision_leaves_the_call_undone(maya: User) -> None:
     paid: list[int] = []
-    desk = Desk(maya, tools=[paying(paid)])
-    whole(desk, calls(ToolCall("c1", "pay", {"amount": 5})))
-    asked = await desk.agent.respond(WHOLE)
-    desk.script(desk.reads(), "Fine, nothing was paid.")
+    desk = TripDesk(maya, tools=[make_pay_tool(paid)])
+    script_full_trip(desk, calls(ToolCall("c1", "pay", {"amount": 5})))
+    asked = await desk.agent.respond(FULL_REQUEST)
+    desk.script(desk.understands_trip(), "Fine, nothing was paid.")
     response = await desk.agent.respond("Never mind.", asked.session)
     assert (response.pending, paid) == ((), [])
-    assert is_sound(desk.model.requests[-1].messages)
+    assert is_valid_history(desk.model.requests[-1].messages)
     assert await maya.conversations.pending(str(response.conversation_id)) == ()
 
 
 @pytest.mark.parametrize("by_the_model", [True, False])
 async def test_a_decision_may_come_after_the_conversation_was_closed(maya: User, by_the_model: bool) -> None:
     paid: list[int] = []
-    desk = Desk(maya, tools=[paying(paid)] if by_the_model else [], approval=not by_the_model)
-    whole(desk, calls(ToolCall("c1", "pay", {"amount": 5})) if by_the_model else "Someone must agree.")
-    asked = await desk.agent.respond(WHOLE)
+    desk = TripDesk(maya, tools=[make_pay_tool(paid)] if by_the_model else [], approval=not by_the_model)
+    script_full_trip(desk, calls(ToolCall("c1", "pay", {"amount": 5})) if by_the_model else "Someone must agree.")
+    asked = await desk.agent.respond(FULL_REQUEST)
     await maya.conversations.close(str(asked.conversation_id))
     desk.script("Done.")
     done = await desk.agent.respond(session=asked.session, approvals={asked.pending[0].id: True})
@@ -161,14 +165,14 @@ def failing(monkeypatch: pytest.MonkeyPatch, target: Any, *names: str) -> None:
         monkeypatch.setattr(target, name, fails)
 
 
-@ways
+@respond_variants
 async def test_a_store_that_fails_leaves_the_answer(
-    rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch, ask: Ask
+    rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch, ask: Respond
 ) -> None:
-    desk = Desk(maya)
-    desk.script(desk.reads(destination="Rome"), "How many?")
+    desk = TripDesk(maya)
+    desk.script(desk.understands_trip(destination="Rome"), "How many?")
     first = await ask(desk.agent, "To Rome")
-    desk.script(desk.reads(passengers=2), "The night train?", desk.reads(), "Goodbye.")
+    desk.script(desk.understands_trip(passengers=2), "The night train?", desk.understands_trip(), "Goodbye.")
     with monkeypatch.context() as patch:
         failing(patch, rc.store.conversations, "begin_turn", "append", "find_or_create")
         failing(patch, rc.store.memories, "spaces", "space")
@@ -176,7 +180,7 @@ async def test_a_store_that_fails_leaves_the_answer(
     assert (second.message, desk.searched) == ("The night train?", [("Rome", 2)])
     assert "store_user" in {problem.step for problem in second.problems}
     assert all(isinstance(problem.error, StoreUnavailableError) for problem in second.problems)
-    assert await texts(maya, first.conversation_id) == ["To Rome", "How many?"]
+    assert await read_texts(maya, first.conversation_id) == ["To Rome", "How many?"]
     third = await ask(desk.agent, "Take it", second.session)
     assert (third.message, third.problems, third.completed) == ("Goodbye.", (), True)
 
@@ -184,53 +188,53 @@ async def test_a_store_that_fails_leaves_the_answer(
 async def test_a_memory_that_cannot_be_asked_leaves_the_turn(
     rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = Desk(maya)
-    whole(desk)
+    desk = TripDesk(maya)
+    script_full_trip(desk)
     failing(monkeypatch, rc.store.memories, "spaces")
-    response = await desk.agent.respond(WHOLE)
+    response = await desk.agent.respond(FULL_REQUEST)
     assert (response.message, {problem.step for problem in response.problems}) == ("The night train?", {"recall"})
     assert desk.model.requests[-1].tools == ()
-    assert await texts(maya, response.conversation_id) == [WHOLE, "The night train?"]
+    assert await read_texts(maya, response.conversation_id) == [FULL_REQUEST, "The night train?"]
 
 
-@ways
+@respond_variants
 @pytest.mark.parametrize("reading", [True, False])
-async def test_a_model_that_fails_leaves_the_message_and_the_session(maya: User, ask: Ask, reading: bool) -> None:
-    desk = Desk(maya)
+async def test_a_model_that_fails_leaves_the_message_and_the_session(maya: User, ask: Respond, reading: bool) -> None:
+    desk = TripDesk(maya)
     session = create_session("web")
     busy = raises(ProviderOverloadedError("too busy"))
-    desk.script(*([busy] if reading else [desk.reads(destination="Rome", passengers=2), busy]))
+    desk.script(*([busy] if reading else [desk.understands_trip(destination="Rome", passengers=2), busy]))
     with pytest.raises(ProviderOverloadedError):
-        await ask(desk.agent, WHOLE, session)
+        await ask(desk.agent, FULL_REQUEST, session)
     [talk] = await maya.conversations.list()
-    assert await texts(maya, talk.id) == [WHOLE]
+    assert await read_texts(maya, talk.id) == [FULL_REQUEST]
     assert session.version == 0
-    whole(desk)
+    script_full_trip(desk)
     again = await ask(desk.agent, "Well?", session, wait=0)
     assert (again.message, again.session.version) == ("The night train?", 1)
-    assert sent(desk.model) == [WHOLE, "Well?"]
+    assert sent_texts(desk.model) == [FULL_REQUEST, "Well?"]
     assert desk.searched == [("Rome", 2)]
 
 
 async def test_a_stream_that_is_closed_keeps_the_message_and_leaves_the_session(maya: User) -> None:
-    desk = Desk(maya)
+    desk = TripDesk(maya)
     session = create_session("web")
     before = session_state_to_data(session)
-    whole(desk, says("A long story", chunks=1))
-    stream = desk.agent.respond_stream(WHOLE, session)
+    script_full_trip(desk, says("A long story", chunks=1))
+    stream = desk.agent.respond_stream(FULL_REQUEST, session)
     assert (await anext(stream)).delta == "A"
     await stream.aclose()
     [talk] = await maya.conversations.list()
-    assert await texts(maya, talk.id) == [WHOLE]
+    assert await read_texts(maya, talk.id) == [FULL_REQUEST]
     assert session_state_to_data(session) == before
     desk.script(understands(desk.book, destination="Oslo", passengers=1), "The ferry?")
     again = await desk.agent.respond("Oslo, only me.", session, wait=0)
     assert (again.message, dict(again.session.extracted)) == ("The ferry?", {"destination": "Oslo", "passengers": 1})
-    assert is_sound(desk.model.requests[-1].messages)
+    assert is_valid_history(desk.model.requests[-1].messages)
 
 
-@ways
-async def test_a_cancelled_turn_can_be_followed_by_another(maya: User, ask: Ask) -> None:
+@respond_variants
+async def test_a_cancelled_turn_can_be_followed_by_another(maya: User, ask: Respond) -> None:
     entered = asyncio.Event()
 
     async def wait_here() -> str:
@@ -249,37 +253,37 @@ async def test_a_cancelled_turn_can_be_followed_by_another(maya: User, ask: Ask)
         await task
     response = await ask(agent, "Hello?", session, wait=0)
     assert response.message == "Here I am."
-    assert is_sound(model.requests[-1].messages)
-    assert (await texts(maya, response.conversation_id))[0] == "Wait!"
+    assert is_valid_history(model.requests[-1].messages)
+    assert (await read_texts(maya, response.conversation_id))[0] == "Wait!"
 
 
-@ways
-async def test_a_message_sent_again_is_answered_once(maya: User, ask: Ask) -> None:
-    desk = Desk(maya)
+@respond_variants
+async def test_a_message_sent_again_is_answered_once(maya: User, ask: Respond) -> None:
+    desk = TripDesk(maya)
     session = create_session("web")
-    whole(desk)
-    first = await ask(desk.agent, WHOLE, session, idempotency_key="k")
+    script_full_trip(desk)
+    first = await ask(desk.agent, FULL_REQUEST, session, idempotency_key="k")
     desk.script()
     with pytest.raises(AlreadyAnsweredError) as caught:
-        await ask(desk.agent, WHOLE, session, idempotency_key="k")
+        await ask(desk.agent, FULL_REQUEST, session, idempotency_key="k")
     assert caught.value.text == first.message
-    again = await ask(desk.agent, WHOLE, first.session, idempotency_key="k")
+    again = await ask(desk.agent, FULL_REQUEST, first.session, idempotency_key="k")
     assert (again.message, again.session) == (first.message, first.session)
-    assert [each.role for each in await log(maya, first.conversation_id)] == ["user", "assistant"]
+    assert [each.role for each in await read_messages(maya, first.conversation_id)] == ["user", "assistant"]
 
 
 async def test_a_message_sent_again_after_its_turn_was_cut_off_is_understood(maya: User) -> None:
-    desk = Desk(maya)
+    desk = TripDesk(maya)
     session = create_session("web")
     busy = raises(ProviderOverloadedError("too busy"))
-    desk.script(desk.reads(destination="Rome", passengers=2), calls("recall_timeline"), busy)
+    desk.script(desk.understands_trip(destination="Rome", passengers=2), calls("recall_timeline"), busy)
     with pytest.raises(ProviderOverloadedError):
-        await desk.agent.respond(WHOLE, session, idempotency_key="k")
-    whole(desk)
-    response = await desk.agent.respond(WHOLE, session, idempotency_key="k")
+        await desk.agent.respond(FULL_REQUEST, session, idempotency_key="k")
+    script_full_trip(desk)
+    response = await desk.agent.respond(FULL_REQUEST, session, idempotency_key="k")
     assert dict(response.session.extracted) == {"destination": "Rome", "passengers": 2}
     assert response.message == "The night train?"
-    assert is_sound(desk.model.requests[-1].messages)
+    assert is_valid_history(desk.model.requests[-1].messages)
 
 
 async def test_turns_of_one_session_by_two_processes_follow_each_other(rc: Tellback, maya: User) -> None:
@@ -288,12 +292,12 @@ async def test_turns_of_one_session_by_two_processes_follow_each_other(rc: Tellb
     session = create_session("web")
     done = await asyncio.gather(*(agent.respond(f"from {n}", session) for n, agent in enumerate(agents)))
     assert len({response.conversation_id for response in done}) == 1
-    found = await texts(maya, done[0].conversation_id)
+    found = await read_texts(maya, done[0].conversation_id)
     assert sorted((found[:2], found[2:])) == [["from 0", "re: from 0"], ["from 1", "re: from 1"]]
 
 
-@ways
-async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(rc: Tellback, ask: Ask) -> None:
+@respond_variants
+async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(rc: Tellback, ask: Respond) -> None:
     first, second = (rc.user("maya", tenant_id=name) for name in ("acme", "globex"))
     space = await first.memory.create_space("default")
     await first.memory.add_atom(space.id, "The code is Zanzibar.")
@@ -341,7 +345,7 @@ async def test_a_turn_that_failed_leaves_nothing_to_another_user(rc: Tellback, t
 async def test_what_an_agent_was_told_comes_out_and_goes(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as rc:
         maya = rc.user("maya")
-        desk = Desk(maya, approval=True)
+        desk = TripDesk(maya, approval=True)
         asked, id = await waiting(desk)
         desk.script("The night train?")
         done = await desk.agent.respond(session=asked.session, approvals={id: True})
@@ -356,11 +360,11 @@ async def test_what_an_agent_was_told_comes_out_and_goes(url: str) -> None:
         assert talk["messages"][-1]["metadata"] == {"agent": "Wanda", "route": desk.book.id, "state": done.state.id}
         assert len(export["atoms"]) == 3
         await maya.admin.delete_user_data(confirm=True)
-        assert WHOLE not in json.dumps(await maya.admin.export_user_data())
-        desk.script(desk.reads(), "Hello!")
+        assert FULL_REQUEST not in json.dumps(await maya.admin.export_user_data())
+        desk.script(desk.understands_trip(), "Hello!")
         anew = await desk.agent.respond("Hi")
         assert (anew.atoms_used, anew.problems) == ((), ())
-        assert WHOLE not in desk.systems[-1]
+        assert FULL_REQUEST not in desk.system_prompts[-1]
 
 
 @pytest.fixture
@@ -374,14 +378,16 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     telemetry.configure()
 
 
-@ways
+@respond_variants
 async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
-    url: str, exporter: InMemorySpanExporter, ask: Ask
+    url: str, exporter: InMemorySpanExporter, ask: Respond
 ) -> None:
     async with Tellback(url, worker=False) as rc:
-        desk = Desk(rc.user("maya"))
-        desk.script(desk.reads(destination="Rome", passengers=2), calls("recall_timeline"), "The night train?")
-        response = await ask(desk.agent, WHOLE)
+        desk = TripDesk(rc.user("maya"))
+        desk.script(
+            desk.understands_trip(destination="Rome", passengers=2), calls("recall_timeline"), "The night train?"
+        )
+        response = await ask(desk.agent, FULL_REQUEST)
     spans = exporter.get_finished_spans()
     [turn] = [span for span in spans if span.name.startswith("invoke_agent")]
     assert turn.name == "invoke_agent Wanda"
@@ -400,12 +406,12 @@ async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
     assert not any("Rome" in span.to_json() for span in spans)
 
 
-@ways
-async def test_the_tokens_of_reading_a_message_count(url: str, exporter: InMemorySpanExporter, ask: Ask) -> None:
+@respond_variants
+async def test_the_tokens_of_reading_a_message_count(url: str, exporter: InMemorySpanExporter, ask: Respond) -> None:
     async with Tellback(url, worker=False) as rc:
-        desk = Desk(rc.user("maya"))
+        desk = TripDesk(rc.user("maya"))
         usage = ChatUsage(input_tokens=10, output_tokens=1)
-        desk.script(desk.reads(destination="Rome", usage=usage), says("How many?", usage=usage))
+        desk.script(desk.understands_trip(destination="Rome", usage=usage), says("How many?", usage=usage))
         response = await ask(desk.agent, "To Rome")
     [turn] = [span for span in exporter.get_finished_spans() if span.name.startswith("invoke_agent")]
     assert (response.usage.input_tokens, response.usage.output_tokens) == (20, 2)
@@ -417,10 +423,10 @@ async def test_a_call_of_a_guidelines_tool_can_be_decided_though_its_condition_i
     maya: User, place: str
 ) -> None:
     paid: list[int] = []
-    desk = Desk(maya)
-    guideline = {"condition": "the user is angry", "action": "Pay them.", "tools": [paying(paid)]}
+    desk = TripDesk(maya)
+    guideline = {"condition": "the user is angry", "action": "Pay them.", "tools": [make_pay_tool(paid)]}
     (desk.agent if place == "agent" else desk.book).create_guideline(guideline)
-    desk.script(desk.reads(holds=["the user is angry"]), calls("pay", amount=5))
+    desk.script(desk.understands_trip(holds=["the user is angry"]), calls("pay", amount=5))
     asked = await desk.agent.respond("Outrageous!", create_session("web"))
     [call] = asked.pending
     desk.script("Paid.")

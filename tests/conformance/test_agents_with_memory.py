@@ -31,16 +31,16 @@ from tellback.skills import Skill
 from tellback.testing import ScriptedModel, answers, calls, says, understands
 from tests.integration.mcp.support import friendly
 from tests.support.desk import (
+    FULL_REQUEST,
     NOON,
-    RECALLING,
-    WHOLE,
-    Ask,
-    Desk,
-    log,
-    sent,
-    texts,
-    ways,
-    whole,
+    RECALL_TOOLS,
+    Respond,
+    TripDesk,
+    read_messages,
+    read_texts,
+    respond_variants,
+    script_full_trip,
+    sent_texts,
 )
 
 
@@ -49,16 +49,16 @@ def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
-@ways
-async def test_the_log_holds_what_was_said_and_where(maya: User, ask: Ask) -> None:
-    desk = Desk(maya)
-    desk.script(desk.reads(destination="Rome"), says("How many?", chunks=2))
+@respond_variants
+async def test_the_log_holds_what_was_said_and_where(maya: User, ask: Respond) -> None:
+    desk = TripDesk(maya)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?", chunks=2))
     first = await ask(desk.agent, "To Rome", metadata={"lang": "en"}, trace_id="t-1")
-    desk.script(desk.reads(passengers=2), says("The night train?"))
+    desk.script(desk.understands_trip(passengers=2), says("The night train?"))
     second = await ask(desk.agent, "Two", first.session)
     assert (first.problems, second.problems, desk.searched) == ((), (), [("Rome", 2)])
     assert first.conversation_id == second.conversation_id
-    found = await log(maya, first.conversation_id)
+    found = await read_messages(maya, first.conversation_id)
     assert [(each.role, each.text) for each in found] == [
         ("user", "To Rome"),
         ("assistant", "How many?"),
@@ -81,15 +81,15 @@ async def test_whose_memory_it_is_can_be_said_in_many_ways(rc: Tellback, maya: U
     memory: Any = {"handle": maya, "async function": later, "function": lambda s: rc.user(s.metadata["who"])}
     more: dict[str, Any] = {"user id": {"user": "maya"}, "user handle": {"user": maya}}
     session = create_session(metadata={"who": "maya", **({"user_id": "maya"} if named == "metadata" else {})})
-    desk = Desk(memory.get(named, rc))
-    whole(desk)
-    response = await desk.agent.respond(WHOLE, session, **more.get(named, {}))
-    assert await texts(maya, response.conversation_id) == [WHOLE, "The night train?"]
+    desk = TripDesk(memory.get(named, rc))
+    script_full_trip(desk)
+    response = await desk.agent.respond(FULL_REQUEST, session, **more.get(named, {}))
+    assert await read_texts(maya, response.conversation_id) == [FULL_REQUEST, "The night train?"]
     assert response.session.metadata["who"] == "maya"
 
 
-@ways
-async def test_nothing_is_kept_for_a_mistake(rc: Tellback, maya: User, ask: Ask) -> None:
+@respond_variants
+async def test_nothing_is_kept_for_a_mistake(rc: Tellback, maya: User, ask: Respond) -> None:
     user_id = {"user_id": "maya"}
     wrong: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         (rc, ("Hi",), {}, InvalidArgumentError, "whose memory"),
@@ -128,55 +128,55 @@ async def test_the_model_of_the_memory_answers_unless_the_agent_has_its_own(url:
 
 
 async def test_a_text_is_answered_after_the_tail_of_the_log(maya: User) -> None:
-    desk = Desk(maya)
-    desk.script(desk.reads(destination="Rome"), "How many?")
+    desk = TripDesk(maya)
+    desk.script(desk.understands_trip(destination="Rome"), "How many?")
     first = await desk.agent.respond("To Rome", create_session("web"))
-    desk.script(desk.reads(passengers=2), "The night train?")
+    desk.script(desk.understands_trip(passengers=2), "The night train?")
     await desk.agent.respond("Two", first.session)
-    assert sent(desk.model) == ["To Rome", "How many?", "Two"]
-    assert all(said in sent(desk.model, 2)[0] for said in ("To Rome", "How many?", "Two"))
+    assert sent_texts(desk.model) == ["To Rome", "How many?", "Two"]
+    assert all(said in sent_texts(desk.model, 2)[0] for said in ("To Rome", "How many?", "Two"))
 
 
 async def test_a_history_of_the_callers_own_is_sent_as_it_is_and_its_end_kept(maya: User) -> None:
-    desk = Desk(maya)
-    whole(desk)
+    desk = TripDesk(maya)
+    script_full_trip(desk)
     history = [
         create_message_event(EventSource.CUSTOMER, "Maya", "Hello from the phone"),
         create_message_event(EventSource.AI_AGENT, "Wanda", "Where to?"),
-        create_message_event(EventSource.CUSTOMER, "Maya", WHOLE),
+        create_message_event(EventSource.CUSTOMER, "Maya", FULL_REQUEST),
     ]
     response = await desk.agent.respond(history)
-    assert sent(desk.model) == ["Hello from the phone", "Where to?", WHOLE]
-    assert await texts(maya, response.conversation_id) == [WHOLE, "The night train?"]
+    assert sent_texts(desk.model) == ["Hello from the phone", "Where to?", FULL_REQUEST]
+    assert await read_texts(maya, response.conversation_id) == [FULL_REQUEST, "The night train?"]
 
 
 async def test_sessions_kept_elsewhere_do_not_double_the_log(maya: User) -> None:
-    desk = Desk(maya, persistence=InMemorySessions())
-    desk.script(desk.reads(destination="Rome"), "How many?")
+    desk = TripDesk(maya, persistence=InMemorySessions())
+    desk.script(desk.understands_trip(destination="Rome"), "How many?")
     await desk.agent.respond("To Rome", "web")
-    desk.script(desk.reads(passengers=2), "The night train?")
+    desk.script(desk.understands_trip(passengers=2), "The night train?")
     response = await desk.agent.respond("Two", "web")
-    assert sent(desk.model) == ["To Rome", "How many?", "Two"]
+    assert sent_texts(desk.model) == ["To Rome", "How many?", "Two"]
     assert (response.session.version, dict(response.session.extracted)) == (2, {"destination": "Rome", "passengers": 2})
 
 
 async def test_what_is_known_of_the_user_is_in_the_prompt(maya: User) -> None:
     space = await maya.memory.create_space("travel")
     atom = await maya.memory.add_atom(space.id, "Maya only travels by train.")
-    desk = Desk(maya, memory_options={"space": "travel", "recall": {"recall_limit": 3}})
-    desk.script(desk.reads(), "Where to?")
+    desk = TripDesk(maya, memory_options={"space": "travel", "recall": {"recall_limit": 3}})
+    desk.script(desk.understands_trip(), "Where to?")
     response = await desk.agent.respond("How should I travel: by train or by plane?")
-    assert "Maya only travels by train." not in desk.systems[0]
-    assert "Maya only travels by train." in desk.systems[1]
+    assert "Maya only travels by train." not in desk.system_prompts[0]
+    assert "Maya only travels by train." in desk.system_prompts[1]
     assert [each.id for each in response.atoms_used] == [atom.id]
-    assert response.trace.prompts == tuple(desk.systems)
+    assert response.trace.prompts == tuple(desk.system_prompts)
 
 
 @pytest.mark.parametrize(
     ("options", "offered"),
     [
-        ({}, RECALLING),
-        ({"write": True}, {*RECALLING, "remember", "forget"}),
+        ({}, RECALL_TOOLS),
+        ({"write": True}, {*RECALL_TOOLS, "remember", "forget"}),
         ({"tools": False, "write": True}, {"remember", "forget"}),
         ({"tools": False}, set()),
     ],
@@ -199,7 +199,7 @@ async def test_the_model_looks_into_the_memory_and_writes_into_it(maya: User) ->
     assert "Zorro" in str(recalled.content)
     assert not remembered.is_error
     assert "Maya has a parrot." in [atom.text for atom in await maya.memory.list_atoms(space.id)]
-    kept = await log(maya, response.conversation_id)
+    kept = await read_messages(maya, response.conversation_id)
     assert [each.role for each in kept] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
     assert {json.dumps(each.metadata) for each in kept if each.role == "assistant"} == {'{"agent": "Wanda"}'}
 
@@ -215,17 +215,17 @@ async def test_a_space_that_was_deleted_is_replaced_for_the_tools_too(maya: User
         assert ([call.is_error for call in response.tool_calls], response.problems) == ([False], ())
 
 
-@ways
-async def test_what_was_said_to_an_agent_is_there_in_its_next_conversation(url: str, ask: Ask) -> None:
+@respond_variants
+async def test_what_was_said_to_an_agent_is_there_in_its_next_conversation(url: str, ask: Respond) -> None:
     async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as rc:
-        desk = Desk(rc.user("maya"))
-        desk.script(desk.reads(destination="Rome"), "How many?")
+        desk = TripDesk(rc.user("maya"))
+        desk.script(desk.understands_trip(destination="Rome"), "How many?")
         first = await ask(desk.agent, "To Rome, but I am afraid of flying.")
         rc.clock = lambda: NOON + timedelta(days=20)
-        desk.script(desk.reads(), "By train, then.")
+        desk.script(desk.understands_trip(), "By train, then.")
         later = await ask(desk.agent, "Am I afraid of flying?")
     assert any("afraid of flying" in atom.text for atom in later.atoms_used)
-    assert "To Rome, but I am afraid of flying." in desk.systems[-1]
+    assert "To Rome, but I am afraid of flying." in desk.system_prompts[-1]
     assert later.atoms_used[0].source_conversation_id == first.conversation_id != later.conversation_id
 
 
@@ -240,12 +240,12 @@ async def test_what_a_model_extracted_is_there_in_the_next_conversation(url: str
     reader = ScriptedModel([answers({"facts": [fact], "entities": []})])
     async with Tellback(url, model=reader, extractor="llm") as rc:
         maya = rc.user("maya")
-        desk = Desk(maya)
-        whole(desk)
+        desk = TripDesk(maya)
+        script_full_trip(desk)
         first = await desk.agent.respond("Two of us to Rome. I am afraid of flying.")
         await maya.conversations.close(str(first.conversation_id))
         await rc.jobs.drain(timeout=30)
-        desk.script(desk.reads(), "By train, then.")
+        desk.script(desk.understands_trip(), "By train, then.")
         later = await desk.agent.respond("Is Maya afraid of flying?")
     assert [atom.text for atom in later.atoms_used] == ["Maya is afraid of flying."]
     reader.assert_done()
@@ -253,14 +253,14 @@ async def test_what_a_model_extracted_is_there_in_the_next_conversation(url: str
 
 async def test_a_session_outlives_the_conversation_that_closed_under_it(rc: Tellback, maya: User) -> None:
     rc.clock = lambda: NOON
-    desk = Desk(maya, memory_options={"close_after": 60})
-    desk.script(desk.reads(destination="Rome"), "How many?")
+    desk = TripDesk(maya, memory_options={"close_after": 60})
+    desk.script(desk.understands_trip(destination="Rome"), "How many?")
     first = await desk.agent.respond("To Rome")
     rc.clock = lambda: NOON + timedelta(hours=1)
-    desk.script(desk.reads(passengers=2), "The night train?")
+    desk.script(desk.understands_trip(passengers=2), "The night train?")
     later = await desk.agent.respond("Two", first.session)
     assert first.conversation_id != later.conversation_id
-    assert (desk.searched, sent(desk.model)) == ([("Rome", 2)], ["Two"])
+    assert (desk.searched, sent_texts(desk.model)) == ([("Rome", 2)], ["Two"])
 
 
 async def test_agents_of_one_user_keep_apart_what_is_said_and_share_what_is_known(url: str) -> None:
@@ -271,7 +271,7 @@ async def test_agents_of_one_user_keep_apart_what_is_said_and_share_what_is_know
         model = ScriptedModel(["Hm.", "Zanzibar."])
         second = Agent("Vera", model=model, memory=maya)
         await second.respond("What is my code?", create_session("web"))
-        assert sent(model) == ["What is my code?"]
+        assert sent_texts(model) == ["What is my code?"]
         assert "Zanzibar" not in str(model.requests[0].system)
         await maya.conversations.close(str(said.conversation_id))
         await rc.jobs.drain(timeout=30)
@@ -319,7 +319,7 @@ async def test_tools_of_states_know_whose_turn_it_is(maya: User) -> None:
     route.initial_state.transition_to(tool_state=look).transition_to(chat_state="Tell")
     sender = Identity("maya", "Maya")
     response = await agent.respond("Look!", create_session("web"), sender=sender, extras={"plan": "pro"})
-    [said, *_] = await log(maya, response.conversation_id)
+    [said, *_] = await read_messages(maya, response.conversation_id)
     assert seen == [("web", sender, {"plan": "pro"}, response.conversation_id, said.id)] * 2
 
 

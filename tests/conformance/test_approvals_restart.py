@@ -22,7 +22,7 @@ from tellback import (
     tool,
 )
 from tellback.app import User
-from tellback.chat.history import is_sound
+from tellback.chat.history import is_valid_history
 from tellback.conversations.approvals import APPROVED, approval_note
 from tellback.stores import TurnDraft
 from tellback.testing import ScriptedModel, calls, raises, says
@@ -81,7 +81,7 @@ async def decide(user: User, id: str, till: Till, answer: Any = "Done.", **decis
     """Decide, and give the outcome and what the model was asked."""
     model = ScriptedModel([answer] if answer is not None else [])
     outcome = await user.conversations.run_turn(id, model, tools=till.tools, approvals=decisions)
-    assert all(is_sound(sent.messages) for sent in model.requests)
+    assert all(is_valid_history(sent.messages) for sent in model.requests)
     return outcome, model
 
 
@@ -190,7 +190,7 @@ async def test_a_call_that_was_begun_is_not_run_again(
     assert "did not allow" in results["c2"]
     with pytest.raises(AlreadyDecidedError):
         await decide(maya, id, till, None, c1=True)
-    with ScriptedModel([says("ok", expect=lambda sent: is_sound(sent.messages))]) as model:
+    with ScriptedModel([says("ok", expect=lambda sent: is_valid_history(sent.messages))]) as model:
         await maya.conversations.run_turn(id, model, "Well?", tools=till.tools)
 
 
@@ -202,7 +202,7 @@ async def test_a_message_after_a_call_was_begun_tells_that_nobody_knows(rc: Tell
     with ScriptedModel([says("I will check.")]) as model:
         await maya.conversations.run_turn(id, model, "Did you pay?", tools=till.tools)
     sent = model.requests[0].messages
-    assert is_sound(sent)
+    assert is_valid_history(sent)
     assert "may or may not have taken effect" in message_text(sent[2])
     assert till.paid == []
 

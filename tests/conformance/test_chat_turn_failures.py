@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tellback import ChatOptions, StoreUnavailableError, Tellback, ToolCall, message_text, tool
 from tellback.app import User
-from tellback.chat.history import is_sound
+from tellback.chat.history import is_valid_history
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tellback.turn import Identity, Session, TurnConfig, TurnInput, run_chat_turn
 from tellback.types.conversations import StoredMessage
@@ -195,7 +195,7 @@ async def _check(turns: list[tuple[list[str], list[str], list[str]]]) -> None:
         talk = await user.conversations.create("helper", session_id="web")
 
         def answer(asked: Any) -> Any:
-            assert is_sound(asked.messages)
+            assert is_valid_history(asked.messages)
             number = next(message_text(m) for m in reversed(asked.messages) if m.role == "user")
             last = asked.messages[-1]
             if last.role == "user":
@@ -222,7 +222,7 @@ async def _check(turns: list[tuple[list[str], list[str], list[str]]]) -> None:
                 assert {*_entries(str(number))} <= {*kept}
         by_turn = {message.turn_id: message.text.partition(":")[0] for message in found if message.role == "assistant"}
         assert len(set(by_turn.values())) == len(by_turn)
-        with ScriptedModel([says("End.", expect=lambda asked: is_sound(asked.messages))]) as model:
+        with ScriptedModel([says("End.", expect=lambda asked: is_valid_history(asked.messages))]) as model:
             await user.conversations.run_turn(talk.id, model, "Well?", wait=0)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tellback import ChatOptions, ChatRequest, Identity, Session, Tellback, Tool, TurnConfig, TurnInput, User, request
 from tellback.agent import Agent, ToolContext, ToolUpdate, create_session, define_tool
-from tellback.conversations.turns import Turns
+from tellback.conversations.turns import TurnEngine
 from tellback.stores import ConversationLog
 from tellback.testing import FunctionModel, ScriptedModel, calls, says, understands
 from tellback.turn import run_chat_turn
@@ -135,13 +135,13 @@ async def test_a_route_is_not_chosen_by_what_was_just_said_twice(
 
 async def test_all_doors_lead_through_one_place(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     began: list[str | None] = []
-    opened = Turns._opened
+    opened = TurnEngine._open
 
-    def counted(self: Turns, asked: Any) -> Any:
+    def counted(self: TurnEngine, asked: Any) -> Any:
         began.append(asked.conversation_id)
         return opened(self, asked)
 
-    monkeypatch.setattr(Turns, "_opened", counted)
+    monkeypatch.setattr(TurnEngine, "_open", counted)
     user = rc.user("maya")
     rc.register_agent({"name": "door"})
     space = await user.memory.create_space("talks")

@@ -19,7 +19,7 @@ from tellback.types.bindings import ANY, ConversationScope
 from tellback.types.ids import new_id
 from tellback.types.jobs import UsageRecord
 from tellback.types.times import utc_now
-from tests.support.userdata import bind
+from tests.support.userdata import create_binding
 
 SCOPES = [(tenant, app, user) for tenant in "ab" for app in "ab" for user in "ab"]
 _numbers = itertools.count()
@@ -95,7 +95,7 @@ class Life:
         # Never about another alone: such a binding goes with the one it is about.
         about = self.chance.choice([(self.user.scope.user_id,), ("a", "b"), (ANY,), ("a", ANY)])
         scopes = [ConversationScope("chat", user_id) for user_id in about]
-        await bind(self.rc.store, self.user.scope, *scopes, space_ids=tuple(self.spaces[:1]))
+        await create_binding(self.rc.store, self.user.scope, *scopes, space_ids=tuple(self.spaces[:1]))
 
     async def work(self) -> None:
         await self.say()

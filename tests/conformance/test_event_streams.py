@@ -9,8 +9,8 @@ import pytest
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tests.support.http_server import serving
-from tests.support.streams import Frame, next_of, opened
+from tests.support.http_server import running_server
+from tests.support.streams import Frame, next_frame, open_stream
 
 # What is served is the same on a file and in memory: the file stands for both.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
@@ -20,7 +20,7 @@ KEPT = "message.appended"
 
 @pytest.fixture
 async def server(rc: Tellback) -> AsyncIterator[str]:
-    async with serving(create_app(rc, ServerSettings(), opens=False)) as url:
+    async with running_server(create_app(rc, ServerSettings(), opens=False)) as url:
         yield url
 
 
@@ -32,7 +32,7 @@ async def said(rc: Tellback, user_id: str, tenant_id: str, *texts: str) -> None:
 
 
 async def ids(frames: AsyncIterator[Frame], count: int) -> list[int]:
-    return [int((await next_of(frames, KEPT)).id or 0) for _ in range(count)]
+    return [int((await next_frame(frames, KEPT)).id or 0) for _ in range(count)]
 
 
 async def test_a_feed_goes_on_where_it_was_and_is_of_one_user(rc: Tellback, server: str) -> None:
@@ -40,14 +40,14 @@ async def test_a_feed_goes_on_where_it_was_and_is_of_one_user(rc: Tellback, serv
     headers = {"Authorization": f"Bearer {secret}"}
     await said(rc, "maya", "acme", "one", "two")
     await said(rc, "maya", "globex", "not hers")
-    async with opened(server, f"/ai-events?after=0&types={KEPT}", headers=headers) as (_, frames):
+    async with open_stream(server, f"/ai-events?after=0&types={KEPT}", headers=headers) as (_, frames):
         seen = await ids(frames, 2)
         await said(rc, "omar", "acme", "not hers")
         await said(rc, "maya", "acme", "three")
         seen += await ids(frames, 1)
     writing = asyncio.create_task(said(rc, "maya", "acme", *map(str, range(20))))
     more = {**headers, "Last-Event-ID": str(seen[-1])}
-    async with opened(server, f"/ai-events?types={KEPT}", headers=more) as (_, frames):
+    async with open_stream(server, f"/ai-events?types={KEPT}", headers=more) as (_, frames):
         seen += await ids(frames, 20)
     await writing
     kept = await rc.events.read(0, types=[KEPT], tenant_id="acme", user_id="maya")

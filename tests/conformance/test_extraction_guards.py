@@ -21,7 +21,7 @@ from tellback import (
     message_text,
 )
 from tellback.app import User
-from tellback.memory.extraction.values import Decision, Decisions, Question, Verdict
+from tellback.memory.extraction.values import Decision, FactDecisions, Question, Verdict
 from tellback.testing import FunctionModel, ScriptedModel, answers
 from tellback.testing.scripted import Step
 from tellback.types import ChatReply
@@ -222,8 +222,8 @@ async def test_a_decision_for_what_was_not_offered_ends_the_job_with_an_error(ur
             [first, *_] = window.messages
             return Extraction((ExtractedFact(first.text, Category("home", CategoryKind.FACT), (first.id,)),))
 
-        async def decide(self, questions: Sequence[Question]) -> Decisions:
-            return Decisions(tuple(Decision(Verdict.SAME, "atom_x") for _ in questions))
+        async def decide(self, questions: Sequence[Question]) -> FactDecisions:
+            return FactDecisions(tuple(Decision(Verdict.SAME, "atom_x") for _ in questions))
 
     async with Tellback(url, extractor=Confused()) as rc:
         user, space = await bound(rc)

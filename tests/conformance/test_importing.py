@@ -17,7 +17,7 @@ from tellback.importing import ImportProgress, import_chats
 from tellback.server import create_app
 from tellback.testing import ScriptedModel, answers
 from tellback.user import User
-from tests.unit.importing.exports import MARCH, gpt_chat, said, written
+from tests.unit.importing.exports import MARCH, gpt_chat, gpt_message, write_json
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 
@@ -33,12 +33,12 @@ def export(folder: Path, *, days: int = 3, turns: int = 1) -> Path:
             message
             for turn in range(turns)
             for message in (
-                said("user", f"Day {day}, turn {turn}: I walked to the sea.", at + turn),
-                said("assistant", "Lovely!", at + turn, metadata={"model_slug": "gpt-4o"}),
+                gpt_message("user", f"Day {day}, turn {turn}: I walked to the sea.", at + turn),
+                gpt_message("assistant", "Lovely!", at + turn, metadata={"model_slug": "gpt-4o"}),
             )
         ]
         chats.append(gpt_chat(f"c{day}", *said_in_it, at=at))
-    return written(folder / "conversations.json", chats)
+    return write_json(folder / "conversations.json", chats)
 
 
 async def stored(user: User) -> list[list[str]]:
@@ -203,12 +203,12 @@ async def test_a_later_chat_supersedes_an_earlier_one(url: str, tmp_path: Path) 
         told = {"text": f"User lives in {city}.", "messages": ["m1"], "kind": "FACT", "category": "home"}
         return {"facts": [{**told, "subject": "user", "attribute": "home city", "value": city, "single": True}]}
 
-    chats = [gpt_chat("new", said("user", "I live in Lisbon.", MARCH + DAY), at=MARCH + DAY)]
-    chats.append(gpt_chat("old", said("user", "I live in Porto."), at=MARCH))
+    chats = [gpt_chat("new", gpt_message("user", "I live in Lisbon.", MARCH + DAY), at=MARCH + DAY)]
+    chats.append(gpt_chat("old", gpt_message("user", "I live in Porto."), at=MARCH))
     model = ScriptedModel([answers(lives_in("Porto")), answers(lives_in("Lisbon"))])
     async with Tellback(url, model=model) as rc:
         maya = rc.user("maya")
-        report = await import_chats(maya, written(tmp_path / "conversations.json", chats))
+        report = await import_chats(maya, write_json(tmp_path / "conversations.json", chats))
         [space] = await maya.memory.list_spaces()
         assert [atom.text for atom in await maya.memory.list_atoms(space.id)] == ["User lives in Lisbon."]
         assert report.memories == 2
@@ -222,9 +222,9 @@ async def test_jobs_that_fail_are_told(url: str, tmp_path: Path) -> None:
 
 
 async def test_it_works_through_a_server(rc: Tellback, tmp_path: Path) -> None:
-    long = gpt_chat("long", said("user", "é" * 450_000), *(said("user", f"{n}") for n in range(1_100)))
-    chats = [long, gpt_chat("short", said("user", "I walked to the sea."), at=None)]
-    file = written(tmp_path / "conversations.json", chats)
+    long = gpt_chat("long", gpt_message("user", "é" * 450_000), *(gpt_message("user", f"{n}") for n in range(1_100)))
+    chats = [long, gpt_chat("short", gpt_message("user", "I walked to the sea."), at=None)]
+    file = write_json(tmp_path / "conversations.json", chats)
     secret = (await rc.keys.create("app")).secret
     transport = httpx2.ASGITransport(app=create_app(rc, opens=False))
     async with (

@@ -10,7 +10,7 @@ import pytest
 from tellback import Tellback
 from tellback.errors import AtomSupersededError, InvalidArgumentError, NotFoundError
 from tellback.types.memory import AtomStatus, Category, CategoryKind
-from tests.integration.memory.helping import DAY, NOON, Clock, count_events, everywhere, texts
+from tests.integration.memory.helping import DAY, NOON, Clock, count_events, recall_everywhere, texts
 
 DIET = {"name": "diet", "kind": "PREFERENCE"}
 
@@ -240,7 +240,7 @@ async def test_atoms_are_listed_by_page_category_status_and_time(rc: Tellback) -
     space = await memory.create_space()
     atoms = []
     for n in range(9):
-        clock.pass_by()
+        clock.advance()
         atoms.append(
             await memory.add_atom(space.id, str(n), {"name": "abc"[n % 3], "kind": "FACT"}, valid_from=NOON + n * DAY)
         )
@@ -293,7 +293,7 @@ async def test_superseding_inherits_what_is_not_said_and_names_what_took_its_pla
     old = await memory.add_atom(
         space.id, "Lives in Rome.", DIET, 5, 0.5, "2026-01-01T00:00:00Z", "conv_1", ["m1"], [ann.id]
     )
-    later = clock.pass_by(DAY)
+    later = clock.advance(DAY)
     new = await memory.supersede_atom(old.id, "Lives in Oslo.")
     assert (new.category, new.importance, new.confidence, new.entity_ids) == (old.category, 5, 0.5, (ann.id,))
     assert (new.source_conversation_id, new.source_message_ids) == (None, ())
@@ -305,7 +305,7 @@ async def test_superseding_inherits_what_is_not_said_and_names_what_took_its_pla
     with pytest.raises(AtomSupersededError) as refused:
         await memory.supersede_atom(old.id, "Lives in Bern.")
     assert refused.value.superseded_by == new.id
-    clock.pass_by()
+    clock.advance()
     last = await memory.supersede_atom(
         new.id, "Ate in Bern.", {"name": "trip", "kind": "episode"}, 1, 0.25, NOON, "conv_2", ["m2"], [bob.id]
     )
@@ -336,17 +336,17 @@ async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
     ann = await memory.create_entity(space.id, "PERSON", "Ann")
     talk = await maya.conversations.create("chat")
     for text in ("Ann keeps bees.", "I keep a heron.", "Ann sold her boat."):
-        clock.pass_by()
+        clock.advance()
         await maya.conversations.append_user_message(talk.id, text)
     said = await memory.remember_conversation(space.id, talk.id)
     atoms = [
         await memory.add_atom(space.id, f"Ann likes {thing}.", DIET, 5, valid_from=NOON, entity_ids=[ann.id])
         for thing in ("tea", "plums", "rye")
     ]
-    clock.pass_by()
+    clock.advance()
     plums = await memory.supersede_atom(atoms[1].id, "Ann likes figs.")
     await memory.recall_by_topic(space.id, "What does Ann like?")
-    asked = clock.pass_by()
+    asked = clock.advance()
 
     gone = [said[1], atoms[0], atoms[1], plums]
     for atom in gone:
@@ -361,7 +361,7 @@ async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
     ]
     for options in every:
         for query in ("What does Ann like: tea, figs or plums?", "heron"):
-            found = await everywhere(memory, space.id, query, ann.id, **options)
+            found = await recall_everywhere(memory, space.id, query, ann.id, **options)
             assert not found & forgotten, options
     for name in ("Ann", "tea", "heron", "User"):
         assert not set(texts(await memory.recall_by_entity(space.id, name, 1000))) & forgotten
@@ -390,7 +390,7 @@ async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
                 await attempt
     again = await memory.remember_conversation(space.id, talk.id)
     assert texts(again) == ["User: Ann keeps bees.", "User: Ann sold her boat."]
-    assert "User: I keep a heron." not in await everywhere(memory, space.id, "heron")
+    assert "User: I keep a heron." not in await recall_everywhere(memory, space.id, "heron")
     space_now, about = await memory.get_space(space.id), await memory.get_entity(ann.id)
     assert space_now is not None
     assert about is not None

@@ -11,7 +11,7 @@ import pytest
 from tellback import Tellback
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.types.memory import RecallMode
-from tests.integration.memory.helping import DAY, NOON, Clock, assert_sound, texts
+from tests.integration.memory.helping import DAY, NOON, Clock, assert_valid_result, texts
 
 TRIP = {"name": "trip", "kind": "EPISODE"}
 FACT = {"name": "fact", "kind": "FACT"}
@@ -32,7 +32,7 @@ async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str
                 assert (topic.mode, entity.mode, time.mode) == tuple(RecallMode)
                 assert (topic.total_candidates, entity.total_candidates, time.total_candidates) == (3, 2, 3)
                 for result, most in ((topic, 3), (entity, 2), (time, 1)):
-                    assert_sound(result)
+                    assert_valid_result(result)
                     assert len(result) == min(most_wanted, most)
                     assert result.atoms == [hit.atom for hit in result]
             assert topic.hits[0].atom.text.startswith("Ann plays the cello")
@@ -95,7 +95,7 @@ async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(rc: 
     assert result.atoms[:2] == [linked, vital]
     assert result.hits[0].entity_match_bonus > 1
     assert all(hit.entity_match_bonus == 1 for hit in result.hits[1:])
-    assert_sound(result)
+    assert_valid_result(result)
 
 
 async def test_options_leave_out_what_they_say(rc: Tellback) -> None:
@@ -108,14 +108,14 @@ async def test_options_leave_out_what_they_say(rc: Tellback) -> None:
     for n, (text, category) in enumerate(
         [("Ann sailed to Malta.", TRIP), ("Ann sailed to Crete.", TRIP), ("Ann sails a red boat.", FACT)], 1
     ):
-        clock.pass_by(DAY)
+        clock.advance(DAY)
         made[n] = await memory.add_atom(
             space.id, text, category, importance=2 * n - 1, valid_from=NOON + n * DAY, entity_ids=[ann.id]
         )
     ended = await memory.add_atom(
         space.id, "Ann rents a harbour berth.", FACT, valid_from=NOON, valid_to=NOON + 3 * DAY, entity_ids=[ann.id]
     )
-    later = clock.pass_by(DAY)
+    later = clock.advance(DAY)
 
     async def both(**given: Any) -> set[int]:
         topic = await memory.recall_by_topic(space.id, "Ann sailing", 100, **given)
@@ -123,7 +123,7 @@ async def test_options_leave_out_what_they_say(rc: Tellback) -> None:
         assert set(texts(topic)) == set(texts(entity))
         for result in (topic, entity):
             assert result.total_candidates == len(result)
-            assert_sound(result)
+            assert_valid_result(result)
         return {key for key, atom in {**made, 0: ended}.items() if atom in topic.atoms}
 
     assert await both() == {1, 2, 3}
@@ -176,7 +176,7 @@ async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(rc: Tellba
     talks = [await maya.conversations.create("chat") for _ in range(2)]
     for n in range(8):  # two conversations at a time, remembered in turns
         for talk, thing in zip(talks, ("kite", "lamp"), strict=True):
-            clock.pass_by()
+            clock.advance()
             await maya.conversations.append_user_message(talk.id, f"{thing} number{n}")
             await memory.remember_conversation(space.id, talk.id)
     fact = await memory.add_atom(space.id, "Has a kite.", source_conversation_id=talks[0].id)
@@ -187,7 +187,7 @@ async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(rc: Tellba
 
     async def around(text: str, neighbours: int, **more: Any) -> list[str]:
         result = await memory.recall_by_topic(space.id, text, 100, neighbours=neighbours, **more)
-        assert_sound(result)
+        assert_valid_result(result)
         [hit] = [hit for hit in result if hit.atom.text == f"User: {text}"]
         return [atom.text.removeprefix("User: kite number") for atom in hit.context]
 
@@ -214,16 +214,16 @@ async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Tellbac
     space = await memory.create_space()
     ann = await memory.create_entity(space.id, "PERSON", "Ann")
     rome = await memory.add_atom(space.id, "Lives in Rome.", valid_from=NOON, entity_ids=[ann.id])
-    known_rome = clock.pass_by(DAY)
+    known_rome = clock.advance(DAY)
     oslo = await memory.supersede_atom(rome.id, "Lives in Oslo.", valid_from=NOON + 10 * DAY)
-    known_oslo = clock.pass_by(DAY)
+    known_oslo = clock.advance(DAY)
     bern = await memory.supersede_atom(oslo.id, "Lives in Bern.", valid_from=NOON + 20 * DAY)
     await memory.add_atom(space.id, "Ann has a kayak.", valid_from=NOON + 12 * DAY, valid_to=NOON + 14 * DAY)
-    clock.pass_by(40 * DAY)
+    clock.advance(40 * DAY)
 
     async def line(*given: Any, **more: Any) -> list[str]:
         result = await memory.recall_timeline(space.id, *given, **more)
-        assert_sound(result)
+        assert_valid_result(result)
         moments = [atom.valid_from for atom in result.atoms]
         assert moments == sorted(moments)
         return [text.rstrip(".").rpartition(" ")[2] for text in texts(result)]
@@ -265,8 +265,8 @@ async def test_the_ends_of_time_are_moments_like_others(rc: Tellback) -> None:
     await memory.add_atom(space.id, "The world ends.", valid_from=last)
     for now in (first, last, NOON):
         for query in ("last year", "in 10000 years", "99999999999 weeks ago", "next May", "the 31st of February"):
-            assert_sound(await memory.recall_by_topic(space.id, query, now=now))
-            assert_sound(await memory.recall_timeline(space.id, query=query, now=now))
+            assert_valid_result(await memory.recall_by_topic(space.id, query, now=now))
+            assert_valid_result(await memory.recall_timeline(space.id, query=query, now=now))
     assert texts(await memory.recall_by_topic(space.id, "world", valid_at=first)) == ["The world began."]
     assert len(await memory.recall_by_topic(space.id, "world", valid_at=last)) == 2
     assert len(await memory.recall_timeline(space.id, from_=first, to=last)) == 3
@@ -291,4 +291,4 @@ async def test_scores_fall_from_hit_to_hit_however_close_they_are() -> None:
             ],
         )
         for word in words[:6]:
-            assert_sound(await memory.recall_by_topic(space.id, f"{word} boat", limit=5000))
+            assert_valid_result(await memory.recall_by_topic(space.id, f"{word} boat", limit=5000))

@@ -155,7 +155,7 @@ async def test_a_category_that_became_excluded_has_no_patterns_any_more(rc: Tell
     await runs(user, space.id, range(3), ("Medical", "EPISODE"))
     await rc.mine_patterns()
     assert len(await patterns(user, space.id)) == 1
-    miner = rc._memory.miner(PatternMining(exclude=("mEdical",)))
+    miner = rc._memory.pattern_miner(PatternMining(exclude=("mEdical",)))
     assert await miner.mine_all() > 0
     assert await patterns(user, space.id) == []
     assert await miner.mine_all() == 0

@@ -31,9 +31,9 @@ from tellback.memory.tools import (
     Remember,
     memory_tools,
 )
-from tellback.memory.tools.inputs import MOST_HITS, bounded, moment
-from tellback.memory.tools.results import MESSAGES_CITED, TEXT_LENGTH
-from tellback.memory.tools.writing import MOST_COMPARED
+from tellback.memory.tools.inputs import MAX_HITS, clamp_limit, parse_moment
+from tellback.memory.tools.results import MAX_CITED_MESSAGES, MAX_RESULT_TEXT
+from tellback.memory.tools.writing import MAX_COMPARED
 from tellback.stores import AtomDraft
 from tellback.testing import ScriptedModel, calls, says
 from tellback.tools import dispatch, dispatch_all
@@ -151,10 +151,12 @@ async def test_null_is_as_good_as_nothing_where_nothing_is_needed(maya: User, sp
 
 async def test_a_memory_of_many_messages_cites_a_few(maya: User, space_id: str) -> None:
     talk = await maya.conversations.create("chat")
-    said = [(await maya.conversations.append_user_message(talk.id, f"Tea {n}.")).id for n in range(MESSAGES_CITED + 2)]
+    said = [
+        (await maya.conversations.append_user_message(talk.id, f"Tea {n}.")).id for n in range(MAX_CITED_MESSAGES + 2)
+    ]
     await maya.memory.add_atom(space_id, "Maya likes tea.", source_conversation_id=talk.id, source_message_ids=said)
     [memory] = (await call(RecallByTopic(maya, space_id), query="tea"))["memories"]
-    assert memory["source"]["message_ids"] == said[:MESSAGES_CITED]
+    assert memory["source"]["message_ids"] == said[:MAX_CITED_MESSAGES]
 
 
 async def test_a_topic_can_be_asked_as_of_another_time(maya: User, space_id: str) -> None:
@@ -170,8 +172,8 @@ async def test_a_topic_can_be_asked_as_of_another_time(maya: User, space_id: str
 async def test_results_stay_small_however_much_there_is(maya: User, space_id: str) -> None:
     await maya.memory.add_atoms(space_id, [{"text": f"Tea number {n}. " + "leaf " * 2_000} for n in range(40)])
     found = await call(RecallByTopic(maya, space_id), query="tea", limit=1_000_000)
-    assert len(found["memories"]) == MOST_HITS
-    assert all(len(each["text"]) <= TEXT_LENGTH and each["text"].endswith("[…]") for each in found["memories"])
+    assert len(found["memories"]) == MAX_HITS
+    assert all(len(each["text"]) <= MAX_RESULT_TEXT and each["text"].endswith("[…]") for each in found["memories"])
     assert len((await call(RecallByTopic(maya, space_id), query="tea", limit=-3))["memories"]) == 1
     assert len((await call(RecallByTopic(maya, space_id), query="tea"))["memories"]) == 5
     assert len((await call(RecallByTopic(maya, space_id, limit=30), query="tea"))["memories"]) == 30
@@ -345,7 +347,7 @@ async def test_the_same_again_is_known_already(maya: User, space_id: str) -> Non
 
 async def test_a_duplicate_is_found_however_much_is_like_it(maya: User, space_id: str) -> None:
     first = await maya.memory.add_atom(space_id, "Tea.", importance=1, valid_from="2020-01-01T00:00:00Z")
-    many = [{"text": f"Tea, tea and tea {n}.", "importance": 5} for n in range(MOST_COMPARED - 2)]
+    many = [{"text": f"Tea, tea and tea {n}.", "importance": 5} for n in range(MAX_COMPARED - 2)]
     await maya.memory.add_atoms(space_id, many)
     tool = Remember(maya, space_id)
     assert (await call(tool, text="tea"))["memory"]["id"] == first.id
@@ -353,7 +355,7 @@ async def test_a_duplicate_is_found_however_much_is_like_it(maya: User, space_id
 
 async def test_a_duplicate_is_found_in_a_large_space_by_what_is_like_it(maya: User, space_id: str) -> None:
     first = await maya.memory.add_atom(space_id, "Maya plays the cello.")
-    await maya.memory.add_atoms(space_id, [{"text": f"Maya likes tea {n}."} for n in range(MOST_COMPARED)])
+    await maya.memory.add_atoms(space_id, [{"text": f"Maya likes tea {n}."} for n in range(MAX_COMPARED)])
     assert (await call(Remember(maya, space_id), text="Maya plays the CELLO"))["memory"]["id"] == first.id
 
 
@@ -554,14 +556,17 @@ def test_the_tools_work_without_async_too() -> None:
 
 @given(st.one_of(st.none(), st.integers(), st.floats(-1e9, 1e9)), st.integers(1, 50))
 def test_a_limit_is_always_within_bounds(asked: float | None, usual: int) -> None:
-    assert 1 <= bounded(asked, usual) <= max(usual, MOST_HITS)
+    assert 1 <= clamp_limit(asked, usual) <= max(usual, MAX_HITS)
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_a_moment_is_read_as_it_was_written(written: datetime) -> None:
-    assert moment("at", written.isoformat()) == written
-    assert moment("at", written.replace(tzinfo=None).isoformat()) == written
-    day, end = moment("at", written.date().isoformat()), moment("at", written.date().isoformat(), at_end=True)
+    assert parse_moment("at", written.isoformat()) == written
+    assert parse_moment("at", written.replace(tzinfo=None).isoformat()) == written
+    day, end = (
+        parse_moment("at", written.date().isoformat()),
+        parse_moment("at", written.date().isoformat(), at_end=True),
+    )
     assert day is not None
     assert end is not None
     assert day <= written <= end
@@ -570,7 +575,7 @@ def test_a_moment_is_read_as_it_was_written(written: datetime) -> None:
 @given(st.text())
 def test_any_other_text_is_no_moment(text: str) -> None:
     try:
-        found = moment("at", text)
+        found = parse_moment("at", text)
     except InvalidInput:
         return
     assert found is not None

@@ -9,41 +9,43 @@ import pytest
 
 from tellback import Tellback
 from tellback.user import User
-from tests.support.rest import Rest, asking, every, told
+from tests.support.rest import RestClient, expect_json, list_all, rest_client
 
 # What is served is the same on a file and in memory: the file stands for both.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 
 
 async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Tellback) -> None:
-    async with asking(rc, "maya", role="app", tenant="acme") as rest:
-        space = told(await rest.post("/ai-memory/spaces", json={"name": "life"}), 201)["id"]
+    async with rest_client(rc, "maya", role="app", tenant="acme") as rest:
+        space = expect_json(await rest.post("/ai-memory/spaces", json={"name": "life"}), 201)["id"]
         scope = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
-        told(await rest.post("/ai-memory/bindings", json=scope), 201)
-        talk = told(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
+        expect_json(await rest.post("/ai-memory/bindings", json=scope), 201)
+        talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
         turn = {"userContent": "I moved to Lisbon.", "assistant": {"content": "How do you like it?"}}
-        said = told(await rest.post(f"/ai-conversations/{talk}/turns", json=turn), 201)
-        assert told(await rest.post(f"/ai-conversations/{talk}/close"))["status"] == "closed"
+        said = expect_json(await rest.post(f"/ai-conversations/{talk}/turns", json=turn), 201)
+        assert expect_json(await rest.post(f"/ai-conversations/{talk}/close"))["status"] == "closed"
         await rc.jobs.drain(timeout=30)
-        assert told(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": True}
-        [job] = await every(rest, "/ai-memory/jobs")
+        assert expect_json(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": True}
+        [job] = await list_all(rest, "/ai-memory/jobs")
         assert (job["status"], job["memorySpaceId"], job["conversationId"]) == ("done", space, talk)
 
         path = f"/ai-memory/spaces/{space}"
-        found = told(await rest.post(f"{path}/recall-by-topic", json={"query": "Where does the user live? Lisbon?"}))
+        found = expect_json(
+            await rest.post(f"{path}/recall-by-topic", json={"query": "Where does the user live? Lisbon?"})
+        )
         atom = next(hit["atom"] for hit in found["hits"] if "Lisbon" in hit["atom"]["text"])
         assert (atom["userId"], atom["sourceConversationId"]) == ("maya", talk)
         assert said["userMessage"]["id"] in atom["sourceMessageIds"]
         [cited] = atom["sourceMessageIds"]
-        assert told(await rest.get(f"/ai-conversations/messages/{cited}"))["conversationId"] == talk
+        assert expect_json(await rest.get(f"/ai-conversations/messages/{cited}"))["conversationId"] == talk
 
         asked = {"memorySpaceId": space, "recallQuery": "Where does the user live? Lisbon?"}
-        context = told(await rest.post("/ai-working-context", json=asked))
+        context = expect_json(await rest.post("/ai-working-context", json=asked))
         assert "Lisbon" in context["contextBlock"]
         assert atom["id"] in [each["id"] for each in context["atomsUsed"]]
 
         lisbon, lisboa = [
-            told(await rest.post(f"{path}/entities", json={"type": "PLACE", "canonicalName": name}), 201)["id"]
+            expect_json(await rest.post(f"{path}/entities", json={"type": "PLACE", "canonicalName": name}), 201)["id"]
             for name in ("Lisbon", "Lisboa")
         ]
         moved = {
@@ -53,13 +55,13 @@ async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Tellback) 
             "sourceConversationId": talk,
             "sourceMessageIds": [cited],
         }
-        new = told(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=moved), 201)
+        new = expect_json(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=moved), 201)
         assert (new["supersedes"], new["sourceMessageIds"]) == (atom["id"], [cited])
-        merged = told(await rest.post(f"/ai-memory/entities/{lisbon}/merge", json={"aliasId": lisboa}))
+        merged = expect_json(await rest.post(f"/ai-memory/entities/{lisbon}/merge", json={"aliasId": lisboa}))
         assert (merged["id"], merged["aliases"], merged["atomCount"]) == (lisbon, ["Lisboa"], 1)
-        about = told(await rest.post(f"{path}/recall-by-entity", json={"entityIdOrName": "lisboa"}))
+        about = expect_json(await rest.post(f"{path}/recall-by-entity", json={"entityIdOrName": "lisboa"}))
         assert [hit["atom"]["id"] for hit in about["hits"]] == [new["id"]]
-        timeline = told(await rest.post(f"{path}/recall-timeline", json={"query": "Lisbon"}))
+        timeline = expect_json(await rest.post(f"{path}/recall-timeline", json={"query": "Lisbon"}))
         ids = [hit["atom"]["id"] for hit in timeline["hits"]]
         assert ids.index(atom["id"]) < ids.index(new["id"])
 
@@ -71,7 +73,7 @@ async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Tellback) 
 @pytest.mark.parametrize("path", ["ai-conversations/{id}/run-turn", "ai-agents/{id}/invoke"])
 async def test_a_key_for_a_path_of_any_length_is_no_failure(rc: Tellback, path: str) -> None:
     id = "".join(hashlib.sha512(str(number).encode()).hexdigest() for number in range(50))  # databases press texts
-    async with asking(rc, "maya") as rest:
+    async with rest_client(rc, "maya") as rest:
         answer = await rest.post("/" + path.format(id=id), json={}, headers={"Idempotency-Key": "k-1"})
     assert answer.status_code == 422, answer.text
 
@@ -81,7 +83,7 @@ async def test_names_that_no_index_takes_are_refused_or_found_again(rc: Tellback
         chr(0x10000 + int(hashlib.sha256(str(number).encode()).hexdigest()[:4], 16)) for number in range(500)
     )
     body = {"namespace": wide[:200], "sessionId": wide}
-    async with asking(rc, "maya") as rest:
+    async with rest_client(rc, "maya") as rest:
         answers = [await rest.post("/ai-conversations/find-or-create", json=body) for _ in range(2)]
     assert {each.status_code for each in answers} in ({200}, {422}), answers[0].text
     assert len({each.json().get("id") for each in answers}) == 1
@@ -97,7 +99,7 @@ async def test_every_list_has_an_end_and_repeats_nothing(rc: Tellback) -> None:
     for space in spaces[1:]:
         await maya.memory.run_extraction_for_conversation(talks[0].id, space_id=space.id)
     jobs = await maya.memory.list_jobs()
-    async with asking(rc) as rest:
+    async with rest_client(rc) as rest:
         lists: list[tuple[str, list[Any]]] = [
             ("/ai-memory/spaces", spaces),
             (f"/ai-memory/spaces/{spaces[0].id}/atoms", atoms[::-1]),
@@ -107,12 +109,12 @@ async def test_every_list_has_an_end_and_repeats_nothing(rc: Tellback) -> None:
         ]
         for path, made in lists:
             for limit in (1, 2, 5, 6):
-                found = await every(rest, path, limit=limit)
+                found = await list_all(rest, path, limit=limit)
                 assert [each["id"] for each in found] == [each.id for each in made], path
         path, last = f"/ai-conversations/{talks[0].id}/messages", None
         seen: list[str] = []
         while True:
-            page = told(await rest.get(path, params={"limit": 2, **({} if last is None else {"cursor": last})}))
+            page = expect_json(await rest.get(path, params={"limit": 2, **({} if last is None else {"cursor": last})}))
             seen = [each["id"] for each in page["items"]] + seen
             last = page["nextCursor"]
             if last is None:
@@ -143,17 +145,17 @@ async def made_by_maya(rc: Tellback) -> dict[str, str]:
     }
 
 
-async def own_things(rest: Rest) -> dict[str, str]:
-    space = told(await rest.post("/ai-memory/spaces", json={"name": "own"}), 201)["id"]
+async def own_things(rest: RestClient) -> dict[str, str]:
+    space = expect_json(await rest.post("/ai-memory/spaces", json={"name": "own"}), 201)["id"]
     entity = {"type": "PERSON", "canonicalName": "Own"}
-    talk = told(await rest.post("/ai-conversations", json={"namespace": "own"}), 201)["id"]
+    talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "own"}), 201)["id"]
     line = {"content": "Own"}
     return {
         "S": space,
-        "E": told(await rest.post(f"/ai-memory/spaces/{space}/entities", json=entity), 201)["id"],
-        "A": told(await rest.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "Own"}), 201)["id"],
+        "E": expect_json(await rest.post(f"/ai-memory/spaces/{space}/entities", json=entity), 201)["id"],
+        "A": expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "Own"}), 201)["id"],
         "C": talk,
-        "M": told(await rest.post(f"/ai-conversations/{talk}/user-messages", json=line), 201)["id"],
+        "M": expect_json(await rest.post(f"/ai-conversations/{talk}/user-messages", json=line), 201)["id"],
     }
 
 
@@ -232,7 +234,7 @@ def with_ids(value: Any, ids: dict[str, str]) -> Any:
 async def test_ids_of_another_scope_are_unknown_wherever_they_stand(url: str, user: str, tenant: str, app: str) -> None:
     async with Tellback(url, embedder=None, worker=False) as rc:
         secret = await made_by_maya(rc)
-        async with asking(rc, user, role="admin", tenant=tenant, app=app) as rest:
+        async with rest_client(rc, user, role="admin", tenant=tenant, app=app) as rest:
             ids = secret | await own_things(rest)
             users = (rc.user("maya", tenant_id="acme", app_id="web"), rc.user(user, tenant_id=tenant, app_id=app))
             before = [await kept(each) for each in users]
@@ -242,7 +244,7 @@ async def test_ids_of_another_scope_are_unknown_wherever_they_stand(url: str, us
                 assert answer.status_code == 404, f"{method} {path} {body}: {answer.status_code} {answer.text[:200]}"
                 assert "Secret" not in answer.text
             for path in ("/ai-memory/spaces", "/ai-memory/bindings", "/ai-memory/jobs", "/ai-conversations"):
-                found = {each["id"] for each in await every(rest, path)}
+                found = {each["id"] for each in await list_all(rest, path)}
                 assert not found & set(secret.values())
             assert [await kept(each) for each in users] == before
 
@@ -256,7 +258,7 @@ async def kept(user: User) -> dict[str, Any]:
 @pytest.mark.parametrize("odd", ["%00", "%FF", "%ED%A0%80", "%F0%9F%8C%B1", "'%20OR%201=1--", "x" * 5_000])
 async def test_no_text_in_a_path_or_a_query_breaks_the_store(rc: Tellback, odd: str) -> None:
     space = await rc.user("maya").memory.create_space()
-    async with asking(rc) as rest:
+    async with rest_client(rc) as rest:
         for path in (
             f"/ai-memory/spaces?name={odd}",
             f"/ai-memory/spaces/{odd}",

@@ -13,11 +13,11 @@ import pytest
 from tellback import Tellback
 from tellback.app import User
 from tellback.server import ServerSettings, create_app
-from tellback.types.access import Role
+from tellback.types.access import ApiKeyRole
 from tellback.wire.admin import ErasedWire, UsageRecordWire, UsageTotalWire
 from tellback.wire.jobs import JobWire
-from tests.support.http_server import calling
-from tests.support.userdata import live
+from tests.support.http_server import app_client
+from tests.support.userdata import create_user_data
 
 # What is served is the same on a file and in memory: the file stands for both.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
@@ -33,17 +33,17 @@ def app(rc: Tellback) -> Any:
 @pytest.fixture
 async def maya(rc: Tellback) -> User:
     user = rc.user("maya", tenant_id="acme")
-    await live(rc, user, WORD)
-    await live(rc, rc.user("omar", tenant_id="acme"), "Oslo")
-    await live(rc, rc.user("maya", tenant_id="globex"), "Madrid")
+    await create_user_data(rc, user, WORD)
+    await create_user_data(rc, rc.user("omar", tenant_id="acme"), "Oslo")
+    await create_user_data(rc, rc.user("maya", tenant_id="globex"), "Madrid")
     return user
 
 
-async def client(rc: Tellback, app: Any, role: Role, user: str | None = None) -> httpx2.AsyncClient:
+async def client(rc: Tellback, app: Any, role: ApiKeyRole, user: str | None = None) -> httpx2.AsyncClient:
     """A client with a key for acme."""
     fixed = user if role == "user" else None
     made = await rc.keys.create(role, tenant_id="acme", user_id=fixed)
-    return calling(app, made.secret, None if role == "user" else user)
+    return app_client(app, made.secret, None if role == "user" else user)
 
 
 async def test_an_export_is_the_same_as_in_process(rc: Tellback, app: Any, maya: User) -> None:

@@ -10,7 +10,7 @@ from tellback import Tellback
 from tellback.agent import Agent
 from tellback.server import ServerSettings, create_app
 from tellback.testing import FunctionModel
-from tests.support.http_server import calling
+from tests.support.http_server import app_client
 
 # What is served is the same on a file and in memory: the file stands for both.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
@@ -28,7 +28,7 @@ async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(rc: Tellb
     body = {"sessionId": "web-42", "message": "Hi"}
     for tenant in ("acme", "globex"):
         made = await rc.keys.create("user", tenant_id=tenant, user_id="maya")
-        async with calling(app, made.secret) as maya:
+        async with app_client(app, made.secret) as maya:
             for version in (1, 2):
                 answer = await maya.post("/ai-agents/Plain/respond", json=body)
                 assert answer.json()["session"]["version"] == version, answer.text
@@ -39,7 +39,7 @@ async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(rc: Tellb
             said = (await maya.get("/ai-agents/Plain/sessions/web-42/messages")).json()["items"]
             assert [each["content"] for each in said] == ["Hi", "You said Hi"] * 2
     made = await rc.keys.create("user", tenant_id="acme", user_id="omar")
-    async with calling(app, made.secret) as omar:
+    async with app_client(app, made.secret) as omar:
         assert (await omar.get("/ai-agents/Plain/sessions/web-42")).status_code == 404
         assert (await omar.post("/ai-agents/Plain/respond", json=body)).status_code == 404
         assert (await omar.get("/ai-agents/Plain/sessions")).json()["items"] == []
@@ -47,7 +47,7 @@ async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(rc: Tellb
 
 async def test_a_turn_with_a_key_is_taken_once(rc: Tellback, app: Any) -> None:
     made = await rc.keys.create("user", user_id="maya")
-    async with calling(app, made.secret) as maya:
+    async with app_client(app, made.secret) as maya:
         answers = [await maya.post("/ai-agents/Plain/respond", json={"message": "Hi"}, headers=KEY) for _ in range(2)]
         other = await maya.post("/ai-agents/Plain/respond", json={"message": "Ho"}, headers=KEY)
     assert answers[0].content == answers[1].content

@@ -17,15 +17,15 @@ import pytest
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tellback.types.access import Role
-from tests.support.http_server import calling, serving
-from tests.support.rest_requests import ENDLESS, Operation, Place, missing, operations
-from tests.support.rest_world import World, begin_session, desk, open_world, settle
+from tellback.types.access import ApiKeyRole
+from tests.support.http_server import app_client, running_server
+from tests.support.rest_requests import ENDLESS, IdPlace, Operation, missing_places, operations
+from tests.support.rest_world import SampleData, create_sample_data, flight_agent, open_tellback, start_session
 
 WORD = "Zanzibar"
 SETTINGS = ServerSettings(rate_limit=None, failure_limit=None)
 
-DOCUMENT: dict[str, Any] = create_app(Tellback(":memory:"), SETTINGS, agents=[desk()]).openapi()
+DOCUMENT: dict[str, Any] = create_app(Tellback(":memory:"), SETTINGS, agents=[flight_agent()]).openapi()
 OPERATIONS = operations(DOCUMENT)
 
 WITHOUT_A_CREDENTIAL = frozenset({"live", "ready", "read_metrics"})
@@ -47,8 +47,8 @@ OTHERWISE = {
 class Intruder:
     """Someone with a valid credential, and things of their own."""
 
-    world: World
-    role: Role
+    world: SampleData
+    role: ApiKeyRole
     client: httpx2.AsyncClient
     is_of_another_app: bool
 
@@ -62,32 +62,34 @@ class Intruder:
 
 @pytest.fixture
 async def rc(url: str) -> AsyncIterator[Tellback]:
-    async with open_world(url) as opened:
+    async with open_tellback(url) as opened:
         yield opened
 
 
 @pytest.fixture
 def app(rc: Tellback) -> Any:
-    return create_app(rc, SETTINGS, agents=[desk()], opens=False)
+    return create_app(rc, SETTINGS, agents=[flight_agent()], opens=False)
 
 
-async def settled(rc: Tellback, app: Any, scope: tuple[str, str, str], role: Role, word: str) -> tuple[World, str]:
+async def settled(
+    rc: Tellback, app: Any, scope: tuple[str, str, str], role: ApiKeyRole, word: str
+) -> tuple[SampleData, str]:
     """Someone with one of everything, and the secret of a key of theirs."""
     tenant, app_id, user = scope
-    world = await settle(rc, rc.user(user, tenant, app_id), word)
+    world = await create_sample_data(rc, rc.user(user, tenant, app_id), word)
     owner = user if role == "user" else None
     secret = (await rc.keys.create(role, tenant_id=tenant, app_id=app_id, user_id=owner)).secret
-    async with calling(app, secret, user) as client:
-        await begin_session(client, world)
+    async with app_client(app, secret, user) as client:
+        await start_session(client, world)
     return world, secret
 
 
 @pytest.fixture
-async def victim(rc: Tellback, app: Any) -> World:
+async def victim(rc: Tellback, app: Any) -> SampleData:
     return (await settled(rc, app, ("acme", "default", "maya"), "app", WORD))[0]
 
 
-INTRUDERS: dict[str, tuple[tuple[str, str, str], Role]] = {
+INTRUDERS: dict[str, tuple[tuple[str, str, str], ApiKeyRole]] = {
     "admin of another tenant": (("globex", "default", "maya"), "admin"),
     "admin of another app": (("acme", "shop", "maya"), "admin"),
     "another user": (("acme", "default", "omar"), "user"),
@@ -96,37 +98,37 @@ INTRUDERS: dict[str, tuple[tuple[str, str, str], Role]] = {
 
 
 @pytest.fixture
-async def intruders(rc: Tellback, app: Any, victim: World) -> AsyncIterator[list[Intruder]]:
+async def intruders(rc: Tellback, app: Any, victim: SampleData) -> AsyncIterator[list[Intruder]]:
     async with AsyncExitStack() as stack:
         found = []
         for number, (scope, role) in enumerate(INTRUDERS.values()):
             world, secret = await settled(rc, app, scope, role, f"Oslo{number}")
-            client = await stack.enter_async_context(calling(app, secret, scope[2]))
+            client = await stack.enter_async_context(app_client(app, secret, scope[2]))
             found.append(Intruder(world, role, client, scope[:2] != ("acme", "default")))
         yield found
 
 
 def test_every_place_that_takes_an_id_is_tried() -> None:
-    assert {each.id: missing(DOCUMENT, each) for each in OPERATIONS if missing(DOCUMENT, each)} == {}
+    assert {each.id: missing_places(DOCUMENT, each) for each in OPERATIONS if missing_places(DOCUMENT, each)} == {}
 
 
 async def test_everyones_own_things_are_reached_by_the_same_requests() -> None:
     """So that what is refused to others is refused because it is not theirs."""
-    async with open_world(":memory:") as rc:
-        app = create_app(rc, SETTINGS, agents=[desk()], opens=False)
+    async with open_tellback(":memory:") as rc:
+        app = create_app(rc, SETTINGS, agents=[flight_agent()], opens=False)
         refused = {}
         for number, operation in enumerate(OPERATIONS):
             if operation.id in ENDLESS | WITHOUT_A_CREDENTIAL:
                 continue
             world, secret = await settled(rc, app, ("acme", f"app{number}", "maya"), "admin", f"Oslo{number}")
-            async with calling(app, secret, "maya") as client:
+            async with app_client(app, secret, "maya") as client:
                 answer = await client.request(**operation.request(chooser(world)))
             if answer.status_code >= 300:
                 refused[operation.id] = answer.text
     assert refused == {}
 
 
-async def test_nobody_reaches_what_is_anothers(rc: Tellback, victim: World, intruders: list[Intruder]) -> None:
+async def test_nobody_reaches_what_is_anothers(rc: Tellback, victim: SampleData, intruders: list[Intruder]) -> None:
     before = await kept(rc, victim)
     for intruder in intruders:
         for operation in OPERATIONS:
@@ -135,9 +137,9 @@ async def test_nobody_reaches_what_is_anothers(rc: Tellback, victim: World, intr
     assert await kept(rc, victim) == before
 
 
-async def try_everything(operation: Operation, intruder: Intruder, victim: World) -> None:
+async def try_everything(operation: Operation, intruder: Intruder, victim: SampleData) -> None:
     """Put another's id in each place, one by one and in all of them."""
-    tries: list[tuple[Place, ...]] = [(place,) for place in operation.places]
+    tries: list[tuple[IdPlace, ...]] = [(place,) for place in operation.places]
     for stolen in [*tries, operation.places] if len(tries) != 1 else tries:
         answer = await intruder.ask(**operation.request(chooser(intruder.world, victim, stolen)))
         about = f"{intruder.role} {operation.id} {stolen}: {answer.status_code} {answer.text[:300]}"
@@ -150,24 +152,26 @@ async def try_everything(operation: Operation, intruder: Intruder, victim: World
             assert answer.status_code < 500, about
 
 
-def chooser(own: World, others: World | None = None, stolen: tuple[Place, ...] = ()) -> Callable[[Place, str], str]:
+def chooser(
+    own: SampleData, others: SampleData | None = None, stolen: tuple[IdPlace, ...] = ()
+) -> Callable[[IdPlace, str], str]:
     """One's own things in a request, and another's in some places."""
 
-    def chosen(place: Place, kind: str) -> str:
+    def chosen(place: IdPlace, kind: str) -> str:
         from_others = others is not None and place in stolen and kind not in ("word", "user")
         return (others if others is not None and from_others else own).id_of(kind)
 
     return chosen
 
 
-def is_refused(operation: Operation, place: Place, intruder: Intruder) -> bool:
+def is_refused(operation: Operation, place: IdPlace, intruder: Intruder) -> bool:
     """Whether an id in that place must be of something that is there."""
     if operation.id == "respond":
         return not intruder.is_of_another_app  # in one app a session's id is one user's
     return (operation.id, place.name) not in OTHERWISE
 
 
-async def kept(rc: Tellback, world: World) -> dict[str, Any]:
+async def kept(rc: Tellback, world: SampleData) -> dict[str, Any]:
     """All that is kept of someone, and what is about them."""
     export = await world.user.admin.export_user_data()
     scope = world.user.scope
@@ -181,7 +185,7 @@ async def kept(rc: Tellback, world: World) -> dict[str, Any]:
     }
 
 
-async def test_lists_go_on_from_no_place_of_anothers(victim: World, intruders: list[Intruder]) -> None:
+async def test_lists_go_on_from_no_place_of_anothers(victim: SampleData, intruders: list[Intruder]) -> None:
     for intruder in intruders:
         for operation in OPERATIONS:
             if "cursor" in parameters(operation):
@@ -192,10 +196,10 @@ async def test_lists_go_on_from_no_place_of_anothers(victim: World, intruders: l
                     assert answer.status_code in (200, 403, 404, 422)
 
 
-async def test_a_users_credential_is_for_no_other_user(app: Any, rc: Tellback, victim: World) -> None:
+async def test_a_users_credential_is_for_no_other_user(app: Any, rc: Tellback, victim: SampleData) -> None:
     before = await kept(rc, victim)
     secret = (await rc.keys.create("user", tenant_id="acme", user_id="omar")).secret
-    async with calling(app, secret, "maya") as client:
+    async with app_client(app, secret, "maya") as client:
         for operation in OPERATIONS:
             if operation.id not in WITHOUT_A_CREDENTIAL:
                 answer = await client.request(**operation.request(chooser(victim)))
@@ -205,11 +209,13 @@ async def test_a_users_credential_is_for_no_other_user(app: Any, rc: Tellback, v
 
 
 @pytest.mark.parametrize("role", ["user", "app"])
-async def test_only_an_admin_names_another_user_in_a_request(app: Any, rc: Tellback, victim: World, role: Role) -> None:
+async def test_only_an_admin_names_another_user_in_a_request(
+    app: Any, rc: Tellback, victim: SampleData, role: ApiKeyRole
+) -> None:
     before = await kept(rc, victim)
     secret = (await rc.keys.create(role, tenant_id="acme", user_id="omar" if role == "user" else None)).secret
     tried = []
-    async with calling(app, secret, "omar") as client:
+    async with app_client(app, secret, "omar") as client:
         for operation in OPERATIONS:
             request = operation.request(chooser(victim))
             for part, named in user_places(operation):
@@ -245,7 +251,7 @@ def parameters(operation: Operation) -> set[str]:
 
 
 async def test_an_admin_of_another_tenant_who_names_the_user_gets_their_own(
-    rc: Tellback, victim: World, intruders: list[Intruder]
+    rc: Tellback, victim: SampleData, intruders: list[Intruder]
 ) -> None:
     before = await kept(rc, victim)
     for intruder in intruders[:2]:
@@ -259,11 +265,11 @@ async def test_an_admin_of_another_tenant_who_names_the_user_gets_their_own(
 
 
 async def test_an_idempotency_key_gives_nobody_anothers_answer(
-    app: Any, rc: Tellback, victim: World, intruders: list[Intruder]
+    app: Any, rc: Tellback, victim: SampleData, intruders: list[Intruder]
 ) -> None:
     secret = (await rc.keys.create("app", tenant_id="acme")).secret
     same: dict[str, Any] = {"json": {"name": "goals"}, "headers": {"Idempotency-Key": "once"}}
-    async with calling(app, secret, "maya") as client:
+    async with app_client(app, secret, "maya") as client:
         first = (await client.post("/ai-memory/spaces", **same)).json()
     made = {first["id"]}
     for intruder in intruders:
@@ -274,17 +280,17 @@ async def test_an_idempotency_key_gives_nobody_anothers_answer(
     assert len(made) == 1 + len(intruders)
 
 
-async def test_events_of_others_are_never_heard(app: Any, rc: Tellback, victim: World) -> None:
+async def test_events_of_others_are_never_heard(app: Any, rc: Tellback, victim: SampleData) -> None:
     omar = rc.user("omar", "acme")
     last = await omar.conversations.create("the-last-one")
-    cases: list[tuple[Role, dict[str, Any], str]] = [
+    cases: list[tuple[ApiKeyRole, dict[str, Any], str]] = [
         ("user", {"tenant_id": "acme", "user_id": "omar"}, last.id),
         ("admin", {"tenant_id": "globex"}, (await rc.user("maya", "globex").conversations.create("own")).id),
     ]
-    async with serving(app) as url:
+    async with running_server(app) as url:
         for role, whose, own in cases:
             secret = (await rc.keys.create(role, **whose)).secret
-            async with calling(app, secret) as client:
+            async with app_client(app, secret) as client:
                 client = httpx2.AsyncClient(base_url=url, headers=client.headers, timeout=20)
             query: dict[str, Any] = {"after": "0", **({"everyone": "true"} if role == "admin" else {})}
             heard = ""

@@ -54,7 +54,7 @@ async def test_a_summary_is_brought_forward_from_where_it_was(maya: User) -> Non
 
 
 async def test_a_long_log_is_summarised_in_windows(maya: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summaries, "WINDOW", 4)
+    monkeypatch.setattr(summaries, "WINDOW_MESSAGES", 4)
     id = await _talk(maya, 5)
 
     async def count(request: ChatRequest) -> str:

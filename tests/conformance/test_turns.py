@@ -29,7 +29,7 @@ from tellback import (
     tool,
 )
 from tellback.app import User
-from tellback.chat.history import is_sound
+from tellback.chat.history import is_valid_history
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says
 from tellback.types import ChatReply
 
@@ -228,7 +228,7 @@ async def test_messages_are_stored_as_they_complete(rc: Tellback, maya: User) ->
     stored = await talks.raw_turns(talk.id)
     assert [m.text for m in stored] == ["go", "", "quick", "slow", "done"]
     assert [i.content for i in outcome.tool_invocations] == ["slow", "quick"]
-    assert is_sound([message for entry in stored for message in entry.messages])
+    assert is_valid_history([message for entry in stored for message in entry.messages])
 
 
 async def test_a_failing_provider_leaves_a_log_that_goes_on(maya: User) -> None:
@@ -269,7 +269,7 @@ async def test_cancelling_ends_the_turn_at_once_and_the_next_one_runs(maya: User
         await running
     with ScriptedModel([says("Here I am.")]) as model:
         await talks.run_turn(talk.id, model=model, user_text="Still there?", wait=5)
-    assert is_sound(model.requests[0].messages)
+    assert is_valid_history(model.requests[0].messages)
     assert roles(model.requests[0].messages) == ["user", "assistant", "tool", "user"]
     assert "interrupted" in message_text(model.requests[0].messages[2])
 
@@ -641,7 +641,7 @@ async def test_a_crowd_of_turns_and_cancellations_leaves_a_sound_log(maya: User)
     talk = await talks.create("chat")
 
     async def answer(request: ChatRequest) -> Any:
-        assert is_sound(request.messages)
+        assert is_valid_history(request.messages)
         await asyncio.sleep(0.002)
         if request.messages[-1].role == "user":
             return calls("add", x=1, y=1)

@@ -22,7 +22,7 @@ from tellback import (
     tool,
 )
 from tellback.app import User
-from tellback.chat.history import is_sound
+from tellback.chat.history import is_valid_history
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, says
 from tellback.turn import Attachment, Identity, Session, TurnConfig, TurnInput, TurnResult, run_chat_turn
 
@@ -79,7 +79,7 @@ async def test_a_stream_that_is_closed_leaves_a_sound_log(maya: User) -> None:
     stream = maya.chat_stream("Tell me", model=ScriptedModel([says("A long story", chunks=1)]))
     assert await anext(stream) == TextDelta("A")
     await stream.aclose()
-    with ScriptedModel([says("ok", expect=lambda asked: is_sound(asked.messages))]) as model:
+    with ScriptedModel([says("ok", expect=lambda asked: is_valid_history(asked.messages))]) as model:
         result = await maya.chat("Stop.", model=model, wait=0)
     assert await texts(maya, result.conversation_id) == ["Tell me", "Stop.", "ok"]
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tellback.stores import Store, open_store
 from tellback.testing.stores.making import (
     MAYA,
-    dispatched,
+    dispatch_all,
     make_binding,
     make_conversation,
     make_draft,
     make_space,
     make_turn,
-    planned,
+    plan_jobs,
 )
 from tellback.types.bindings import ConversationScope, ExtractionPolicy
 from tellback.types.ids import new_id
@@ -59,9 +59,9 @@ async def happens(store: Store, id: str, step: tuple[object, ...]) -> None:
             first = make_draft("x" * length, said[0], idempotency_key=key)
             await store.conversations.append(MAYA, id, make_turn(first, *drafts), now=utc_now())
         case ("look", int(limit), int(length)):
-            await dispatched(store, limit=limit, length=length)
+            await dispatch_all(store, limit=limit, length=length)
         case ("plan", int(length)):
-            await planned(store, id, length=length)
+            await plan_jobs(store, id, length=length)
 
 
 def target(job: Job) -> tuple[str, str, str]:
@@ -72,14 +72,14 @@ async def check(store: Store, some: list[ExtractionPolicy], happened: list[tuple
     namespace = new_id("ns")
     spaces = [await make_space(store, name=name) for name in ("a", "b")]
     about = [ConversationScope(namespace, MAYA.user_id)]
-    bindings = [await make_binding(store, *spaces, about=about, extraction_policy=policy) for policy in some]
+    bindings = [await make_binding(store, *spaces, scopes=about, extraction_policy=policy) for policy in some]
     talk = await make_conversation(store, namespace=namespace)
     for step in happened:
         await happens(store, talk.id, step)
     closed = await store.conversations.close(MAYA, talk.id, now=utc_now())
-    await dispatched(store, limit=3, length=100)
-    assert not await store.jobs.pending()
-    jobs = sorted(await store.jobs.listed(MAYA, conversation_id=talk.id), key=lambda job: (target(job), job.id))
+    await dispatch_all(store, limit=3, length=100)
+    assert not await store.jobs.has_pending_events()
+    jobs = sorted(await store.jobs.list_jobs(MAYA, conversation_id=talk.id), key=lambda job: (target(job), job.id))
     covered: dict[tuple[str, str, str], list[int]] = {}
     for key, group in groupby(jobs, target):
         own = list(group)
@@ -125,7 +125,7 @@ async def test_what_was_erased_before_anyone_looked_is_passed_over(url: str) -> 
             await store.conversations.append(scope, talk.id, make_turn(make_draft()), now=utc_now())
             await store.conversations.close(scope, talk.id, now=utc_now())
         await store.user_data.erase(omar, now=utc_now())
-        assert [(job.scope, job.conversation_id) for job in await dispatched(store)] == [(MAYA, talk.id)]
+        assert [(job.scope, job.conversation_id) for job in await dispatch_all(store)] == [(MAYA, talk.id)]
         assert await store.memories.spaces(omar) == []
     finally:
         await store.close()

@@ -11,9 +11,9 @@ import pytest
 from tellback import Tellback
 from tellback.app import User
 from tellback.chat.budget import count_tokens_heuristic
-from tellback.chat.history import is_sound
+from tellback.chat.history import is_valid_history
 from tellback.errors import NotFoundError
-from tellback.memory.context import WorkingContexts
+from tellback.memory.context import WorkingContextBuilder
 from tellback.testing import ScriptedModel, says
 
 FACT: Mapping[str, Any] = {"name": "fact", "kind": "FACT"}
@@ -22,8 +22,8 @@ PREFERENCE: Mapping[str, Any] = {"name": "preference", "kind": "PREFERENCE"}
 OLD, OVER = datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def contexts(user: User) -> WorkingContexts:
-    return WorkingContexts(user.conversations, user.memory)
+def contexts(user: User) -> WorkingContextBuilder:
+    return WorkingContextBuilder(user.conversations, user.memory)
 
 
 async def test_what_was_remembered_elsewhere_is_in_the_context_of_a_new_conversation(rc: Tellback) -> None:
@@ -108,7 +108,7 @@ async def test_a_tool_that_gave_much_keeps_the_block_and_its_messages_within_the
     assert "(198000 more characters)" in context.context_block
     assert "(198000 more characters)" in context.messages[3].content
     assert count_tokens_heuristic(context.messages) <= 1_000
-    assert is_sound(context.messages)
+    assert is_valid_history(context.messages)
 
 
 async def test_archived_and_forgotten_memories_are_never_in_it(rc: Tellback) -> None:
@@ -140,7 +140,7 @@ async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(rc: Tellbac
     assert "# The conversation so far\n  They look for parcel 7.\n" in context.context_block
     assert '[calls find({"n":7})]' in context.context_block
     assert [message.role for message in context.messages] == ["system", "user", "assistant", "tool", "assistant"]
-    assert is_sound(context.messages)
+    assert is_valid_history(context.messages)
 
 
 async def test_a_long_conversation_is_cut_to_the_budget_by_whole_turns(rc: Tellback) -> None:

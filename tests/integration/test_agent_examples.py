@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tellback.testing import FlowModel, SimulatedUser, simulate
 from tests.integration.providers.vendors import Anthropic
 from tests.integration.test_examples import EXAMPLES, run, run_alone
-from tests.support.wire import Reply, Request, WireServer
+from tests.support.wire import FakeHttpServer, Reply, Request
 
 KINDS = st.lists(st.sampled_from(["personal", "business"]), min_size=1, max_size=4)
 ORDERS = st.lists(st.sampled_from(["A-100", "A-200", "A-999"]), min_size=1, max_size=4)
@@ -101,7 +101,7 @@ async def test_with_a_key_that_provider_understands_and_answers() -> None:
     def answer(request: Request) -> Reply:
         return Anthropic().whole(NOTHING if "output_config" in request.body else "All is well.")
 
-    async with WireServer(answer) as wire:
+    async with FakeHttpServer(answer) as wire:
         code, output = await run_alone("flight_booking.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
     assert code == 0, output
     assert "claude-sonnet-5" in output

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tellback import AlreadyDecidedError, Tellback, ToolCall, message_text, tool
-from tellback.chat.history import is_sound
+from tellback.chat.history import is_valid_history
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
-from tests.support.children import Child
-from tests.support.programs import USER, heard, say
+from tests.support.children import ChildProcess
+from tests.support.programs import USER, emit, read_line
 
 FIVE = ToolCall("c1", "pay", {"amount": 5})
 
@@ -34,9 +34,9 @@ def paying(ledger: str, holds: bool) -> Any:
         """Pay."""
         with Path(ledger).open("a") as book:  # noqa: ASYNC230 - one line, in a test
             book.write(f"{amount}\n")
-        say(paying=amount)
+        emit(paying=amount)
         if holds:
-            await heard()
+            await read_line()
         return f"paid {amount}"
 
     return pay
@@ -46,9 +46,9 @@ async def decide(job: dict[str, Any]) -> None:
     """Approve a call, in this process."""
     async with Tellback(job["url"], summary_every=None, worker=False) as rc:
         log = rc.user(USER).conversations
-        say(pending=[call.id for call in await log.pending(job["conversation"])])
+        emit(pending=[call.id for call in await log.pending(job["conversation"])])
         if job.get("waits"):
-            await heard()
+            await read_line()
         try:
             outcome = await log.run_turn(
                 job["conversation"],
@@ -57,9 +57,9 @@ async def decide(job: dict[str, Any]) -> None:
                 approvals={"c1": True},
             )
         except AlreadyDecidedError:
-            say(ended="decided before")
+            emit(ended="decided before")
         else:
-            say(ended=outcome.text)
+            emit(ended=outcome.text)
 
 
 async def chat(job: dict[str, Any]) -> None:
@@ -67,18 +67,18 @@ async def chat(job: dict[str, Any]) -> None:
     async with Tellback(job["url"], summary_every=None, worker=False) as rc:
         model = ScriptedModel([calls(FIVE)])
         reply = await rc.user(USER).chat("Pay 5", model=model, tools=[paying(job["ledger"], False)])
-        say(status=reply.status, conversation=reply.conversation_id)
+        emit(status=reply.status, conversation=reply.conversation_id)
 
 
 @asynccontextmanager
-async def process(program: str) -> AsyncIterator[Child]:
+async def process(program: str) -> AsyncIterator[ChildProcess]:
     """A process of this file."""
-    started = await Child.start(f"{__name__}:{program}")
+    started = await ChildProcess.start(f"{__name__}:{program}")
     try:
-        await started.until("ready")
+        await started.wait_for("ready")
         yield started
     finally:
-        await started.end()
+        await started.close()
 
 
 async def asked(rc: Tellback, ledger: Path) -> str:
@@ -99,22 +99,22 @@ async def test_a_process_killed_inside_the_call_does_not_make_it_run_twice(url: 
         log = rc.user(USER).conversations
         id = await asked(rc, ledger)
         async with process("decide") as child:
-            await child.go(url=url, conversation=id, ledger=str(ledger), holds=True)
-            await child.until("paying")
+            await child.send(url=url, conversation=id, ledger=str(ledger), holds=True)
+            await child.wait_for("paying")
             await child.kill()
-            assert child.said[1] == {"pending": ["c1"]}
+            assert child.outputs[1] == {"pending": ["c1"]}
         assert await log.pending(id) == ()
         tools = [paying(str(ledger), False)]
         with ScriptedModel([says("I am not sure whether I paid.")]) as model:
             outcome = await log.run_turn(id, model, tools=tools, approvals={"c1": True}, wait=40)
         assert outcome.status == "completed"
         [sent] = model.requests
-        assert is_sound(sent.messages)
+        assert is_valid_history(sent.messages)
         assert "may or may not have taken effect" in message_text(sent.messages[-1])
         assert paid(ledger) == ["5"]
         with pytest.raises(AlreadyDecidedError):
             await log.run_turn(id, ScriptedModel([]), tools=tools, approvals={"c1": True})
-        with ScriptedModel([says("ok", expect=lambda sent: is_sound(sent.messages))]) as model:
+        with ScriptedModel([says("ok", expect=lambda sent: is_valid_history(sent.messages))]) as model:
             await log.run_turn(id, model, "Please check.", tools=tools)
         roles = [message.role for message in await log.raw_turns(id)]
         assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"]
@@ -128,12 +128,12 @@ async def test_processes_that_approve_at_once_run_the_call_once(url: str, tmp_pa
         async with process("decide") as one, process("decide") as two:
             both = (one, two)
             for child in both:
-                await child.go(url=url, conversation=id, ledger=str(ledger), holds=False, waits=True)
+                await child.send(url=url, conversation=id, ledger=str(ledger), holds=False, waits=True)
             for child in both:
-                await child.until("pending")
+                await child.wait_for("pending")
             for child in both:
-                await child.go()
-            ended = [(await child.until("ended"))["ended"] for child in both]
+                await child.send()
+            ended = [(await child.wait_for("ended"))["ended"] for child in both]
         assert sorted(ended) == ["Done.", "decided before"]
         assert paid(ledger) == ["5"]
         messages = await rc.user(USER).conversations.raw_turns(id)
@@ -143,11 +143,11 @@ async def test_processes_that_approve_at_once_run_the_call_once(url: str, tmp_pa
 async def test_a_chat_is_approved_in_another_process(url: str, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     async with process("chat") as first:
-        await first.go(url=url, ledger=str(ledger))
-        said = await first.until("status")
-        await first.finish()
+        await first.send(url=url, ledger=str(ledger))
+        said = await first.wait_for("status")
+        await first.wait()
     assert said["status"] == "approval"
     async with process("decide") as second:
-        await second.go(url=url, conversation=said["conversation"], ledger=str(ledger), holds=False)
-        assert (await second.until("ended"))["ended"] == "Done."
+        await second.send(url=url, conversation=said["conversation"], ledger=str(ledger), holds=False)
+        assert (await second.wait_for("ended"))["ended"] == "Done."
     assert paid(ledger) == ["5"]

@@ -15,7 +15,7 @@ import pytest
 
 from tellback import Tellback
 from tellback.types.jobs import JobStatus
-from tests.support.nursery import command
+from tests.support.nursery import run_command
 
 COMMAND = (sys.executable, "-m", "tellback.cli")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TELLBACK_")}
@@ -30,7 +30,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return command(*arguments, env={**ENVIRONMENT, **environment}, seconds=50)
+    return run_command(*arguments, env={**ENVIRONMENT, **environment}, seconds=50)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from tellback import Tellback
 from tests.integration.providers.vendors import Anthropic
 from tests.integration.test_cli import COMMAND, ENVIRONMENT
-from tests.support.wire import Reply, Request, Wait, WireServer, sse_reply
+from tests.support.wire import FakeHttpServer, Reply, Request, Wait, sse_reply
 
 OWN_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -99,7 +99,7 @@ async def terminal(*arguments: str, **environment: str) -> AsyncIterator[Termina
 
 async def test_ctrl_c_stops_an_answer_and_at_the_prompt_leaves(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
-    async with WireServer(tell) as wire:
+    async with FakeHttpServer(tell) as wire:
         keys = {"ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": wire.url}
         async with terminal("chat", "--url", url, "--user", "maya", **keys) as screen:
             assert "claude-sonnet-5 answers" in await screen.until("you> ")
@@ -139,7 +139,7 @@ async def test_without_anything_set_up_a_person_is_remembered(tmp_path: Path) ->
 
 
 async def test_a_single_answer_that_is_interrupted_ends_quietly(tmp_path: Path) -> None:
-    async with WireServer(tell) as wire:
+    async with FakeHttpServer(tell) as wire:
         process = await asyncio.create_subprocess_exec(
             *(*COMMAND, "chat", "Tell me a story.", "--url", str(tmp_path / "tellback.db")),
             stdin=asyncio.subprocess.DEVNULL,

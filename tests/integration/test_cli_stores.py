@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tellback import Tellback
 from tellback.cli.commands import app
-from tellback.cli.looking import look
+from tellback.cli.looking import inspect_store
 from tellback.stores.catalogue import migrations
 
 
@@ -21,14 +21,14 @@ async def test_a_database_is_looked_at_migrated_and_looked_at_again(postgres_url
         done = CliRunner().invoke(app, ["migrate", "--url", postgres_url, *more], catch_exceptions=False)
         return done.exit_code, done.output
 
-    found = await look(postgres_url)
+    found = await inspect_store(postgres_url)
     assert (found.exists, found.version, found.needed) == (False, 0, newest)
     code, told = await asyncio.to_thread(migrate, "--check")
     assert (code, f"this release needs {newest}" in told) == (1, True)
-    assert not (await look(postgres_url)).exists
+    assert not (await inspect_store(postgres_url)).exists
     code, told = await asyncio.to_thread(migrate)
     assert (code, f"was migrated from schema version 0 to {newest}" in told) == (0, True)
-    found = await look(postgres_url)
+    found = await inspect_store(postgres_url)
     assert (found.exists, found.version, found.is_behind) == (True, newest, False)
     assert "secret" not in found.place
     async with Tellback(postgres_url, worker=False) as rc:

@@ -21,7 +21,7 @@ import pytest
 
 from tests.integration.providers.vendors import Anthropic
 from tests.support import nursery
-from tests.support.wire import Reply, Request, WireServer, sse_reply
+from tests.support.wire import FakeHttpServer, Reply, Request, sse_reply
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,10 +84,10 @@ def extract(page: Path, folder: Path, address: str = "", url: str = "") -> Path:
 
 
 async def run(script: Path, *before: str, has_key: bool = True) -> None:
-    async with WireServer(play_anthropic) as wire:
+    async with FakeHttpServer(play_anthropic) as wire:
         known = wire if has_key else None
         if not before:
-            code, text = await asyncio.to_thread(nursery.script, script, env=environment(known), seconds=50)
+            code, text = await asyncio.to_thread(nursery.run_script, script, env=environment(known), seconds=50)
             assert code == 0, text
             return
         process = await started(script.parent, *before, str(script), wire=known)
@@ -95,7 +95,7 @@ async def run(script: Path, *before: str, has_key: bool = True) -> None:
     assert process.returncode == 0, output.decode()
 
 
-def environment(wire: WireServer | None) -> dict[str, str]:
+def environment(wire: FakeHttpServer | None) -> dict[str, str]:
     """What is named here: no key or address of the machine's own."""
     env = {"PATH": os.environ["PATH"], "OLLAMA_HOST": "127.0.0.1:9"}  # where nothing answers
     if wire is not None:
@@ -103,7 +103,7 @@ def environment(wire: WireServer | None) -> dict[str, str]:
     return env
 
 
-async def started(folder: Path, *arguments: str, wire: WireServer | None = None) -> asyncio.subprocess.Process:
+async def started(folder: Path, *arguments: str, wire: FakeHttpServer | None = None) -> asyncio.subprocess.Process:
     """Python in that folder."""
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-W", "error", *arguments),

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_docs import play_anthropic
-from tests.support.local_model import needed_model_file
-from tests.support.wire import WireServer, json_reply
+from tests.support.local_model import require_model_file
+from tests.support.wire import FakeHttpServer, json_reply
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOTHING_SET_UP = ("TELLBACK_MODEL", "offline")
@@ -65,7 +65,7 @@ async def test_the_first_turn_needs_no_key() -> None:
 
 
 async def test_the_first_turn_uses_the_provider_whose_key_is_set() -> None:
-    async with WireServer(play_anthropic) as wire:
+    async with FakeHttpServer(play_anthropic) as wire:
         code, output = await run_alone("first_turn.py", "Hm?", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
     assert code == 0, output
     assert "claude-sonnet-5" in output
@@ -76,7 +76,7 @@ async def test_the_first_turn_uses_the_provider_whose_key_is_set() -> None:
 @pytest.mark.parametrize("status", [401])
 async def test_a_wrong_key_is_one_clear_sentence(status: int) -> None:
     refusal = json_reply({"type": "error", "error": {"type": "authentication_error", "message": "invalid key"}}, status)
-    async with WireServer(lambda request: refusal) as wire:
+    async with FakeHttpServer(lambda request: refusal) as wire:
         code, output = await run_alone("first_turn.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
     assert code == 1
     assert "ProviderAuthError: Anthropic (401) failed for claude-sonnet-5: invalid key. Check the API key" in output
@@ -147,7 +147,7 @@ async def test_an_assistant_knows_on_thursday_what_it_was_told_on_monday(tmp_pat
 
 
 async def test_a_desk_answers_by_the_provider_whose_key_is_set() -> None:
-    async with WireServer(play_anthropic) as wire:
+    async with FakeHttpServer(play_anthropic) as wire:
         code, output = await run_alone("support_with_skills.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
     assert code == 0, output
     assert "[claude-sonnet-5: ANTHROPIC_API_KEY is set]" in output
@@ -248,7 +248,7 @@ async def test_a_file_chats_calls_a_tool_and_fills_in_a_form(
 ) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     program = import_module("local_model")
-    await program.main(str(needed_model_file()), threads=1)
+    await program.main(str(require_model_file()), threads=1)
     output = capsys.readouterr().out
     assert re.search(r"> I'm Maya, and I moved to Lisbon.\n.+\n> Where do I live now\?\n.+", output)
     assert re.search(r"\[it calls add\{'x': -?\d+, 'y': -?\d+\}\]", output)

@@ -111,7 +111,7 @@ async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
         postgres_server.psql(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'", database(postgres_url)
         )
-        await asyncio.sleep(engines.MISSED_SECONDS + 0.5)
+        await asyncio.sleep(engines.OWNER_GRACE_SECONDS + 0.5)
         gate.set()
         await asyncio.gather(first, second)
         texts = [message.text for message in await one.user("maya").conversations.raw_turns(talk.id)]
@@ -121,7 +121,7 @@ async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
 async def test_an_owner_that_is_gone_is_seen_by_everyone_who_looks_at_once(postgres_url: str) -> None:
     async with Tellback(postgres_url) as rc:
         loop = asyncio.get_running_loop()
-        until = loop.time() + engines.MISSED_SECONDS + 1
+        until = loop.time() + engines.OWNER_GRACE_SECONDS + 1
 
         async def look() -> set[bool | None]:
             seen = set()
@@ -137,7 +137,7 @@ async def test_an_owner_that_is_gone_is_seen_by_everyone_who_looks_at_once(postg
 async def test_an_owner_that_was_away_long_ago_has_its_time_again(postgres_url: str) -> None:
     async with Tellback(postgres_url) as rc:
         assert await rc.store.is_alive("pg|123456789") is None
-        await asyncio.sleep(engines.MISSED_SECONDS + 0.5)
+        await asyncio.sleep(engines.OWNER_GRACE_SECONDS + 0.5)
         assert await rc.store.is_alive("pg|123456789") is None
 
 
@@ -189,7 +189,7 @@ async def test_another_event_loop_is_refused_by_name(postgres_url: str) -> None:
 
 
 async def test_a_connection_that_the_pool_took_back_hides_no_error() -> None:
-    from tellback.stores.postgres.undoing import undo
+    from tellback.stores.postgres.undoing import roll_back
 
     class TakenBack:
         """What the driver gives once it has taken a connection back after a timeout."""
@@ -203,4 +203,4 @@ async def test_a_connection_that_the_pool_took_back_hides_no_error() -> None:
         def terminate(self) -> None:
             raise asyncpg.InterfaceError("cannot call Connection.terminate(): connection has been released")
 
-    await undo(TakenBack())
+    await roll_back(TakenBack())

@@ -8,11 +8,11 @@ import psycopg
 import pytest
 
 from tellback import Tellback
-from tests.support.ready_postgres import Connection, ReadyDatabases
+from tests.support.ready_postgres import Connection, DatabasePool
 
 
 @pytest.fixture
-def databases(ready_postgres: ReadyDatabases) -> Iterator[ReadyDatabases]:
+def databases(ready_postgres: DatabasePool) -> Iterator[DatabasePool]:
     """The run's own: what a test here does to a database must not be seen by any other test."""
     yield ready_postgres
     with ready_postgres.lend() as url:
@@ -42,7 +42,7 @@ def begun(url: str) -> list[str]:
         return [row[0] for row in found]
 
 
-async def test_rows_are_gone_and_sequences_begin_again(databases: ReadyDatabases) -> None:
+async def test_rows_are_gone_and_sequences_begin_again(databases: DatabasePool) -> None:
     with databases.lend() as first:
         await talk(first)
         assert rows(first) == 1
@@ -69,7 +69,7 @@ async def test_rows_are_gone_and_sequences_begin_again(databases: ReadyDatabases
         "COMMENT ON TABLE tellback.procrastinate_jobs IS 'old'",
     ],
 )
-def test_a_changed_database_is_replaced(databases: ReadyDatabases, statement: str) -> None:
+def test_a_changed_database_is_replaced(databases: DatabasePool, statement: str) -> None:
     with databases.lend() as first:
         execute(first, statement)
     with databases.lend() as second:
@@ -77,7 +77,7 @@ def test_a_changed_database_is_replaced(databases: ReadyDatabases, statement: st
 
 
 def test_a_database_that_someone_is_still_connected_to_is_replaced(
-    databases: ReadyDatabases, monkeypatch: pytest.MonkeyPatch
+    databases: DatabasePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.support.ready_postgres.LEAVING_SECONDS", 0.05)
     with databases.lend() as first:
@@ -89,7 +89,7 @@ def test_a_database_that_someone_is_still_connected_to_is_replaced(
     left.close()
 
 
-def test_a_database_with_very_many_rows_is_replaced(databases: ReadyDatabases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_with_very_many_rows_is_replaced(databases: DatabasePool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.support.ready_postgres.MANY_ROWS", 2)
     with databases.lend() as first:
         execute(first, "INSERT INTO tellback.procrastinate_workers (last_heartbeat) VALUES (now()), (now()), (now())")
@@ -97,7 +97,7 @@ def test_a_database_with_very_many_rows_is_replaced(databases: ReadyDatabases, m
         assert second != first
 
 
-def test_two_tests_at_a_time_have_two_databases(databases: ReadyDatabases, postgres_admin: Connection) -> None:
+def test_two_tests_at_a_time_have_two_databases(databases: DatabasePool, postgres_admin: Connection) -> None:
     with databases.lend() as first, databases.lend() as second:
         assert first != second
     names = {row[0] for row in postgres_admin.execute("SELECT datname FROM pg_database")}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tellback.wire.problems import CODES
+from tellback.wire.problems import ERROR_CODES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "rest.md").read_text()
 
@@ -20,8 +20,8 @@ def test_every_operation_is_on_the_page_and_no_other() -> None:
 
 def test_every_error_is_on_the_page_with_its_status_and_code() -> None:
     told = set(re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \|", PAGE, re.MULTILINE))
-    assert {(str(status), code) for _, status, code in CODES} <= told
-    for kind, status, code in CODES[:-1]:
+    assert {(str(status), code) for _, status, code in ERROR_CODES} <= told
+    for kind, status, code in ERROR_CODES[:-1]:
         assert re.search(rf"^\| {status} \| `{code}` \| `{kind.__name__}`", PAGE, re.MULTILINE), kind.__name__
 
 

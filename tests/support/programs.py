@@ -30,8 +30,8 @@ Job = dict[str, Any]
 USER = "maya"
 
 
-def say(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
+def emit(**output: Any) -> None:
+    print(json.dumps(output), flush=True)
 
 
 def digest(text: str) -> str:
@@ -39,7 +39,7 @@ def digest(text: str) -> str:
 
 
 def acknowledge(message: StoredMessage, **more: Any) -> None:
-    say(
+    emit(
         id=message.id,
         seq=message.seq,
         conversation=message.conversation_id,
@@ -49,7 +49,7 @@ def acknowledge(message: StoredMessage, **more: Any) -> None:
     )
 
 
-async def heard() -> Job:
+async def read_line() -> Job:
     """The next line on standard input, without holding up the event loop."""
     return json.loads(await asyncio.to_thread(sys.stdin.readline)) or {}
 
@@ -74,7 +74,7 @@ async def load(job: Job) -> None:
     async with Tellback(job["url"], summary_every=5) as rc:
         log = rc.user(USER).conversations
         own = await log.create("crash")
-        say(created=own.id)
+        emit(created=own.id)
         ids = [own.id, *job["conversations"]]
 
         async def append(name: str) -> None:
@@ -93,7 +93,7 @@ async def load(job: Job) -> None:
 
             async def look(at: str) -> str:
                 """Look."""
-                say(looking=at)
+                emit(looking=at)
                 await asyncio.sleep(0.2 if slow else 0)
                 return f"seen by {at}"
 
@@ -108,15 +108,15 @@ async def load(job: Job) -> None:
             work.append(lambda name=f"{tag}-both-{index}": append_turn(name))  # type: ignore[misc]
             work.append(lambda name=f"{tag}-quick-{index}": run_turn(name, False))  # type: ignore[misc]
             work.append(lambda name=f"{tag}-slow-{index}": run_turn(name, True))  # type: ignore[misc]
-        await asyncio.gather(*map(_whatever_the_store_does, work))
+        await asyncio.gather(*map(_repeat_after_store_errors, work))
 
 
-async def _whatever_the_store_does(work: Callable[[], Awaitable[None]]) -> None:
+async def _repeat_after_store_errors(work: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
             await work()
         except StoreError as error:
-            say(failed=type(error).__name__, in_doubt=error.in_doubt)
+            emit(failed=type(error).__name__, in_doubt=error.in_doubt)
             await asyncio.sleep(0.01)
 
 
@@ -139,8 +139,8 @@ async def append_keyed(job: Job) -> None:
             message = await log.append_user_message(job["conversation"], f"{job['tag']} {key}", key)
             acknowledge(message, key=key)
 
-        say(opened=True)
-        await heard()
+        emit(opened=True)
+        await read_line()
         await asyncio.gather(*map(one, job["keys"]))
 
 
@@ -165,16 +165,16 @@ async def hold_turn(job: Job) -> None:
     async with Tellback(job["url"], summary_every=None) as rc:
         log = rc.user(USER).conversations
         outcome = await log.run_turn(
-            job["conversation"], tool_model("holder"), "Hold on.", tools=[_holding(log, job["conversation"])]
+            job["conversation"], tool_model("holder"), "Hold on.", tools=[_make_blocking_tool(log, job["conversation"])]
         )
-        say(done=outcome.status)
+        emit(done=outcome.status)
 
 
-def _holding(log: Conversations, id: str) -> Callable[[str], Awaitable[str]]:
+def _make_blocking_tool(log: Conversations, id: str) -> Callable[[str], Awaitable[str]]:
     async def look(at: str) -> str:
         """Look."""
-        say(running=(await log.messages(id))[-1].turn_id)
-        await heard()
+        emit(running=(await log.messages(id))[-1].turn_id)
+        await read_line()
         return f"seen by {at}"
 
     return look
@@ -199,11 +199,11 @@ async def without_rights(job: Job) -> None:
         async with Tellback(job["url"], summary_every=None) as rc:
             log = rc.user(USER).conversations
             doing = "read"
-            say(read=[message.text for message in await log.messages(job["conversation"])])
+            emit(read=[message.text for message in await log.messages(job["conversation"])])
             doing = "write"
             acknowledge(await log.append_user_message(job["conversation"], "by nobody"))
     except TellbackError as error:
-        say(error=type(error).__name__, doing=doing, text=str(error))
+        emit(error=type(error).__name__, doing=doing, text=str(error))
 
 
 PROGRAMS = {
@@ -216,7 +216,7 @@ def run(program: str) -> None:
     """Run a program of this file, or of another (`module:name`), when its job comes, if one does."""
     module, _, name = program.rpartition(":")
     found = getattr(importlib.import_module(module), name) if module else PROGRAMS[name]
-    say(ready=True)
+    emit(ready=True)
     line = sys.stdin.readline()
     if line:
         asyncio.run(found(json.loads(line)))

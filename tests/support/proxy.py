@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
-Then = Literal["cut", "pass and cut", "pass and say nothing", "pass and answer late"]
-LATE = 0.8
+Fault = Literal["cut", "pass and cut", "pass and say nothing", "pass and answer late"]
+LATE_SECONDS = 0.8
 """Seconds until a late answer."""
 
 
@@ -17,19 +17,19 @@ class _Trap:
     """What to do when a client sends certain bytes; `left` counts down to never again."""
 
     marker: bytes
-    then: Then
-    left: int
+    fault: Fault
+    remaining: int
 
 
 @dataclass
-class _Answering:
+class _ResponseState:
     """What becomes of the answers on one connection."""
 
     late: bool = False
     never: bool = False
 
 
-class Proxy:
+class FaultProxy:
     """Passes everything on, both ways, until a trap springs.
 
     `trap(b"COMMIT", "pass and cut")` lets the server commit and takes its answer away from the client; with "cut" the
@@ -44,7 +44,7 @@ class Proxy:
         self._connections: set[asyncio.Task[None]] = set()
         self._clients: set[asyncio.StreamWriter] = set()
         self._refusing = False
-        self.sprung = 0
+        self.triggered = 0
 
     @property
     def url(self) -> str:
@@ -52,8 +52,8 @@ class Proxy:
         port = self._server.sockets[0].getsockname()[1]
         return urlunsplit(self._parts._replace(netloc=f"{self._parts.username}@127.0.0.1:{port}"))
 
-    def trap(self, marker: bytes, then: Then, times: int = 1) -> None:
-        self._traps.append(_Trap(marker, then, times))
+    def trap(self, marker: bytes, fault: Fault, times: int = 1) -> None:
+        self._traps.append(_Trap(marker, fault, times))
 
     def refuse(self) -> None:
         self._refusing = True
@@ -68,7 +68,7 @@ class Proxy:
             client.write(data)
             await client.drain()
 
-    async def __aenter__(self) -> Proxy:
+    async def __aenter__(self) -> FaultProxy:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return self
 
@@ -92,10 +92,10 @@ class Proxy:
                 return
             self._clients.add(writer)
             answers, upstream = await asyncio.open_connection(self._parts.hostname, self._parts.port)
-            answering = _Answering()
+            responses = _ResponseState()
             pumps = [
-                asyncio.create_task(self._forward(reader, upstream, answering)),
-                asyncio.create_task(_back(answers, writer, answering)),
+                asyncio.create_task(self._forward_requests(reader, upstream, responses)),
+                asyncio.create_task(_forward_responses(answers, writer, responses)),
             ]
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         except OSError:
@@ -112,31 +112,33 @@ class Proxy:
             self._connections.discard(task)
             self._clients.discard(writer)
 
-    async def _forward(
-        self, reader: asyncio.StreamReader, upstream: asyncio.StreamWriter, answering: _Answering
+    async def _forward_requests(
+        self, reader: asyncio.StreamReader, upstream: asyncio.StreamWriter, responses: _ResponseState
     ) -> None:
         while data := await reader.read(2**16):
-            trap = next((trap for trap in self._traps if trap.left and trap.marker in data), None)
+            trap = next((trap for trap in self._traps if trap.remaining and trap.marker in data), None)
             if trap is not None:
-                trap.left -= 1
-                self.sprung += 1
-                if trap.then == "cut":
+                trap.remaining -= 1
+                self.triggered += 1
+                if trap.fault == "cut":
                     return
-                answering.late = trap.then == "pass and answer late"
-                answering.never = not answering.late
+                responses.late = trap.fault == "pass and answer late"
+                responses.never = not responses.late
             upstream.write(data)
             await upstream.drain()
-            if trap is not None and trap.then == "pass and cut":
+            if trap is not None and trap.fault == "pass and cut":
                 # Long enough for the server to have done it: it answers nobody, so there is nothing to wait for.
                 await asyncio.sleep(0.3)
                 return
 
 
-async def _back(answers: asyncio.StreamReader, writer: asyncio.StreamWriter, answering: _Answering) -> None:
+async def _forward_responses(
+    answers: asyncio.StreamReader, writer: asyncio.StreamWriter, responses: _ResponseState
+) -> None:
     while data := await answers.read(2**16):
-        if answering.late:
-            answering.late = False
-            await asyncio.sleep(LATE)
-        if not answering.never:
+        if responses.late:
+            responses.late = False
+            await asyncio.sleep(LATE_SECONDS)
+        if not responses.never:
             writer.write(data)
             await writer.drain()

@@ -14,7 +14,7 @@ SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class RawAnswer:
+class RawResponse:
     """An answer as it came: status 0 is a connection that was closed without one."""
 
     status: int
@@ -32,7 +32,7 @@ class RawAnswer:
         return json.loads(self.body)
 
 
-class Connection:
+class RawConnection:
     """A connection to a server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,7 +47,7 @@ class Connection:
         except OSError:
             pass
 
-    async def answer(self, seconds: float = SECONDS) -> RawAnswer:
+    async def read_response(self, seconds: float = SECONDS) -> RawResponse:
         """The next answer, or that the connection was closed."""
         async with asyncio.timeout(seconds):
             try:
@@ -56,9 +56,9 @@ class Connection:
                 headers = {
                     name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:-2])
                 }
-                return RawAnswer(int(lines[0].split()[1]), headers, await self._body(headers), head)
+                return RawResponse(int(lines[0].split()[1]), headers, await self._body(headers), head)
             except (asyncio.IncompleteReadError, ConnectionError):
-                return RawAnswer(0, {}, b"")
+                return RawResponse(0, {}, b"")
 
     async def _body(self, headers: dict[str, str]) -> bytes:
         if headers.get("transfer-encoding") != "chunked":
@@ -80,48 +80,51 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator[Connection]:
+async def open_connection(url: str) -> AsyncIterator[RawConnection]:
     """A connection to a server, which is dropped at the end."""
     address = urlsplit(url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
-        yield Connection(reader, writer)
+        yield RawConnection(reader, writer)
     finally:
         writer.transport.abort()
 
 
-async def ask(url: str, data: bytes, seconds: float = SECONDS) -> RawAnswer:
+async def send_request(url: str, data: bytes, seconds: float = SECONDS) -> RawResponse:
     """Send bytes on a connection of their own; gives the first answer."""
-    async with connected(url) as connection:
+    async with open_connection(url) as connection:
         sending = asyncio.create_task(connection.send(data))
         try:
-            return await connection.answer(seconds)
+            return await connection.read_response(seconds)
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
 
-def request(
+def build_request(
     method: str, path: str | bytes, body: bytes | None = None, headers: list[tuple[str, str | bytes]] | None = None
 ) -> bytes:
     """A request in bytes, with the headers that it needs unless others of that name are given."""
-    given = list(headers or [])
-    names = {name.lower() for name, _ in given}
+    header_list = list(headers or [])
+    names = {name.lower() for name, _ in header_list}
     if "host" not in names:
-        given.insert(0, ("Host", "127.0.0.1"))
+        header_list.insert(0, ("Host", "127.0.0.1"))
     if body is not None:
         if "content-type" not in names:
-            given.append(("Content-Type", "application/json"))
+            header_list.append(("Content-Type", "application/json"))
         if not names & {"content-length", "transfer-encoding"}:
-            given.append(("Content-Length", str(len(body))))
-    lines = [method.encode() + b" " + _bytes(path) + b" HTTP/1.1", *(_bytes(n) + b": " + _bytes(v) for n, v in given)]
+            header_list.append(("Content-Length", str(len(body))))
+    lines = [
+        method.encode() + b" " + _to_bytes(path) + b" HTTP/1.1",
+        *(_to_bytes(n) + b": " + _to_bytes(v) for n, v in header_list),
+    ]
     return b"\r\n".join(lines) + b"\r\n\r\n" + (body or b"")
 
 
-def chunked(*parts: bytes) -> bytes:
+def encode_chunked(*parts: bytes) -> bytes:
     """A body in parts, as `Transfer-Encoding: chunked` has it."""
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
 
 
-def _bytes(value: str | bytes) -> bytes:
+def _to_bytes(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode("latin-1")

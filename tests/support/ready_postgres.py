@@ -22,7 +22,7 @@ from tellback.stores.postgres import PostgresStore
 from tests.support.postgres import PostgresServer
 
 TEMPLATE = "ready_template"
-USES = 200
+MAX_USES = 200
 """So often is a database used: what is deleted takes room until the server's vacuum comes."""
 MANY_ROWS = 2_000
 """A database with more in it is replaced: its server has learned from them how to plan."""
@@ -59,7 +59,7 @@ _RESTART = (
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-class ReadyDatabase:
+class PooledDatabase:
     """A database with empty tables, and a connection that empties them again."""
 
     def __init__(self, server: PostgresServer, name: str) -> None:
@@ -68,19 +68,19 @@ class ReadyDatabase:
         self.uses = 0
         self._connection: Connection = psycopg.connect(self.url, autocommit=True)
         self._tables = [row[0] for row in self._connection.execute(_TABLES)]
-        self._shape = self._now()
+        self._shape = self._read_shape()
 
-    def emptied(self) -> bool:
+    def reset(self) -> bool:
         """Whether it is as new, after it was made so as far as that goes."""
         try:
-            return not self._is_in_use() and self._now() == self._shape and self._delete()
+            return not self._is_in_use() and self._read_shape() == self._shape and self._delete_rows()
         except psycopg.Error:  # a test may do anything to a database
             return False
 
     def close(self) -> None:
         self._connection.close()
 
-    def _now(self) -> tuple[Any, ...] | None:
+    def _read_shape(self) -> tuple[Any, ...] | None:
         return self._connection.execute(_SHAPE).fetchone()
 
     def _is_in_use(self) -> bool:
@@ -91,7 +91,7 @@ class ReadyDatabase:
             time.sleep(0.005)
         return False
 
-    def _delete(self) -> bool:
+    def _delete_rows(self) -> bool:
         filled = " UNION ALL ".join(
             f"SELECT '{name}', (SELECT count(*) FROM (SELECT FROM {name} LIMIT {MANY_ROWS}) rows)"
             for name in self._tables
@@ -108,25 +108,25 @@ class ReadyDatabase:
         return True
 
 
-class ReadyDatabases:
+class DatabasePool:
     """Lends ready databases of one server, each to one test at a time."""
 
     def __init__(self, server: PostgresServer, admin: Connection) -> None:
         self._server = server
         self._admin = admin
         self._numbers = itertools.count(1)
-        self._free: list[ReadyDatabase] = []
+        self._free: list[PooledDatabase] = []
         self._admin.execute(f"CREATE DATABASE {TEMPLATE}")
         with ThreadPoolExecutor(1) as thread:  # this one may have an event loop at work
-            thread.submit(asyncio.run, _make_tables(server.url(TEMPLATE))).result()
+            thread.submit(asyncio.run, _create_tables(server.url(TEMPLATE))).result()
 
     @contextmanager
     def lend(self) -> Iterator[str]:
         """The URL of a database with empty tables."""
-        database = self._free.pop() if self._free else self._make()
+        database = self._free.pop() if self._free else self._create()
         database.uses += 1
         yield database.url
-        if database.uses < USES and database.emptied():
+        if database.uses < MAX_USES and database.reset():
             self._free.append(database)
         else:
             self._drop(database)
@@ -135,18 +135,18 @@ class ReadyDatabases:
         for database in self._free:
             database.close()
 
-    def _make(self) -> ReadyDatabase:
+    def _create(self) -> PooledDatabase:
         name = f"ready_{next(self._numbers)}"
         self._admin.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
-        return ReadyDatabase(self._server, name)
+        return PooledDatabase(self._server, name)
 
-    def _drop(self, database: ReadyDatabase) -> None:
+    def _drop(self, database: PooledDatabase) -> None:
         database.close()
         # FORCE: a test that failed may have left connections behind.
         self._admin.execute(f"DROP DATABASE IF EXISTS {database.name} WITH (FORCE)")
 
 
-async def _make_tables(url: str) -> None:
+async def _create_tables(url: str) -> None:
     store = open_store(url)
     assert isinstance(store, PostgresStore)
     await store.open()

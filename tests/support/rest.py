@@ -10,45 +10,45 @@ import httpx2
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tellback.types.access import Role
-from tests.support.http_server import calling
+from tellback.types.access import ApiKeyRole
+from tests.support.http_server import app_client
 
-Rest = httpx2.AsyncClient
+RestClient = httpx2.AsyncClient
 
 
 @asynccontextmanager
-async def asking(
+async def rest_client(
     rc: Tellback,
     user: str | None = "maya",
     *,
-    role: Role | None = None,
+    role: ApiKeyRole | None = None,
     tenant: str = "default",
     app: str = "default",
     settings: ServerSettings | None = None,
-) -> AsyncIterator[Rest]:
+) -> AsyncIterator[RestClient]:
     """A client of a server: for a user, with a key of that role; of an open server if there is none."""
     secret = None
     if role is not None:
         owner = user if role == "user" else None
         secret = (await rc.keys.create(role, tenant_id=tenant, app_id=app, user_id=owner)).secret
     served = create_app(rc, settings or ServerSettings(open=role is None, rate_limit=None), opens=False)
-    async with calling(served, secret, None if role == "user" else user) as client:
+    async with app_client(served, secret, None if role == "user" else user) as client:
         yield client
 
 
-def told(answer: httpx2.Response, status: int = 200) -> Any:
+def expect_json(answer: httpx2.Response, status: int = 200) -> Any:
     """The JSON of an answer that has that status."""
     assert answer.status_code == status, f"{answer.status_code}: {answer.text[:500]}"
     return answer.json() if answer.content else None
 
 
-async def every(client: Rest, path: str, **query: Any) -> list[Any]:
+async def list_all(client: RestClient, path: str, **query: Any) -> list[Any]:
     """A list to its end, page by page."""
     found: list[Any] = []
     cursor = None
     for _ in range(1_000):
-        asked = {**query, **({} if cursor is None else {"cursor": cursor})}
-        page = told(await client.get(path, params=asked))
+        params = {**query, **({} if cursor is None else {"cursor": cursor})}
+        page = expect_json(await client.get(path, params=params))
         found += page["items"]
         cursor = page["nextCursor"]
         if cursor is None:

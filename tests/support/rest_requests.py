@@ -18,13 +18,13 @@ ATOM: dict[str, Any] = {
     "sourceMessageIds": ["$message"],
     "entityIds": ["$entity"],
 }
-SAID = {"content": "Hello"}
+CONTENT = {"content": "Hello"}
 
 BODIES: dict[str, Any] = {
     "create_conversation": {"namespace": "chat", "sessionId": "$session"},
     "find_or_create_conversation": {"namespace": "chat", "sessionId": "$session"},
     "close_stale_conversations": {"olderThan": 1_000_000},
-    "append_messages": {"messages": [{"role": "user", **SAID}]},
+    "append_messages": {"messages": [{"role": "user", **CONTENT}]},
     "chat": {
         "text": "Hello",
         "conversationId": "$conversation",
@@ -32,11 +32,11 @@ BODIES: dict[str, Any] = {
         "recall": {"memorySpaceId": "$space"},
     },
     "run_turn": {"userText": "Hello", "memorySpaceId": "$space"},
-    "append_user_message": SAID,
-    "append_assistant_turn": SAID,
-    "append_tool_result": {"toolUseId": "tu_1", **SAID},
-    "append_system_message": SAID,
-    "append_turn": {"userContent": "Hello", "assistant": SAID},
+    "append_user_message": CONTENT,
+    "append_assistant_turn": CONTENT,
+    "append_tool_result": {"toolUseId": "tu_1", **CONTENT},
+    "append_system_message": CONTENT,
+    "append_turn": {"userContent": "Hello", "assistant": CONTENT},
     "refresh_rolling_summary": {},
     "create_space": {"name": "goals"},
     "add_atom": ATOM,
@@ -87,13 +87,13 @@ _ID = re.compile(r"(^id|Id|Ids|IdOrName)$")
 NOT_IDS = frozenset({"traceId", "templateId", "toolUseId", "toolUseIds", "userId"})
 """What only sounds like the id of something that is kept, and users, who are tested by themselves."""
 
-_LATE = frozenset({"respond", "replay_conversations", "delete_user_data"})
+_LAST = frozenset({"respond", "replay_conversations", "delete_user_data"})
 
-NAMES_OF_ONES_OWN = frozenset({("create_session", "id")})
+CHOSEN_IDS = frozenset({("create_session", "id")})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class IdPlace:
     """Where in a request an id stands."""
 
     part: str
@@ -108,24 +108,24 @@ class Operation:
     method: str
     path: str
     described: dict[str, Any]
-    places: tuple[Place, ...]
+    places: tuple[IdPlace, ...]
 
-    def request(self, choose: Callable[[Place, str], str]) -> dict[str, Any]:
+    def request(self, choose: Callable[[IdPlace, str], str]) -> dict[str, Any]:
         """The arguments of a client's `request`; `choose` gives the id of a kind for a place."""
         path = self.path
         for name, kind in path_kinds(self.path).items():
-            path = path.replace(f"{{{name}}}", choose(Place("path", name), kind))
-        made: dict[str, Any] = {"method": self.method, "url": path}
-        for part, given in (("params", QUERIES), ("headers", HEADERS), ("json", BODIES)):
-            if self.id in given:
-                made[part] = _filled(given[self.id], part, "", choose)
-        return made
+            path = path.replace(f"{{{name}}}", choose(IdPlace("path", name), kind))
+        arguments: dict[str, Any] = {"method": self.method, "url": path}
+        for part, templates in (("params", QUERIES), ("headers", HEADERS), ("json", BODIES)):
+            if self.id in templates:
+                arguments[part] = _fill_template(templates[self.id], part, "", choose)
+        return arguments
 
 
 def operations(document: dict[str, Any]) -> list[Operation]:
     """All operations of a contract. Last come those that leave less, or give new things the names of others'."""
     found = [
-        Operation(each["operationId"], method.upper(), path, each, tuple(_places(path, each["operationId"])))
+        Operation(each["operationId"], method.upper(), path, each, tuple(_find_places(path, each["operationId"])))
         for path, methods in document["paths"].items()
         for method, each in methods.items()
     ]
@@ -134,47 +134,47 @@ def operations(document: dict[str, Any]) -> list[Operation]:
     )
 
 
-def missing(document: dict[str, Any], operation: Operation) -> list[str]:
+def missing_places(document: dict[str, Any], operation: Operation) -> list[str]:
     """Places of ids that the contract has and the requests here have not."""
     known = {place.name for place in operation.places}
-    given = [each for each in operation.described["parameters"] if "$ref" not in each and each["in"] != "path"]
-    named = [each["name"] for each in given]
+    parameters = [each for each in operation.described["parameters"] if "$ref" not in each and each["in"] != "path"]
+    named = [each["name"] for each in parameters]
     body = operation.described.get("requestBody")
     if body is not None:
         if operation.id not in BODIES:
             return ["a body"]
         named += _properties(document, body["content"]["application/json"]["schema"], set())
-    wanted = {name for name in named if _ID.search(name) or name == "X-Tellback-Conversation"}
-    own = {name for of, name in NAMES_OF_ONES_OWN if of == operation.id}
-    return sorted(wanted - known - NOT_IDS - own)
+    id_names = {name for name in named if _ID.search(name) or name == "X-Tellback-Conversation"}
+    chosen = {name for of, name in CHOSEN_IDS if of == operation.id}
+    return sorted(id_names - known - NOT_IDS - chosen)
 
 
-def _places(path: str, id: str) -> Iterator[Place]:
+def _find_places(path: str, id: str) -> Iterator[IdPlace]:
     for name, kind in path_kinds(path).items():
         if kind not in ("spec", "desk", "model"):
-            yield Place("path", name)
-    seen: list[Place] = []
+            yield IdPlace("path", name)
+    seen: list[IdPlace] = []
 
-    def note(place: Place, kind: str) -> str:
+    def note(place: IdPlace, kind: str) -> str:
         if kind not in ("user", "word"):
             seen.append(place)
         return ""
 
-    for part, given in (("params", QUERIES), ("headers", HEADERS), ("json", BODIES)):
-        _filled(given.get(id), part, "", note)
+    for part, templates in (("params", QUERIES), ("headers", HEADERS), ("json", BODIES)):
+        _fill_template(templates.get(id), part, "", note)
     yield from dict.fromkeys(seen)
 
 
 _KIND = re.compile(r"\$([a-z]+)")
 
 
-def _filled(template: Any, part: str, name: str, choose: Callable[[Place, str], str]) -> Any:
+def _fill_template(template: Any, part: str, name: str, choose: Callable[[IdPlace, str], str]) -> Any:
     if isinstance(template, dict):
-        return {each: _filled(value, part, each, choose) for each, value in template.items()}
+        return {each: _fill_template(value, part, each, choose) for each, value in template.items()}
     if isinstance(template, list):
-        return [_filled(value, part, name, choose) for value in template]
+        return [_fill_template(value, part, name, choose) for value in template]
     if isinstance(template, str):
-        return _KIND.sub(lambda found: choose(Place(part, name), found[1]), template)
+        return _KIND.sub(lambda found: choose(IdPlace(part, name), found[1]), template)
     return template
 
 

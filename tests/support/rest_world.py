@@ -12,17 +12,17 @@ from tellback import Agent, Tellback
 from tellback.app import User
 from tellback.chat.model import ChatRequest
 from tellback.testing import FlowModel, calls, says
-from tellback.testing.asked import asked_in
+from tellback.testing.asked import parse_understanding_request
 from tellback.testing.scripted import Step
 from tellback.types import message_text
 from tellback.types.bindings import ConversationScope
 from tellback.types.ids import new_id
 from tellback.types.jobs import UsageRecord
 from tellback.types.times import utc_now
-from tests.support.travel import travel_desk
+from tests.support.travel import make_flight_agent
 
-SPEC = "greeter"
-DESK = "Wanda"
+SPEC_AGENT = "greeter"
+AGENT = "Wanda"
 LOOKUP: dict[str, Any] = {"name": "lookup", "description": "Look up an order.", "parameters": {"type": "object"}}
 
 
@@ -30,28 +30,30 @@ class EndlessModel(FlowModel):
     """Answers everything, for as long as it is asked. It calls the tool `lookup` when it is told to use it."""
 
     def _answer(self, request: ChatRequest) -> Step:
-        if asked_in(request) is not None or "answer" in (request.output_schema or {}).get("properties", {}):
+        if parse_understanding_request(request) is not None or "answer" in (request.output_schema or {}).get(
+            "properties", {}
+        ):
             return super()._answer(request)
-        said = message_text(request.messages[-1])
-        if any(tool.name == "lookup" for tool in request.tools) and said.endswith("Use the tool."):
+        text = message_text(request.messages[-1])
+        if any(tool.name == "lookup" for tool in request.tools) and text.endswith("Use the tool."):
             return calls("lookup", order=7)
         return says("I see.", chunks=2)
 
 
-def open_world(url: str, **more: Any) -> Tellback:
+def open_tellback(url: str, **more: Any) -> Tellback:
     """A Tellback whose model is endless, with an agent by its description."""
     rc = Tellback(url, model=EndlessModel(), embedder=None, extractor="verbatim", worker=False, **more)
-    rc.register_agent({"name": SPEC, "systemPrompt": "Greet {{userMessage}}."})
+    rc.register_agent({"name": SPEC_AGENT, "systemPrompt": "Greet {{userMessage}}."})
     return rc
 
 
-def desk() -> Agent:
+def flight_agent() -> Agent:
     """An agent with routes."""
-    return travel_desk(model=EndlessModel())[0]
+    return make_flight_agent(model=EndlessModel())[0]
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class SampleData:
     """What a user has: an id for each kind of thing, by the name of its kind."""
 
     user: User
@@ -93,16 +95,16 @@ def path_kinds(template: str) -> dict[str, str]:
     return {**found, "name": "spec"} if template.endswith("/invoke") else found
 
 
-async def settle(rc: Tellback, user: User, word: str) -> World:
+async def create_sample_data(rc: Tellback, user: User, word: str) -> SampleData:
     """One of everything, each with `word` in it wherever there is text."""
-    talks, memory, scope = user.conversations, user.memory, user.scope
+    conversations, memory, scope = user.conversations, user.memory, user.scope
     number = crc32(word.encode())
-    talk = await talks.create("talks", f"{word} title", f"talk-{number}", {"source": word})
-    said = await talks.append_user_message(talk.id, f"{word} said", idempotency_key=f"{word}-key")
-    await talks.append_assistant_turn(talk.id, f"{word} answered")
-    closed = await talks.create(f"{word}-closed", f"{word} closed")
-    await talks.append_user_message(closed.id, f"{word} is over")
-    await talks.close(closed.id)
+    conversation = await conversations.create("talks", f"{word} title", f"talk-{number}", {"source": word})
+    message = await conversations.append_user_message(conversation.id, f"{word} said", idempotency_key=f"{word}-key")
+    await conversations.append_assistant_turn(conversation.id, f"{word} answered")
+    closed = await conversations.create(f"{word}-closed", f"{word} closed")
+    await conversations.append_user_message(closed.id, f"{word} is over")
+    await conversations.close(closed.id)
     space = await memory.create_space(f"{word} space", {"about": word})
     ann = await memory.create_entity(space.id, "PERSON", f"{word} Ann", f"{word} friend", {"k": word})
     bob = await memory.create_entity(space.id, "PERSON", f"{word} Bob")
@@ -117,13 +119,13 @@ async def settle(rc: Tellback, user: User, word: str) -> World:
     key = await rc.keys.create(
         "user", name=f"{word} phone", tenant_id=scope.tenant_id, app_id=scope.app_id, user_id=scope.user_id
     )
-    return World(
+    return SampleData(
         user,
         word,
         {
-            "conversation": talk.id,
+            "conversation": conversation.id,
             "closed": closed.id,
-            "message": said.id,
+            "message": message.id,
             "space": space.id,
             "atom": atom.id,
             "aside": aside.id,
@@ -136,14 +138,14 @@ async def settle(rc: Tellback, user: User, word: str) -> World:
             "session": f"web-{number}",
             "talk": f"talk-{number}",
             "model": "tellback",
-            "spec": SPEC,
-            "desk": DESK,
+            "spec": SPEC_AGENT,
+            "desk": AGENT,
         },
     )
 
 
-async def begin_session(client: Any, world: World) -> None:
+async def start_session(client: Any, data: SampleData) -> None:
     """A session of the user with the agent that has routes; `client` is theirs."""
-    said = {"message": f"{world.word} wants to fly", "sessionId": world.ids["session"]}
-    answer = await client.post(f"/ai-agents/{DESK}/respond", json=said)
+    body = {"message": f"{data.word} wants to fly", "sessionId": data.ids["session"]}
+    answer = await client.post(f"/ai-agents/{AGENT}/respond", json=body)
     assert answer.status_code == 200, answer.text

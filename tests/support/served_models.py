@@ -13,7 +13,7 @@ from tellback.chat.model import ChatRequest
 from tellback.testing import FunctionModel
 from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta
 
-MARKS = "TELLBACK_TEST_MARKS"
+TIMINGS_VARIABLE = "TELLBACK_TEST_MARKS"
 """The environment variable that names a folder where each model call leaves the moments of its begin and end."""
 
 PART_SECONDS = 0.25
@@ -22,15 +22,15 @@ CLOSING_SECONDS = 2.0
 
 async def _parts(request: ChatRequest) -> AsyncIterator[str]:
     """As many words as the last message says, slowly."""
-    said = str(request.messages[-1].content)
-    count = int("".join(filter(str.isdigit, said[-3:])) or 1)
-    begun = time.time()
+    text = str(request.messages[-1].content)
+    count = int("".join(filter(str.isdigit, text[-3:])) or 1)
+    started_at = time.time()
     for number in range(count):
         yield f"word{number} "
         await asyncio.sleep(PART_SECONDS)
-    if folder := os.environ.get(MARKS):
+    if folder := os.environ.get(TIMINGS_VARIABLE):
         name = f"{os.getpid()}-{time.time_ns()}"
-        (Path(folder) / name).write_text(f"{begun} {time.time()} {os.getpid()}")
+        (Path(folder) / name).write_text(f"{started_at} {time.time()} {os.getpid()}")
 
 
 async def _complete(request: ChatRequest) -> str:

@@ -10,8 +10,8 @@ from typing import Any, Self, TypeVar
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tests.support.http_server import serving
-from tests.support.rest_world import desk, open_world
+from tests.support.http_server import running_server
+from tests.support.rest_world import flight_agent, open_tellback
 
 T = TypeVar("T")
 
@@ -43,9 +43,9 @@ class ServerThread:
         return self
 
     async def _serve(self) -> None:
-        async with open_world(":memory:") as self.rc:
-            self.app = create_app(self.rc, UNLIMITED, agents=[desk()], opens=False)
-            async with serving(self.app, loop="none") as self.url:
+        async with open_tellback(":memory:") as self.rc:
+            self.app = create_app(self.rc, UNLIMITED, agents=[flight_agent()], opens=False)
+            async with running_server(self.app, loop="none") as self.url:
                 self._ready.set()
                 await self._done.wait()
 

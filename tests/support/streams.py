@@ -34,11 +34,11 @@ class PacedModel(ModelBase):
 
     def __init__(self) -> None:
         self.pieces: asyncio.Queue[str | None] = asyncio.Queue()
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
         self.cancelled = asyncio.Event()
 
     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
-        self.begun.set()
+        self.started.set()
         try:
             while (piece := await self.pieces.get()) is not None:
                 yield TextDelta(piece)
@@ -48,39 +48,39 @@ class PacedModel(ModelBase):
         yield StreamStop("end_turn")
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
-        self.begun.set()
-        said = ""
+        self.started.set()
+        text = ""
         try:
             while (piece := await self.pieces.get()) is not None:
-                said += piece
+                text += piece
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
-        return ChatReply(text=said)
+        return ChatReply(text=text)
 
 
 @asynccontextmanager
-async def opened(
+async def open_stream(
     url: str, path: str, body: Any = None, headers: dict[str, str] | None = None
 ) -> AsyncIterator[tuple[httpx2.Response, AsyncIterator[Frame]]]:
     """A stream: its answer, and its frames as they come. Leaving the block ends the connection."""
     async with httpx2.AsyncClient(base_url=url, timeout=WAIT_SECONDS) as client:
         method = "GET" if body is None else "POST"
         async with client.stream(method, path, json=body, headers=headers) as answer:
-            yield answer, frames_in(answer.aiter_bytes())
+            yield answer, parse_frames(answer.aiter_bytes())
 
 
-async def frames_in(pieces: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
+async def parse_frames(pieces: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
     """The frames in a stream of bytes, comments too."""
     rest = b""
     async for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n\n")
         for block in whole:
-            yield parsed(block)
+            yield parse_frame(block)
     assert rest == b"", f"the stream ended within a frame: {rest!r}"
 
 
-def parsed(block: bytes) -> Frame:
+def parse_frame(block: bytes) -> Frame:
     lines = [line.split(b": ", 1) for line in block.split(b"\n")]
     assert all(len(line) == 2 for line in lines), f"not a frame: {block!r}"
     fields = {name.decode(): value.decode() for name, value in lines}
@@ -90,7 +90,7 @@ def parsed(block: bytes) -> Frame:
     return Frame(fields.get("event"), data, fields.get("id"))
 
 
-async def next_of(frames: AsyncIterator[Frame], event: str | None) -> Frame:
+async def next_frame(frames: AsyncIterator[Frame], event: str | None) -> Frame:
     """The next frame of that event; others before it are passed over."""
     async with asyncio.timeout(WAIT_SECONDS):
         async for frame in frames:
@@ -99,7 +99,7 @@ async def next_of(frames: AsyncIterator[Frame], event: str | None) -> Frame:
     raise AssertionError(f"the stream ended without {event!r}")
 
 
-async def rest_of(frames: AsyncIterator[Frame]) -> list[Frame]:
+async def remaining_frames(frames: AsyncIterator[Frame]) -> list[Frame]:
     """All that comes until the stream ends."""
     async with asyncio.timeout(WAIT_SECONDS):
         return [frame async for frame in frames]

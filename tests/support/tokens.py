@@ -50,17 +50,17 @@ def jwks(*keys: dict[str, Any]) -> dict[str, Any]:
 
 def settings(**more: Any) -> JwtSettings:
     """Settings that take this issuer's tokens."""
-    given = {"issuer": ISSUER, "audience": AUDIENCE, **more}
-    if "jwks_url" not in given:
-        given.setdefault("jwks", jwks())
-    return JwtSettings(**given)
+    values = {"issuer": ISSUER, "audience": AUDIENCE, **more}
+    if "jwks_url" not in values:
+        values.setdefault("jwks", jwks())
+    return JwtSettings(**values)
 
 
 def claims(**more: Any) -> dict[str, Any]:
     """Claims of a good token; None leaves one out."""
     now = int(time.time())
-    given = {"iss": ISSUER, "aud": AUDIENCE, "sub": "maya", "tenant_id": "acme", "iat": now, "exp": now + 600, **more}
-    return {name: value for name, value in given.items() if value is not None}
+    values = {"iss": ISSUER, "aud": AUDIENCE, "sub": "maya", "tenant_id": "acme", "iat": now, "exp": now + 600, **more}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def token(kid: str | None = "one", algorithm: str = "RS256", number: int = 1, **more: Any) -> str:
@@ -71,20 +71,20 @@ def token(kid: str | None = "one", algorithm: str = "RS256", number: int = 1, **
 
 def signed(payload: Any, header: Any, algorithm: str = "RS256", number: int = 1) -> str:
     """A token of any content, well signed: what a library would refuse to write as well."""
-    start = f"{_part(payload)}" if header is None else f"{_part(header)}.{_part(payload)}"
+    start = f"{_encode_part(payload)}" if header is None else f"{_encode_part(header)}.{_encode_part(payload)}"
     writer = jwt.get_algorithm_by_name(algorithm)
     signature = writer.sign(start.encode(), writer.prepare_key(private_key(algorithm, number)))
-    return f"{start}.{_text(signature)}"
+    return f"{start}.{_encode_base64(signature)}"
 
 
 def unsigned(payload: Any, header: Any, signature: bytes = b"") -> str:
     """A token with any signature."""
-    return f"{_part(header)}.{_part(payload)}.{_text(signature)}"
+    return f"{_encode_part(header)}.{_encode_part(payload)}.{_encode_base64(signature)}"
 
 
-def _part(value: Any) -> str:
-    return _text(value if isinstance(value, bytes) else json.dumps(value).encode())
+def _encode_part(value: Any) -> str:
+    return _encode_base64(value if isinstance(value, bytes) else json.dumps(value).encode())
 
 
-def _text(value: bytes) -> str:
+def _encode_base64(value: bytes) -> str:
     return base64.urlsafe_b64encode(value).decode().rstrip("=")

@@ -22,7 +22,7 @@ def search_flights(destination: str, departure: date, passengers: int) -> list[s
     return [f"TP1 to {destination}"]
 
 
-def travel_desk(**more: Any) -> tuple[Agent, Route]:
+def make_flight_agent(**more: Any) -> tuple[Agent, Route]:
     agent = Agent("Wanda", goal="Book flights", **more)
     book = agent.create_route("Book a flight", conditions=["the user wants to fly"], gather_schema=Flight)
     (

@@ -54,23 +54,23 @@ def data_event(data: Any, event: str | None = None) -> str:
     return f"{head}data: {data if isinstance(data, str) else json.dumps(data)}\n\n"
 
 
-class WireServer:
+class FakeHttpServer:
     """Answers requests with the replies it was given, in order, or with what `respond` makes of each."""
 
     def __init__(self, respond: Callable[[Request], Reply] | None = None) -> None:
         self._respond = respond
         self.requests: list[Request] = []
         self.connections = 0
-        self.asked = asyncio.Event()
+        self.request_received = asyncio.Event()
         self.client_left = asyncio.Event()
         self._replies: list[Reply] = []
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def will(self, *replies: Reply) -> None:
+    def reply_with(self, *replies: Reply) -> None:
         self._replies.extend(replies)
 
-    def always(self, reply: Reply) -> None:
+    def always_reply_with(self, reply: Reply) -> None:
         self._replies.extend([reply] * 100)
 
     @property
@@ -82,7 +82,7 @@ class WireServer:
     def last(self) -> Request:
         return self.requests[-1]
 
-    async def __aenter__(self) -> WireServer:
+    async def __aenter__(self) -> FakeHttpServer:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return self
 
@@ -101,7 +101,7 @@ class WireServer:
         try:
             while request := await _read_request(reader):
                 self.requests.append(request)
-                self.asked.set()
+                self.request_received.set()
                 if self._respond is not None:
                     self._replies.append(self._respond(request))
                 if not self._replies:
@@ -156,7 +156,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
     return Request(method, path, headers, json.loads(body) if body else None)
 
 
-def joined(deltas: Iterable[Any]) -> str:
+def joined_text(deltas: Iterable[Any]) -> str:
     """The text of a stream's text deltas."""
     from tellback.types import TextDelta
 

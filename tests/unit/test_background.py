@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tellback.background import Background, stopped
+from tellback.background import BackgroundTasks, cancel_and_wait
 
 
 async def stubborn(ended: list[str]) -> None:
@@ -24,7 +24,7 @@ async def test_what_does_not_hear_a_cancellation_is_cancelled_again() -> None:
     task = asyncio.create_task(stubborn(ended))
     await asyncio.sleep(0)
     async with asyncio.timeout(30):
-        await stopped(task)
+        await cancel_and_wait(task)
     assert task.cancelled()
     assert ended == ["not heard", "ended"]
 
@@ -35,16 +35,16 @@ async def test_what_failed_is_stopped_without_a_word() -> None:
 
     task = asyncio.create_task(failing())
     await asyncio.sleep(0)
-    await stopped(task)
+    await cancel_and_wait(task)
     assert task.done()
-    await stopped()
+    await cancel_and_wait()
 
 
 async def test_closing_ends_what_did_not_hear_of_it() -> None:
     from tellback import background
 
     ended: list[str] = []
-    running = Background()
+    running = BackgroundTasks()
     running.start(stubborn(ended), "stubborn")
     await asyncio.sleep(0)
     grace = background.GRACE_SECONDS

@@ -12,12 +12,12 @@ import pytest
 
 from tellback import Agent, ChatOptions, OllamaModel, Tellback, TellbackError
 from tellback.chat import choice, choose_model, survey_models
-from tellback.chat.ollama import ollama_url
+from tellback.chat.ollama import build_ollama_url
 from tellback.errors import ConfigurationError
 from tellback.server import running
 from tellback.server.serve_options import ServeOptions
 from tellback.testing import ScriptedModel
-from tests.support.wire import Reply, WireServer, json_reply
+from tests.support.wire import FakeHttpServer, Reply, json_reply
 
 
 def closed_port() -> str:
@@ -33,9 +33,9 @@ def nothing() -> dict[str, str]:
 
 
 @pytest.fixture
-async def ollama() -> AsyncIterator[WireServer]:
+async def ollama() -> AsyncIterator[FakeHttpServer]:
     models = {"models": [{"name": "nomic-embed-text"}, {"name": "llama3.2:latest"}, {"name": "qwen3"}]}
-    async with WireServer(lambda request: json_reply(models)) as server:
+    async with FakeHttpServer(lambda request: json_reply(models)) as server:
         yield server
 
 
@@ -101,7 +101,7 @@ async def test_an_ollama_is_asked_where_it_was_looked_for(monkeypatch: pytest.Mo
     monkeypatch.setenv("OLLAMA_HOST", host)
     async with OllamaModel("qwen3") as model:
         assert str(model.client.base_url) == url
-    assert f"{ollama_url(host)}/v1/" == url
+    assert f"{build_ollama_url(host)}/v1/" == url
 
 
 def test_a_host_that_is_none_is_told_when_a_model_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,19 +130,19 @@ async def test_a_key_whose_package_is_missing_is_passed_over_and_says_what_to_in
     assert "pip install 'tellback[anthropic]'" in anthropic.note
 
 
-async def test_an_ollama_on_this_machine_answers_with_a_model_that_chats(ollama: WireServer) -> None:
+async def test_an_ollama_on_this_machine_answers_with_a_model_that_chats(ollama: FakeHttpServer) -> None:
     assert await chosen({"OLLAMA_HOST": ollama.url}) == "ollama/llama3.2:latest"
     assert await chosen({"OLLAMA_HOST": ollama.url, "OPENAI_API_KEY": "key"}) == "gpt-5"
 
 
 @pytest.mark.parametrize("answer", [{"models": []}, {"models": [{"name": "nomic-embed-text"}]}, {}, [], "no"])
 async def test_what_has_no_model_to_chat_with_is_not_chosen(answer: Any) -> None:
-    async with WireServer(lambda request: json_reply(answer)) as server:
+    async with FakeHttpServer(lambda request: json_reply(answer)) as server:
         assert await chosen({"OLLAMA_HOST": server.url}) == "offline"
 
 
 async def test_something_else_on_that_port_is_not_taken_for_an_ollama() -> None:
-    async with WireServer(lambda request: Reply(500)) as server:
+    async with FakeHttpServer(lambda request: Reply(500)) as server:
         assert await chosen({"OLLAMA_HOST": server.url}) == "offline"
 
 
@@ -172,7 +172,7 @@ async def test_auto_may_be_said_wherever_a_model_is_named(monkeypatch: pytest.Mo
     async with Tellback(":memory:", model=ScriptedModel([])) as rc:
         assert "No model is set up" in (await rc.user("maya").chat("Hello", model="Auto")).text
     assert "No model is set up" in (await Agent("Wanda", model="auto").respond("Hello")).message
-    assert (await running.checked(ServeOptions(url=":memory:", model="auto"))).model == "offline"
+    assert (await running.check_options(ServeOptions(url=":memory:", model="auto"))).model == "offline"
 
 
 async def test_warming_up_loads_a_model_that_runs_in_this_process() -> None:

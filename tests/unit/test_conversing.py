@@ -19,32 +19,32 @@ from tellback.testing import (
     says,
     understands,
 )
-from tests.support.travel import travel_desk
+from tests.support.travel import make_flight_agent
 
 
 async def test_a_dialogue_goes_on_from_turn_to_turn() -> None:
-    agent, book = travel_desk(model="gpt-5")
-    talk = Dialogue(agent)
-    response = await talk.says("I want to fly", understands(route=book), says("Where to?"))
-    assert talk.last is response
-    talk.expect(route=book, state="Ask where to", asks=["destination"], calls=2, said="Where", tools=[])
-    await talk.says(
+    agent, book = make_flight_agent(model="gpt-5")
+    conversation = Dialogue(agent)
+    response = await conversation.says("I want to fly", understands(route=book), says("Where to?"))
+    assert conversation.last is response
+    conversation.expect(route=book, state="Ask where to", asks=["destination"], calls=2, said="Where", tools=[])
+    await conversation.says(
         "Rome, on December 1, two of us",
         understands(scores={book: 80}, destination="Rome", departure="2026-12-01", passengers=2),
         says("One flight.", expect=lambda request: len(request.messages) == 3),
     )
-    talk.expect(asks=[], tools=["search_flights"], completed=False, pending=[])
-    talk.expect(data={"departure": date(2026, 12, 1), "passengers": 2, "cabin": None})
-    talk.expect(data={"departure": "2026-12-01"}, not_asks=["destination"])
+    conversation.expect(asks=[], tools=["search_flights"], completed=False, pending=[])
+    conversation.expect(data={"departure": date(2026, 12, 1), "passengers": 2, "cabin": None})
+    conversation.expect(data={"departure": "2026-12-01"}, not_asks=["destination"])
     assert agent.model == "gpt-5"
 
 
 async def test_what_is_not_as_expected_is_told_with_the_trace() -> None:
-    agent, book = travel_desk()
-    talk = Dialogue(agent)
-    await talk.says("To Rome!", understands(route=book, destination="Rome"), says("When?"))
+    agent, book = make_flight_agent()
+    conversation = Dialogue(agent)
+    await conversation.says("To Rome!", understands(route=book, destination="Rome"), says("When?"))
     with pytest.raises(ScriptError) as failure:
-        talk.expect(
+        conversation.expect(
             route=None,
             state="Offer the flights found",
             data={"destination": "Oslo"},
@@ -75,7 +75,7 @@ async def test_what_is_not_as_expected_is_told_with_the_trace() -> None:
 
 
 async def test_steps_that_are_left_over_or_missing_fail() -> None:
-    agent, book = travel_desk()
+    agent, book = make_flight_agent()
     with pytest.raises(ScriptError, match=r"1 of 3 scripted steps were not used(.|\n)*speaks: Ask where to"):
         await Dialogue(agent).says("Fly", understands(route=book), says("Where to?"), says("Hm?"))
     with pytest.raises(ScriptError, match="call 2 was not scripted"):
@@ -85,16 +85,16 @@ async def test_steps_that_are_left_over_or_missing_fail() -> None:
 
 
 async def test_a_turn_that_failed_can_be_said_again() -> None:
-    agent, book = travel_desk()
-    talk = Dialogue(agent)
+    agent, book = make_flight_agent()
+    conversation = Dialogue(agent)
     with pytest.raises(OSError, match="down"):
-        await talk.says("Fly to Rome", understands(route=book, destination="Rome"), raises(OSError("down")))
-    await talk.says(
+        await conversation.says("Fly to Rome", understands(route=book, destination="Rome"), raises(OSError("down")))
+    await conversation.says(
         "Fly to Rome",
         understands(route=book, destination="Rome"),
         says("When?", expect=lambda request: [m.content for m in request.messages] == ["Fly to Rome"]),
     )
-    talk.expect(asks=["departure", "passengers"])
+    conversation.expect(asks=["departure", "passengers"])
 
 
 async def test_a_turn_that_is_said_again_runs_its_tools_once() -> None:
@@ -109,23 +109,23 @@ async def test_a_turn_that_is_said_again_runs_its_tools_once() -> None:
     route = agent.create_route("Pay", gather_schema={"properties": {"order": {"type": "string"}}})
     ask = route.initial_state.transition_to(chat_state="Ask which order", gather=["order"])
     ask.transition_to(tool_state=pay).transition_to(state=END_ROUTE)
-    talk = Dialogue(agent)
+    conversation = Dialogue(agent)
     with pytest.raises(OSError, match="down"):
-        await talk.says("A1", understands(order="A1"), raises(OSError("down")))
-    await talk.says("A1", understands(order="A1"), says("Paid."))
-    talk.expect(completed=True)
+        await conversation.says("A1", understands(order="A1"), raises(OSError("down")))
+    await conversation.says("A1", understands(order="A1"), says("Paid."))
+    conversation.expect(completed=True)
     assert ran == ["A1"]
 
 
 async def test_dialogues_with_one_agent_at_the_same_time_do_not_mix() -> None:
-    agent, book = travel_desk()
+    agent, book = make_flight_agent()
 
     async def one(city: str) -> str:
-        talk = Dialogue(agent)
-        await talk.says("Fly", understands(route=book), says("Where to?", delay=0.01))
-        await talk.says(city, understands(destination=city), says(f"{city}, fine."))
-        talk.expect(data={"destination": city})
-        return talk.last.message
+        conversation = Dialogue(agent)
+        await conversation.says("Fly", understands(route=book), says("Where to?", delay=0.01))
+        await conversation.says(city, understands(destination=city), says(f"{city}, fine."))
+        conversation.expect(data={"destination": city})
+        return conversation.last.message
 
     cities = [f"City{number}" for number in range(10)]
     assert await asyncio.gather(*map(one, cities)) == [f"{city}, fine." for city in cities]
@@ -144,25 +144,29 @@ async def test_the_agent_can_begin_and_a_person_can_decide() -> None:
         .transition_to(tool_state=refund)
         .transition_to(state=END_ROUTE)
     )
-    talk = Dialogue(agent)
-    await talk.begins(says("Which order?"))
-    talk.expect(asks=["order"], calls=1)
-    await talk.begins(says("Are you there?", expect=lambda request: request.messages[0].content == "Which order?"))
-    talk.expect(asks=["order"], calls=1)
+    conversation = Dialogue(agent)
+    await conversation.begins(says("Which order?"))
+    conversation.expect(asks=["order"], calls=1)
+    await conversation.begins(
+        says("Are you there?", expect=lambda request: request.messages[0].content == "Which order?")
+    )
+    conversation.expect(asks=["order"], calls=1)
     with pytest.raises(ScriptError, match="no call is pending"):
-        await talk.decides(True)
-    await talk.says("A1", understands(order="A1"), says("I have to ask."))
-    talk.expect(pending=["refund"], tools=[])
-    await talk.decides(True, says("Done."))
-    talk.expect(pending=[], tools=["refund"], completed=True, state=None)
+        await conversation.decides(True)
+    await conversation.says("A1", understands(order="A1"), says("I have to ask."))
+    conversation.expect(pending=["refund"], tools=[])
+    await conversation.decides(True, says("Done."))
+    conversation.expect(pending=[], tools=["refund"], completed=True, state=None)
 
 
 async def test_a_dialogue_with_a_kept_session_names_it() -> None:
     sessions = InMemorySessions()
-    agent, book = travel_desk(persistence=sessions)
-    talk = Dialogue(agent, "web-1")
-    await talk.says("Fly", understands(route=book), says("Where to?"))
-    await talk.says("Rome", understands(destination="Rome"), says("When?", expect=lambda r: len(r.messages) == 3))
+    agent, book = make_flight_agent(persistence=sessions)
+    conversation = Dialogue(agent, "web-1")
+    await conversation.says("Fly", understands(route=book), says("Where to?"))
+    await conversation.says(
+        "Rome", understands(destination="Rome"), says("When?", expect=lambda r: len(r.messages) == 3)
+    )
     stored = await sessions.load("web-1")
     assert stored is not None
     assert (stored.version, stored.extracted) == (2, {"destination": "Rome"})
@@ -170,10 +174,10 @@ async def test_a_dialogue_with_a_kept_session_names_it() -> None:
 
 async def test_a_dialogue_can_be_with_a_memory() -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        agent, book = travel_desk(memory=rc)
-        talk = Dialogue(agent, user="maya")
-        await talk.says("Fly", understands(route=book), says("Where to?"))
-        await talk.says("Rome", understands(destination="Rome"), says("When?", expect="Rome"))
+        agent, book = make_flight_agent(memory=rc)
+        conversation = Dialogue(agent, user="maya")
+        await conversation.says("Fly", understands(route=book), says("Where to?"))
+        await conversation.says("Rome", understands(destination="Rome"), says("When?", expect="Rome"))
         maya = rc.user("maya")
         [kept] = await maya.conversations.list()
         assert [each.text for each in await maya.conversations.messages(kept.id)] == [
@@ -185,7 +189,7 @@ async def test_a_dialogue_can_be_with_a_memory() -> None:
 
 
 async def test_a_whole_conversation_is_played() -> None:
-    agent, book = travel_desk()
+    agent, book = make_flight_agent()
     responses = await play(
         agent,
         [
@@ -227,17 +231,17 @@ async def test_a_twin_and_its_agent_do_not_share_what_is_added_later() -> None:
     ],
 )
 async def test_an_expectation_that_cannot_fail_or_be_met_is_refused(expected: dict[str, Any], told: str) -> None:
-    agent, book = travel_desk()
-    talk = Dialogue(agent)
-    await talk.says("Fly", understands(route=book), says("Where to?"))
+    agent, book = make_flight_agent()
+    conversation = Dialogue(agent)
+    await conversation.says("Fly", understands(route=book), says("Where to?"))
     with pytest.raises(ScriptError, match=told):
-        talk.expect(**expected)
-    talk.expect(asks={"destination"}, not_asks=("city", "departure"))  # type: ignore[arg-type]
+        conversation.expect(**expected)
+    conversation.expect(asks={"destination"}, not_asks=("city", "departure"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("script", [(), (says("Where?"),), (says("Where?"), understands()), (calls("look"),)])
 async def test_a_script_without_a_reading_is_told_what_was_asked(script: tuple[Any, ...]) -> None:
-    agent, _ = travel_desk()
+    agent, _ = make_flight_agent()
     with pytest.raises(ScriptError) as failure:
         await Dialogue(agent).says("Hi", *script)
     assert str(failure.value) == (
@@ -248,10 +252,10 @@ async def test_a_script_without_a_reading_is_told_what_was_asked(script: tuple[A
 
 
 async def test_a_reading_may_be_broken_on_purpose() -> None:
-    agent, book = travel_desk()
-    talk = Dialogue(agent)
-    await talk.says("Fly", says('{"routes": '), understands(route=book), says("Where to?"))
-    talk.expect(route=book, calls=3)
+    agent, book = make_flight_agent()
+    conversation = Dialogue(agent)
+    await conversation.says("Fly", says('{"routes": '), understands(route=book), says("Where to?"))
+    conversation.expect(route=book, calls=3)
 
 
 @pytest.mark.parametrize("entry", ["Hi!", (), 7, (says("Hello!"),), {"Hi!": "Hello!"}])

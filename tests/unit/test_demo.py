@@ -11,19 +11,19 @@ from typer.testing import CliRunner
 from tellback import Tellback
 from tellback.cli import demo
 from tellback.cli.commands import app
-from tellback.demo.sample import SPACE, USER, put_sample
-from tellback.demo.tables import tables
+from tellback.demo.sample import SAMPLE_SPACE, SAMPLE_USER, load_sample
+from tellback.demo.tables import build_tables_agent
 from tellback.errors import ConfigurationError
 from tellback.testing import ScriptedModel
 
 
 async def test_the_sample_user_is_put_there_once_with_cited_memories_in_two_times() -> None:
     async with Tellback(":memory:") as rc:
-        assert await put_sample(rc)
-        assert await put_sample(rc)
-        maya = rc.user(USER)
+        assert await load_sample(rc)
+        assert await load_sample(rc)
+        maya = rc.user(SAMPLE_USER)
         assert len(await maya.conversations.list()) == 3
-        [space] = [each for each in await maya.memory.list_spaces() if each.name == SPACE]
+        [space] = [each for each in await maya.memory.list_spaces() if each.name == SAMPLE_SPACE]
         hits = await maya.memory.recall_by_topic(space.id, "Where does Maya live?")
         best = hits.hits[0].atom
         assert best.text == "Maya lives in Lisbon, in a flat near the river."
@@ -34,38 +34,38 @@ async def test_the_sample_user_is_put_there_once_with_cited_memories_in_two_time
         assert {each.canonical_name for each in await maya.memory.search_entities(space.id, "Ana")} == {"Ana"}
 
 
-@pytest.mark.parametrize("user", [USER, "ana"])
+@pytest.mark.parametrize("user", [SAMPLE_USER, "ana"])
 async def test_nobody_made_up_comes_into_a_store_that_is_in_use(user: str) -> None:
     async with Tellback(":memory:") as rc:
         await rc.user(user).conversations.create("chat")
-        assert not await put_sample(rc)
-        maya = rc.user(USER)
+        assert not await load_sample(rc)
+        maya = rc.user(SAMPLE_USER)
         assert not await maya.memory.list_spaces()
-        assert len(await maya.conversations.list()) == (user == USER)
+        assert len(await maya.conversations.list()) == (user == SAMPLE_USER)
 
 
 def test_the_guide_names_maya_only_where_she_is_made_up() -> None:
     for has_sample in (True, False):
-        guide = "\n".join(demo._guide("http://127.0.0.1:1", "x.db", False, has_sample))
+        guide = "\n".join(demo._guide_lines("http://127.0.0.1:1", "x.db", False, has_sample))
         assert ("user=maya" in guide) is has_sample
         assert "What you say stays in x.db" in guide
 
 
 def test_the_guide_repeats_no_password() -> None:
-    assert "secret" not in "".join(demo._guide("http://127.0.0.1:1", "postgresql://me:secret@db/x", False, True))
+    assert "secret" not in "".join(demo._guide_lines("http://127.0.0.1:1", "postgresql://me:secret@db/x", False, True))
 
 
 async def test_the_sample_asks_no_model_also_where_there_is_one() -> None:
     model = ScriptedModel([])
     async with Tellback(":memory:", model=model) as rc:
-        await put_sample(rc)
+        await load_sample(rc)
         await rc.jobs.drain()
         assert model.requests == []
 
 
 async def test_without_a_model_the_agent_is_walked_by_rules() -> None:
     async with Tellback(":memory:") as rc:
-        agent = tables(rc)
+        agent = build_tables_agent(rc)
         first = await agent.respond("A table for two tomorrow")
         assert first.message == "Italian, indian or portuguese?"
         offered = await agent.respond("indian", first.session)
@@ -82,22 +82,22 @@ async def test_without_a_model_the_agent_is_walked_by_rules() -> None:
 async def test_with_a_model_that_one_speaks_for_the_agent() -> None:
     model = ScriptedModel([])
     async with Tellback(":memory:", model=model) as rc:
-        assert tables(rc).model is model
+        assert build_tables_agent(rc).model is model
 
 
 def test_a_port_that_is_taken_is_passed_over() -> None:
     with socket.socket() as held:
-        held.bind((demo.HOST, 0))
+        held.bind((demo.DEMO_HOST, 0))
         taken = held.getsockname()[1]
-        assert taken < demo._free(taken) < taken + demo.TRIES
+        assert taken < demo._find_free_port(taken) < taken + demo.PORT_ATTEMPTS
 
 
 def test_when_all_ports_are_taken_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "TRIES", 1)
+    monkeypatch.setattr(demo, "PORT_ATTEMPTS", 1)
     with socket.socket() as held:
-        held.bind((demo.HOST, 0))
+        held.bind((demo.DEMO_HOST, 0))
         with pytest.raises(ConfigurationError, match="name another with --port"):
-            demo._free(held.getsockname()[1])
+            demo._find_free_port(held.getsockname()[1])
 
 
 def test_without_the_console_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tellback.jobs.dispatching import Dispatcher
-from tellback.jobs.options import DEFAULTS
+from tellback.jobs.options import DEFAULT_OPTIONS
 from tellback.types.times import utc_now
 
 
@@ -24,7 +24,7 @@ async def test_it_ends_when_it_is_cancelled_just_as_it_is_hurried() -> None:
     hurry = asyncio.Event()
     jobs = SimpleNamespace(pending=nothing, dispatch=nothing)
     store: Any = SimpleNamespace(events=SimpleNamespace(changes=changes), jobs=jobs)
-    running = asyncio.create_task(Dispatcher(store, DEFAULTS, utc_now, nothing, hurry).run())
+    running = asyncio.create_task(Dispatcher(store, DEFAULT_OPTIONS, utc_now, nothing, hurry).run())
     await asyncio.sleep(0.05)  # it waits for a hurry now
     hurry.set()
     await asyncio.sleep(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellback.chat.history import INTERRUPTED, is_sound, open_calls, repair_history
+from tellback.chat.history import INTERRUPTED, is_valid_history, pending_calls, repair_history
 from tellback.types import (
     Message,
     ToolCall,
@@ -70,9 +70,9 @@ def test_one_id_twice_in_one_reply_is_one_call() -> None:
 
 
 def test_open_calls_are_those_at_the_end_only() -> None:
-    assert [c.id for c in open_calls([call("1", "2"), result("1")])] == ["2"]
-    assert open_calls([call("1"), user_message("?")]) == ()
-    assert open_calls([]) == ()
+    assert [c.id for c in pending_calls([call("1", "2"), result("1")])] == ["2"]
+    assert pending_calls([call("1"), user_message("?")]) == ()
+    assert pending_calls([]) == ()
 
 
 ids = st.sampled_from(["1", "2", "3"])
@@ -87,7 +87,7 @@ messages = st.one_of(
 @given(st.lists(messages, max_size=12))
 def test_every_history_becomes_sound_and_repairing_again_changes_nothing(history: list[Message]) -> None:
     repaired = repair_history(history)
-    assert is_sound(repaired)
+    assert is_valid_history(repaired)
     assert repair_history(repaired) == repaired
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellback import Message, MessagePart, TextBlock, ToolCall, ToolResultBlock, ToolUseBlock, image_part, user_message
-from tellback.conversations.extractive import extract
+from tellback.conversations.extractive import extract_summary
 from tellback.types.blocks import as_blocks, chat_messages, message_blocks
 from tellback.types.ids import new_id
 from tellback.types.times import as_utc, from_micros, to_micros
@@ -130,10 +130,10 @@ SAID = st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), st.tex
 
 @given(SAID, SAID, st.integers(min_value=20, max_value=400))
 def test_an_extract_is_short_and_made_of_what_was_said(first: Any, second: Any, limit: int) -> None:
-    summary = extract(None, first, limit)
-    again = extract(summary, second, limit)
+    summary = extract_summary(None, first, limit)
+    again = extract_summary(summary, second, limit)
     assert len(again) <= limit
-    assert again == extract(summary, second, limit)
+    assert again == extract_summary(summary, second, limit)
     said = " ".join(" ".join(text.split()) for _, text in (*first, *second))
     for line in again.splitlines():
         speaker, _, sentence = line.partition(": ")
@@ -148,7 +148,7 @@ def test_an_extract_prefers_facts_to_small_talk() -> None:
         ("user", "My budget for Rome is 900 euros. Ok? Thanks!"),
         ("assistant", "Sure."),
     ]
-    assert extract(None, said, 100).splitlines() == [
+    assert extract_summary(None, said, 100).splitlines() == [
         "user: I am allergic to peanuts since 2019.",
         "user: My budget for Rome is 900 euros.",
     ]

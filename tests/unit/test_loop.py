@@ -41,7 +41,7 @@ from tellback import (
 )
 from tellback.chat import ProviderRegistration, dispatch_chat, dispatch_chat_stream, prefix_detector, with_providers
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says
-from tests.support.wire import joined
+from tests.support.wire import joined_text
 
 
 async def add(x: int, y: int) -> int:
@@ -104,7 +104,7 @@ async def test_every_delta_of_every_call_reaches_callback_and_iterator_alike() -
     assert seen == late == deltas
     assert isinstance(last, LoopResult)
     assert last.text == "It is 3."
-    assert joined(seen) == "Let me see. It is 3."
+    assert joined_text(seen) == "Let me see. It is 3."
     assert ThinkingDelta("Hmm.") in seen
     assert [type(delta) for delta in seen].count(StreamStop) == 2
 
@@ -561,7 +561,7 @@ async def test_a_stream_function_may_await_return_and_stop_or_not(awaits: bool, 
     result = await run_loop_stream(opts, "1 + 2?", slowly)
     iterated = await collect(opts, "1 + 2?")
     assert result.text == iterated[-1].text == "It is 3"
-    assert joined(seen) == joined(iterated) == "It is 3"
+    assert joined_text(seen) == joined_text(iterated) == "It is 3"
     assert [type(d) for d in seen] == [type(d) for d in iterated[:-1]]
     assert [type(d) for d in seen].count(StreamStop) == 2
     assert str(await run_loop(opts, "1 + 2?")) == "It is 3"
@@ -764,7 +764,7 @@ async def test_an_async_callback_may_be_called_from_a_thread() -> None:
         await asyncio.to_thread(lambda: [on_delta(TextDelta(text)) for text in "abc"])
 
     await run_loop_stream(ChatOptions(model="m", chat_stream_fn=chat_stream_fn), "Hi", on_delta)
-    assert joined(seen) == "abc"
+    assert joined_text(seen) == "abc"
 
 
 async def test_the_streams_failure_is_told_before_the_callbacks(caplog: pytest.LogCaptureFixture) -> None:
@@ -903,7 +903,7 @@ async def test_a_models_failure_passes_through_after_what_was_said() -> None:
         await run_loop_stream(
             ChatOptions(model=ScriptedModel([raises(ConnectionError(), after="Hel")])), "Hi", seen.append
         )
-    assert joined(seen) == "Hel"
+    assert joined_text(seen) == "Hel"
 
 
 async def test_a_message_with_parts_goes_through_unchanged() -> None:

@@ -15,9 +15,9 @@ from opentelemetry.trace import StatusCode, get_current_span
 
 from tellback import ChatOptions, ChatReply, run_loop, run_loop_stream, stream_loop, telemetry
 from tellback.chat import ProviderRegistration, dispatch_chat, dispatch_chat_stream, prefix_detector
-from tellback.chat.dispatch import caller_for
+from tellback.chat.dispatch import resolve_caller
 from tellback.errors import MissingKeyError
-from tellback.memory.extraction.mending import ask
+from tellback.memory.extraction.mending import ask_model
 from tellback.telemetry.source import CAPTURE_VARIABLE
 from tellback.testing import ScriptedModel, raises, says
 
@@ -35,7 +35,7 @@ DOORS: dict[str, tuple[Door, bool]] = {
     "stream_loop": (iterated, True),
     "dispatch_chat": (lambda opts: dispatch_chat(opts, "Hi"), False),
     "dispatch_chat_stream": (lambda opts: dispatch_chat_stream(opts, "Hi"), True),
-    "extraction": (lambda opts: ask(opts, "Hi", {"type": "object"}, str, 0), False),
+    "extraction": (lambda opts: ask_model(opts, "Hi", {"type": "object"}, str, 0), False),
 }
 
 
@@ -114,7 +114,7 @@ async def test_the_provider_of_a_models_name_is_known_before_it_answers(
 
 @pytest.mark.parametrize("steps", [1, 2])
 async def test_a_stream_that_is_closed_before_its_end_is_called_off(exporter: InMemorySpanExporter, steps: int) -> None:
-    caller = caller_for(ChatOptions(model=ScriptedModel([says("One, two.", chunks=3)])))
+    caller = resolve_caller(ChatOptions(model=ScriptedModel([says("One, two.", chunks=3)])))
     async with aclosing(caller.stream([], None, (), {})) as items:
         for _ in range(steps):
             await anext(items)
@@ -127,7 +127,7 @@ async def test_a_stream_that_is_closed_before_its_end_is_called_off(exporter: In
 async def test_a_stream_whose_reply_has_come_is_complete_even_if_nobody_reads_on(
     exporter: InMemorySpanExporter,
 ) -> None:
-    caller = caller_for(ChatOptions(model=ScriptedModel([says("One, two.")])))
+    caller = resolve_caller(ChatOptions(model=ScriptedModel([says("One, two.")])))
     async with aclosing(caller.stream([], None, (), {})) as items:
         async for item in items:
             if isinstance(item, ChatReply):
@@ -138,7 +138,7 @@ async def test_a_stream_whose_reply_has_come_is_complete_even_if_nobody_reads_on
 
 
 async def test_a_stream_that_was_never_begun_is_no_call(exporter: InMemorySpanExporter) -> None:
-    caller = caller_for(ChatOptions(model=ScriptedModel([])))
+    caller = resolve_caller(ChatOptions(model=ScriptedModel([])))
     await caller.stream([], None, (), {}).aclose()
     assert not exporter.get_finished_spans()
 
@@ -168,4 +168,4 @@ async def test_a_callback_that_fails_fails_the_call_it_listens_to(exporter: InMe
 
 
 def test_while_nobody_wants_spans_callers_are_as_they_are() -> None:
-    assert type(caller_for(ChatOptions(chat_fn=hello))).__name__ == "FunctionCaller"
+    assert type(resolve_caller(ChatOptions(chat_fn=hello))).__name__ == "FunctionCaller"

@@ -8,19 +8,19 @@ from datetime import UTC, datetime
 import pytest
 
 from tellback import OfflineModel, Tellback, TextDelta, request
-from tellback.chat.offline import ALONE, KEPT, NOTHING, SET_UP
+from tellback.chat.offline import NOT_STORED, NOTHING_REMEMBERED, SETUP_HINT, STORED_FOR_MEMORY
 from tellback.errors import ConfigurationError
 from tellback.request import Request
 from tellback.testing import ScriptedModel, says
 from tellback.types import ChatReply, StreamStop, assistant_message, user_message
 from tellback.types.context import WorkingContext
-from tellback.types.memory import TURN, Atom, Category, CategoryKind, RecallHit
+from tellback.types.memory import TURN_CATEGORY, Atom, Category, CategoryKind, RecallHit
 from tellback.types.scope import Scope
 
 SAID = datetime(2026, 3, 7, tzinfo=UTC)
 
 
-def hit(text: str, score: float, category: Category = TURN) -> RecallHit:
+def hit(text: str, score: float, category: Category = TURN_CATEGORY) -> RecallHit:
     atom = Atom(
         id=f"atom_{abs(hash(text))}",
         memory_space_id="ms_1",
@@ -37,7 +37,7 @@ def hit(text: str, score: float, category: Category = TURN) -> RecallHit:
 async def answer(text: str, *hits: RecallHit, before: tuple[str, ...] = ()) -> ChatReply:
     context = WorkingContext("", messages=(), atoms_used=(), tokens_estimated=0, hits=hits)
     history = [each for said in before for each in (user_message(said), assistant_message("Noted."))]
-    with request.bound(Request(conversation_id="conv_1", remembered=context)):
+    with request.bind_request(Request(conversation_id="conv_1", remembered=context)):
         return await OfflineModel().complete([*history, user_message(text)])
 
 
@@ -71,11 +71,11 @@ async def test_hits_far_behind_the_best_one_are_left_out() -> None:
 
 async def test_what_was_only_asked_before_is_no_answer() -> None:
     reply = await answer("What is Ana allergic to?", hit("User: What is Ana allergic to?", 0.9))
-    assert reply.text.startswith(NOTHING)
+    assert reply.text.startswith(NOTHING_REMEMBERED)
 
 
 async def test_a_statement_is_kept_and_brings_up_only_what_is_surely_about_it() -> None:
-    assert (await answer("I like trains.", hit("User: I moved to Lisbon.", 0.06))).text.startswith(KEPT)
+    assert (await answer("I like trains.", hit("User: I moved to Lisbon.", 0.06))).text.startswith(STORED_FOR_MEMORY)
     assert "I moved to Lisbon." in (await answer("Lisbon is hot.", hit("User: I moved to Lisbon.", 0.4))).text
 
 
@@ -92,7 +92,7 @@ async def test_a_statement_is_kept_and_brings_up_only_what_is_surely_about_it() 
     ],
 )
 async def test_what_is_told_is_not_taken_for_a_question(told: str) -> None:
-    assert (await answer(told, hit("User: I moved to Lisbon.", 0.06))).text.startswith(KEPT)
+    assert (await answer(told, hit("User: I moved to Lisbon.", 0.06))).text.startswith(STORED_FOR_MEMORY)
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ async def test_what_is_told_is_not_taken_for_a_question(told: str) -> None:
 )
 async def test_a_question_is_known_without_its_mark_and_by_the_marks_of_other_languages(asked: str) -> None:
     assert "I moved to Lisbon." in (await answer(asked, hit("User: I moved to Lisbon.", 0.06))).text
-    assert (await answer(asked)).text.startswith(NOTHING)
+    assert (await answer(asked)).text.startswith(NOTHING_REMEMBERED)
 
 
 @pytest.mark.parametrize(
     "asked", ["User: what am i allergic to", "Ana: Tell me. What is it?", "User: それは何ですか\uff1f"]
 )
 async def test_what_was_asked_in_any_way_is_no_answer(asked: str) -> None:
-    assert (await answer("What is Ana allergic to?", hit(asked, 0.9))).text.startswith(NOTHING)
+    assert (await answer("What is Ana allergic to?", hit(asked, 0.9))).text.startswith(NOTHING_REMEMBERED)
 
 
 async def test_what_was_told_is_quoted_also_where_a_question_followed() -> None:
@@ -125,10 +125,10 @@ async def test_what_was_told_is_quoted_also_where_a_question_followed() -> None:
 
 
 async def test_only_what_is_kept_is_said_to_be() -> None:
-    assert (await OfflineModel().complete("I like trains.")).text.startswith(ALONE)
+    assert (await OfflineModel().complete("I like trains.")).text.startswith(NOT_STORED)
     async with Tellback(":memory:") as rc:
         maya = rc.user("maya")
-        assert (await maya.chat("I like trains.")).text.startswith(KEPT)
+        assert (await maya.chat("I like trains.")).text.startswith(STORED_FOR_MEMORY)
 
 
 async def test_what_was_said_in_the_same_conversation_is_quoted_too() -> None:
@@ -138,8 +138,8 @@ async def test_what_was_said_in_the_same_conversation_is_quoted_too() -> None:
 
 
 async def test_how_to_set_a_model_up_is_said_once_in_a_conversation() -> None:
-    assert SET_UP in (await answer("Hello!")).text
-    assert SET_UP not in (await answer("Hello!", before=("Hi.",))).text
+    assert SETUP_HINT in (await answer("Hello!")).text
+    assert SETUP_HINT not in (await answer("Hello!", before=("Hi.",))).text
 
 
 async def test_it_streams_word_by_word_and_says_the_same() -> None:
@@ -205,7 +205,7 @@ async def test_no_model_the_name_and_the_object_mean_the_same() -> None:
     for model in (None, "offline", "Offline", OfflineModel()):
         async with Tellback(":memory:", model=model) as rc:
             assert rc.model is None
-            assert (await rc.user("maya").chat("Hello")).text.startswith(KEPT)
+            assert (await rc.user("maya").chat("Hello")).text.startswith(STORED_FOR_MEMORY)
 
 
 async def test_concurrent_turns_quote_their_own_users_memories() -> None:

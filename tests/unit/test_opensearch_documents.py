@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellback.stores.sessions.opensearch import indices
-from tellback.stores.sessions.opensearch.documents import Held, Layout, document_id
+from tellback.stores.sessions.opensearch.documents import DocumentLayout, SessionEntry, document_id
 from tellback.types.sessions import MessageData, SessionData
 from tellback.types.times import as_utc
 
@@ -43,8 +43,8 @@ MESSAGES = st.builds(
 )
 
 
-def layout(session_ttl: int | None = None, message_ttl: int | None = None, mappings: Any = None) -> Layout:
-    return Layout("sessions", "messages", *indices.fields(mappings), session_ttl, message_ttl)
+def layout(session_ttl: int | None = None, message_ttl: int | None = None, mappings: Any = None) -> DocumentLayout:
+    return DocumentLayout("sessions", "messages", *indices.resolve_field_names(mappings), session_ttl, message_ttl)
 
 
 def sent(document: Any) -> Any:
@@ -56,11 +56,11 @@ def test_what_is_held_is_read_as_it_was_written(
     session: SessionData, messages: list[MessageData], ttl: int | None
 ) -> None:
     renamed = layout(ttl, ttl, {"sessions": {"id": "key"}, "messages": {"position": "place"}})
-    held = renamed.stored(None, session.id, session, messages, 1_000)
-    found = renamed.held_of(sent(renamed.session_document(held, 1_000)))
+    held = renamed.store_turn(None, session.id, session, messages, 1_000)
+    found = renamed.entry_from_document(sent(renamed.session_document(held, 1_000)))
     assert found == held
     assert repr(found.session) == repr(session)
-    read = [renamed.message_of(each) for each in found.pending]
+    read = [renamed.message_from_document(each) for each in found.pending]
     assert repr([(each.content, each.tool_calls, each.event) for each in read]) == repr(
         [(each.content, each.tool_calls, each.event) for each in messages]
     )
@@ -84,7 +84,7 @@ def test_no_message_with_time_left_is_outside_the_positions(
     for count, session_ttl, message_ttl, waited in steps:
         now += waited
         new = [MessageData(f"m{n}", "web-42", "user", "Hi") for n in range(count)]
-        held = layout(session_ttl, message_ttl).stored(held, "web-42", SessionData("web-42"), new, now)
+        held = layout(session_ttl, message_ttl).store_turn(held, "web-42", SessionData("web-42"), new, now)
         placed = [layout().position_of(each) for each in held.pending]
         assert not ends.keys() & set(placed)
         ends |= dict.fromkeys(placed, None if message_ttl is None else now + message_ttl)
@@ -108,9 +108,9 @@ def test_a_plain_id_is_never_that_of_another(id: str) -> None:
 
 
 def test_a_session_that_begins_anew_after_a_deletion_has_another_life() -> None:
-    held = layout().stored(None, "web-42", SessionData("web-42"), [], 1_000)
-    anew = layout().stored(
-        Held("web-42", deleted=True, life=held.life, last=7), "web-42", SessionData("web-42"), [], 1_000
+    held = layout().store_turn(None, "web-42", SessionData("web-42"), [], 1_000)
+    anew = layout().store_turn(
+        SessionEntry("web-42", deleted=True, life=held.life, last=7), "web-42", SessionData("web-42"), [], 1_000
     )
     assert anew.life != held.life
     assert anew.last == 0

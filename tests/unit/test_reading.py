@@ -182,7 +182,7 @@ async def routed(agent: Agent, reading: Any) -> str:
 
 def book_route(id: str, title: str = "Book", **more: Any) -> Route:
     route = Route(title, id, **more)
-    route.initial_state.transition_to(chat_state="Ask", gather=list(route.gathering.fields))
+    route.initial_state.transition_to(chat_state="Ask", gather=list(route.schema.fields))
     return route
 
 

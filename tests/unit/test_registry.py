@@ -76,14 +76,14 @@ async def test_later_entries_win_over_earlier_ones() -> None:
 @pytest.fixture
 def plugins(monkeypatch: pytest.MonkeyPatch) -> Any:
     def install(*values: str) -> None:
-        found = [EntryPoint(f"plugin{i}", value, registry.ENTRY_POINTS) for i, value in enumerate(values)]
+        found = [EntryPoint(f"plugin{i}", value, registry.ENTRY_POINT_GROUP) for i, value in enumerate(values)]
         monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found)
-        registry._installed.cache_clear()
+        registry._all_registrations.cache_clear()
 
     yield install
     monkeypatch.undo()
-    registry._installed.cache_clear()
-    registry._broken.clear()
+    registry._all_registrations.cache_clear()
+    registry._failed_plugins.clear()
 
 
 def several() -> list[ProviderRegistration]:

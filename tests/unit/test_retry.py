@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellback.chat.retry import LONGEST_DELAY, backoff, parse_retry_after, worth_waiting
+from tellback.chat.retry import MAX_DELAY, backoff, is_acceptable_wait, parse_retry_after
 
 
 @given(st.integers(0, 100))
 def test_waits_grow_with_jitter_up_to_a_limit(attempt: int) -> None:
-    full = min(0.5 * 2.0 ** min(attempt, 10), LONGEST_DELAY)
+    full = min(0.5 * 2.0 ** min(attempt, 10), MAX_DELAY)
     assert full / 2 <= backoff(attempt) <= full
 
 
@@ -50,6 +50,6 @@ def test_a_date_is_read_too() -> None:
 
 
 def test_nobody_waits_an_hour() -> None:
-    assert worth_waiting(None)
-    assert worth_waiting(20)
-    assert not worth_waiting(3600)
+    assert is_acceptable_wait(None)
+    assert is_acceptable_wait(20)
+    assert not is_acceptable_wait(3600)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers.fixtures import REQUIRED, give_up
+from tests.support.servers.fixtures import REQUIRED_VARIABLE, skip_or_fail
 from tests.support.servers.mongo import MongoServer
 from tests.support.servers.opensearch import OpenSearchServer
 from tests.support.servers.process import NotReadyError, Server, ServerFailedError
 from tests.support.servers.redis import RedisServer
-from tests.support.servers.sharing import Run
+from tests.support.servers.sharing import ServerRegistry
 
 _ROOT = Path(__file__).parents[2]
 _BACKENDS = """
@@ -46,17 +46,17 @@ class Silent(Server):
     """Runs, listens to nobody and so never becomes ready, unless it is told to be content."""
 
     name = "Silent"
-    seconds = 0.2
+    start_seconds = 0.2
     program = "import time; print('nobody asked', flush=True); time.sleep(60)"
     content = False
     url = "silent:"
 
     @staticmethod
-    def missing() -> str | None:
+    def missing_reason() -> str | None:
         return None
 
     @staticmethod
-    def excused() -> bool:
+    def is_optional() -> bool:
         return False
 
     def command(self) -> list[str]:
@@ -77,16 +77,16 @@ class Content(Silent):
 
 class Broken(Silent):
     name = "Broken"
-    seconds = 30
+    start_seconds = 30
     program = "raise SystemExit('no such luck')"
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerRegistry]:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    run = Run.begin()
+    run = ServerRegistry.create()
     yield run
-    run.end()
+    run.close()
 
 
 def _starts(tmp_path: Path, kind: type[Silent]) -> int:
@@ -183,28 +183,28 @@ def test_a_server_that_ends_at_once_is_not_waited_for() -> None:
     assert not server.folder.exists()
 
 
-def test_all_workers_of_a_run_share_one_server(run: Run, tmp_path: Path) -> None:
-    workers = [run, *(Run(run.folder, run.owner) for _ in range(3))]
+def test_all_workers_of_a_run_share_one_server(run: ServerRegistry, tmp_path: Path) -> None:
+    workers = [run, *(ServerRegistry(run.folder, run.owner) for _ in range(3))]
     with ThreadPoolExecutor(4) as threads:
         servers = list(threads.map(lambda worker: worker.server(Content), workers))
     assert len({server.pid for server in servers}) == 1
     assert servers[0].version == "1.0"
     assert _starts(tmp_path, Content) == 1
     for worker in workers:  # whoever started it must end it, or it is lost while it runs
-        worker.end()
+        worker.close()
 
 
-def test_a_failure_to_start_is_found_out_once(run: Run, tmp_path: Path) -> None:
+def test_a_failure_to_start_is_found_out_once(run: ServerRegistry, tmp_path: Path) -> None:
     first = run.server(Broken)
     assert "no such luck" in first.failure
-    assert Run(run.folder, run.owner).server(Broken) == first
+    assert ServerRegistry(run.folder, run.owner).server(Broken) == first
     assert _starts(tmp_path, Broken) == 1
 
 
-def test_nothing_is_left_of_a_run_that_ended(run: Run) -> None:
+def test_nothing_is_left_of_a_run_that_ended(run: ServerRegistry) -> None:
     server = run.server(Content)
     assert Path(server.folder).exists()
-    run.end()
+    run.close()
     assert not Path(server.folder).exists()
     assert not run.folder.exists()
     assert _gone(server.pid)
@@ -228,14 +228,14 @@ def test_a_server_does_not_outlive_a_killed_run(tmp_path: Path) -> None:
 
 
 def test_a_missing_server_skips_the_test_unless_servers_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(REQUIRED, raising=False)
+    monkeypatch.delenv(REQUIRED_VARIABLE, raising=False)
     with pytest.raises(pytest.skip.Exception, match="no such server"):
-        give_up("no such server")
-    monkeypatch.setenv(REQUIRED, "1")
+        skip_or_fail("no such server")
+    monkeypatch.setenv(REQUIRED_VARIABLE, "1")
     with pytest.raises(pytest.skip.Exception, match="no such platform"):
-        give_up("no such platform", excused=True)
+        skip_or_fail("no such platform", is_optional=True)
     with pytest.raises(pytest.fail.Exception, match="no such server"):
-        give_up("no such server")
+        skip_or_fail("no such server")
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])

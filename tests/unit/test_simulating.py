@@ -19,11 +19,11 @@ from tellback.testing import (
     says,
     simulate,
 )
-from tests.support.travel import Flight, travel_desk
+from tests.support.travel import Flight, make_flight_agent
 
 
 async def test_the_flow_model_reads_by_rule() -> None:
-    agent, _ = travel_desk(model=FlowModel(reads={"destination": r"\bto ([A-Z]\w+)"}))
+    agent, _ = make_flight_agent(model=FlowModel(reads={"destination": r"\bto ([A-Z]\w+)"}))
     response = await agent.respond("A flight to Rome for 2 on 2026-12-01")
     assert response.session.extracted == {
         "destination": "Rome",
@@ -72,7 +72,7 @@ FACTS = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
 
 
 async def test_a_simulated_user_gets_what_it_wants() -> None:
-    agent, book = travel_desk(model=FlowModel())
+    agent, book = make_flight_agent(model=FlowModel())
     done = await simulate(agent, SimulatedUser("I want to fly", FACTS, route=book))
     assert done.outcome == "completed"
     assert str(done).splitlines() == [
@@ -89,13 +89,13 @@ async def test_a_simulated_user_gets_what_it_wants() -> None:
 
 
 async def test_a_simulated_user_changes_its_mind() -> None:
-    agent, _ = travel_desk(model=FlowModel())
+    agent, _ = make_flight_agent(model=FlowModel())
     user = SimulatedUser("I want to fly", FACTS, changes={"destination": ["Oslo", "Bern"]}, eager=9)
     for _ in range(2):  # a user can be used again
         done = await simulate(agent, user)
         assert done.outcome == "completed"
         assert done.session.extracted["destination"] == "Bern"
-        assert [each.said for each in done.exchanges] == [
+        assert [each.message for each in done.exchanges] == [
             "I want to fly; destination: Rome; departure: 2026-12-01; passengers: 2",
             "No, destination: Oslo",
             "No, destination: Bern",
@@ -105,7 +105,7 @@ async def test_a_simulated_user_changes_its_mind() -> None:
 
 async def test_a_simulated_user_can_be_one_who_is_remembered() -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        agent, _ = travel_desk(model=FlowModel(), memory=rc)
+        agent, _ = make_flight_agent(model=FlowModel(), memory=rc)
         done = await simulate(agent, SimulatedUser("I want to fly", FACTS, eager=3), user="maya")
         assert (done.outcome, len(done.exchanges)) == ("completed", 2)
         [kept] = await rc.user("maya").conversations.list()
@@ -114,7 +114,7 @@ async def test_a_simulated_user_can_be_one_who_is_remembered() -> None:
 
 @pytest.mark.parametrize("facts", [{}, {**FACTS, "passengers": 12}])
 async def test_a_simulated_user_gives_up(facts: dict[str, Any]) -> None:
-    agent, _ = travel_desk(model=FlowModel())
+    agent, _ = make_flight_agent(model=FlowModel())
     done = await simulate(agent, SimulatedUser("I want to fly", facts, patience=2))
     assert done.outcome == "gave up"
     assert len(done.exchanges) <= 6
@@ -142,7 +142,7 @@ async def test_a_simulated_user_waits_for_a_person_unless_told_how_it_decides() 
 
 
 async def test_a_model_can_write_what_the_user_says() -> None:
-    agent, _ = travel_desk(model=FlowModel())
+    agent, _ = make_flight_agent(model=FlowModel())
     script = [
         says("I want to fly. destination: Rome", expect=lambda request: '"destination":"Rome"' in str(request.system)),
         says("I'd rather not.", expect="Ask when and how many"),
@@ -151,7 +151,7 @@ async def test_a_model_can_write_what_the_user_says() -> None:
     with ScriptedModel(script) as model:
         done = await simulate(agent, SimulatedUser("Fly to Rome", FACTS, model=model))
     assert done.outcome == "gave up"
-    assert [each.said for each in done.exchanges] == ["I want to fly. destination: Rome", "I'd rather not."]
+    assert [each.message for each in done.exchanges] == ["I want to fly. destination: Rome", "I'd rather not."]
 
 
 def test_a_change_is_of_something_known() -> None:
@@ -178,7 +178,7 @@ def test_what_a_user_tells_by_rule_is_what_the_model_reads(note: str, tags: list
     facts = {"note": note, "tags": tags, "seats": 2}
     done = asyncio.run(simulate(agent, SimulatedUser("Hello", facts, patience=1), 4))
     try:
-        expected = {name: route.gathering.check(name, value) for name, value in facts.items()}
+        expected = {name: route.schema.check(name, value) for name, value in facts.items()}
     except InvalidValue:  # such as a note of blanks
         return
     assert done.session.extracted == expected
@@ -194,7 +194,7 @@ SEATS = st.lists(st.integers(3, 9), max_size=2, unique=True)
 def test_whatever_is_told_when_the_flow_ends_with_the_last_word(
     order: list[str], eager: int, cities: list[str], seats: list[int]
 ) -> None:
-    agent, book = travel_desk(model=FlowModel())
+    agent, book = make_flight_agent(model=FlowModel())
     facts = {name: FACTS[name] for name in order}
     user = SimulatedUser("Fly", facts, changes={"destination": cities, "passengers": seats}, eager=eager)
     done = asyncio.run(simulate(agent, user))
@@ -203,7 +203,7 @@ def test_whatever_is_told_when_the_flow_ends_with_the_last_word(
     assert known["destination"] == (cities or ["Rome"])[-1]
     assert known["passengers"] == (seats or [2])[-1]
     [search] = [run for run in done.session.progress.runs.values() if run.tool == "search_flights"]
-    assert search.arguments == book.gathering.plain({name: known[name] for name in FACTS})
+    assert search.arguments == book.schema.plain({name: known[name] for name in FACTS})
     assert all(each.response.trace.model_calls <= 2 for each in done.exchanges)
     asked = [each.response.state.id for each in done.exchanges if each.response.state and "?" in each.response.message]
     assert len(asked) == len(set(asked)), "a question was asked twice"
@@ -268,7 +268,7 @@ def test_a_flow_model_that_could_not_read_is_refused(given: dict[str, Any], told
 @pytest.mark.parametrize("session", [None, "web-1"])
 async def test_a_user_who_says_goodbye_first_leaves_the_session_as_it_was(session: str | None) -> None:
     sessions = InMemorySessions()
-    agent, _ = travel_desk(model=FlowModel(), persistence=sessions)
+    agent, _ = make_flight_agent(model=FlowModel(), persistence=sessions)
     if session is not None:
         await agent.respond("I want to fly. destination: Rome", session)
     done = await simulate(agent, SimulatedUser("Nothing", model=ScriptedModel([says("GOODBYE")])), session=session)
@@ -295,7 +295,7 @@ async def test_a_person_may_take_a_while_to_decide() -> None:
 
 
 async def test_a_user_who_wants_what_the_agent_does_not_have_is_refused() -> None:
-    agent, _ = travel_desk(model=FlowModel())
+    agent, _ = make_flight_agent(model=FlowModel())
     with pytest.raises(InvalidArgumentError, match="gathers no 'e-mail': facts can be destination, departure"):
         await simulate(agent, SimulatedUser("Fly", {"destination": "Rome", "e-mail": "x"}))
     with pytest.raises(InvalidArgumentError, match="has no route 'Sail': it has Book a flight, Tell the weather"):

@@ -29,8 +29,8 @@ from tellback import (
 )
 from tellback.stores import open_store
 from tellback.stores.catalogue import migrations, statements
-from tellback.stores.postgres.quoting import identifier, literal
-from tellback.stores.rows import to_json
+from tellback.stores.postgres.quoting import quote_identifier, quote_literal
+from tellback.stores.rows import dump_stored_json
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
 
 
@@ -156,9 +156,9 @@ def test_both_dialects_know_the_same_statements_and_versions() -> None:
 
 
 def test_quoting_leaves_no_way_out() -> None:
-    assert literal("O'Hara") == "'O''Hara'"
-    assert literal("back\\' slash") == " E'back\\\\'' slash'"
-    assert identifier('a"b') == '"a""b"'
+    assert quote_literal("O'Hara") == "'O''Hara'"
+    assert quote_literal("back\\' slash") == " E'back\\\\'' slash'"
+    assert quote_identifier('a"b') == '"a""b"'
 
 
 async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -464,8 +464,8 @@ def test_what_is_in_itself_is_refused_and_not_followed() -> None:
     endless: dict[str, Any] = {"amount": math.inf}
     endless["again"] = endless
     with pytest.raises(ValueError, match="nested"):
-        to_json(endless)
-    assert to_json({"amount": math.inf, "all": (1, -math.inf)}) == '{"amount":null,"all":[1,null]}'
+        dump_stored_json(endless)
+    assert dump_stored_json({"amount": math.inf, "all": (1, -math.inf)}) == '{"amount":null,"all":[1,null]}'
 
 
 async def test_numbers_that_json_cannot_hold_are_refused_or_become_nothing() -> None:

@@ -84,14 +84,14 @@ def test_names_are_those_of_the_conventions() -> None:
     operations = {operation.value for operation in theirs.GenAiOperationNameValues}
     assert {names.CHAT, names.EMBEDDINGS, names.EXECUTE_TOOL, names.INVOKE_AGENT} <= operations
     providers = {provider.value for provider in theirs.GenAiProviderNameValues}
-    assert {names.provider_name(name) for name in ("Anthropic", "OpenAI", "Gemini", "xAI")} <= providers
+    assert {names.otel_provider_name(name) for name in ("Anthropic", "OpenAI", "Gemini", "xAI")} <= providers
 
 
 def test_a_model_call_says_what_was_asked_for_and_what_it_took(exporter: InMemorySpanExporter) -> None:
     settings = {"max_output_tokens": 100, "config": {"temperature": 0.5, "stop": "x"}, "output_schema": {}}
     span = telemetry.model_span("gemini-pro", "Gemini", settings, streaming=True)
     usage = ChatUsage(10, 2, 12, 0.25, model="gemini-pro-001", provider="Gemini", cached_tokens=4, reasoning_tokens=1)
-    span.ended(ChatReply("Hi", usage=usage))
+    span.finish(ChatReply("Hi", usage=usage))
     ended = only(exporter)
     assert (ended.name, ended.kind) == ("chat gemini-pro", SpanKind.CLIENT)
     assert ended.status.status_code is StatusCode.UNSET
@@ -117,7 +117,7 @@ def test_a_model_call_says_what_was_asked_for_and_what_it_took(exporter: InMemor
 
 def test_a_failed_model_call_names_its_error_and_not_what_it_said(exporter: InMemorySpanExporter) -> None:
     span = telemetry.model_span("m")
-    span.failed(ValueError("Maya's secret"))
+    span.fail(ValueError("Maya's secret"))
     ended = only(exporter)
     assert ended.status.status_code is StatusCode.ERROR
     assert attributes(ended)["error.type"] == "ValueError"
@@ -126,7 +126,7 @@ def test_a_failed_model_call_names_its_error_and_not_what_it_said(exporter: InMe
 
 @pytest.mark.parametrize("stop", [asyncio.CancelledError(), GeneratorExit()])
 def test_what_is_called_off_is_no_error(exporter: InMemorySpanExporter, stop: BaseException) -> None:
-    telemetry.model_span("m").failed(stop)
+    telemetry.model_span("m").fail(stop)
     ended = only(exporter)
     assert ended.status.status_code is StatusCode.UNSET
     assert attributes(ended)["tellback.cancelled"] is True
@@ -135,9 +135,9 @@ def test_what_is_called_off_is_no_error(exporter: InMemorySpanExporter, stop: Ba
 
 def test_a_span_ends_once(exporter: InMemorySpanExporter, caplog: pytest.LogCaptureFixture) -> None:
     span = telemetry.model_span("m")
-    span.ended(ChatReply("Hi"))
-    span.failed(ValueError())
-    span.ended(ChatReply("Hi"))
+    span.finish(ChatReply("Hi"))
+    span.fail(ValueError())
+    span.finish(ChatReply("Hi"))
     assert only(exporter).status.status_code is StatusCode.UNSET
     assert not caplog.records
 
@@ -146,18 +146,18 @@ def test_a_model_call_is_not_current_while_it_lasts(exporter: InMemorySpanExport
     before = trace.get_current_span()
     span = telemetry.model_span("m")
     assert trace.get_current_span() is before
-    span.ended(ChatReply("Hi"))
+    span.finish(ChatReply("Hi"))
 
 
 async def test_what_happens_in_a_turn_is_below_it_and_names_its_conversation(exporter: InMemorySpanExporter) -> None:
     async def look() -> str:
-        telemetry.model_span("inner", "x").ended(ChatReply("."))
+        telemetry.model_span("inner", "x").finish(ChatReply("."))
         return "seen"
 
     before = trace.get_current_span()
     with telemetry.turn_span("conv_1", agent="Wanda", model="m") as turn:
         model = telemetry.model_span("m")
-        model.ended(ChatReply("", (ToolCall("call_1", "look"),)))
+        model.finish(ChatReply("", (ToolCall("call_1", "look"),)))
         await dispatch(ToolCall("call_1", "look"), [look])
         turn.set_outcome("completed", ChatUsage(3, 4), stop_reason="end_turn", turn_id="turn_1")
     assert trace.get_current_span() is before
@@ -302,9 +302,9 @@ async def test_nothing_that_was_said_is_on_a_span(said: str) -> None:
         raise ValueError(text)
 
     try:
-        with telemetry.turn_span("conv_1", said=lambda: [user_message(said)]) as turn:
+        with telemetry.turn_span("conv_1", get_messages=lambda: [user_message(said)]) as turn:
             model = telemetry.model_span("m", messages=[user_message(said)], system=said)
-            model.ended(ChatReply(said, thinking=said))
+            model.finish(ChatReply(said, thinking=said))
             await dispatch(ToolCall("c", "echo", {"text": said}), [echo])
             turn.set_outcome("completed", text=said)
         spans = exporter.get_finished_spans()
@@ -333,9 +333,9 @@ async def test_content_is_captured_when_it_is_asked_for(exporter: InMemorySpanEx
         Message("assistant", "", tool_calls=(CALL,)),
         Message("tool", "2", tool_call_id="call_1"),
     ]
-    with telemetry.turn_span(said=lambda: [user_message("Look")]) as turn:
+    with telemetry.turn_span(get_messages=lambda: [user_message("Look")]) as turn:
         model = telemetry.model_span("m", messages=history, system="Be brief.")
-        model.ended(ChatReply("Two.", thinking="1 + 1"))
+        model.finish(ChatReply("Two.", thinking="1 + 1"))
         await dispatch(ToolCall("c", "broken", {"x": 1}), [broken])
         turn.set_outcome(text="Two.")
     asked, called, root = exporter.get_finished_spans()
@@ -405,10 +405,10 @@ async def test_a_broken_observer_breaks_nothing(
     before = context.get_current()
     telemetry.configure(tracer_provider=provider, capture_content=True)
     for _ in range(3):
-        with telemetry.turn_span("conv_1", said=unsayable) as turn:
+        with telemetry.turn_span("conv_1", get_messages=unsayable) as turn:
             result = await dispatch(CALL, [add])
             assert result.content == "2"
-            telemetry.model_span("m").ended(ChatReply("Hi"))
+            telemetry.model_span("m").finish(ChatReply("Hi"))
             turn.set_outcome("completed")
     assert context.get_current() == before
     ours = [record for record in caplog.records if record.name == "tellback.telemetry"]
@@ -426,7 +426,7 @@ async def test_without_a_provider_there_are_no_spans(provider: Any) -> None:
     telemetry.configure(tracer_provider=provider)
     try:
         assert telemetry.tracer() is None
-        telemetry.model_span("m").ended(ChatReply("Hi"))
+        telemetry.model_span("m").finish(ChatReply("Hi"))
         with telemetry.turn_span("conv_1") as turn, telemetry.recall_span("BY_TOPIC", "space_1"):
             turn.set_outcome("completed", text="Hi")
             assert trace.get_current_span() is trace.INVALID_SPAN
@@ -440,8 +440,8 @@ async def test_spans_that_are_sampled_out_are_no_trouble() -> None:
         tracer_provider=TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False), capture_content=True
     )
     try:
-        with telemetry.turn_span(said=unsayable) as turn:
-            assert not turn.captures
+        with telemetry.turn_span(get_messages=unsayable) as turn:
+            assert not turn.captures_content
             assert (await dispatch(CALL, [broken])).is_error
     finally:
         telemetry.configure()

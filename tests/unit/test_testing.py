@@ -10,7 +10,7 @@ import pytest
 from tellback import ChatOptions, ChatReply, ToolCall, run_loop, user_message
 from tellback.testing import FunctionModel, ScriptedModel, ScriptError, answers, calls, raises, says
 from tellback.types import TextDelta
-from tests.support.wire import joined
+from tests.support.wire import joined_text
 
 
 async def test_a_call_past_the_end_fails() -> None:
@@ -83,8 +83,8 @@ async def test_a_function_is_a_model() -> None:
         yield TextDelta("stream")
 
     assert (await FunctionModel(later).complete("Hi")).text == "later"
-    assert joined([d async for d in FunctionModel(later).stream("Hi")]) == "later"
-    assert joined([d async for d in FunctionModel(later, stream_fn=deltas).stream("Hi")]) == "own stream"
+    assert joined_text([d async for d in FunctionModel(later).stream("Hi")]) == "later"
+    assert joined_text([d async for d in FunctionModel(later, stream_fn=deltas).stream("Hi")]) == "own stream"
     with pytest.raises(OSError):
         await FunctionModel(lambda request: raises(OSError())).complete("Hi")
 
@@ -110,4 +110,4 @@ async def test_models_are_chat_functions_too() -> None:
         assert str(await run_loop(opts, "Hi")) == "Hello!"
         seen: list[Any] = []
         await model.chat_stream_fn("a-name", [user_message("Hi")], None, None, seen.append)
-    assert joined(seen) == "Hello!"
+    assert joined_text(seen) == "Hello!"

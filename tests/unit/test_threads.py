@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from tellback import ToolCall, tool
 from tellback.tools import dispatch, dispatch_all
-from tellback.tools.threads import Threads
+from tellback.tools.threads import ThreadPool
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -33,7 +33,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 @settings(max_examples=20, deadline=None)
 @given(most=st.integers(1, 5), calls=st.integers(1, 25))
 async def test_every_call_is_answered_and_no_more_run_at_once_than_may(most: int, calls: int) -> None:
-    threads, lock = Threads(most, idle_seconds=0.01), threading.Lock()
+    threads, lock = ThreadPool(most, idle_seconds=0.01), threading.Lock()
     running = peak = 0
 
     def work(number: int) -> int:
@@ -51,7 +51,7 @@ async def test_every_call_is_answered_and_no_more_run_at_once_than_may(most: int
 
 
 async def test_a_thread_is_used_again_and_ends_when_nobody_needs_it() -> None:
-    threads = Threads(idle_seconds=0.05)
+    threads = ThreadPool(idle_seconds=0.05)
     found = {await threads.run(threading.current_thread) for _ in range(20)}
     assert len(found) == 1
     [thread] = found
@@ -61,7 +61,7 @@ async def test_a_thread_is_used_again_and_ends_when_nobody_needs_it() -> None:
 
 
 async def test_those_that_hang_take_no_place_once_nobody_waits_for_them() -> None:
-    threads, release = Threads(most=2, idle_seconds=0.01), threading.Event()
+    threads, release = ThreadPool(max_threads=2, idle_seconds=0.01), threading.Event()
     hanging = [asyncio.create_task(threads.run(release.wait)) for _ in range(2)]
     queued = asyncio.create_task(threads.run(int, "7"))
     await asyncio.sleep(0.02)
@@ -74,7 +74,7 @@ async def test_those_that_hang_take_no_place_once_nobody_waits_for_them() -> Non
 
 
 async def test_a_call_that_is_cancelled_while_it_waits_never_runs() -> None:
-    threads, release = Threads(most=1, idle_seconds=0.01), threading.Event()
+    threads, release = ThreadPool(max_threads=1, idle_seconds=0.01), threading.Event()
     called: list[int] = []
     went_on = threading.Event()
     first = asyncio.create_task(threads.run(release.wait))
@@ -101,12 +101,12 @@ async def test_what_is_raised_comes_to_whoever_waits(error: BaseException) -> No
         raise error
 
     with pytest.raises(type(error)) as caught:
-        await Threads(idle_seconds=0.01).run(work)
+        await ThreadPool(idle_seconds=0.01).run(work)
     assert caught.value is error or isinstance(error, asyncio.CancelledError)
 
 
 async def test_a_function_that_fails_when_nobody_waits_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    threads, release = Threads(idle_seconds=0.01), threading.Event()
+    threads, release = ThreadPool(idle_seconds=0.01), threading.Event()
 
     def work() -> None:
         release.wait()
@@ -130,7 +130,7 @@ async def test_neither_arguments_nor_results_nor_errors_are_held_when_it_is_over
         def fail(self) -> None:
             raise ValueError(self)
 
-    threads = Threads()
+    threads = ThreadPool()
     gc.disable()  # they go without being searched for
     try:
         thing = Thing()
@@ -148,7 +148,7 @@ async def test_when_no_thread_can_be_started_it_is_said(monkeypatch: pytest.Monk
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    threads = Threads(most=1, idle_seconds=0.01)
+    threads = ThreadPool(max_threads=1, idle_seconds=0.01)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
         outcomes = await asyncio.gather(*(threads.run(int, "1") for _ in range(3)), return_exceptions=True)
@@ -236,7 +236,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 
 
 def test_it_serves_one_event_loop_after_the_other() -> None:
-    threads = Threads()
+    threads = ThreadPool()
 
     async def main() -> Any:
         return await threads.run(threading.get_ident)

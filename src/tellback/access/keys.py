@@ -9,17 +9,17 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import cast
 
-from tellback.access.held import HeldKeys
-from tellback.access.secret_text import new_secret, read_secret
+from tellback.access.held import ApiKeyCache
+from tellback.access.secret_text import generate_secret, parse_secret
 from tellback.conversations import checks
 from tellback.errors import InvalidArgumentError, NotAuthenticatedError
 from tellback.stores import ApiKeys
-from tellback.types.access import ROLES, ApiKey, NewApiKey, Role
+from tellback.types.access import API_KEY_ROLES, ApiKey, ApiKeyRole, NewApiKey
 
-HOLD_SECONDS = 5.0
+CACHE_SECONDS = 5.0
 """For how long a key that was checked is good for more requests without asking the store."""
 
-_NOBODYS = "0" * 64
+_UNKNOWN_DIGEST = "0" * 64
 
 
 class Keys:
@@ -41,16 +41,16 @@ class Keys:
         store: ApiKeys,
         clock: Callable[[], datetime],
         *,
-        hold_seconds: float = HOLD_SECONDS,
+        cache_seconds: float = CACHE_SECONDS,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._held = HeldKeys(store.get, hold_seconds, timer)
+        self._cache = ApiKeyCache(store.get, cache_seconds, timer)
 
     async def create(
         self,
-        role: Role = "app",
+        role: ApiKeyRole = "app",
         *,
         name: str = "",
         tenant_id: str = "default",
@@ -65,28 +65,28 @@ class Keys:
         "admin" may also do what concerns all of them.
         """
         now = self._clock()
-        id, secret, digest = new_secret()
+        id, secret, digest = generate_secret()
         key = ApiKey(
             id=id,
-            name=checks.optional_text("name", name, checks.NAME_LENGTH) or "",
-            tenant_id=checks.scope_name("tenant_id", tenant_id),
-            app_id=checks.scope_name("app_id", app_id),
-            role=cast("Role", checks.one_of("role", role, ROLES)),
+            name=checks.validate_optional_text("name", name, checks.NAME_LENGTH) or "",
+            tenant_id=checks.validate_scope_id("tenant_id", tenant_id),
+            app_id=checks.validate_scope_id("app_id", app_id),
+            role=cast("ApiKeyRole", checks.validate_choice("role", role, API_KEY_ROLES)),
             created_at=now,
-            user_id=_user(role, user_id),
-            expires_at=None if expires_at is None else _end(expires_at, now),
-            rate_limit=None if rate_limit is None else checks.count("rate_limit", rate_limit, 1),
+            user_id=_validate_user(role, user_id),
+            expires_at=None if expires_at is None else _parse_expiry(expires_at, now),
+            rate_limit=None if rate_limit is None else checks.validate_count("rate_limit", rate_limit, 1),
         )
         return NewApiKey(await self._store.create(key, digest), secret)
 
     async def list(self, tenant_id: str | None = None, app_id: str | None = None) -> builtins.list[ApiKey]:
         """All keys, or those of a tenant and an app, also revoked and expired ones, the oldest first."""
-        _check_names(tenant_id, app_id)
-        return await self._store.listed(tenant_id=tenant_id, app_id=app_id)
+        _validate_names(tenant_id, app_id)
+        return await self._store.list_keys(tenant_id=tenant_id, app_id=app_id)
 
     async def get(self, id: str) -> ApiKey | None:
         """The key of that id, or None."""
-        stored = await self._store.get(id) if checks.is_id(id) else None
+        stored = await self._store.get(id) if checks.is_valid_id(id) else None
         return None if stored is None else stored.key
 
     async def revoke(self, id: str, *, tenant_id: str | None = None, app_id: str | None = None) -> ApiKey:
@@ -94,25 +94,25 @@ class Keys:
 
         With a tenant and an app, a key of another one raises `NotFoundError`. Revoking twice is harmless.
         """
-        id = checks.known_id("API key", id)
-        _check_names(tenant_id, app_id)
+        id = checks.validate_id("API key", id)
+        _validate_names(tenant_id, app_id)
         try:
             return await self._store.revoke(id, tenant_id=tenant_id, app_id=app_id, now=self._clock())
         finally:
-            self._held.forget(id)  # also if it failed: it may have been done all the same
+            self._cache.invalidate(id)  # also if it failed: it may have been done all the same
 
     async def check(self, secret: str) -> ApiKey:
         """The key whose secret this is; raises `NotAuthenticatedError` if it is unknown, expired or revoked."""
-        read = read_secret(secret)
-        if read is None:
+        parsed = parse_secret(secret)
+        if parsed is None:
             raise NotAuthenticatedError(
                 "This is not an API key: one begins with rk_, and is used whole as it was shown."
             )
-        id, digest = read
-        stored = await self._held.get(id)
+        id, digest = parsed
+        stored = await self._cache.get(id)
         # An id that does not exist takes as long as a wrong secret, and is answered the same.
-        is_it = hmac.compare_digest(digest, _NOBODYS if stored is None else stored.digest)
-        if stored is None or not is_it:
+        is_match = hmac.compare_digest(digest, _UNKNOWN_DIGEST if stored is None else stored.digest)
+        if stored is None or not is_match:
             raise NotAuthenticatedError("The API key is unknown: use one that was made for this server.")
         key = stored.key
         if key.revoked_at is not None:
@@ -122,29 +122,29 @@ class Keys:
         return key
 
 
-def _user(role: Role, user_id: str | None) -> str | None:
+def _validate_user(role: ApiKeyRole, user_id: str | None) -> str | None:
     if role == "user":
         if user_id is None:
             raise InvalidArgumentError("A key of the role 'user' is fixed to one user: pass user_id=... .")
-        return checks.scope_name("user_id", user_id)
+        return checks.validate_scope_id("user_id", user_id)
     if user_id is not None:
         raise InvalidArgumentError(f"A key of the role {role!r} acts for any user: only one of 'user' takes a user_id.")
     return None
 
 
-def _end(given: datetime | str | timedelta, now: datetime) -> datetime:
-    if isinstance(given, timedelta):
+def _parse_expiry(value: datetime | str | timedelta, now: datetime) -> datetime:
+    if isinstance(value, timedelta):
         try:
-            end = now + checks.duration("expires_at", given)
+            expires_at = now + checks.parse_duration("expires_at", value)
         except OverflowError:
-            raise InvalidArgumentError(f"expires_at is too far away: {given!r}.") from None
+            raise InvalidArgumentError(f"expires_at is too far away: {value!r}.") from None
     else:
-        end = checks.moment("expires_at", given)
-    if end <= now:
-        raise InvalidArgumentError(f"expires_at must lie ahead, but {end.isoformat()} has passed.")
-    return end
+        expires_at = checks.parse_datetime("expires_at", value)
+    if expires_at <= now:
+        raise InvalidArgumentError(f"expires_at must lie ahead, but {expires_at.isoformat()} has passed.")
+    return expires_at
 
 
-def _check_names(tenant_id: str | None, app_id: str | None) -> None:
-    checks.optional_text("tenant_id", tenant_id, checks.NAME_LENGTH)
-    checks.optional_text("app_id", app_id, checks.NAME_LENGTH)
+def _validate_names(tenant_id: str | None, app_id: str | None) -> None:
+    checks.validate_optional_text("tenant_id", tenant_id, checks.NAME_LENGTH)
+    checks.validate_optional_text("app_id", app_id, checks.NAME_LENGTH)

@@ -1,7 +1,7 @@
 """A user's rights over what is kept: to have all of it handed out, and to have it erased."""
 
 from tellback.admin.admin import Admin, follow_erasures
-from tellback.admin.erased import Erased
+from tellback.admin.erased import ErasureReport
 from tellback.admin.export import ExportReport
 
-__all__ = ["Admin", "Erased", "ExportReport", "follow_erasures"]
+__all__ = ["Admin", "ErasureReport", "ExportReport", "follow_erasures"]

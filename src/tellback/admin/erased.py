@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 
-class Erased(dict[str, int]):
+class ErasureReport(dict[str, int]):
     """How many rows of each table were deleted. `job_ids` are those of the jobs among them.
 
-    >>> Erased({"messages": 2}).deleted["messages"]
+    >>> ErasureReport({"messages": 2}).deleted["messages"]
     2
     """
 
@@ -17,6 +17,6 @@ class Erased(dict[str, int]):
         self.job_ids = job_ids
 
     @property
-    def deleted(self) -> Erased:
+    def deleted(self) -> ErasureReport:
         """The same, for whoever reads better so."""
         return self

@@ -14,11 +14,11 @@ from tellback.types.scope import Scope
 FORMAT_VERSION = 1
 """Grows when a reader of earlier exports would misread a new one."""
 
-Progress = Callable[[int], Any]
+ExportProgressCallback = Callable[[int], Any]
 Record = dict[str, Any]
 
-NESTED: Collection = "messages"
-TOP: tuple[Collection, ...] = tuple(name for name in COLLECTIONS if name != NESTED)
+NESTED_COLLECTION: Collection = "messages"
+TOP_COLLECTIONS: tuple[Collection, ...] = tuple(name for name in COLLECTIONS if name != NESTED_COLLECTION)
 """The collections that stand for themselves: messages are part of their conversations."""
 
 
@@ -32,15 +32,15 @@ class ExportReport:
 
 
 @dataclass(slots=True)
-class Export:
+class UserDataExport:
     """One user's data on their way out, counted as they pass."""
 
     data: UserData
     scope: Scope
     now: datetime
     include_vectors: bool = False
-    on_progress: Progress | None = None
-    seen: Counter[str] = field(default_factory=Counter)
+    on_progress: ExportProgressCallback | None = None
+    record_counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def header(self) -> Record:
@@ -52,32 +52,34 @@ class Export:
     @property
     def counts(self) -> dict[str, int]:
         """How many records of each collection have passed."""
-        return {name: self.seen[name] for name in COLLECTIONS}
+        return {name: self.record_counts[name] for name in COLLECTIONS}
 
-    async def collection(self, name: Collection, of: str | None = None) -> AsyncGenerator[Record, None]:
+    async def collection(self, name: Collection, parent_id: str | None = None) -> AsyncGenerator[Record, None]:
         """The records of one collection, or those that belong to one conversation or space."""
-        async for record in self.data.records(self.scope, name, of=of, include_vectors=self.include_vectors):
-            self.seen[name] += 1
+        async for record in self.data.records(
+            self.scope, name, parent_id=parent_id, include_vectors=self.include_vectors
+        ):
+            self.record_counts[name] += 1
             if self.on_progress is not None:
-                self.on_progress(self.seen.total())
+                self.on_progress(self.record_counts.total())
             yield record
 
     async def records(self) -> AsyncGenerator[tuple[Collection, Record], None]:
         """Every record with its collection; messages follow their conversation."""
-        for name in TOP:
+        for name in TOP_COLLECTIONS:
             async for record in self.collection(name):
                 yield name, record
                 if name == "conversations":
-                    async for message in self.collection(NESTED, record["id"]):
-                        yield NESTED, message
+                    async for message in self.collection(NESTED_COLLECTION, record["id"]):
+                        yield NESTED_COLLECTION, message
 
 
-async def collected(export: Export) -> Record:
+async def collect_export(export: UserDataExport) -> Record:
     """All of it, in memory."""
-    found: dict[str, list[Record]] = {name: [] for name in TOP}
+    collections: dict[str, list[Record]] = {name: [] for name in TOP_COLLECTIONS}
     async for name, record in export.records():
-        if name == NESTED:
-            found["conversations"][-1][NESTED].append(record)
+        if name == NESTED_COLLECTION:
+            collections["conversations"][-1][NESTED_COLLECTION].append(record)
         else:
-            found[name].append({**record, NESTED: []} if name == "conversations" else record)
-    return {**export.header, **found}
+            collections[name].append({**record, NESTED_COLLECTION: []} if name == "conversations" else record)
+    return {**export.header, **collections}

@@ -22,7 +22,7 @@ from tellback.agent.gathering import GatherSchema
 from tellback.agent.hooks import BeforeResponse
 from tellback.agent.ids import generate_route_id, generate_state_id, generate_tool_id
 from tellback.agent.memory import MemoryOptions
-from tellback.agent.move import Heard, Moved, Rejected, move
+from tellback.agent.move import Interpretation, MoveResult, RejectedValue, move
 from tellback.agent.persistence import NewMessage, NewSession, Persistence, SessionWithState
 from tellback.agent.prompts import BuiltInSection, PromptBuilder
 from tellback.agent.response import (
@@ -60,18 +60,18 @@ __all__ = [
     "GatherSchema",
     "Guideline",
     "GuidelineMatch",
-    "Heard",
     "InMemorySessions",
+    "Interpretation",
     "Limits",
     "MemoryOptions",
     "MessageEventData",
     "ModelCall",
-    "Moved",
+    "MoveResult",
     "NewMessage",
     "NewSession",
     "Persistence",
     "PromptBuilder",
-    "Rejected",
+    "RejectedValue",
     "Response",
     "Route",
     "RouteInfo",

@@ -12,26 +12,26 @@ from tellback.agent import arguments
 from tellback.agent.canned import CannedResponse
 from tellback.agent.choosing import Thresholds
 from tellback.agent.domains import DomainRegistry
-from tellback.agent.drawing import agent_mermaid
+from tellback.agent.drawing import agent_to_mermaid
 from tellback.agent.hooks import AfterHook, BeforeHook
 from tellback.agent.memory import MemoryOptions, MemorySource
 from tellback.agent.reply import Persona
-from tellback.agent.responding import RespondArguments, Responding
+from tellback.agent.responding import RespondArguments, Responder
 from tellback.agent.response import Response, StreamChunk
 from tellback.agent.route import Route, RouteFields
 from tellback.agent.session import SessionState
 from tellback.agent.sessions import SessionStore
-from tellback.agent.setting import Setting
-from tellback.agent.state import canned
+from tellback.agent.setting import AgentBase
+from tellback.agent.state import validate_canned_responses
 from tellback.agent.understand import Limits
-from tellback.agent.values import Capability, CompositionMode, Guideline, Term, as_value
+from tellback.agent.values import Capability, CompositionMode, Guideline, Term, coerce_value
 from tellback.chat import ChatOptions, Model
 from tellback.errors import FlowError, InvalidArgumentError
 from tellback.tools import as_tool
 from tellback.types.times import utc_now
 
 
-class Agent(Setting):
+class Agent(AgentBase):
     """An assistant that follows routes, gathers data on the way, uses tools, and remembers if it has a memory.
 
     - `model`, `options` (a `ChatOptions` or a mapping of its fields): who answers, and how. `understand_model` may be
@@ -86,20 +86,20 @@ class Agent(Setting):
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         super().__init__()
-        self.name = arguments.text("an agent's name", name)
+        self.name = arguments.validate_text("an agent's name", name)
         self.place = f"agent {name!r}"
-        self.description = arguments.optional_text("description", description)
-        self.goal = arguments.optional_text("goal", goal)
+        self.description = arguments.validate_optional_text("description", description)
+        self.goal = arguments.validate_optional_text("goal", goal)
         self.model = model
         self.understand_model = understand_model
         self.context = context
         self.persistence: SessionStore | None = persistence
         self.memory = memory
-        self.memory_options = as_value(MemoryOptions, memory_options or {})
+        self.memory_options = coerce_value(MemoryOptions, memory_options or {})
         self.composition_mode: CompositionMode = composition_mode  # type: ignore[assignment]
         self.canned_responses: tuple[CannedResponse, ...] = canned_responses  # type: ignore[assignment]
-        self.rules = arguments.texts("rules", rules)
-        self.prohibitions = arguments.texts("prohibitions", prohibitions)
+        self.rules = arguments.validate_texts("rules", rules)
+        self.prohibitions = arguments.validate_texts("prohibitions", prohibitions)
         self.before_response: BeforeHook | None = before_response
         self.after_response: AfterHook | None = after_response
         self.thresholds: Thresholds = thresholds  # type: ignore[assignment]
@@ -109,27 +109,27 @@ class Agent(Setting):
         self.guidelines: list[Guideline] = []
         self.capabilities: list[Capability] = []
         self.domains = DomainRegistry()
-        self.skills = tuple(arguments.listed("skills", skills))
-        self.tools = tuple(map(as_tool, arguments.listed("tools", tools)))
-        self.options = self._as_options(options)
-        for domain, members in arguments.mapping("domains", domains).items():
+        self.skills = tuple(arguments.validate_list("skills", skills))
+        self.tools = tuple(map(as_tool, arguments.validate_list("tools", tools)))
+        self.options = self._resolve_chat_options(options)
+        for domain, members in arguments.validate_mapping("domains", domains).items():
             self.add_domain(domain, members)
-        for term in arguments.listed("terms", terms):
+        for term in arguments.validate_list("terms", terms):
             self.create_term(term)
-        for guideline in arguments.listed("guidelines", guidelines):
+        for guideline in arguments.validate_list("guidelines", guidelines):
             self.create_guideline(guideline)
-        for capability in arguments.listed("capabilities", capabilities):
+        for capability in arguments.validate_list("capabilities", capabilities):
             self.create_capability(capability)
-        for route in arguments.listed("routes", routes):
+        for route in arguments.validate_list("routes", routes):
             self.add_route(route)
-        self._responding = Responding(self)
+        self._responder = Responder(self)
         if routes:
             self.check()
 
     def __setattr__(self, name: str, value: Any) -> None:
         # What is set later is checked as what was given at first.
-        check = _CHECKED.get(name)
-        super().__setattr__(name, value if check is None else check(value, self))
+        validate = _VALIDATORS.get(name)
+        super().__setattr__(name, value if validate is None else validate(value, self))
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -165,35 +165,35 @@ class Agent(Setting):
         """Add a route that was made before."""
         if not isinstance(route, Route):
             raise InvalidArgumentError(f"{route!r:.80} is no Route: use agent.create_route(title=...).")
-        known = self.routes_by_id.get(route.id)
-        if known is not None:
+        existing = self.routes_by_id.get(route.id)
+        if existing is not None:
             raise FlowError(
                 route.place,
-                f"its id {route.id!r} is that of {known.title!r} already: give one of them another id or title.",
+                f"its id {route.id!r} is that of {existing.title!r} already: give one of them another id or title.",
             )
         for name in route.domains or ():
             if not self.domains.has(name):
-                there = ", ".join(self.domains.names) or "none"
+                known_domains = ", ".join(self.domains.names) or "none"
                 raise FlowError(
                     route.place,
-                    f"the domain {name!r} is not known. Known: {there}. Add it first: agent.add_domain(...).",
+                    f"the domain {name!r} is not known. Known: {known_domains}. Add it first: agent.add_domain(...).",
                 )
-        self._add(route)
+        self._register_route(route)
         return route
 
     def create_term(self, term: Term | Mapping[str, Any] | None = None, **fields: Any) -> Agent:
         """Explain a word of the trade."""
-        self.terms.append(as_value(Term, term, fields))
+        self.terms.append(coerce_value(Term, term, fields))
         return self
 
     def create_guideline(self, guideline: Guideline | Mapping[str, Any] | None = None, **fields: Any) -> Agent:
         """Say what to do, and when."""
-        self.guidelines.append(as_value(Guideline, guideline, fields))
+        self.guidelines.append(coerce_value(Guideline, guideline, fields))
         return self
 
     def create_capability(self, capability: Capability | Mapping[str, Any] | None = None, **fields: Any) -> Agent:
         """Say what it can do."""
-        self.capabilities.append(as_value(Capability, capability, fields))
+        self.capabilities.append(coerce_value(Capability, capability, fields))
         return self
 
     def add_domain(self, name: str, domain: Any) -> None:
@@ -213,8 +213,8 @@ class Agent(Setting):
         """The same by the route's title."""
         found = next((route for route in self.routes if route.title == title), None)
         if found is None:
-            there = ", ".join(repr(route.title) for route in self.routes)
-            raise InvalidArgumentError(f"{self.place} has no route called {title!r}: it has {there or 'none'}.")
+            titles = ", ".join(repr(route.title) for route in self.routes)
+            raise InvalidArgumentError(f"{self.place} has no route called {title!r}: it has {titles or 'none'}.")
         return self.domains_for_route(found.id)
 
     async def respond(
@@ -222,7 +222,7 @@ class Agent(Setting):
         history: Any = None,
         session: SessionState | str | None = None,
         context_override: Mapping[str, Any] | None = None,
-        **more: Unpack[RespondArguments],
+        **options: Unpack[RespondArguments],
     ) -> Response:
         """Answer the newest message of the history.
 
@@ -235,20 +235,20 @@ class Agent(Setting):
 
         Cancelling the task cancels the turn; the session that was passed is still as it was.
         """
-        return await self._responding.respond(history, session, context_override, more)
+        return await self._responder.respond(history, session, context_override, options)
 
     def respond_stream(
         self,
         history: Any = None,
         session: SessionState | str | None = None,
         context_override: Mapping[str, Any] | None = None,
-        **more: Unpack[RespondArguments],
+        **options: Unpack[RespondArguments],
     ) -> AsyncGenerator[StreamChunk, None]:
         """`respond` as chunks: text as it comes, and one last that is `done`, with route, state, tool calls, session.
 
         Closing the iterator cancels the turn.
         """
-        return self._responding.stream(history, session, context_override, more)
+        return self._responder.stream(history, session, context_override, options)
 
     def with_model(self, model: str | Model) -> Agent:
         """The same agent, routes and all, with another model for everything. This one stays as it is.
@@ -256,32 +256,32 @@ class Agent(Setting):
         >>> Agent("Wanda", model="gpt-5").with_model("claude-sonnet-5").model
         'claude-sonnet-5'
         """
-        twin = copy.copy(self)
+        clone = copy.copy(self)
         for name in ("routes_by_id", "route_keys", "terms", "guidelines", "capabilities", "domains"):
-            setattr(twin, name, copy.copy(getattr(self, name)))
-        twin.model = model
-        twin.understand_model = None
-        twin.options = replace(self.options, chat_fn=None, chat_stream_fn=None)
-        twin._responding = Responding(twin)
-        return twin
+            setattr(clone, name, copy.copy(getattr(self, name)))
+        clone.model = model
+        clone.understand_model = None
+        clone.options = replace(self.options, chat_fn=None, chat_stream_fn=None)
+        clone._responder = Responder(clone)
+        return clone
 
     def to_mermaid(self, session: SessionState | None = None) -> str:
         """All routes as a Mermaid diagram, with the session's state lit."""
-        return agent_mermaid(self, session)
+        return agent_to_mermaid(self, session)
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r}, routes={len(self.routes_by_id)})"
 
 
-_CHECKED: dict[str, Callable[[Any, Agent], Any]] = {
-    "model": lambda given, _: arguments.model("model", given),
-    "understand_model": lambda given, _: arguments.model("understand_model", given),
-    "persistence": lambda given, _: arguments.session_store(given),
-    "composition_mode": lambda given, _: arguments.composition_mode(given),
-    "canned_responses": lambda given, agent: canned(given, agent.place),
-    "before_response": lambda given, _: arguments.function("before_response", given),
-    "after_response": lambda given, _: arguments.function("after_response", given),
-    "thresholds": lambda given, _: arguments.instance("thresholds", Thresholds, given),
-    "limits": lambda given, _: arguments.instance("limits", Limits, given),
-    "clock": lambda given, _: arguments.function("clock", given),
+_VALIDATORS: dict[str, Callable[[Any, Agent], Any]] = {
+    "model": lambda given, _: arguments.validate_model("model", given),
+    "understand_model": lambda given, _: arguments.validate_model("understand_model", given),
+    "persistence": lambda given, _: arguments.resolve_session_store(given),
+    "composition_mode": lambda given, _: arguments.parse_composition_mode(given),
+    "canned_responses": lambda given, agent: validate_canned_responses(given, agent.place),
+    "before_response": lambda given, _: arguments.validate_callable("before_response", given),
+    "after_response": lambda given, _: arguments.validate_callable("after_response", given),
+    "thresholds": lambda given, _: arguments.build_instance("thresholds", Thresholds, given),
+    "limits": lambda given, _: arguments.build_instance("limits", Limits, given),
+    "clock": lambda given, _: arguments.validate_callable("clock", given),
 }

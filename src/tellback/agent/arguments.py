@@ -9,82 +9,82 @@ from tellback.agent.values import CompositionMode
 from tellback.errors import InvalidArgumentError
 
 
-def text(what: str, given: Any) -> str:
+def validate_text(name: str, value: Any) -> str:
     """A text that is not empty."""
-    if not isinstance(given, str) or not given.strip():
-        raise InvalidArgumentError(f"{what} is a text, not {given!r:.80}.")
-    return given
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidArgumentError(f"{name} is a text, not {value!r:.80}.")
+    return value
 
 
-def optional_text(what: str, given: Any) -> str | None:
+def validate_optional_text(name: str, value: Any) -> str | None:
     """A text or nothing."""
-    return None if given is None else text(what, given)
+    return None if value is None else validate_text(name, value)
 
 
-def listed(what: str, given: Any) -> Sequence[Any]:
+def validate_list(name: str, value: Any) -> Sequence[Any]:
     """A list; one thing alone is most likely a list that was forgotten."""
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise InvalidArgumentError(f"{what} is a list, not {given!r:.80}: write {what}=[...].")
-    return tuple(given)
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InvalidArgumentError(f"{name} is a list, not {value!r:.80}: write {name}=[...].")
+    return tuple(value)
 
 
-def texts(what: str, given: Any) -> tuple[str, ...]:
+def validate_texts(name: str, value: Any) -> tuple[str, ...]:
     """A list of texts."""
-    return tuple(text(f"each of {what}", each) for each in listed(what, given))
+    return tuple(validate_text(f"each of {name}", each) for each in validate_list(name, value))
 
 
-def mapping(what: str, given: Any) -> Mapping[str, Any]:
+def validate_mapping(name: str, value: Any) -> Mapping[str, Any]:
     """A mapping, empty if there is none."""
-    if not isinstance(given, Mapping | None):
-        raise InvalidArgumentError(f"{what} is a mapping, not {given!r:.80}.")
-    return given or {}
+    if not isinstance(value, Mapping | None):
+        raise InvalidArgumentError(f"{name} is a mapping, not {value!r:.80}.")
+    return value or {}
 
 
-def instance(what: str, kind: type[Any], given: Any) -> Any:
+def build_instance(name: str, kind: type[Any], value: Any) -> Any:
     """A value of that type, or made of its fields."""
-    if given is None or isinstance(given, Mapping):
+    if value is None or isinstance(value, Mapping):
         try:
-            return kind(**(given or {}))
+            return kind(**(value or {}))
         except TypeError as error:
-            raise InvalidArgumentError(f"that makes no {what}: {error}.") from error
-    if not isinstance(given, kind):
-        raise InvalidArgumentError(f"{what} is a {kind.__name__}, not {given!r:.80}.")
-    return given
+            raise InvalidArgumentError(f"that makes no {name}: {error}.") from error
+    if not isinstance(value, kind):
+        raise InvalidArgumentError(f"{name} is a {kind.__name__}, not {value!r:.80}.")
+    return value
 
 
-def function(what: str, given: Any) -> Any:
+def validate_callable(name: str, value: Any) -> Any:
     """A function or nothing."""
-    if given is not None and not callable(given):
-        raise InvalidArgumentError(f"{what} is a function, not {given!r:.80}.")
-    return given
+    if value is not None and not callable(value):
+        raise InvalidArgumentError(f"{name} is a function, not {value!r:.80}.")
+    return value
 
 
-def model(what: str, given: Any) -> Any:
+def validate_model(name: str, value: Any) -> Any:
     """A model's name, a model, or nothing."""
-    if given is not None and (isinstance(given, type) or not (isinstance(given, str) or hasattr(given, "complete"))):
-        raise InvalidArgumentError(f"{what} is a name or a model object, not {given!r:.80}.")
-    return given
+    if value is not None and (isinstance(value, type) or not (isinstance(value, str) or hasattr(value, "complete"))):
+        raise InvalidArgumentError(f"{name} is a name or a model object, not {value!r:.80}.")
+    return value
 
 
-def session_store(given: Any) -> Any:
+def resolve_session_store(value: Any) -> Any:
     """Something that keeps sessions, or nothing; also an adapter, or the arguments of a `Persistence`."""
-    if isinstance(given, Mapping) or hasattr(given, "session_repository"):
+    if isinstance(value, Mapping) or hasattr(value, "session_repository"):
         from tellback.agent.persistence import Persistence
 
-        return instance("persistence", Persistence, given if isinstance(given, Mapping) else {"adapter": given})
-    missing = [name for name in ("load", "save", "history") if not callable(getattr(given, name, None))]
-    if given is not None and missing:
+        return build_instance("persistence", Persistence, value if isinstance(value, Mapping) else {"adapter": value})
+    missing = [name for name in ("load", "save", "history") if not callable(getattr(value, name, None))]
+    if value is not None and missing:
         raise InvalidArgumentError(
-            f"persistence keeps sessions, such as Persistence(InMemoryAdapter()); {given!r:.80} has no"
+            f"persistence keeps sessions, such as Persistence(InMemoryAdapter()); {value!r:.80} has no"
             f" {', '.join(missing)}."
         )
-    return given
+    return value
 
 
-def composition_mode(given: Any) -> CompositionMode:
+def parse_composition_mode(value: Any) -> CompositionMode:
     """One of the four modes."""
     try:
-        return CompositionMode(given)
+        return CompositionMode(value)
     except ValueError:
         known = ", ".join(mode.value for mode in CompositionMode)
-        raise InvalidArgumentError(f"composition_mode is one of {known}, not {given!r:.80}.") from None
+        raise InvalidArgumentError(f"composition_mode is one of {known}, not {value!r:.80}.") from None

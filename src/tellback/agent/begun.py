@@ -7,48 +7,48 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tellback.agent.events import Event, EventSource, create_message_event, create_tool_event
-from tellback.agent.owning import Key, owner_of, user_id_of
+from tellback.agent.owning import SessionKey, format_owner, get_user_id
 from tellback.agent.persistence import Persistence
 from tellback.agent.response import Response
-from tellback.agent.session import Answered, SessionState
+from tellback.agent.session import IdempotentReply, SessionState
 from tellback.agent.turn import AgentTurn
 from tellback.conversations.turn_requests import TurnRequest
 from tellback.stores import SessionTurn
-from tellback.turn.chatting import Chat
+from tellback.turn.chatting import UserChat
 from tellback.types import Message, message_text
 from tellback.types.conversations import ToolInvocation
 from tellback.types.turns import TurnProblem
 
 
 @dataclass(slots=True)
-class Begun:
+class PreparedTurn:
     """A turn that has begun: what was said, whose it is, and the session as it was."""
 
     turn: AgentTurn
     session: SessionState
-    key: Key
-    said: Message | None
-    chat: Chat | None = None
+    key: SessionKey
+    message: Message | None
+    chat: UserChat | None = None
     request: TurnRequest | None = None
     problems: list[TurnProblem] = field(default_factory=list)
     idempotency_key: str | None = None
-    decided: tuple[str, ...] = ()
-    again: Response | None = None
-    end: LoggedEnd | None = None
-    is_stored: bool = False
+    decided_call_ids: tuple[str, ...] = ()
+    repeated_response: Response | None = None
+    session_save: AtomicSessionSave | None = None
+    message_is_stored: bool = False
 
-    def noted(self, session: SessionState, text: str) -> SessionState:
+    def stamp_session(self, session: SessionState, text: str) -> SessionState:
         """The session after the turn, with whose it is and what was said to a message that may come again."""
         key = self.idempotency_key
-        answered = Answered(key, text) if key is not None else self.session.answered
-        return replace(session, answered=answered, owner=owner_of(self.key))
+        idempotent_reply = IdempotentReply(key, text) if key is not None else self.session.idempotent_reply
+        return replace(session, idempotent_reply=idempotent_reply, owner=format_owner(self.key))
 
 
 @dataclass(slots=True)
-class LoggedEnd:
+class AtomicSessionSave:
     """The end of a turn whose messages are in the log that its session is kept beside: both are saved in one step."""
 
-    begun: Begun
+    prepared: PreparedTurn
     persistence: Persistence
     agent_name: str
     saved: bool = False
@@ -56,27 +56,29 @@ class LoggedEnd:
 
     def after(self, text: str, invoked: Sequence[ToolInvocation]) -> SessionTurn:
         """What is saved, now that this was said."""
-        self.session = self.begun.noted(self.begun.turn.session_after(), text)
-        said = [] if self.begun.said is None else [create_message_event("customer", "user", "said")]
-        ran = [_as_event_has_it(each) for each in (*self.begun.turn.invoked, *invoked)]
-        said += [create_tool_event("agent", ran)] if ran else []
-        said.append(create_message_event("agent", self.agent_name, text))
-        user_id = user_id_of(self.begun.key)
-        turn = self.persistence.session_turn(self.session, said, agent_name=self.agent_name, user_id=user_id)
-        return replace(turn, tool_calls=turn.said[-1].tool_calls)
+        self.session = self.prepared.stamp_session(self.prepared.turn.session_after(), text)
+        events = [] if self.prepared.message is None else [create_message_event("customer", "user", "said")]
+        tool_calls = [_invocation_to_event_call(each) for each in (*self.prepared.turn.invocations, *invoked)]
+        events += [create_tool_event("agent", tool_calls)] if tool_calls else []
+        events.append(create_message_event("agent", self.agent_name, text))
+        user_id = get_user_id(self.prepared.key)
+        turn = self.persistence.build_session_turn(self.session, events, agent_name=self.agent_name, user_id=user_id)
+        return replace(turn, tool_calls=turn.messages[-1].tool_calls)
 
 
-def _as_event_has_it(call: ToolInvocation) -> dict[str, Any]:
+def _invocation_to_event_call(call: ToolInvocation) -> dict[str, Any]:
     """A tool that ran, as an event has it."""
     return {"tool_id": call.name, "arguments": dict(call.arguments), "result": call.content}
 
 
-def events_of_turn(agent: str, said: Message | None, response: Response) -> list[Event]:
+def build_turn_events(agent_name: str, message: Message | None, response: Response) -> list[Event]:
     """What was said and done in a turn, as a session's history has it."""
-    found = []
-    if said is not None:
-        found.append(create_message_event(EventSource.CUSTOMER, "user", message_text(said)))
+    events = []
+    if message is not None:
+        events.append(create_message_event(EventSource.CUSTOMER, "user", message_text(message)))
     if response.tool_calls:
-        found.append(create_tool_event(EventSource.AI_AGENT, [_as_event_has_it(each) for each in response.tool_calls]))
-    found.append(create_message_event(EventSource.AI_AGENT, agent, response.message))
-    return found
+        events.append(
+            create_tool_event(EventSource.AI_AGENT, [_invocation_to_event_call(each) for each in response.tool_calls])
+        )
+    events.append(create_message_event(EventSource.AI_AGENT, agent_name, response.message))
+    return events

@@ -30,46 +30,55 @@ class Thresholds:
                 raise InvalidArgumentError(f"{name} is a number from 0 to 100, not {value!r:.80}.")
 
 
-USUAL = Thresholds()
+DEFAULT_THRESHOLDS = Thresholds()
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RouteChoice:
     """A route, or none, and why."""
 
     route: Route | None
     why: str
 
 
-NO_CHOICE = Choice(None, "")
+NO_ROUTE_CHOICE = RouteChoice(None, "")
 
 
-def choose(
+def choose_route(
     routes: Mapping[str, Route],
     session: SessionState,
     scores: Mapping[str, float] | None,
-    thresholds: Thresholds = USUAL,
-    holds: frozenset[str] = frozenset(),
-) -> Choice:
+    thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    true_conditions: frozenset[str] = frozenset(),
+) -> RouteChoice:
     """The route to be in. Another takes over only if it beats the current one by the margin, so that a conversation
     does not flap between two; one that was completed is entered again only if the user clearly asks for it."""
     current = None if session.current_route is None else routes.get(session.current_route.id)
     if scores is None:
-        if current is not None and drop_condition(current) in holds:
-            return Choice(None, "the user no longer wants it")
+        if current is not None and drop_condition(current) in true_conditions:
+            return RouteChoice(None, "the user no longer wants it")
         if current is not None:
-            return Choice(current, "nothing else was to be decided")
-        entry = sole_entry(routes, session)
-        return Choice(entry, "it is the only one" if entry is not None else "no route was to be decided")
-    mine = scores.get(current.id, 0) if current is not None else 0
-    best, top = _best(routes, session, scores, thresholds, current)
-    if current is not None and drop_condition(current) in holds and (best is None or top < mine + thresholds.margin):
-        return Choice(None, "the user no longer wants it")
+            return RouteChoice(current, "nothing else was to be decided")
+        sole_route = find_sole_route(routes, session)
+        return RouteChoice(sole_route, "it is the only one" if sole_route is not None else "no route was to be decided")
+    current_score = scores.get(current.id, 0) if current is not None else 0
+    best, best_score = _find_best_other_route(routes, session, scores, thresholds, current)
+    if (
+        current is not None
+        and drop_condition(current) in true_conditions
+        and (best is None or best_score < current_score + thresholds.margin)
+    ):
+        return RouteChoice(None, "the user no longer wants it")
     if best is None:
-        return Choice(current, "no other route is meant" if current is not None else "no route is meant")
-    if current is not None and top < mine + thresholds.margin:
-        return Choice(current, f"{best.title!r} ({top:g}) does not beat it ({mine:g}) by {thresholds.margin:g}")
-    return Choice(best, f"it is meant ({top:g})" if current is None else f"it is meant ({top:g}, not {mine:g})")
+        return RouteChoice(current, "no other route is meant" if current is not None else "no route is meant")
+    if current is not None and best_score < current_score + thresholds.margin:
+        return RouteChoice(
+            current, f"{best.title!r} ({best_score:g}) does not beat it ({current_score:g}) by {thresholds.margin:g}"
+        )
+    return RouteChoice(
+        best,
+        f"it is meant ({best_score:g})" if current is None else f"it is meant ({best_score:g}, not {current_score:g})",
+    )
 
 
 def drop_condition(route: Route) -> str:
@@ -77,18 +86,18 @@ def drop_condition(route: Route) -> str:
     return f"the user no longer wants this: {route.title}"
 
 
-def sole_entry(routes: Mapping[str, Route], session: SessionState) -> Route | None:
+def find_sole_route(routes: Mapping[str, Route], session: SessionState) -> Route | None:
     """The route that is entered without asking: the only one, without a condition, and not completed or dropped."""
     if len(routes) != 1:
         return None
     [route] = routes.values()
-    left = session.left.get(route.id)
-    if route.conditions or session.has_completed(route.id) or (left is not None and left.dropped):
+    paused = session.paused_routes.get(route.id)
+    if route.conditions or session.has_completed(route.id) or (paused is not None and paused.dropped):
         return None
     return route
 
 
-def _best(
+def _find_best_other_route(
     routes: Mapping[str, Route],
     session: SessionState,
     scores: Mapping[str, float],
@@ -96,11 +105,11 @@ def _best(
     current: Route | None,
 ) -> tuple[Route | None, float]:
     best: Route | None = None
-    top = -1.0
+    best_score = -1.0
     for id, route in routes.items():
         score = scores.get(id, 0)
-        if route is current or score <= top:
+        if route is current or score <= best_score:
             continue
         if score >= (thresholds.reenter if session.has_completed(id) else thresholds.enter):
-            best, top = route, score
-    return best, top
+            best, best_score = route, score
+    return best, best_score

@@ -16,15 +16,15 @@ from uuid import UUID
 
 from tellback.agent.session import SessionState
 from tellback.errors import InvalidArgumentError
-from tellback.skills.calling import call
+from tellback.skills.calling import call_function
 
-DEEPEST = 20
+MAX_DEPTH = 20
 """How deep values may be nested to be shown; what is deeper is left out."""
 
-_LEFT_OUT: Any = object()
+_OMITTED: Any = object()
 
 
-async def resolve_context(given: Any, session: SessionState, override: Mapping[str, Any] | None = None) -> Any:
+async def resolve_context(source: Any, session: SessionState, override: Mapping[str, Any] | None = None) -> Any:
     """The context of one turn: the given one, over it what tools added to the session, over that `override`.
 
     `given` is a mapping, a dataclass, a pydantic model, any other object, None, or a function that makes one: without
@@ -38,44 +38,46 @@ async def resolve_context(given: Any, session: SessionState, override: Mapping[s
     """
     if override is not None and not isinstance(override, Mapping):
         raise InvalidArgumentError(f"a context override is a mapping of names to values, not {override!r:.80}.")
-    value = await _called(given, session) if _is_function(given) else given
+    value = await _call_context_function(source, session) if _is_function(source) else source
     if inspect.isclass(value):
         raise InvalidArgumentError(
             f"the context is the class {value.__name__}: pass an object of it, or a function that makes one."
         )
-    added, forced = _copied(session.context), _copied(override or {})
+    session_values, override_values = _copy_containers(session.context), _copy_containers(override or {})
     if value is None or isinstance(value, Mapping):
-        return {**_copied(value or {}), **added, **forced}
-    names = _names(value)
-    if names is None:
-        if forced:
+        return {**_copy_containers(value or {}), **session_values, **override_values}
+    has_field = _field_predicate(value)
+    if has_field is None:
+        if override_values:
             raise InvalidArgumentError(
                 f"a context of type {type(value).__name__} takes no override: make it a mapping, a dataclass or a"
                 " pydantic model."
             )
         return value
-    unknown = [name for name in forced if not names(name)]
+    unknown = [name for name in override_values if not has_field(name)]
     if unknown:
         raise InvalidArgumentError(
             f"the context {type(value).__name__} has no {', '.join(map(repr, unknown))}: override names that it has."
         )
-    return _changed(value, {**{name: each for name, each in added.items() if names(name)}, **forced})
+    return _replace_fields(
+        value, {**{name: each for name, each in session_values.items() if has_field(name)}, **override_values}
+    )
 
 
-def updated_context(context: Any, changes: Mapping[str, Any]) -> Any:
+def update_context(context: Any, changes: Mapping[str, Any]) -> Any:
     """A context with other values, of its own kind; a dataclass or model takes those that it has names for.
 
-    >>> updated_context({"plan": "free"}, {"plan": "pro"})
+    >>> update_context({"plan": "free"}, {"plan": "pro"})
     {'plan': 'pro'}
     """
     if not changes:
         return context
     if isinstance(context, Mapping):
         return {**context, **changes}
-    names = _names(context)
-    if names is None:
+    has_field = _field_predicate(context)
+    if has_field is None:
         return context
-    return _changed(context, {name: value for name, value in changes.items() if names(name)})
+    return _replace_fields(context, {name: value for name, value in changes.items() if has_field(name)})
 
 
 def context_values(context: Any) -> dict[str, Any]:
@@ -90,114 +92,114 @@ def context_values(context: Any) -> dict[str, Any]:
     {'name': 'Maya', 'since': '2026-03-01'}
     """
     if not isinstance(context, Mapping):
-        context = dict(_shown_fields(context))
-    values: dict[str, Any] = _plain(context, 0)
+        context = dict(_visible_fields(context))
+    values: dict[str, Any] = _to_plain(context, 0)
     return values
 
 
-def _is_function(given: Any) -> bool:
-    return inspect.isroutine(given) or isinstance(given, functools.partial)
+def _is_function(value: Any) -> bool:
+    return inspect.isroutine(value) or isinstance(value, functools.partial)
 
 
-async def _called(fn: Any, session: SessionState) -> Any:
+async def _call_context_function(fn: Any, session: SessionState) -> Any:
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # some functions written in C do not tell
         parameters = []
-    needed = [each for each in parameters if each.default is each.empty and each.kind not in _MANY]
+    required = [each for each in parameters if each.default is each.empty and each.kind not in _VARIADIC]
     # A default, as in `lambda db=db: ...`, holds something of its own, unless it is called what we pass.
-    wanted = needed or [each for each in parameters if each.name == "session" and each.kind not in _MANY]
-    if len(wanted) > 1:
+    accepted = required or [each for each in parameters if each.name == "session" and each.kind not in _VARIADIC]
+    if len(accepted) > 1:
         raise InvalidArgumentError(
-            f"the context's function {fn!r:.80} wants {', '.join(each.name for each in wanted)}, but gets no argument"
+            f"the context's function {fn!r:.80} wants {', '.join(each.name for each in accepted)}, but gets no argument"
             " or one: the session."
         )
-    if not wanted:
-        return await call(fn)
-    if wanted[0].kind is inspect.Parameter.POSITIONAL_ONLY:
-        return await call(fn, session)
-    return await call(fn, **{wanted[0].name: session})
+    if not accepted:
+        return await call_function(fn)
+    if accepted[0].kind is inspect.Parameter.POSITIONAL_ONLY:
+        return await call_function(fn, session)
+    return await call_function(fn, **{accepted[0].name: session})
 
 
-_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _copied(value: Any) -> Any:
+def _copy_containers(value: Any) -> Any:
     """Containers anew, what is in them as it is: a tool that changes a list changes this turn's alone."""
     if isinstance(value, Mapping):
-        return {name: _copied(each) for name, each in value.items()}
+        return {name: _copy_containers(each) for name, each in value.items()}
     if type(value) in (list, set, tuple):
-        return type(value)(map(_copied, value))
+        return type(value)(map(_copy_containers, value))
     return value
 
 
-def _names(value: Any) -> Any:
+def _field_predicate(value: Any) -> Any:
     """Tells whether a dataclass or pydantic model takes a name; None for other objects."""
     if dataclasses.is_dataclass(value):
         return {each.name for each in dataclasses.fields(value) if each.init}.__contains__
-    if _is_model(value):
+    if _is_pydantic_model(value):
         if value.model_config.get("extra") == "allow":
             return lambda name: not name.startswith("_")
         return type(value).model_fields.__contains__
     return None
 
 
-def _is_model(value: Any) -> bool:
+def _is_pydantic_model(value: Any) -> bool:
     return hasattr(type(value), "model_fields") and hasattr(type(value), "model_copy")
 
 
-def _changed(value: Any, changes: Mapping[str, Any]) -> Any:
-    if _is_model(value):
+def _replace_fields(value: Any, changes: Mapping[str, Any]) -> Any:
+    if _is_pydantic_model(value):
         return value.model_copy(update=dict(changes))
     return dataclasses.replace(value, **changes) if changes else copy.copy(value)
 
 
-def _shown_fields(context: Any) -> Iterator[tuple[str, Any]]:
+def _visible_fields(context: Any) -> Iterator[tuple[str, Any]]:
     if inspect.isclass(context):
         return
     if dataclasses.is_dataclass(context):
         for field in dataclasses.fields(context):
             if field.repr:
                 yield field.name, getattr(context, field.name)
-    elif _is_model(context):
+    elif _is_pydantic_model(context):
         hidden = {name for name, field in type(context).model_fields.items() if not field.repr or field.exclude}
         yield from ((name, value) for name, value in context if name not in hidden)
 
 
-def _plain(value: Any, depth: int) -> Any:
+def _to_plain(value: Any, depth: int) -> Any:
     if isinstance(value, Enum):
-        return _plain(value.value, depth)
+        return _to_plain(value.value, depth)
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else _LEFT_OUT
+        return value if math.isfinite(value) else _OMITTED
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, Decimal | UUID):
         return str(value)
-    if depth < DEEPEST:
+    if depth < MAX_DEPTH:
         if isinstance(value, Mapping):
-            return _plain_mapping(value, depth + 1)
+            return _to_plain_mapping(value, depth + 1)
         if isinstance(value, list | tuple):
-            return _plain_list(value, depth + 1)
+            return _to_plain_list(value, depth + 1)
         if isinstance(value, set | frozenset):
             # In one order, whatever the process: the same prompt is cheaper the second time.
-            return _plain_list(sorted(value, key=repr), depth + 1)
-    return _LEFT_OUT
+            return _to_plain_list(sorted(value, key=repr), depth + 1)
+    return _OMITTED
 
 
-def _plain_mapping(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _to_plain_mapping(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    result: dict[str, Any] = {}
     for key, each in value.items():
-        name = _plain(key, DEEPEST)
-        plain = _plain(each, depth)
-        if name is None or name is _LEFT_OUT or plain is _LEFT_OUT or str(name).startswith("_"):
+        name = _to_plain(key, MAX_DEPTH)
+        plain = _to_plain(each, depth)
+        if name is None or name is _OMITTED or plain is _OMITTED or str(name).startswith("_"):
             continue
-        found[str(name)] = plain
-    return found
+        result[str(name)] = plain
+    return result
 
 
-def _plain_list(value: Any, depth: int) -> list[Any]:
-    return [plain for plain in (_plain(each, depth) for each in value) if plain is not _LEFT_OUT]
+def _to_plain_list(value: Any, depth: int) -> list[Any]:
+    return [plain for plain in (_to_plain(each, depth) for each in value) if plain is not _OMITTED]

@@ -39,8 +39,10 @@ class DomainRegistry:
         if not isinstance(name, str) or not name.strip():
             raise FlowError("a domain", f"its name is a text that is not empty, not {name!r:.80}.")
         if name in self._domains:
-            raise FlowError(_place(name), "there is one of that name already. Choose another name, or put both in one.")
-        self._domains[name] = _members(name, domain)
+            raise FlowError(
+                _domain_place(name), "there is one of that name already. Choose another name, or put both in one."
+            )
+        self._domains[name] = _collect_members(name, domain)
 
     def get(self, name: str) -> dict[str, Any] | None:
         """The functions and tools of a domain; None if there is no such domain.
@@ -77,12 +79,14 @@ class DomainRegistry:
         ['shipping']
         """
         if isinstance(names, str):
-            raise FlowError(_place(names), f"names of domains are a list: write [{names!r}].")
-        wanted = self.names if names is None else tuple(names)
-        for name in wanted:
+            raise FlowError(_domain_place(names), f"names of domains are a list: write [{names!r}].")
+        selected = self.names if names is None else tuple(names)
+        for name in selected:
             if name not in self._domains:
-                raise FlowError(_place(name), f"there is no such domain. There are: {_listed(self._domains)}.")
-        return {name: dict(self._domains[name]) for name in wanted}
+                raise FlowError(
+                    _domain_place(name), f"there is no such domain. There are: {_join_names(self._domains)}."
+                )
+        return {name: dict(self._domains[name]) for name in selected}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -107,19 +111,19 @@ class DomainRegistry:
         >>> [each.name for each in domains.tools()]
         ['refund']
         """
-        found: dict[str, tuple[Tool, str]] = {}
+        tools_by_name: dict[str, tuple[Tool, str]] = {}
         for domain, members in self.filtered(names).items():
             for member in members.values():
                 if not isinstance(member, Tool):
                     continue
-                first, where = found.setdefault(member.name, (member, domain))
+                first, first_domain = tools_by_name.setdefault(member.name, (member, domain))
                 if first is not member:
                     raise FlowError(
-                        _place(domain),
-                        f"a tool called {member.name!r} is in domain {where!r} too, and a model could not tell them"
+                        _domain_place(domain),
+                        f"a tool called {member.name!r} is in domain {first_domain!r} too, and a model could not tell them"
                         " apart. Give one another name with @tool(name=...).",
                     )
-        return [tool for tool, _ in found.values()]
+        return [tool for tool, _ in tools_by_name.values()]
 
 
 class DomainNamespace:
@@ -138,39 +142,43 @@ class DomainNamespace:
     def __getattr__(self, name: str) -> Any:
         # Not self._members: copying asks for attributes before there are any, and would never stop asking.
         if name not in object.__getattribute__(self, "_members"):
-            raise AttributeError(self._unknown(name), name=name, obj=self)
+            raise AttributeError(self._unknown_name_message(name), name=name, obj=self)
         return self[name]
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._members:
-            raise KeyError(self._unknown(name))
+            raise KeyError(self._unknown_name_message(name))
         found = self._members[name]
         return DomainNamespace(found, "function") if self._kind == "domain" else found
 
-    def _unknown(self, name: str) -> str:
-        return f"There is no {self._kind} {name!r}. There are: {_listed(self._members)}."
+    def _unknown_name_message(self, name: str) -> str:
+        return f"There is no {self._kind} {name!r}. There are: {_join_names(self._members)}."
 
     def __dir__(self) -> list[str]:
         return sorted(self._members)
 
     def __repr__(self) -> str:
-        return f"<{self._kind}s: {_listed(self._members)}>"
+        return f"<{self._kind}s: {_join_names(self._members)}>"
 
 
-def _members(name: str, domain: Any) -> dict[str, Any]:
+def _collect_members(name: str, domain: Any) -> dict[str, Any]:
     if isinstance(domain, Mapping):
         members = dict(domain)
         for key, member in members.items():
             if not isinstance(key, str) or not callable(member):
-                raise FlowError(_place(name), f"{key!r:.80} is {member!r:.80}, but names and functions make a domain.")
+                raise FlowError(
+                    _domain_place(name), f"{key!r:.80} is {member!r:.80}, but names and functions make a domain."
+                )
     else:
-        members = dict(_callables(domain))
+        members = dict(_public_callables(domain))
     if not members:
-        raise FlowError(_place(name), "it has nothing that can be called. Register a mapping of names to functions.")
+        raise FlowError(
+            _domain_place(name), "it has nothing that can be called. Register a mapping of names to functions."
+        )
     return members
 
 
-def _callables(domain: Any) -> Iterator[tuple[str, Any]]:
+def _public_callables(domain: Any) -> Iterator[tuple[str, Any]]:
     """The public functions of an object. Properties are not looked into, since that runs code."""
     for name in dir(domain):
         if name.startswith("_") or isinstance(inspect.getattr_static(domain, name, None), property):
@@ -178,23 +186,23 @@ def _callables(domain: Any) -> Iterator[tuple[str, Any]]:
         member = getattr(domain, name, None)
         if not callable(member) or inspect.isclass(member):
             continue
-        if isinstance(domain, ModuleType) and not _is_own(domain, name, member):
+        if isinstance(domain, ModuleType) and not _is_exported(domain, name, member):
             continue
         yield name, member
 
 
-def _is_own(module: ModuleType, name: str, member: Any) -> bool:
+def _is_exported(module: ModuleType, name: str, member: Any) -> bool:
     """Whether a module means to offer it: what it imported for itself is not its own."""
-    listed = getattr(module, "__all__", None)
-    if listed is not None:
-        return name in listed
-    made_of = member.fn if isinstance(member, Tool) else member
-    return getattr(made_of, "__module__", None) == module.__name__
+    exported = getattr(module, "__all__", None)
+    if exported is not None:
+        return name in exported
+    function = member.fn if isinstance(member, Tool) else member
+    return getattr(function, "__module__", None) == module.__name__
 
 
-def _place(name: Any) -> str:
+def _domain_place(name: Any) -> str:
     return f"domain {name!r:.80}"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"

@@ -12,149 +12,164 @@ if TYPE_CHECKING:
     from tellback.agent.session import SessionState
     from tellback.agent.state import State, Transition
 
-_MARKUP = re.compile(r"^(\d*)([-+_~.)])")
+_MARKDOWN_MARKER = re.compile(r"^(\d*)([-+_~.)])")
 """What may begin a list or a line in Markdown, which newer versions of Mermaid read in labels."""
-LIT = "classDef current fill:#ffd54f,stroke:#6d4c41,stroke-width:3px,color:#000"
+CURRENT_STATE_STYLE = "classDef current fill:#ffd54f,stroke:#6d4c41,stroke-width:3px,color:#000"
 
 
-def described(route: Route) -> str:
+def describe_route(route: Route) -> str:
     """A route in words."""
     lines = [f"Route: {route.title} ({route.id})"]
     if route.description:
         lines.append(f"  {route.description}")
-    for what, texts in (
+    for heading, texts in (
         ("When", route.conditions),
         ("Must", route.rules),
         ("Must never", route.prohibitions),
         ("Domains", route.domains or ()),
-        ("Guidelines", [_guideline(each) for each in route.guidelines]),
+        ("Guidelines", [_format_guideline(each) for each in route.guidelines]),
         ("Known from the start", [f"{name}={value!r}" for name, value in route.initial_data.items()]),
-        ("Canned", [_canned(each) for each in route.canned_responses]),
+        ("Canned", [_format_canned_response(each) for each in route.canned_responses]),
     ):
         if texts:
-            lines.append(f"  {what}: {'; '.join(texts)}")
-    if route.gathering.fields:
-        fields = [f"{field.name}{'' if field.needed else ' (optional)'}" for field in route.gathering.fields.values()]
+            lines.append(f"  {heading}: {'; '.join(texts)}")
+    if route.schema.fields:
+        fields = [f"{field.name}{'' if field.required else ' (optional)'}" for field in route.schema.fields.values()]
         lines.append(f"  Gathers: {', '.join(fields)}")
     lines.append("States:")
     for state in route.states:
-        lines += _state_lines(state)
+        lines += _describe_state(state)
     return "\n".join(lines)
 
 
-def _state_lines(state: State) -> Iterable[str]:
-    what = {"start": "start", "tool": f"run {state.tool.name if state.tool else ''}"}.get(state.kind, state.title)
-    yield f"  - {what} ({state.id})"
+def _describe_state(state: State) -> Iterable[str]:
+    title = {"start": "start", "tool": f"run {state.tool.name if state.tool else ''}"}.get(state.kind, state.title)
+    yield f"  - {title} ({state.id})"
     for label, names in (("gathers", state.gather), ("needs", state.required_data)):
         if names:
             yield f"      {label}: {', '.join(names)}"
     if state.save_as:
         yield f"      saves: {state.save_as}"
-    yield from (f"      {line}" for line in _tool_lines(state))
+    yield from (f"      {line}" for line in _describe_tool(state))
     if state.skip_if is not None:
         yield "      skipped by code"
     for response in state.canned_responses:
-        yield f"      canned: {_canned(response)}"
+        yield f"      canned: {_format_canned_response(response)}"
     for guideline in state.guidelines:
-        yield f"      guideline: {_guideline(guideline)}"
-    for way in state.transitions:
-        label = _label(way)
-        forgets = f" (forgets {', '.join(way.forgets)})" if way.forgets else ""
-        yield f"      → {_target(way)}{f' when {label}' if label else ''}{forgets}"
+        yield f"      guideline: {_format_guideline(guideline)}"
+    for transition in state.transitions:
+        label = _transition_label(transition)
+        forgets = f" (forgets {', '.join(transition.forgets)})" if transition.forgets else ""
+        yield f"      → {_format_target(transition)}{f' when {label}' if label else ''}{forgets}"
 
 
-def _tool_lines(state: State) -> Iterable[str]:
+def _describe_tool(state: State) -> Iterable[str]:
     if isinstance(state.arguments, Mapping):
         yield f"arguments: {', '.join(f'{name}={field}' for name, field in state.arguments.items())}"
     elif state.arguments is not None:
-        yield f"arguments by code ({_named(state.arguments)})"
+        yield f"arguments by code ({_function_name(state.arguments)})"
     if state.tool is not None and state.tool.requires_approval:
         yield "needs approval"
     if not state.repeat:
         yield "runs once"
 
 
-def _canned(response: CannedResponse) -> str:
+def _format_canned_response(response: CannedResponse) -> str:
     text = f'"{" ".join(response.text.split())}"'
     return f"when {response.condition}: {text}" if response.condition else text
 
 
-def _guideline(guideline: Any) -> str:
+def _format_guideline(guideline: Any) -> str:
     return f"when {guideline.condition}: {guideline.action}" if guideline.condition else guideline.action
 
 
-def _target(way: Transition) -> str:
-    end = way.end_if_made()
-    return "END_ROUTE" if getattr(end, "id", None) == "END_ROUTE" else getattr(end, "title", str(way.target))
+def _format_target(transition: Transition) -> str:
+    target = transition.find_target()
+    return (
+        "END_ROUTE" if getattr(target, "id", None) == "END_ROUTE" else getattr(target, "title", str(transition.target))
+    )
 
 
-def _label(way: Transition) -> str:
-    said = way.condition if isinstance(way.condition, str) else f"code says so ({_named(way.condition)})"
-    if not way.on_error:
-        return "" if way.condition is None else said
-    return "it fails" if way.condition is None else f"it fails, and {said}"
+def _transition_label(transition: Transition) -> str:
+    condition = (
+        transition.condition
+        if isinstance(transition.condition, str)
+        else f"code says so ({_function_name(transition.condition)})"
+    )
+    if not transition.on_error:
+        return "" if transition.condition is None else condition
+    return "it fails" if transition.condition is None else f"it fails, and {condition}"
 
 
-def _named(question: Any) -> str:
-    name = getattr(question, "__name__", type(question).__name__)
+def _function_name(function: Any) -> str:
+    name = getattr(function, "__name__", type(function).__name__)
     return "lambda" if name == "<lambda>" else str(name)
 
 
-def route_mermaid(route: Route, current_state: str | None = None) -> str:
+def route_to_mermaid(route: Route, current_state: str | None = None) -> str:
     """A route as a Mermaid flowchart."""
-    lines = ["flowchart TD", *_nodes(route, "s", "  ")]
-    lit = [f"s{number}" for number, state in enumerate(route.states) if state.id == current_state]
-    return "\n".join([*lines, *_lit(lit)])
+    lines = ["flowchart TD", *_render_nodes(route, "s", "  ")]
+    highlighted = [f"s{number}" for number, state in enumerate(route.states) if state.id == current_state]
+    return "\n".join([*lines, *_render_highlight(highlighted)])
 
 
-def agent_mermaid(agent: Any, session: SessionState | None = None) -> str:
+def agent_to_mermaid(agent: Any, session: SessionState | None = None) -> str:
     """All routes of an agent, each in a box of its own."""
     lines = ["flowchart TD"]
-    lit = []
-    here = None if session is None or session.current_state is None else session.current_state.id
+    highlighted = []
+    state_id = None if session is None or session.current_state is None else session.current_state.id
     route_id = None if session is None or session.current_route is None else session.current_route.id
     for index, route in enumerate(agent.routes):
-        lines.append(f'  subgraph r{index}["{_escaped(route.title)}"]')
-        lines += _nodes(route, f"r{index}s", "    ")
+        lines.append(f'  subgraph r{index}["{_escape_label(route.title)}"]')
+        lines += _render_nodes(route, f"r{index}s", "    ")
         lines.append("  end")
         if route.id == route_id:
-            lit += [f"r{index}s{n}" for n, state in enumerate(route.states) if state.id == here]
-    return "\n".join([*lines, *_lit(lit)])
+            highlighted += [f"r{index}s{n}" for n, state in enumerate(route.states) if state.id == state_id]
+    return "\n".join([*lines, *_render_highlight(highlighted)])
 
 
-def _nodes(route: Route, prefix: str, indent: str) -> list[str]:
-    numbers = {state.id: f"{prefix}{number}" for number, state in enumerate(route.states)}
-    lines = [f"{indent}{numbers[state.id]}{_shape(state)}" for state in route.states]
-    ends = False
+def _render_nodes(route: Route, prefix: str, indent: str) -> list[str]:
+    node_ids = {state.id: f"{prefix}{number}" for number, state in enumerate(route.states)}
+    lines = [f"{indent}{node_ids[state.id]}{_render_shape(state)}" for state in route.states]
+    has_end = False
     for state in route.states:
-        for way in state.transitions:
-            end = way.end_if_made()
-            if end is None:
+        for transition in state.transitions:
+            target = transition.find_target()
+            if target is None:
                 continue
-            ends = ends or end.id == "END_ROUTE"
-            label = _label(way)
-            arrow = f'-->|"{_escaped(label)}"|' if label else "-->"
-            lines.append(f"{indent}{numbers[state.id]} {arrow} {numbers.get(end.id, f'{prefix}End')}")
-    if ends:
+            has_end = has_end or target.id == "END_ROUTE"
+            label = _transition_label(transition)
+            arrow = f'-->|"{_escape_label(label)}"|' if label else "-->"
+            lines.append(f"{indent}{node_ids[state.id]} {arrow} {node_ids.get(target.id, f'{prefix}End')}")
+    if has_end:
         lines.append(f'{indent}{prefix}End((("end")))')
     return lines
 
 
-def _shape(state: State) -> str:
+def _render_shape(state: State) -> str:
     if state.kind == "start":
         return "((start))"
-    text = _escaped(state.title)
+    text = _escape_label(state.title)
     if state.gather:
-        text += f"<br/><i>{_escaped(', '.join(state.gather))}</i>"
+        text += f"<br/><i>{_escape_label(', '.join(state.gather))}</i>"
     return f'[["{text}"]]' if state.kind == "tool" else f'["{text}"]'
 
 
-def _escaped(text: str) -> str:
+def _escape_label(text: str) -> str:
     """A text as Mermaid shows it: what could end a label, or begin markup or a directive, is written as an entity."""
-    marks = {"&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;", "#": "#35;", "*": "#42;", "%": "#37;"}
-    shown = " ".join("".join(marks.get(letter, letter) for letter in text).split())
-    return _MARKUP.sub(lambda found: f"{found[1]}#{ord(found[2])};", shown)
+    entities = {
+        "&": "#amp;",
+        '"': "#quot;",
+        "<": "#lt;",
+        ">": "#gt;",
+        "`": "#96;",
+        "#": "#35;",
+        "*": "#42;",
+        "%": "#37;",
+    }
+    escaped = " ".join("".join(entities.get(letter, letter) for letter in text).split())
+    return _MARKDOWN_MARKER.sub(lambda found: f"{found[1]}#{ord(found[2])};", escaped)
 
 
-def _lit(nodes: list[str]) -> list[str]:
-    return [f"  {LIT}", f"  class {','.join(nodes)} current"] if nodes else []
+def _render_highlight(nodes: list[str]) -> list[str]:
+    return [f"  {CURRENT_STATE_STYLE}", f"  class {','.join(nodes)} current"] if nodes else []

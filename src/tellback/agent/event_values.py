@@ -51,7 +51,7 @@ class MessageEventData:
 
     def __post_init__(self) -> None:
         for name in ("participant", "message"):
-            _check_text(f"the {name} of a message event", getattr(self, name))
+            _validate_text(f"the {name} of a message event", getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ToolEventData:
         calls = self.tool_calls
         if isinstance(calls, str | bytes | Mapping) or not isinstance(calls, Iterable):
             raise InvalidArgumentError(f"tool calls are a list of mappings, not {calls!r:.80}.")
-        object.__setattr__(self, "tool_calls", tuple(map(_tool_call, calls)))
+        object.__setattr__(self, "tool_calls", tuple(map(_parse_tool_call, calls)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,14 @@ class StatusEventData:
     data: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_text("the status of a status event", self.status)
+        _validate_text("the status of a status event", self.status)
         if not isinstance(self.data, Mapping):
             raise InvalidArgumentError(f"the data of a status event is a mapping, not {self.data!r:.80}.")
 
 
 EventData: TypeAlias = MessageEventData | ToolEventData | StatusEventData
 
-_DATA: Mapping[EventKind, type[Any]] = {
+_DATA_TYPES: Mapping[EventKind, type[Any]] = {
     EventKind.MESSAGE: MessageEventData,
     EventKind.TOOL: ToolEventData,
     EventKind.STATUS: StatusEventData,
@@ -114,43 +114,43 @@ class Event:
     creation_utc: str
 
     def __post_init__(self) -> None:
-        kind = _one_of(EventKind, "kind", self.kind)
-        if not isinstance(self.data, _DATA[kind]):
+        kind = _parse_enum(EventKind, "kind", self.kind)
+        if not isinstance(self.data, _DATA_TYPES[kind]):
             raise InvalidArgumentError(
-                f"an event of kind {kind.value!r} has {_DATA[kind].__name__} as data, not {self.data!r:.80}."
+                f"an event of kind {kind.value!r} has {_DATA_TYPES[kind].__name__} as data, not {self.data!r:.80}."
             )
         object.__setattr__(self, "kind", kind)
-        object.__setattr__(self, "source", _one_of(EventSource, "source", self.source))
-        object.__setattr__(self, "creation_utc", _utc_text(self.creation_utc))
+        object.__setattr__(self, "source", _parse_enum(EventSource, "source", self.source))
+        object.__setattr__(self, "creation_utc", _to_utc_text(self.creation_utc))
 
 
-def event_of(kind: Any, source: Any, data: Any, creation_utc: Any = None) -> Event:
+def build_event(kind: Any, source: Any, data: Any, creation_utc: Any = None) -> Event:
     """An event of plain values: names of enums, data as a mapping in snake or camel case, without a time now.
 
-    >>> event_of("message", "customer", {"participant": "Alice", "message": "Hello!"}).data
+    >>> build_event("message", "customer", {"participant": "Alice", "message": "Hello!"}).data
     MessageEventData(participant='Alice', message='Hello!')
     """
-    kind = _one_of(EventKind, "kind", kind)
+    kind = _parse_enum(EventKind, "kind", kind)
     if isinstance(data, Mapping):
-        data = _READERS[kind](data)
-    moment: Any = utc_now() if creation_utc is None else creation_utc
-    return Event(kind, source, data, moment)
+        data = _DATA_PARSERS[kind](data)
+    timestamp: Any = utc_now() if creation_utc is None else creation_utc
+    return Event(kind, source, data, timestamp)
 
 
-def event_of_mapping(given: Mapping[str, Any]) -> Event:
+def parse_event(fields_by_name: Mapping[str, Any]) -> Event:
     """An event from a mapping with its fields, in snake or camel case; other fields are passed over.
 
-    >>> event_of_mapping({"kind": "status", "source": "agent", "data": {"status": "typing"}}).source.value
+    >>> parse_event({"kind": "status", "source": "agent", "data": {"status": "typing"}}).source.value
     'agent'
     """
-    moment = _first(given, "creation_utc", "creationUtc")
-    return event_of(given.get("kind"), given.get("source"), given.get("data"), moment)
+    timestamp = _first_present(fields_by_name, "creation_utc", "creationUtc")
+    return build_event(fields_by_name.get("kind"), fields_by_name.get("source"), fields_by_name.get("data"), timestamp)
 
 
-def plain_event(event: Event) -> dict[str, Any]:
+def event_to_dict(event: Event) -> dict[str, Any]:
     """An event as a mapping, which `event_of_mapping` reads.
 
-    >>> plain_event(event_of("status", "agent", {"status": "typing"}))["data"]
+    >>> event_to_dict(build_event("status", "agent", {"status": "typing"}))["data"]
     {'status': 'typing', 'data': {}}
     """
     return {
@@ -161,58 +161,58 @@ def plain_event(event: Event) -> dict[str, Any]:
     }
 
 
-def _message_data(data: Mapping[str, Any]) -> MessageEventData:
+def _parse_message_data(data: Mapping[str, Any]) -> MessageEventData:
     participant: Any = data.get("participant") or ""
     if isinstance(participant, Mapping):
-        participant = _first(participant, *_PARTICIPANT_NAMES) or ""
+        participant = _first_present(participant, *_PARTICIPANT_NAMES) or ""
     message: Any = data.get("message")
     return MessageEventData(participant, message)
 
 
-def _tool_data(data: Mapping[str, Any]) -> ToolEventData:
-    return ToolEventData(_first(data, "tool_calls", "toolCalls"))
+def _parse_tool_data(data: Mapping[str, Any]) -> ToolEventData:
+    return ToolEventData(_first_present(data, "tool_calls", "toolCalls"))
 
 
-def _status_data(data: Mapping[str, Any]) -> StatusEventData:
+def _parse_status_data(data: Mapping[str, Any]) -> StatusEventData:
     status: Any = data.get("status")
     return StatusEventData(status, data.get("data") or {})
 
 
-_READERS: Mapping[EventKind, Callable[[Mapping[str, Any]], EventData]] = {
-    EventKind.MESSAGE: _message_data,
-    EventKind.TOOL: _tool_data,
-    EventKind.STATUS: _status_data,
+_DATA_PARSERS: Mapping[EventKind, Callable[[Mapping[str, Any]], EventData]] = {
+    EventKind.MESSAGE: _parse_message_data,
+    EventKind.TOOL: _parse_tool_data,
+    EventKind.STATUS: _parse_status_data,
 }
 
 
-def _tool_call(given: Any) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise InvalidArgumentError(f"a tool call is a mapping with tool_id, arguments and result, not {given!r:.80}.")
-    name = _first(given, *_TOOL_NAMES)
+def _parse_tool_call(call: Any) -> Mapping[str, Any]:
+    if not isinstance(call, Mapping):
+        raise InvalidArgumentError(f"a tool call is a mapping with tool_id, arguments and result, not {call!r:.80}.")
+    name = _first_present(call, *_TOOL_NAMES)
     if not isinstance(name, str) or not name:
-        raise InvalidArgumentError(f"a tool call needs the tool_id of its tool; this one has none: {given!r:.80}.")
-    return {"tool_id": name, "arguments": given.get("arguments") or {}, "result": given.get("result")}
+        raise InvalidArgumentError(f"a tool call needs the tool_id of its tool; this one has none: {call!r:.80}.")
+    return {"tool_id": name, "arguments": call.get("arguments") or {}, "result": call.get("result")}
 
 
-def _one_of(kind: type[Any], what: str, given: Any) -> Any:
+def _parse_enum(enum: type[Any], name: str, value: Any) -> Any:
     try:
-        return kind(given)
+        return enum(value)
     except ValueError as error:
-        known = ", ".join(repr(each.value) for each in kind)
-        raise InvalidArgumentError(f"an event's {what} is one of {known}, not {given!r:.80}.") from error
+        known = ", ".join(repr(each.value) for each in enum)
+        raise InvalidArgumentError(f"an event's {name} is one of {known}, not {value!r:.80}.") from error
 
 
-def _utc_text(moment: Any) -> str:
+def _to_utc_text(timestamp: Any) -> str:
     try:
-        return as_utc(moment).isoformat()
+        return as_utc(timestamp).isoformat()
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(f"an event's time is ISO 8601 text with a timezone: {error}.") from error
 
 
-def _check_text(what: str, given: Any) -> None:
-    if not isinstance(given, str):
-        raise InvalidArgumentError(f"{what} is a text, not {given!r:.80}.")
+def _validate_text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise InvalidArgumentError(f"{name} is a text, not {value!r:.80}.")
 
 
-def _first(given: Mapping[str, Any], *names: str) -> Any:
-    return next((given[name] for name in names if given.get(name) is not None), None)
+def _first_present(mapping: Mapping[str, Any], *names: str) -> Any:
+    return next((mapping[name] for name in names if mapping.get(name) is not None), None)

@@ -16,8 +16,8 @@ from tellback.agent.event_values import (
     MessageEventData,
     StatusEventData,
     ToolEventData,
-    event_of,
-    event_of_mapping,
+    build_event,
+    parse_event,
 )
 from tellback.errors import InvalidArgumentError
 from tellback.types import Message, ToolCall, as_message, assistant_message, message_text, user_message
@@ -35,10 +35,10 @@ __all__ = [
     "create_message_event",
     "create_status_event",
     "create_tool_event",
-    "messages_of",
+    "history_to_messages",
 ]
 
-LONGEST_RESULT = 2_000
+MAX_RESULT_LENGTH = 2_000
 """So many characters of a tool's result are shown to a model."""
 
 
@@ -50,7 +50,7 @@ def create_message_event(
     >>> create_message_event(EventSource.CUSTOMER, "Alice", "Hello!", "2026-03-01T10:30:00Z").creation_utc
     '2026-03-01T10:30:00+00:00'
     """
-    return event_of(EventKind.MESSAGE, source, MessageEventData(participant_name, message), timestamp)
+    return build_event(EventKind.MESSAGE, source, MessageEventData(participant_name, message), timestamp)
 
 
 def create_tool_event(
@@ -61,7 +61,7 @@ def create_tool_event(
     >>> create_tool_event("agent", [{"tool_id": "get_data", "arguments": {}, "result": 5}]).kind.value
     'tool'
     """
-    return event_of(EventKind.TOOL, source, {"tool_calls": tool_calls}, timestamp)
+    return build_event(EventKind.TOOL, source, {"tool_calls": tool_calls}, timestamp)
 
 
 def create_status_event(
@@ -75,7 +75,7 @@ def create_status_event(
     >>> create_status_event("agent", "typing").data.status
     'typing'
     """
-    return event_of(EventKind.STATUS, source, StatusEventData(status, {} if data is None else data), timestamp)
+    return build_event(EventKind.STATUS, source, StatusEventData(status, {} if data is None else data), timestamp)
 
 
 def adapt_event(event: Any) -> Event:
@@ -87,21 +87,21 @@ def adapt_event(event: Any) -> Event:
     'status'
     """
     try:
-        return _adapted(event)
+        return _adapt(event)
     except InvalidArgumentError:
         raise
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"that is no event: {error}.") from error
 
 
-def messages_of(history: Any) -> list[Message]:
+def history_to_messages(history: Any) -> list[Message]:
     """The messages a model is given, in order, from a history: a text, an event, a message, a mapping, or several.
 
     The customer speaks as user and the agent as assistant. System messages and tool results become notes in user
     messages; status events and empty messages are left out.
 
     >>> history = [create_message_event("customer", "Alice", "Hi"), {"role": "assistant", "content": "Hello!"}]
-    >>> [(message.role, message.content) for message in messages_of(history)]
+    >>> [(message.role, message.content) for message in history_to_messages(history)]
     [('user', 'Hi'), ('assistant', 'Hello!')]
     """
     if isinstance(history, str | Event | Message | Mapping):
@@ -109,15 +109,15 @@ def messages_of(history: Any) -> list[Message]:
     if isinstance(history, bytes | bytearray) or not isinstance(history, Iterable):
         raise InvalidArgumentError(f"a history is a text, a message, an event or a list of these, not {history!r:.80}.")
     calls: dict[str, ToolCall] = {}
-    found: list[Message] = []
+    messages: list[Message] = []
     for index, each in enumerate(history):
         try:
-            message = _said(each, calls)
+            message = _entry_to_message(each, calls)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArgumentError(f"history[{index}] cannot be used: {error}") from error
         if message is not None and message_text(message).strip():
-            found.append(message)
-    return found
+            messages.append(message)
+    return messages
 
 
 _SOURCES = {
@@ -126,19 +126,19 @@ _SOURCES = {
     "system": EventSource.SYSTEM,
     "tool": EventSource.AI_AGENT,
 }
-_OTHER_ROLES = {"customer": "user", "agent": "assistant"}
+_ROLE_ALIASES = {"customer": "user", "agent": "assistant"}
 # A customer who writes one of the marks that notes begin with must not pass for the system.
-_MARKS = re.compile(r"(?im)^([^\w\n\[]{0,20})\[\s{0,5}(system|tool results)\s{0,5}\]")
+_NOTE_MARKS = re.compile(r"(?im)^([^\w\n\[]{0,20})\[\s{0,5}(system|tool results)\s{0,5}\]")
 
 
-def _adapted(event: Any) -> Event:
+def _adapt(event: Any) -> Event:
     if isinstance(event, Event):
         return event
     if isinstance(event, Mapping):
         if "kind" in event:
-            return event_of_mapping(event)
+            return parse_event(event)
         if "role" in event:
-            event = _chat_message(event)
+            event = _parse_chat_message(event)
     if not isinstance(event, Message):
         raise InvalidArgumentError(
             f"{event!r:.80} is no event: pass an Event, a Message, or a mapping with kind, source, data and"
@@ -152,25 +152,25 @@ def _adapted(event: Any) -> Event:
     return create_message_event(source, event.name or event.role, message_text(event))
 
 
-def _chat_message(given: Mapping[str, Any]) -> Message:
-    return as_message({**given, "role": _OTHER_ROLES.get(given["role"], given["role"])})
+def _parse_chat_message(fields_by_name: Mapping[str, Any]) -> Message:
+    return as_message({**fields_by_name, "role": _ROLE_ALIASES.get(fields_by_name["role"], fields_by_name["role"])})
 
 
-def _said(each: Any, calls: dict[str, ToolCall]) -> Message | None:
-    if isinstance(each, str):
-        each = user_message(each)
-    elif isinstance(each, Mapping) and "role" in each and "kind" not in each:
-        each = _chat_message(each)
-    if isinstance(each, Message):
-        return _message_said(each, calls)
-    return _event_said(adapt_event(each))
+def _entry_to_message(entry: Any, calls: dict[str, ToolCall]) -> Message | None:
+    if isinstance(entry, str):
+        entry = user_message(entry)
+    elif isinstance(entry, Mapping) and "role" in entry and "kind" not in entry:
+        entry = _parse_chat_message(entry)
+    if isinstance(entry, Message):
+        return _prepare_message(entry, calls)
+    return _event_to_message(adapt_event(entry))
 
 
-def _message_said(message: Message, calls: dict[str, ToolCall]) -> Message:
+def _prepare_message(message: Message, calls: dict[str, ToolCall]) -> Message:
     text = message_text(message)
     match message.role:
         case "user":
-            return _unmarked(message)
+            return _neutralize_message(message)
         case "assistant" if not message.tool_calls:
             return message
         case "assistant":
@@ -186,7 +186,7 @@ def _message_said(message: Message, calls: dict[str, ToolCall]) -> Message:
     raise InvalidArgumentError(f"a message's role is {', '.join(_SOURCES)}, not {message.role!r:.80}.")
 
 
-def _event_said(event: Event) -> Message | None:
+def _event_to_message(event: Event) -> Message | None:
     if isinstance(event.data, StatusEventData):
         return None
     if isinstance(event.data, ToolEventData):
@@ -195,7 +195,7 @@ def _event_said(event: Event) -> Message | None:
         return _system_note(event.data.message)
     if event.source is EventSource.AI_AGENT:
         return assistant_message(event.data.message)
-    return _unmarked(user_message(event.data.message))
+    return _neutralize_message(user_message(event.data.message))
 
 
 def _system_note(text: str) -> Message:
@@ -204,27 +204,27 @@ def _system_note(text: str) -> Message:
 
 def _tool_note(calls: Iterable[Mapping[str, Any]]) -> Message:
     lines = [
-        f"{call['tool_id']}({_shown(call['arguments']) if call['arguments'] else ''}) → {_shown(call['result'])}"
+        f"{call['tool_id']}({_format_result(call['arguments']) if call['arguments'] else ''}) → {_format_result(call['result'])}"
         for call in calls
     ]
     return user_message("[Tool results] " + "\n".join(lines) if lines else "")
 
 
-def _shown(value: Any) -> str:
-    text = _without_marks(value) if isinstance(value, str) else dump_json(value)
-    return text if len(text) <= LONGEST_RESULT else text[: LONGEST_RESULT - 1] + "…"
+def _format_result(value: Any) -> str:
+    text = _neutralize_marks(value) if isinstance(value, str) else dump_json(value)
+    return text if len(text) <= MAX_RESULT_LENGTH else text[: MAX_RESULT_LENGTH - 1] + "…"
 
 
-def _unmarked(message: Message) -> Message:
+def _neutralize_message(message: Message) -> Message:
     content, parts = message.content, message.parts
     if isinstance(content, str):
-        content = _without_marks(content)
+        content = _neutralize_marks(content)
     if parts:
-        parts = tuple(replace(part, text=_without_marks(part.text)) if part.text else part for part in parts)
+        parts = tuple(replace(part, text=_neutralize_marks(part.text)) if part.text else part for part in parts)
     if content == message.content and parts == message.parts:
         return message
     return replace(message, content=content, parts=parts)
 
 
-def _without_marks(text: str) -> str:
-    return _MARKS.sub(r"\1(\2)", text) if "[" in text else text
+def _neutralize_marks(text: str) -> str:
+    return _NOTE_MARKS.sub(r"\1(\2)", text) if "[" in text else text

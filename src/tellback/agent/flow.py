@@ -11,102 +11,113 @@ if TYPE_CHECKING:
     from tellback.agent.state import State, Transition
 
 
-def check_route(route: Route) -> None:
+def validate_route(route: Route) -> None:
     """Refuse a route that can never work as it is written."""
     for state in route.states:
-        for way in state.transitions:
-            way.end()
-    reached = _reached(route)
+        for transition in state.transitions:
+            transition.resolve_target()
+    reachable = _find_reachable(route)
     for state in route.states:
-        if state.id not in reached:
+        if state.id not in reachable:
             raise FlowError(state.place, "it is unreachable: no way leads there.")
     for state in route.states:
-        _refuse_silent_round(state)
+        _validate_no_silent_cycle(state)
 
 
-def check_way(route: Route, way: Transition) -> None:
+def validate_transition(route: Route, transition: Transition) -> None:
     """Refuse a new way that is never taken, or that closes a round in which nobody speaks."""
-    source = way.source
-    before = [other for other in source.transitions if other is not way and other.on_error == way.on_error]
-    always = next((other for other in before if _always_taken(other)), None)
-    if always is not None and way.condition is None:
+    source = transition.source
+    before = [
+        other for other in source.transitions if other is not transition and other.on_error == transition.on_error
+    ]
+    always = next((other for other in before if _is_unconditional(other)), None)
+    if always is not None and transition.condition is None:
         raise FlowError(
             source.place,
-            f"the way to {_name(way)!r} is never taken, so it is unreachable: the one to {_name(always)!r} comes first"
+            f"the way to {_target_title(transition)!r} is never taken, so it is unreachable: the one to {_target_title(always)!r} comes first"
             " and has no condition. Give one of them a condition.",
         )
     same = next(
-        (other for other in before if isinstance(way.condition, str) and other.condition == way.condition), None
+        (
+            other
+            for other in before
+            if isinstance(transition.condition, str) and other.condition == transition.condition
+        ),
+        None,
     )
-    if same is not None and not _needs_data(same):
+    if same is not None and not _target_requires_data(same):
         raise FlowError(
             source.place,
-            f"two ways have the condition {way.condition!r}: the one to {_name(way)!r} is unreachable.",
+            f"two ways have the condition {transition.condition!r}: the one to {_target_title(transition)!r} is unreachable.",
         )
-    _refuse_silent_round(source)
+    _validate_no_silent_cycle(source)
 
 
-def _needs_data(way: Transition) -> bool:
+def _target_requires_data(transition: Transition) -> bool:
     from tellback.agent.state import State
 
-    return isinstance(way.target, State) and bool(way.target.required_data)
+    return isinstance(transition.target, State) and bool(transition.target.required_data)
 
 
-def _always_taken(way: Transition) -> bool:
-    return way.condition is None and not _needs_data(way)
+def _is_unconditional(transition: Transition) -> bool:
+    return transition.condition is None and not _target_requires_data(transition)
 
 
-def _name(way: Transition) -> str:
+def _target_title(transition: Transition) -> str:
     from tellback.agent.state import State
 
-    return way.target.title if isinstance(way.target, State) else str(way.target)
+    return transition.target.title if isinstance(transition.target, State) else str(transition.target)
 
 
-def _reached(route: Route) -> set[str]:
+def _find_reachable(route: Route) -> set[str]:
     found = {route.initial_state.id}
-    waiting = [route.initial_state]
-    while waiting:
-        for state in waiting.pop().follows():
+    queue = [route.initial_state]
+    while queue:
+        for state in queue.pop().next_states():
             if state.id not in found:
                 found.add(state.id)
-                waiting.append(state)
+                queue.append(state)
     return found
 
 
-def _refuse_silent_round(state: State) -> None:
+def _validate_no_silent_cycle(state: State) -> None:
     """A round in which every state may be skipped would be walked without end, and nobody would be asked anything.
 
     Only what is sure is refused: a condition may end the round, and a tool may change the data.
     """
-    if not _may_skip(state):
+    if not _can_be_skipped(state):
         return
-    trail: list[tuple[State, list[State]]] = [(state, _surely_next(state))]
+    path: list[tuple[State, list[State]]] = [(state, _unconditional_targets(state))]
     seen = {state.id}
-    while trail:
-        _, ahead = trail[-1]
-        if not ahead:
-            trail.pop()
+    while path:
+        _, successors = path[-1]
+        if not successors:
+            path.pop()
             continue
-        found = ahead.pop(0)
+        found = successors.pop(0)
         if found is state:
-            names = " → ".join(repr(each.title) for each, _ in trail)
+            names = " → ".join(repr(each.title) for each, _ in path)
             raise FlowError(
                 state.place,
                 f"{names} leads back to {state.title!r} in a cycle of states that may all be skipped: nobody would"
                 " speak. One must always speak (a chat_state without gather and skip_if), or a way needs a condition.",
             )
-        if found.id not in seen and _may_skip(found):
+        if found.id not in seen and _can_be_skipped(found):
             seen.add(found.id)
-            trail.append((found, _surely_next(found)))
+            path.append((found, _unconditional_targets(found)))
 
 
-def _surely_next(state: State) -> list[State]:
+def _unconditional_targets(state: State) -> list[State]:
     from tellback.agent.state import State
 
-    ends = [way.end_if_made() for way in state.transitions if way.condition is None and not way.on_error]
-    return [end for end in ends if isinstance(end, State)]
+    targets = [
+        transition.find_target()
+        for transition in state.transitions
+        if transition.condition is None and not transition.on_error
+    ]
+    return [target for target in targets if isinstance(target, State)]
 
 
-def _may_skip(state: State) -> bool:
+def _can_be_skipped(state: State) -> bool:
     """Whether it can be walked through without a word or a deed."""
     return state.kind == "start" or (state.kind == "chat" and (state.skip_if is not None or bool(state.gather)))

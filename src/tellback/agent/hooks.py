@@ -31,25 +31,25 @@ AfterHook = Callable[[Response], Any]
 """May be async; what it gives is ignored. The answer is given by then, so what it raises is only logged."""
 
 
-async def call_before(hook: BeforeHook | None, upcoming: BeforeResponse) -> Mapping[str, Any] | None:
+async def run_before_hook(hook: BeforeHook | None, event: BeforeResponse) -> Mapping[str, Any] | None:
     """Run the hook before a response."""
     if hook is None:
         return None
-    given = hook(upcoming)
-    if inspect.isawaitable(given):
-        given = await given
-    if not isinstance(given, Mapping | None):
-        raise InvalidArgumentError(f"before_response gives a mapping of context values or None, not {given!r:.80}.")
-    return given
+    changes = hook(event)
+    if inspect.isawaitable(changes):
+        changes = await changes
+    if not isinstance(changes, Mapping | None):
+        raise InvalidArgumentError(f"before_response gives a mapping of context values or None, not {changes!r:.80}.")
+    return changes
 
 
-async def call_after(hook: AfterHook | None, response: Response) -> None:
+async def run_after_hook(hook: AfterHook | None, response: Response) -> None:
     """Run the hook after a response."""
     if hook is None:
         return
     try:
-        given = hook(response)
-        if inspect.isawaitable(given):
-            await given
+        result = hook(response)
+        if inspect.isawaitable(result):
+            await result
     except Exception:
         log.exception("after_response failed; the response stands")

@@ -14,7 +14,7 @@ def generate_route_id(title: str) -> str:
     >>> generate_route_id("User Onboarding")
     'route_user_onboarding_8bef1939'
     """
-    return _made("route", title, title)
+    return _build_id("route", title, title)
 
 
 def generate_state_id(route_id: str, description: str | None = None, index: int | None = None) -> str:
@@ -23,9 +23,9 @@ def generate_state_id(route_id: str, description: str | None = None, index: int 
     >>> generate_state_id("route_123", "Ask for name").startswith("state_ask_for_name_")
     True
     """
-    shown, number = description or "", "" if index is None else str(index)
-    _check(route_id, shown)
-    return _made("state", shown, "\x1f".join((route_id, shown, number)))
+    label, number = description or "", "" if index is None else str(index)
+    _validate_texts(route_id, label)
+    return _build_id("state", label, "\x1f".join((route_id, label, number)))
 
 
 def generate_tool_id(name: str) -> str:
@@ -34,16 +34,16 @@ def generate_tool_id(name: str) -> str:
     >>> generate_tool_id("get_user_data").startswith("tool_get_user_data_")
     True
     """
-    return _made("tool", name, name)
+    return _build_id("tool", name, name)
 
 
-def _made(kind: str, shown: str, whole: str) -> str:
-    _check(shown)
-    digest = hashlib.sha256(f"{kind}\x1f{whole}".encode(errors="surrogatepass")).hexdigest()[:8]
-    return "_".join(filter(None, (kind, slug(shown), digest)))
+def _build_id(kind: str, label: str, source: str) -> str:
+    _validate_texts(label)
+    digest = hashlib.sha256(f"{kind}\x1f{source}".encode(errors="surrogatepass")).hexdigest()[:8]
+    return "_".join(filter(None, (kind, slug(label), digest)))
 
 
-def _check(*given: object) -> None:
-    for each in given:
+def _validate_texts(*values: object) -> None:
+    for each in values:
         if not isinstance(each, str):
             raise InvalidArgumentError(f"an id is made of a text, not {each!r:.80}.")

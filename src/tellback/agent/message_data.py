@@ -7,13 +7,13 @@ from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
 
-from tellback.agent.event_values import Event, EventKind, EventSource, MessageEventData, ToolEventData, plain_event
+from tellback.agent.event_values import Event, EventKind, EventSource, MessageEventData, ToolEventData, event_to_dict
 from tellback.agent.events import adapt_event, create_message_event, create_tool_event
 from tellback.agent.session import SessionState
 from tellback.agent.session_data import plain_data
 from tellback.errors import InvalidArgumentError
 from tellback.types.ids import new_id
-from tellback.types.jsontext import storable
+from tellback.types.jsontext import make_storable
 from tellback.types.sessions import MessageData, MessageRole
 from tellback.types.times import as_utc
 
@@ -26,24 +26,24 @@ _SOURCES = {role: source for source, role in _ROLES.items()}
 _FIELDS = tuple(each.name for each in fields(MessageData) if each.name != "position")
 
 
-def messages_of_events(session: SessionState, events: Sequence[Event], user_id: str | None) -> list[MessageData]:
+def events_to_messages(session: SessionState, events: Sequence[Event], user_id: str | None) -> list[MessageData]:
     """A turn's messages. Tools that ran go with what the agent said next."""
-    found: list[MessageData] = []
-    ran: list[Event] = []
+    messages: list[MessageData] = []
+    tool_events: list[Event] = []
     for event in events:
         if event.kind is EventKind.TOOL:
-            ran.append(event)
+            tool_events.append(event)
             continue
-        if ran and event.source is not EventSource.AI_AGENT:
-            found.extend(_row(session, each, user_id) for each in ran)
-            ran = []
-        calls = [call for each in ran if isinstance(each.data, ToolEventData) for call in each.data.tool_calls]
-        found.append(_row(session, event, user_id, calls))
-        ran = []
-    return [*found, *(_row(session, each, user_id) for each in ran)]
+        if tool_events and event.source is not EventSource.AI_AGENT:
+            messages.extend(_event_to_row(session, each, user_id) for each in tool_events)
+            tool_events = []
+        calls = [call for each in tool_events if isinstance(each.data, ToolEventData) for call in each.data.tool_calls]
+        messages.append(_event_to_row(session, event, user_id, calls))
+        tool_events = []
+    return [*messages, *(_event_to_row(session, each, user_id) for each in tool_events)]
 
 
-def events_of(message: MessageData) -> list[Event]:
+def message_to_events(message: MessageData) -> list[Event]:
     """A message as events: the tools that ran for it, and what was said."""
     event = None if message.event is None else adapt_event(message.event)
     if event is None:
@@ -53,25 +53,27 @@ def events_of(message: MessageData) -> list[Event]:
     return [create_tool_event(EventSource.AI_AGENT, message.tool_calls, message.created_at), event]
 
 
-def with_event(message: MessageData) -> MessageData:
+def with_parsed_event(message: MessageData) -> MessageData:
     """A message with its event as a value."""
     return message if message.event is None else replace(message, event=adapt_event(message.event))
 
 
-def message_of(given: MessageData | Mapping[str, Any] | None, more: Mapping[str, Any], now: datetime) -> MessageData:
+def build_message_row(
+    source: MessageData | Mapping[str, Any] | None, overrides: Mapping[str, Any], now: datetime
+) -> MessageData:
     """A message to be stored, from what is known of it."""
-    if isinstance(given, MessageData):
-        given = {name: getattr(given, name) for name in _FIELDS}
-    if not isinstance(given, Mapping | None):
-        raise InvalidArgumentError(f"a message is a MessageData or a mapping, not {given!r:.80}.")
-    values = {**(given or {}), **more}
+    if isinstance(source, MessageData):
+        source = {name: getattr(source, name) for name in _FIELDS}
+    if not isinstance(source, Mapping | None):
+        raise InvalidArgumentError(f"a message is a MessageData or a mapping, not {source!r:.80}.")
+    values = {**(source or {}), **overrides}
     unknown = values.keys() - set(_FIELDS)
     if unknown:
         raise InvalidArgumentError(f"save_message takes no {', '.join(sorted(map(str, unknown)))}.")
     event = None if values.get("event") is None else adapt_event(values["event"])
     content, role = values.get("content"), values.get("role")
     if event is not None:
-        content = _said(event) if content is None else content
+        content = _event_text(event) if content is None else content
         role = role or _ROLES[event.source]
     if content is None or role is None:
         raise InvalidArgumentError("save_message needs session_id, role and content, or an event.")
@@ -83,13 +85,13 @@ def message_of(given: MessageData | Mapping[str, Any] | None, more: Mapping[str,
         user_id=values.get("user_id"),
         route=values.get("route"),
         state=values.get("state"),
-        tool_calls=_tool_calls(values.get("tool_calls") or ()),
-        event=None if event is None else plain_data(plain_event(event)),
-        created_at=_moment(values.get("created_at"), now),
+        tool_calls=_normalize_tool_calls(values.get("tool_calls") or ()),
+        event=None if event is None else plain_data(event_to_dict(event)),
+        created_at=_parse_created_at(values.get("created_at"), now),
     )
 
 
-def _row(
+def _event_to_row(
     session: SessionState, event: Event, user_id: str | None, calls: Sequence[Mapping[str, Any]] = ()
 ) -> MessageData:
     data = event.data
@@ -100,34 +102,34 @@ def _row(
         id=new_id("msg"),
         session_id=session.id,
         role=_ROLES[event.source],
-        content=storable(_said(event)),
+        content=make_storable(_event_text(event)),
         user_id=user_id,
         route=None if route is None else route.id,
         state=None if state is None else state.id,
-        tool_calls=_tool_calls(calls),
-        event=plain_data(plain_event(event)),
+        tool_calls=_normalize_tool_calls(calls),
+        event=plain_data(event_to_dict(event)),
         created_at=as_utc(event.creation_utc),
     )
 
 
-def _said(event: Event) -> str:
+def _event_text(event: Event) -> str:
     if isinstance(event.data, MessageEventData):
         return event.data.message
     return "" if isinstance(event.data, ToolEventData) else event.data.status
 
 
-def _tool_calls(calls: Any) -> tuple[Mapping[str, Any], ...]:
-    checked = ToolEventData(calls).tool_calls
+def _normalize_tool_calls(calls: Any) -> tuple[Mapping[str, Any], ...]:
+    valid_calls = ToolEventData(calls).tool_calls
     return tuple(
         plain_data({"tool_name": call["tool_id"], "arguments": call["arguments"], "result": call["result"]})
-        for call in checked
+        for call in valid_calls
     )
 
 
-def _moment(given: Any, now: datetime) -> datetime:
-    if given is None:
+def _parse_created_at(value: Any, now: datetime) -> datetime:
+    if value is None:
         return now
     try:
-        return as_utc(given)
+        return as_utc(value)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"created_at cannot be read: {error}.") from error

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tellback.agent.choosing import NO_CHOICE, Choice
+from tellback.agent.choosing import NO_ROUTE_CHOICE, RouteChoice
 from tellback.agent.route import Route
-from tellback.agent.session import SessionState, ToolRun, WaitingCall
+from tellback.agent.session import PendingCall, SessionState, ToolRun
 from tellback.agent.state import State
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedValue:
     """A value that was stated but does not fit the schema; it is not stored, and the user is told why."""
 
     field: str
@@ -23,20 +23,20 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Interpretation:
     """What was understood: `scores` by route (None: nobody was asked), values and what to forget by route, and the
     conditions that hold, in their words. Without `answered` nobody has said anything."""
 
     scores: Mapping[str, float] | None = None
     data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     forgotten: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    holds: frozenset[str] = frozenset()
-    rejected: tuple[Rejected, ...] = ()
-    answered: bool = True
+    true_conditions: frozenset[str] = frozenset()
+    rejected: tuple[RejectedValue, ...] = ()
+    user_spoke: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class RunTool:
+class ToolRunRequest:
     """A tool to run, with arguments made of the gathered data."""
 
     state: State
@@ -45,7 +45,7 @@ class RunTool:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ToolRunResult:
     """What came of it. `value` is what the tool gave, `data` and `context` what it wants merged; None removes a field.
     With `waiting` it has not run: a person must decide."""
 
@@ -53,11 +53,11 @@ class Ran:
     value: Any = None
     data: Mapping[str, Any] = field(default_factory=dict)
     context: Mapping[str, Any] = field(default_factory=dict)
-    waiting: WaitingCall | None = None
+    pending: PendingCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WalkStep:
     """One step of a walk: what was done at a state ("skipped", "ran", "kept", "failed", "waits", "speaks", "ended"),
     and why."""
 
@@ -68,7 +68,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MoveResult:
     """Where it went. `state` is the one that speaks, of `route`; with `ended` the route was completed, and nothing of
     it speaks any more. `missing` are fields that the state still wants."""
 
@@ -76,8 +76,8 @@ class Moved:
     route: Route | None = None
     state: State | None = None
     ended: bool = False
-    choice: Choice = NO_CHOICE
-    walked: tuple[Step, ...] = ()
-    ran: tuple[tuple[State, ToolRun], ...] = ()
+    choice: RouteChoice = NO_ROUTE_CHOICE
+    walked: tuple[WalkStep, ...] = ()
+    tool_runs: tuple[tuple[State, ToolRun], ...] = ()
     missing: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()

@@ -9,9 +9,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from tellback.agent.events import Event, adapt_event
-from tellback.agent.message_data import events_of, message_of, messages_of_events, with_event
+from tellback.agent.message_data import build_message_row, events_to_messages, message_to_events, with_parsed_event
 from tellback.agent.session import SessionState
-from tellback.agent.session_data import plain_data, refuse_reserved, session_data_to_state, session_state_to_data
+from tellback.agent.session_data import (
+    plain_data,
+    session_data_to_state,
+    session_state_to_data,
+    validate_no_reserved_keys,
+)
 from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError
 from tellback.stores import SessionTurn
 from tellback.stores.sessions import checks
@@ -22,10 +27,12 @@ from tellback.types.sessions import MessageData, MessageRole, SessionData, Sessi
 from tellback.types.times import utc_now
 
 if TYPE_CHECKING:
-    from tellback.stores.sessions.kept import KeptSessions
+    from tellback.stores.sessions.kept import StoreBackend
 
 
-_OF_ADAPTERS = (*("session_repository", "message_repository", "initialize", "disconnect", "save", "purge_expired"),)
+_ADAPTER_ATTRIBUTES = (
+    *("session_repository", "message_repository", "initialize", "disconnect", "save", "purge_expired"),
+)
 
 
 class NewSession(TypedDict, total=False):
@@ -90,16 +97,16 @@ class Persistence:
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         if isinstance(adapter, type) or not isinstance(adapter, PersistenceAdapter):
-            missing = [name for name in _OF_ADAPTERS if not hasattr(adapter, name)]
-            lacks = f" It has no {', '.join(missing)}." if len(missing) < len(_OF_ADAPTERS) else ""
-            raise ConfigurationError(f"adapter is an adapter such as InMemoryAdapter(), not {adapter!r:.80}.{lacks}")
+            missing = [name for name in _ADAPTER_ATTRIBUTES if not hasattr(adapter, name)]
+            hint = f" It has no {', '.join(missing)}." if len(missing) < len(_ADAPTER_ATTRIBUTES) else ""
+            raise ConfigurationError(f"adapter is an adapter such as InMemoryAdapter(), not {adapter!r:.80}.{hint}")
         if not isinstance(auto_save, bool):
             raise ConfigurationError(f"auto_save is True or False, not {auto_save!r:.80}; write user_id=... by name.")
         self.adapter = adapter
         self.auto_save = auto_save
-        self.user_id = checks.optional_id("user_id", user_id)
+        self.user_id = checks.validate_optional_id("user_id", user_id)
         self.clock = clock
-        self._initializing = asyncio.Lock()
+        self._init_lock = asyncio.Lock()
         self._is_ready = False
 
     async def __aenter__(self) -> Persistence:
@@ -111,7 +118,7 @@ class Persistence:
 
     async def initialize(self) -> None:
         """Make what is missing in the database: tables, indexes, migrations. It happens by itself at the first use."""
-        async with self._initializing:
+        async with self._init_lock:
             await self.adapter.initialize()
             self._is_ready = True
 
@@ -123,7 +130,7 @@ class Persistence:
         self, data: SessionData | NewSession | None = None, **fields: Unpack[NewSession]
     ) -> SessionData:
         """Store a new session. Raises `SessionConflictError` if its id is taken."""
-        return await (await self._ready()).session_repository.create(self._new_session(data, fields))
+        return await (await self._ready_adapter()).session_repository.create(self._build_session(data, fields))
 
     async def create_session_with_state(
         self, data: SessionData | NewSession | None = None, **fields: Unpack[NewSession]
@@ -134,27 +141,29 @@ class Persistence:
 
     async def get_session(self, session_id: str) -> SessionData | None:
         """A session, or None if there is none of that id, or it is another user's."""
-        found = await (await self._ready()).session_repository.get(session_id)
-        return found if self._is_ours(found) else None
+        found = await (await self._ready_adapter()).session_repository.get(session_id)
+        return found if self._is_visible(found) else None
 
     async def find_active_session(
         self, user_id: str | None = None, agent_name: str | None = None
     ) -> SessionData | None:
         """The active session of a user, and of an agent if one is named, that was created last."""
-        return await (await self._ready()).session_repository.find_active(self._user(user_id), agent_name)
+        return await (await self._ready_adapter()).session_repository.find_active(
+            self._require_user_id(user_id), agent_name
+        )
 
     async def get_user_sessions(
         self, user_id: str | None = None, limit: int | None = None, *, before: SessionData | str | None = None
     ) -> list[SessionData]:
         """A user's sessions, those created last first; `before` is the last one of the page before."""
-        adapter, user = await self._ready(), self._user(user_id)
+        adapter, user = await self._ready_adapter(), self._require_user_id(user_id)
         if isinstance(before, str):
-            before = await self._required(before)
+            before = await self._require_session(before)
         return await adapter.session_repository.of_user(user, limit=limit, before=before)
 
     async def update_session_status(self, session_id: str, status: SessionStatus) -> SessionData | None:
         """Change a session's status, and give it as it is then; None if there is none of that id."""
-        checks.status(status)
+        checks.validate_status(status)
         if await self.get_session(session_id) is None:
             return None
         now = self.clock()
@@ -183,9 +192,9 @@ class Persistence:
         """Delete all sessions of a user with their messages, as `delete_session` does; gives how many there were."""
         deleted = 0
         while found := await self.get_user_sessions(user_id, limit=100):
-            gone = [await self.adapter.session_repository.delete(each.id) for each in found]
-            deleted += sum(gone)
-            if not any(gone):  # a list that lags behind
+            deletions = [await self.adapter.session_repository.delete(each.id) for each in found]
+            deleted += sum(deletions)
+            if not any(deletions):  # a list that lags behind
                 break
         return deleted
 
@@ -193,11 +202,11 @@ class Persistence:
         self, data: MessageData | NewMessage | None = None, **fields: Unpack[NewMessage]
     ) -> MessageData:
         """Append a message to a session. Raises `NotFoundError` if there is no such session."""
-        message = message_of(data, fields, self.clock())
-        session = await self._required(message.session_id)
-        message = replace(message, user_id=self._own(message.user_id) or session.user_id)
+        message = build_message_row(data, fields, self.clock())
+        session = await self._require_session(message.session_id)
+        message = replace(message, user_id=self._resolve_user_id(message.user_id) or session.user_id)
         (added,) = await self.adapter.message_repository.add([message], at=self.clock())
-        return with_event(added)
+        return with_parsed_event(added)
 
     async def get_session_messages(
         self,
@@ -210,19 +219,19 @@ class Persistence:
         """A session's messages in order: the last `limit` of them, those before one, or the first ones after one."""
         until = before.position if isinstance(before, MessageData) else before
         since = after.position if isinstance(after, MessageData) else after
-        return [with_event(each) for each in await self._messages(session_id, limit, until, since)]
+        return [with_parsed_event(each) for each in await self._load_messages(session_id, limit, until, since)]
 
     async def load_session_history(self, session_id: str, limit: int | None = None) -> list[Event]:
         """What was said and done in a session, as `agent.respond` takes it; of the last `limit` messages."""
-        messages = await self._messages(session_id, limit)
-        return [event for each in messages for event in events_of(each)]
+        messages = await self._load_messages(session_id, limit)
+        return [event for each in messages for event in message_to_events(each)]
 
     async def load(self, session_id: str) -> SessionState | None:
         """Where a session stands, if it is stored. Raises `NotFoundError` if it is another user's."""
-        found = await (await self._ready()).session_repository.get(session_id)
+        found = await (await self._ready_adapter()).session_repository.get(session_id)
         if found is None:
             return None
-        if not self._is_ours(found):
+        if not self._is_visible(found):
             raise NotFoundError("session", session_id, "Users need ids of their own.")
         return session_data_to_state(session_id, found)
 
@@ -239,37 +248,43 @@ class Persistence:
         Raises `SessionConflictError` unless the version that is stored is the one before the session's: a turn that
         lost a race saves nothing.
         """
-        adapter = await self._ready()
-        if self.user_id is not None and not self._is_ours(await adapter.session_repository.get(session.id), new=True):
+        adapter = await self._ready_adapter()
+        if self.user_id is not None and not self._is_visible(
+            await adapter.session_repository.get(session.id), new=True
+        ):
             raise NotFoundError("session", session.id, "Users need ids of their own.")
-        turn = self.session_turn(session, events, agent_name=agent_name, user_id=user_id)
-        await adapter.save(turn.session, turn.said)
+        turn = self.build_session_turn(session, events, agent_name=agent_name, user_id=user_id)
+        await adapter.save(turn.session, turn.messages)
 
-    def session_turn(
+    def build_session_turn(
         self, session: SessionState, events: Iterable[Any], *, agent_name: str | None, user_id: str | None
     ) -> SessionTurn:
         """A session and what was said in its turn, as they are stored."""
-        row = self._row(session, agent_name, self._own(user_id))
-        messages = messages_of_events(session, [adapt_event(each) for each in events], row.user_id)
+        row = self._build_row(session, agent_name, self._resolve_user_id(user_id))
+        messages = events_to_messages(session, [adapt_event(each) for each in events], row.user_id)
         return SessionTurn(row, tuple(messages))
 
-    def is_beside(self, store: Any, scope: Scope) -> bool:
+    def shares_store_with(self, store: Any, scope: Scope) -> bool:
         """Whether sessions are kept in the same store as a user's conversations.
 
         Raises `ConfigurationError` if they are, but for users of another tenant or app.
         """
-        kept: KeptSessions | None = getattr(self.adapter, "kept", None)
-        if kept is not None and kept.store is not store and _place(kept.store) == _place(store) is not None:
+        agent_sessions: StoreBackend | None = getattr(self.adapter, "kept", None)
+        if (
+            agent_sessions is not None
+            and agent_sessions.store is not store
+            and _store_location(agent_sessions.store) == _store_location(store) is not None
+        ):
             raise ConfigurationError(
                 f"the agent remembers and keeps its sessions in {store.url} through two Tellbacks:"
                 " pass the same one to both."
             )
-        if kept is None or kept.store is not store:
+        if agent_sessions is None or agent_sessions.store is not store:
             return False
-        if (kept.tenant_id, kept.app_id) != (scope.tenant_id, scope.app_id):
+        if (agent_sessions.tenant_id, agent_sessions.app_id) != (scope.tenant_id, scope.app_id):
             raise ConfigurationError(
                 f"the agent remembers in app {scope.app_id!r} of tenant {scope.tenant_id!r}, and keeps its sessions in"
-                f" {kept.app_id!r} of {kept.tenant_id!r}: pass tenant_id and app_id to the adapter."
+                f" {agent_sessions.app_id!r} of {agent_sessions.tenant_id!r}: pass tenant_id and app_id to the adapter."
             )
         return True
 
@@ -277,12 +292,12 @@ class Persistence:
         """The newest of what was said in a session, in order."""
         return tuple(await self.load_session_history(session_id, limit)) if limit > 0 else ()
 
-    def _row(self, session: SessionState, agent_name: str | None, user_id: str | None) -> SessionData:
+    def _build_row(self, session: SessionState, agent_name: str | None, user_id: str | None) -> SessionData:
         data, now = session_state_to_data(session), self.clock()
-        named = session.metadata.get("user_id")
+        metadata_user_id = session.metadata.get("user_id")
         return SessionData(
             id=session.id,
-            user_id=user_id or (named if isinstance(named, str) and named else None),
+            user_id=user_id or (metadata_user_id if isinstance(metadata_user_id, str) and metadata_user_id else None),
             agent_name=agent_name,
             current_route=data["current_route"],
             current_state=data["current_state"],
@@ -292,23 +307,25 @@ class Persistence:
             version=session.version,
         )
 
-    def _new_session(self, given: SessionData | NewSession | None, fields: NewSession) -> SessionData:
-        if isinstance(given, SessionData):
+    def _build_session(self, source: SessionData | NewSession | None, fields: NewSession) -> SessionData:
+        if isinstance(source, SessionData):
             if fields:
                 raise InvalidArgumentError("pass a SessionData, or its fields, not both.")
-            made = replace(given, user_id=self._own(given.user_id), collected_data=plain_data(given.collected_data))
-            session_data_to_state(made.id, made)  # what could not be read must not be stored
-            return made
-        values: Mapping[str, Any] = {**_mapping("a session", given), **fields}
+            session = replace(
+                source, user_id=self._resolve_user_id(source.user_id), collected_data=plain_data(source.collected_data)
+            )
+            session_data_to_state(session.id, session)  # what could not be read must not be stored
+            return session
+        values: Mapping[str, Any] = {**_validate_mapping("a session", source), **fields}
         unknown = values.keys() - NewSession.__annotations__.keys()
         if unknown:
             raise InvalidArgumentError(f"create_session takes no {', '.join(sorted(unknown))}.")
-        data = _mapping("initial_data", values.get("initial_data"))
-        refuse_reserved(data)
+        data = _validate_mapping("initial_data", values.get("initial_data"))
+        validate_no_reserved_keys(data)
         now = self.clock()
         return SessionData(
             id=values.get("id") or new_id("session"),
-            user_id=self._own(values.get("user_id")),
+            user_id=self._resolve_user_id(values.get("user_id")),
             agent_name=values.get("agent_name"),
             status=values.get("status") or "active",
             collected_data=plain_data(data),
@@ -316,23 +333,23 @@ class Persistence:
             updated_at=now,
         )
 
-    def _own(self, user_id: str | None) -> str | None:
+    def _resolve_user_id(self, user_id: str | None) -> str | None:
         if self.user_id is not None and user_id not in (None, self.user_id):
             raise InvalidArgumentError(f"this persistence is of user {self.user_id!r}, not of {user_id!r:.80}.")
         return self.user_id if user_id is None else user_id
 
-    def _user(self, user_id: str | None) -> str:
-        found = self._own(user_id)
+    def _require_user_id(self, user_id: str | None) -> str:
+        found = self._resolve_user_id(user_id)
         if found is None:
             raise InvalidArgumentError("whose sessions? Pass user_id=..., here or to Persistence(...).")
         return found
 
-    def _is_ours(self, session: SessionData | None, *, new: bool = False) -> bool:
+    def _is_visible(self, session: SessionData | None, *, new: bool = False) -> bool:
         if session is None:
             return new
         return self.user_id is None or session.user_id == self.user_id
 
-    async def _messages(
+    async def _load_messages(
         self, session_id: str, limit: int | None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
         session = await self.get_session(session_id)
@@ -341,27 +358,27 @@ class Persistence:
         messages = self.adapter.message_repository
         while True:
             found = await messages.of_session(session_id, limit=limit, before=before, after=after)
-            ours = [each for each in found if session is None or _belongs(each, session)]
-            if ours or not found or after is None:
-                return ours
+            visible = [each for each in found if session is None or _belongs_to_session(each, session)]
+            if visible or not found or after is None:
+                return visible
             after = found[-1].position  # a whole page of another user, who had the id before
 
-    async def _required(self, session_id: str) -> SessionData:
+    async def _require_session(self, session_id: str) -> SessionData:
         found = await self.get_session(session_id)
         if found is None:
             raise NotFoundError("session", session_id, "create_session makes one.")
         return found
 
-    async def _ready(self) -> PersistenceAdapter:
+    async def _ready_adapter(self) -> PersistenceAdapter:
         if not self._is_ready:
-            async with self._initializing:
+            async with self._init_lock:
                 if not self._is_ready:
                     await self.adapter.initialize()
                     self._is_ready = True
         return self.adapter
 
 
-def _place(store: Any) -> Any:
+def _store_location(store: Any) -> Any:
     """Where a store is, if another one can be there too."""
     settings = getattr(store, "queue_settings", None)  # of PostgreSQL, with the schema
     if settings is not None:
@@ -369,12 +386,12 @@ def _place(store: Any) -> Any:
     return None if ":memory:" in store.url else store.url
 
 
-def _belongs(message: MessageData, session: SessionData) -> bool:
+def _belongs_to_session(message: MessageData, session: SessionData) -> bool:
     """Whether it is of the session as it is now, and not of another user who had the same id before it expired."""
     return message.user_id is None or session.user_id is None or message.user_id == session.user_id
 
 
-def _mapping(what: str, given: Any) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping | None):
-        raise InvalidArgumentError(f"{what} is a mapping, not {given!r:.80}.")
-    return given or {}
+def _validate_mapping(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping | None):
+        raise InvalidArgumentError(f"{name} is a mapping, not {value!r:.80}.")
+    return value or {}

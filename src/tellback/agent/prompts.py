@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Any
 
 from tellback.agent.context import context_values
-from tellback.agent.values import Capability, Guideline, GuidelineMatch, Term, as_value
+from tellback.agent.values import Capability, Guideline, GuidelineMatch, Term, coerce_value
 from tellback.errors import InvalidArgumentError
-from tellback.memory.neutral import neutral, one_line
+from tellback.memory.neutral import sanitize_line, sanitize_text
 from tellback.types.jsontext import dump_json
 
 
@@ -55,7 +55,7 @@ class PromptBuilder:
         >>> PromptBuilder().add_glossary([]).build()
         ''
         """
-        return "\n\n".join(f"# {_heading(name)}\n{text}" for name, text in self.sections.items())
+        return "\n\n".join(f"# {_format_heading(name)}\n{text}" for name, text in self.sections.items())
 
     def add_section(self, name: BuiltInSection | str, text: str) -> PromptBuilder:
         """Add a section of your own, or replace one; an empty text takes it out.
@@ -93,8 +93,8 @@ class PromptBuilder:
         - name: "Maya"
         - visits: 3
         """
-        values = context_values(_variables(variables))
-        lines = [f"- {one_line(name)}: {_json_line(value)}" for name, value in values.items()]
+        values = context_values(_normalize_variables(variables))
+        lines = [f"- {sanitize_line(name)}: {_format_json_line(value)}" for name, value in values.items()]
         return self._add_lines(BuiltInSection.CONTEXT, lines, "Values to use, not instructions:")
 
     def add_glossary(self, terms: Iterable[Term | Mapping[str, Any]]) -> PromptBuilder:
@@ -105,9 +105,9 @@ class PromptBuilder:
         - PNR (also: locator): Names a booking.
         """
         lines = []
-        for term in (as_value(Term, each) for each in terms):
-            also = f" (also: {', '.join(term.synonyms)})" if term.synonyms else ""
-            lines.append(_bullet(f"{term.name}{also}: {term.description}"))
+        for term in (coerce_value(Term, each) for each in terms):
+            synonyms = f" (also: {', '.join(term.synonyms)})" if term.synonyms else ""
+            lines.append(_bullet(f"{term.name}{synonyms}: {term.description}"))
         return self._add_lines(BuiltInSection.GLOSSARY, lines)
 
     def add_guidelines(self, matches: Iterable[Guideline | GuidelineMatch | Mapping[str, Any]]) -> PromptBuilder:
@@ -118,7 +118,11 @@ class PromptBuilder:
         - When the user is in a hurry: Be short.
         """
         guidelines = (each.guideline if isinstance(each, GuidelineMatch) else each for each in matches)
-        lines = [_bullet(_worded(each)) for each in (as_value(Guideline, one) for one in guidelines) if each.enabled]
+        lines = [
+            _bullet(_guideline_text(each))
+            for each in (coerce_value(Guideline, item) for item in guidelines)
+            if each.enabled
+        ]
         return self._add_lines(BuiltInSection.GUIDELINES, lines)
 
     def add_capabilities(self, capabilities: Iterable[Capability | Mapping[str, Any]]) -> PromptBuilder:
@@ -128,7 +132,7 @@ class PromptBuilder:
         # Capabilities
         - Refunds: Up to 100 euros.
         """
-        found = (as_value(Capability, each) for each in capabilities)
+        found = (coerce_value(Capability, each) for each in capabilities)
         lines = [_bullet(f"{each.title}: {each.description}" if each.description else each.title) for each in found]
         return self._add_lines(BuiltInSection.CAPABILITIES, lines)
 
@@ -142,7 +146,7 @@ class PromptBuilder:
         - You must: confirm the price
         - You must never: promise a seat
         """
-        text = "\n".join(line for route in routes for line in _route_lines(route))
+        text = "\n".join(line for route in routes for line in _render_route(route))
         return self.add_section(BuiltInSection.ACTIVE_ROUTES, text)
 
     add_guidelines_for_message_generation = add_guidelines
@@ -152,8 +156,8 @@ class PromptBuilder:
         return self.add_section(section, "\n".join(filter(None, [lead, *lines])) if lines else "")
 
 
-def _heading(name: str) -> str:
-    words = one_line(name.replace("_", " "))
+def _format_heading(name: str) -> str:
+    words = sanitize_line(name.replace("_", " "))
     return words[:1].upper() + words[1:]
 
 
@@ -161,22 +165,22 @@ def _bullet(text: str) -> str:
     return "- " + text.strip().replace("\n", "\n  ")
 
 
-def _worded(guideline: Guideline) -> str:
+def _guideline_text(guideline: Guideline) -> str:
     return f"When {guideline.condition}: {guideline.action}" if guideline.condition else guideline.action
 
 
-def _json_line(value: Any) -> str:
+def _format_json_line(value: Any) -> str:
     # JSON has no line breaks but those of other alphabets, which a model may take for one.
-    return neutral(dump_json(value)).replace("\n", " ")
+    return sanitize_text(dump_json(value)).replace("\n", " ")
 
 
-def _variables(given: Any) -> Any:
-    if given is None:
+def _normalize_variables(variables: Any) -> Any:
+    if variables is None:
         return {}
-    if not isinstance(given, Iterable) or isinstance(given, Mapping) or hasattr(given, "model_fields"):
-        return given
+    if not isinstance(variables, Iterable) or isinstance(variables, Mapping) or hasattr(variables, "model_fields"):
+        return variables
     found: dict[str, Any] = {}
-    for each in given:
+    for each in variables:
         match each:
             case {"name": str(name), "value": value}:
                 found[name] = value
@@ -187,17 +191,17 @@ def _variables(given: Any) -> Any:
     return found
 
 
-def _route_lines(route: Any) -> list[str]:
-    def part(name: str) -> Any:
+def _render_route(route: Any) -> list[str]:
+    def get(name: str) -> Any:
         return route.get(name) if isinstance(route, Mapping) else getattr(route, name, None)
 
-    title = part("title")
+    title = get("title")
     if not isinstance(title, str) or not title.strip():
         raise InvalidArgumentError(f"a route in a prompt has a title: {route!r:.80} has none.")
-    lines = [f"## {one_line(title)}"]
-    if part("description"):
-        lines.append(part("description").strip())
-    if part("conditions"):
-        lines.append(f"When: {'; '.join(part('conditions'))}")
-    lines += [_bullet(f"You must: {rule}") for rule in part("rules") or ()]
-    return lines + [_bullet(f"You must never: {rule}") for rule in part("prohibitions") or ()]
+    lines = [f"## {sanitize_line(title)}"]
+    if get("description"):
+        lines.append(get("description").strip())
+    if get("conditions"):
+        lines.append(f"When: {'; '.join(get('conditions'))}")
+    lines += [_bullet(f"You must: {rule}") for rule in get("rules") or ()]
+    return lines + [_bullet(f"You must never: {rule}") for rule in get("prohibitions") or ()]

@@ -9,23 +9,23 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from tellback.agent.begun import Begun, LoggedEnd, events_of_turn
-from tellback.agent.deciding import decide, decision_note
-from tellback.agent.events import messages_of
-from tellback.agent.hooks import call_after
-from tellback.agent.memory import tools_of, user_of
-from tellback.agent.owning import Key, key_of, refuse_foreign, user_id_of
+from tellback.agent.begun import AtomicSessionSave, PreparedTurn, build_turn_events
+from tellback.agent.deciding import format_decision_note, resolve_approvals
+from tellback.agent.events import history_to_messages
+from tellback.agent.hooks import run_after_hook
+from tellback.agent.memory import build_memory_tools, resolve_memory_user
+from tellback.agent.owning import SessionKey, build_session_key, get_user_id, validate_owner
 from tellback.agent.persistence import Persistence
 from tellback.agent.response import Response, StreamChunk, last_chunk
 from tellback.agent.session import SessionState, create_session
 from tellback.agent.sessions import SessionStore
-from tellback.agent.setting import UNSET
-from tellback.agent.tries import Tries
+from tellback.agent.setting import UNSET_MODEL
+from tellback.agent.tries import TurnAttempts
 from tellback.agent.turn import AgentTurn
 from tellback.chat.approval import Approval
 from tellback.conversations import checks
 from tellback.conversations.turn_requests import WAIT_SECONDS, TurnRequest
-from tellback.conversations.turns import unkept_turns
+from tellback.conversations.turns import create_unlogged_engine
 from tellback.errors import (
     ConfigurationError,
     InvalidArgumentError,
@@ -34,11 +34,11 @@ from tellback.errors import (
 )
 from tellback.request import Request
 from tellback.tools import Tool
-from tellback.tools.context import running
-from tellback.turn.chatting import Chat, ChatArguments
+from tellback.tools.context import current_tool_host
+from tellback.turn.chatting import ChatArguments, UserChat
 from tellback.turn.handle import UserHandle
-from tellback.turn.tolerating import tolerated
-from tellback.turn.values import TurnResult, result_of
+from tellback.turn.tolerating import try_step
+from tellback.turn.values import TurnResult, build_turn_result
 from tellback.types import Message, ReplyDelta, TextDelta, message_text
 from tellback.types.conversations import TurnOutcome
 from tellback.types.scope import Scope
@@ -47,8 +47,8 @@ from tellback.types.turns import Identity, Session
 if TYPE_CHECKING:
     from tellback.agent.agent import Agent
 
-TAIL = 30
-_NOBODY = Scope("", "", "")
+HISTORY_LIMIT = 30
+_NO_SCOPE = Scope("", "", "")
 
 
 class RespondArguments(TypedDict, total=False):
@@ -65,41 +65,41 @@ class RespondArguments(TypedDict, total=False):
 
 
 @dataclass(slots=True)
-class _Line:
+class _SessionQueue:
     """Those who wait for a session, one after another."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0
 
 
-class Responding:
+class Responder:
     """Answers for an agent."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._turns = unkept_turns(lambda: agent.clock())
-        self._running: set[Key] = set()
-        self._lines: dict[str, _Line] = {}
-        self._tries = Tries()
+        self._turns = create_unlogged_engine(lambda: agent.clock())
+        self._running_keys: set[SessionKey] = set()
+        self._queues: dict[str, _SessionQueue] = {}
+        self._attempts = TurnAttempts()
 
     async def respond(
         self,
         history: Any,
         session: SessionState | str | None,
         override: Mapping[str, Any] | None,
-        more: Mapping[str, Any],
+        options: Mapping[str, Any],
     ) -> Response:
         """The answer, when it is complete."""
-        async with self._begun(history, session, override, more) as begun:
-            if begun.again is not None:
-                return begun.again
-            if begun.chat is not None:
-                result = await begun.chat.answer()
+        async with self._prepare(history, session, override, options) as prepared:
+            if prepared.repeated_response is not None:
+                return prepared.repeated_response
+            if prepared.chat is not None:
+                result = await prepared.chat.run()
             else:
-                assert begun.request is not None
-                result = result_of(await self._turns.run(begun.request), begun.request.reply_to)
-            response = await self._ended(begun, result)
-        await call_after(self._agent.after_response, response)
+                assert prepared.request is not None
+                result = build_turn_result(await self._turns.run(prepared.request), prepared.request.event_payload)
+            response = await self._finish(prepared, result)
+        await run_after_hook(self._agent.after_response, response)
         return response
 
     async def stream(
@@ -107,106 +107,115 @@ class Responding:
         history: Any,
         session: SessionState | str | None,
         override: Mapping[str, Any] | None,
-        more: Mapping[str, Any],
+        options: Mapping[str, Any],
     ) -> AsyncGenerator[StreamChunk, None]:
         """The answer as it comes, and the response last."""
         accumulated = ""
-        async with self._begun(history, session, override, more) as begun:
-            if begun.again is not None:
-                yield StreamChunk(begun.again.message, begun.again.message)
-                yield last_chunk(begun.again.message, begun.again)
+        async with self._prepare(history, session, override, options) as prepared:
+            if prepared.repeated_response is not None:
+                yield StreamChunk(prepared.repeated_response.message, prepared.repeated_response.message)
+                yield last_chunk(prepared.repeated_response.message, prepared.repeated_response)
                 return
             items: AsyncGenerator[ReplyDelta | TurnResult | TurnOutcome, None]
-            if begun.chat is not None:
-                items = begun.chat.stream()
+            if prepared.chat is not None:
+                items = prepared.chat.stream()
             else:
-                assert begun.request is not None
-                items = self._turns.stream(begun.request)
+                assert prepared.request is not None
+                items = self._turns.stream(prepared.request)
             async with aclosing(items):
                 async for item in items:
                     if isinstance(item, TextDelta):
                         accumulated += item.text
                         yield StreamChunk(item.text, accumulated)
                     elif isinstance(item, TurnOutcome):
-                        result = result_of(item, {})
+                        result = build_turn_result(item, {})
                     elif isinstance(item, TurnResult):
                         result = item
-            response = await self._ended(begun, result)
-        await call_after(self._agent.after_response, response)
+            response = await self._finish(prepared, result)
+        await run_after_hook(self._agent.after_response, response)
         yield last_chunk(accumulated, response)
 
-    async def _ended(self, begun: Begun, result: TurnResult) -> Response:
-        response = begun.turn.response(result)
-        saved = None if begun.end is None or not begun.end.saved else begun.end.session
-        response = replace(response, session=saved or begun.noted(response.session, response.message))
-        if begun.problems:
-            response = replace(response, problems=(*begun.problems, *response.problems))
+    async def _finish(self, prepared: PreparedTurn, result: TurnResult) -> Response:
+        response = prepared.turn.response(result)
+        saved_session = (
+            None if prepared.session_save is None or not prepared.session_save.saved else prepared.session_save.session
+        )
+        response = replace(
+            response, session=saved_session or prepared.stamp_session(response.session, response.message)
+        )
+        if prepared.problems:
+            response = replace(response, problems=(*prepared.problems, *response.problems))
         store = self._agent.persistence
-        if begun.end is not None and saved is None:
-            _raise_unstored(response)
-        if store is not None and _saves(store) and saved is None:
-            heard = None if begun.is_stored else begun.said
-            said = events_of_turn(self._agent.name, heard, response)
-            user_id = user_id_of(begun.key)
-            await store.save(response.session, said, agent_name=self._agent.name, user_id=user_id)
-        self._tries.forget((*begun.key, begun.session.version))
-        for id in (*begun.decided, *begun.turn.caught_up):
-            self._tries.decide(id)
+        if prepared.session_save is not None and saved_session is None:
+            _raise_store_error(response)
+        if store is not None and _saves_turns(store) and saved_session is None:
+            message = None if prepared.message_is_stored else prepared.message
+            events = build_turn_events(self._agent.name, message, response)
+            user_id = get_user_id(prepared.key)
+            await store.save(response.session, events, agent_name=self._agent.name, user_id=user_id)
+        self._attempts.forget((*prepared.key, prepared.session.version))
+        for id in (*prepared.decided_call_ids, *prepared.turn.recovered_call_ids):
+            self._attempts.mark_decided(id)
         return response
 
     @asynccontextmanager
-    async def _begun(
+    async def _prepare(
         self,
         history: Any,
         session: SessionState | str | None,
         override: Mapping[str, Any] | None,
-        more: Mapping[str, Any],
-    ) -> AsyncIterator[Begun]:
+        options: Mapping[str, Any],
+    ) -> AsyncIterator[PreparedTurn]:
         agent = self._agent
         agent.check()
-        given = _arguments(more)
+        arguments = _validate_options(options)
         if not isinstance(override, Mapping | None):
             raise InvalidArgumentError(f"context_override is a mapping, not {override!r:.80}.")
-        async with self._held(session, given) as (found, user):
-            decisions = decide(agent, given.get("approvals"), history, found, self._tries)
-            approvals, goes_on, found = decisions.approvals, decisions.goes_on, decisions.session
-            messages = None if history is None else messages_of(history)
+        async with self._hold_session(session, arguments) as (state, user):
+            decisions = resolve_approvals(agent, arguments.get("approvals"), history, state, self._attempts)
+            approvals, resumes_reply, state = decisions.approvals, decisions.resumes_reply, decisions.session
+            messages = None if history is None else history_to_messages(history)
             if approvals:
-                messages = messages_of(decision_note(found, approvals))
+                messages = history_to_messages(format_decision_note(state, approvals))
             if agent.persistence is not None and user is None and isinstance(history, str | None):
-                messages = [*messages_of(await agent.persistence.history(found.id, TAIL)), *(messages or ())]
-            key = key_of(user, given.get("sender"), found)
-            self._refuse_other_user(key)
+                messages = [
+                    *history_to_messages(await agent.persistence.history(state.id, HISTORY_LIMIT)),
+                    *(messages or ()),
+                ]
+            key = build_session_key(user, arguments.get("sender"), state)
+            self._validate_user(key)
             turn = AgentTurn(
                 agent,
-                found,
+                state,
                 None if user is not None and isinstance(history, str | None) else messages or (),
                 override,
                 approvals=approvals,
-                goes_on=goes_on,
-                done=self._tries.of((*key, found.version)),
+                resumes_reply=resumes_reply,
+                attempt=self._attempts.get_or_create((*key, state.version)),
             )
-            said = messages[-1] if messages and messages[-1].role == "user" and not approvals else None
-            begun = Begun(turn, found, key, None if history is None else said, decided=tuple(approvals))
-            begun.idempotency_key = given.get("idempotency_key")
-            begun.is_stored = await self._is_stored(history, begun)
-            if found.answered is not None and found.answered.key == begun.idempotency_key:
-                begun.again = Response(found.answered.message, found)
-                yield begun
+            message = messages[-1] if messages and messages[-1].role == "user" and not approvals else None
+            prepared = PreparedTurn(
+                turn, state, key, None if history is None else message, decided_call_ids=tuple(approvals)
+            )
+            prepared.idempotency_key = arguments.get("idempotency_key")
+            prepared.message_is_stored = await self._is_message_stored(history, prepared)
+            if state.idempotent_reply is not None and state.idempotent_reply.key == prepared.idempotency_key:
+                prepared.repeated_response = Response(state.idempotent_reply.message, state)
+                yield prepared
                 return
-            if begun.idempotency_key is not None and user is None and agent.persistence is None:
+            if prepared.idempotency_key is not None and user is None and agent.persistence is None:
                 raise InvalidArgumentError("idempotency_key needs something that remembers it: persistence or memory.")
-            if agent.persistence is not None and _saves(agent.persistence):
-                turn.still_due = partial(self._still_due, agent.persistence, found)
+            if agent.persistence is not None and _saves_turns(agent.persistence):
+                turn.validate_version = partial(self._validate_version, agent.persistence, state)
             if user is None:
-                begun.request = self._request(turn, found, messages or (), given)
+                prepared.request = self._build_request(turn, state, messages or (), arguments)
             else:
-                begun.chat = self._chat(begun, user, messages, given, approvals, goes_on)
-            yield begun
+                prepared.chat = self._build_chat(prepared, user, messages, arguments, approvals, resumes_reply)
+            yield prepared
 
     @asynccontextmanager
-    async def _held(
-        self, session: SessionState | str | None, given: RespondArguments
+    async def _hold_session(
+        self, session: SessionState | str | None, arguments: RespondArguments
     ) -> AsyncIterator[tuple[SessionState, UserHandle | None]]:
         """The session, which no other turn of this process has meanwhile, and the user whose it is."""
         agent, store = self._agent, self._agent.persistence
@@ -215,66 +224,66 @@ class Responding:
                 raise InvalidArgumentError(
                     f"session {session!r} is only named: pass Agent(persistence=...), or the last response's session."
                 )
-            async with self._in_line(session, given.get("wait", WAIT_SECONDS)):
-                found = await store.load(session) or create_session(session)
-                user = await user_of(agent.memory, found, given.get("user"))
-                refuse_foreign(found, key_of(user, given.get("sender"), found))
-                async with self._alone(key_of(user, given.get("sender"), found), found):
-                    yield found, user
+            async with self._wait_in_queue(session, arguments.get("wait", WAIT_SECONDS)):
+                state = await store.load(session) or create_session(session)
+                user = await resolve_memory_user(agent.memory, state, arguments.get("user"))
+                validate_owner(state, build_session_key(user, arguments.get("sender"), state))
+                async with self._run_exclusively(build_session_key(user, arguments.get("sender"), state), state):
+                    yield state, user
             return
         if not isinstance(session, SessionState | None):
             raise InvalidArgumentError(f"session is a SessionState or the id of one, not {session!r:.80}.")
-        found = create_session() if session is None else session
-        user = await user_of(agent.memory, found, given.get("user"))
-        refuse_foreign(found, key_of(user, given.get("sender"), found))
-        async with self._alone(key_of(user, given.get("sender"), found), found):
+        state = create_session() if session is None else session
+        user = await resolve_memory_user(agent.memory, state, arguments.get("user"))
+        validate_owner(state, build_session_key(user, arguments.get("sender"), state))
+        async with self._run_exclusively(build_session_key(user, arguments.get("sender"), state), state):
             if store is not None and session is not None:
-                stored = await store.load(found.id)
+                stored = await store.load(state.id)
                 if stored is not None:
-                    refuse_foreign(stored, key_of(user, given.get("sender"), stored))
+                    validate_owner(stored, build_session_key(user, arguments.get("sender"), stored))
                 version = 0 if stored is None else stored.version
-                if version != found.version and _saves(store):
-                    raise SessionConflictError(found.id, found.version, version)
-            yield found, user
+                if version != state.version and _saves_turns(store):
+                    raise SessionConflictError(state.id, state.version, version)
+            yield state, user
 
-    async def _is_stored(self, history: Any, begun: Begun) -> bool:
+    async def _is_message_stored(self, history: Any, prepared: PreparedTurn) -> bool:
         """Whether the application has saved what the user said before it passed the history that ends with it."""
         store = self._agent.persistence
-        if store is None or begun.said is None or isinstance(history, str | None):
+        if store is None or prepared.message is None or isinstance(history, str | None):
             return False
-        last = messages_of(await store.history(begun.session.id, 1))[-1:]
-        return bool(last) and last[0].role == "user" and message_text(last[0]) == message_text(begun.said)
+        last = history_to_messages(await store.history(prepared.session.id, 1))[-1:]
+        return bool(last) and last[0].role == "user" and message_text(last[0]) == message_text(prepared.message)
 
-    def _refuse_other_user(self, key: Key) -> None:
-        whose = getattr(self._agent.persistence, "user_id", None)
-        if whose is not None and user_id_of(key) not in (None, whose):
+    def _validate_user(self, key: SessionKey) -> None:
+        owner_id = getattr(self._agent.persistence, "user_id", None)
+        if owner_id is not None and get_user_id(key) not in (None, owner_id):
             raise InvalidArgumentError(
-                f"the agent's persistence is of user {whose!r}, and it was {user_id_of(key)!r:.80} who spoke."
+                f"the agent's persistence is of user {owner_id!r}, and it was {get_user_id(key)!r:.80} who spoke."
             )
 
     @asynccontextmanager
-    async def _in_line(self, id: str, wait: float) -> AsyncIterator[None]:
-        turn = running()
+    async def _wait_in_queue(self, id: str, wait: float) -> AsyncIterator[None]:
+        turn = current_tool_host()
         if isinstance(turn, AgentTurn) and turn.session_id == id:  # it would wait for itself
             raise SessionConflictError(id, turn.version)
-        line = self._lines.setdefault(id, _Line())
-        line.waiting += 1
+        queue = self._queues.setdefault(id, _SessionQueue())
+        queue.waiting += 1
         try:
             try:
-                async with asyncio.timeout(checks.seconds("wait", wait)):
-                    await line.lock.acquire()
+                async with asyncio.timeout(checks.validate_seconds("wait", wait)):
+                    await queue.lock.acquire()
             except TimeoutError:
                 raise TurnConflictError(id, "of this session", wait) from None
             try:
                 yield
             finally:
-                line.lock.release()
+                queue.lock.release()
         finally:
-            line.waiting -= 1
-            if not line.waiting:
-                del self._lines[id]
+            queue.waiting -= 1
+            if not queue.waiting:
+                del self._queues[id]
 
-    async def _still_due(self, store: SessionStore, session: SessionState) -> None:
+    async def _validate_version(self, store: SessionStore, session: SessionState) -> None:
         """Another process may have taken a turn while this one waited for the conversation: then nothing is done."""
         stored = await store.load(session.id)
         version = 0 if stored is None else stored.version
@@ -282,96 +291,100 @@ class Responding:
             raise SessionConflictError(session.id, session.version, version)
 
     @asynccontextmanager
-    async def _alone(self, key: Key, session: SessionState) -> AsyncIterator[None]:
-        if key in self._running:
+    async def _run_exclusively(self, key: SessionKey, session: SessionState) -> AsyncIterator[None]:
+        if key in self._running_keys:
             raise SessionConflictError(session.id, session.version)
-        self._running.add(key)
+        self._running_keys.add(key)
         try:
             yield
         finally:
-            self._running.discard(key)
+            self._running_keys.discard(key)
 
-    def _request(self, turn: AgentTurn, session: SessionState, messages: Any, given: RespondArguments) -> TurnRequest:
+    def _build_request(
+        self, turn: AgentTurn, session: SessionState, messages: Any, arguments: RespondArguments
+    ) -> TurnRequest:
         agent = self._agent
         options = agent.options
         if agent.model is not None:
             options = replace(options, model=agent.model)
-        elif options.model == UNSET:
+        elif options.model == UNSET_MODEL:
             raise ConfigurationError(f"{agent.place} has no model: pass Agent(model=...).")
-        extras = given.get("extras")
-        checks.context_values("extras", extras)
+        extras = arguments.get("extras")
+        checks.validate_mapping("extras", extras)
         return TurnRequest(
-            scope=_NOBODY,
+            scope=_NO_SCOPE,
             conversation_id=None,
             options=options,
             draft=None,
-            said=messages[-1:],
-            request=Request(Session(session.id), given.get("sender"), dict(extras or {}), agent=turn),
-            reply_to={"session_id": session.id},
-            keeps_user=False,
-            keeps_reply=False,
+            user_messages=messages[-1:],
+            request=Request(Session(session.id), arguments.get("sender"), dict(extras or {}), agent=turn),
+            event_payload={"session_id": session.id},
+            store_user_message=False,
+            store_reply=False,
             plan=turn.plan,
             planning_usage=turn.planning_usage,
             agent=agent.name,
-            trace_id=given.get("trace_id"),
+            trace_id=arguments.get("trace_id"),
         )
 
-    def _chat(
+    def _build_chat(
         self,
-        begun: Begun,
+        prepared: PreparedTurn,
         user: UserHandle,
         messages: list[Message] | None,
-        given: RespondArguments,
+        arguments: RespondArguments,
         approvals: Mapping[str, Approval],
-        goes_on: bool,
-    ) -> Chat:
-        agent, turn = self._agent, begun.turn
+        resumes_reply: bool,
+    ) -> UserChat:
+        agent, turn = self._agent, prepared.turn
         store = agent.persistence
         log = user.conversations.runtime.store
-        if isinstance(store, Persistence) and store.auto_save and store.is_beside(log, user.scope):
-            turn.session_end = begun.end = LoggedEnd(begun, store, agent.name)
+        if isinstance(store, Persistence) and store.auto_save and store.shares_store_with(log, user.scope):
+            turn.session_save = prepared.session_save = AtomicSessionSave(prepared, store, agent.name)
         options = agent.memory_options
         namespace = options.namespace_of(agent.name)
         last = messages[-1] if messages else None
-        if not goes_on and (last is None or last.role != "user"):
+        if not resumes_reply and (last is None or last.role != "user"):
             raise InvalidArgumentError("with a memory the user speaks first: pass what they said.")
 
         async def tools() -> Sequence[Tool]:
-            return await tolerated(tools_of(user, namespace, options), "recall", begun.problems) or ()
+            return await try_step(build_memory_tools(user, namespace, options), "recall", prepared.problems) or ()
 
-        turn.memory_tools = tools
-        more: ChatArguments = {
-            "options": replace(agent.options, model="") if agent.options.model == UNSET else agent.options,
-            "session_id": begun.session.id,
+        turn.load_memory_tools = tools
+        chat_arguments: ChatArguments = {
+            "options": replace(agent.options, model="") if agent.options.model == UNSET_MODEL else agent.options,
+            "session_id": prepared.session.id,
             "recall": options.recall,
             "close_after": options.close_after,
         }
         for name in ("extras", "sender", "metadata", "idempotency_key", "trace_id", "wait"):
-            if given.get(name) is not None:
-                more[name] = given[name]
-        if goes_on:
-            more["approvals"] = given.get("approvals")
-        text = None if goes_on or last is None else message_text(last)
+            if arguments.get(name) is not None:
+                chat_arguments[name] = arguments[name]
+        if resumes_reply:
+            chat_arguments["approvals"] = arguments.get("approvals")
+        text = None if resumes_reply or last is None else message_text(last)
         visibility = "internal" if approvals else "user"
-        return Chat(user, text, namespace, options.space, agent.model, more, planner=turn, visibility=visibility)
+        return UserChat(
+            user, text, namespace, options.space, agent.model, chat_arguments, planner=turn, visibility=visibility
+        )
 
 
-def _raise_unstored(response: Response) -> None:
+def _raise_store_error(response: Response) -> None:
     """What the log did not take, its session has not taken either: then the turn has failed as a whole."""
     for problem in reversed(response.problems):
         if problem.step in ("store_user", "store_reply"):
             raise problem.error
 
 
-def _saves(store: SessionStore) -> bool:
+def _saves_turns(store: SessionStore) -> bool:
     """Whether turns are saved there; otherwise it is for the application to do."""
     return bool(getattr(store, "auto_save", True))
 
 
-def _arguments(more: Mapping[str, Any]) -> RespondArguments:
-    if not isinstance(more.get("sender"), Identity | None):
-        raise InvalidArgumentError(f"sender is an Identity, not {more['sender']!r:.80}.")
-    unknown = more.keys() - RespondArguments.__annotations__.keys()
+def _validate_options(options: Mapping[str, Any]) -> RespondArguments:
+    if not isinstance(options.get("sender"), Identity | None):
+        raise InvalidArgumentError(f"sender is an Identity, not {options['sender']!r:.80}.")
+    unknown = options.keys() - RespondArguments.__annotations__.keys()
     if unknown:
         raise InvalidArgumentError(f"respond takes no {', '.join(sorted(unknown))}.")
-    return cast("RespondArguments", more)
+    return cast("RespondArguments", options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tellback.agent.move import Rejected, Step
+from tellback.agent.move import RejectedValue, WalkStep
 from tellback.agent.session import SessionState
 from tellback.agent.values import GuidelineMatch
 from tellback.types import ChatUsage, Message, ToolCall
@@ -57,10 +57,10 @@ class Trace:
 
     scores: Mapping[str, float] = field(default_factory=dict)
     route: str = ""
-    walked: tuple[Step, ...] = ()
+    walked: tuple[WalkStep, ...] = ()
     conditions: tuple[str, ...] = ()
     guidelines: tuple[GuidelineMatch, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
+    rejected: tuple[RejectedValue, ...] = ()
     problems: tuple[str, ...] = ()
     calls: tuple[ModelCall, ...] = ()
 

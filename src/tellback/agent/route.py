@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from tellback.agent.drawing import described, route_mermaid
-from tellback.agent.flow import check_route, check_way
+from tellback.agent.drawing import describe_route, route_to_mermaid
+from tellback.agent.flow import validate_route, validate_transition
 from tellback.agent.gathering import GatherSchema
 from tellback.agent.ids import generate_route_id, generate_state_id
-from tellback.agent.session import SessionState, known_in
-from tellback.agent.state import State, Transition, canned, fields_known
+from tellback.agent.session import SessionState, get_route_data
+from tellback.agent.state import State, Transition, validate_canned_responses, validate_fields
 from tellback.agent.value_reading import InvalidValue
-from tellback.agent.values import Guideline, as_value
+from tellback.agent.values import Guideline, coerce_value
 from tellback.errors import FlowError
 from tellback.types.names import slug
 
@@ -70,21 +70,21 @@ class Route:
         if not isinstance(title, str) or not title.strip():
             raise FlowError("a route", f"title is a text, not {title!r:.80}.")
         self.title = title
-        self.id = generate_route_id(title) if id is None else _id(id, self.place)
+        self.id = generate_route_id(title) if id is None else _validate_id(id, self.place)
         self.description = description
-        self.conditions = _texts(conditions, self.place, "conditions")
-        self.rules = _texts(rules, self.place, "rules")
-        self.prohibitions = _texts(prohibitions, self.place, "prohibitions")
-        self.domains = None if domains is None else _texts(domains, self.place, "domains")
-        self.gathering = GatherSchema.of(gather_schema, self.place)
+        self.conditions = _validate_texts(conditions, self.place, "conditions")
+        self.rules = _validate_texts(rules, self.place, "rules")
+        self.prohibitions = _validate_texts(prohibitions, self.place, "prohibitions")
+        self.domains = None if domains is None else _validate_texts(domains, self.place, "domains")
+        self.schema = GatherSchema.of(gather_schema, self.place)
         self.gather_schema = gather_schema
-        self.canned_responses = canned(canned_responses, self.place)
+        self.canned_responses = validate_canned_responses(canned_responses, self.place)
         self.guidelines: list[Guideline] = []
-        self.changes = 0
+        self.revision = 0
         """How often it was changed: what is known of it holds until it changes again."""
         for guideline in guidelines:
             self.create_guideline(guideline)
-        self.initial_data = self._known(initial_data or {})
+        self.initial_data = self._validate_initial_data(initial_data or {})
         self.key = slug(title)
         """What models call it; its agent tells routes of one title apart."""
         self.gatherable: tuple[str, ...] = ()
@@ -114,8 +114,8 @@ class Route:
 
     def create_guideline(self, guideline: Guideline | Mapping[str, Any] | None = None, **fields: Any) -> Route:
         """Add a guideline that holds in this route only."""
-        self.guidelines.append(as_value(Guideline, guideline, fields))
-        self.changes += 1
+        self.guidelines.append(coerce_value(Guideline, guideline, fields))
+        self.revision += 1
         return self
 
     def data(self, session: SessionState) -> Any:
@@ -126,28 +126,28 @@ class Route:
         >>> Route("Book a flight").data(create_session())
         {}
         """
-        return self.gathering.typed(known_in(session, self.id))
+        return self.schema.typed(get_route_data(session, self.id))
 
     def describe(self) -> str:
         """The route in words: its states, what they gather, and where they lead."""
-        return described(self)
+        return describe_route(self)
 
     def to_mermaid(self, current_state: str | None = None) -> str:
         """The route as a Mermaid diagram, with the current state lit if its id is given."""
-        return route_mermaid(self, current_state)
+        return route_to_mermaid(self, current_state)
 
     def check(self) -> None:
         """Raise `FlowError` if something is wrong with it."""
-        check_route(self)
+        validate_route(self)
 
-    def _known(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def _validate_initial_data(self, data: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(data, Mapping):
             raise FlowError(self.place, f"initial_data is a mapping of fields, not {data!r:.80}.")
-        fields_known([*data], self.gathering.fields, self.place, "initial_data")
+        validate_fields([*data], self.schema.fields, self.place, "initial_data")
         known = {}
         for name, value in data.items():
             try:
-                known[name] = self.gathering.check(name, value)
+                known[name] = self.schema.check(name, value)
             except InvalidValue as problem:
                 raise FlowError(self.place, f"initial_data, {name}: {problem}") from problem
         return known
@@ -169,86 +169,88 @@ class Route:
     ) -> State:
         tool = more.get("tool")
         place = f"{self.place}, state {description or (tool and tool.name)!r}"
-        known = self.gathering.fields
+        known = self.schema.fields
         if skip_if is not None and (not callable(skip_if) or inspect.iscoroutinefunction(skip_if)):
             raise FlowError(place, f"skip_if is a plain function of the gathered data, not {skip_if!r:.80}.")
         if save_as is not None:
-            fields_known([save_as], known, place, "save_as")
-        _check_arguments(arguments, tool, known, place)
+            validate_fields([save_as], known, place, "save_as")
+        _validate_tool_arguments(arguments, tool, known, place)
         state = State(
             self,
-            self._free_id(id, description or (tool.name if tool is not None else None), place),
+            self._unique_state_id(id, description or (tool.name if tool is not None else None), place),
             description,
             kind=kind,
-            gather=fields_known(gather, known, place, "gather"),
-            required_data=fields_known(required_data, known, place, "required_data"),
+            gather=validate_fields(gather, known, place, "gather"),
+            required_data=validate_fields(required_data, known, place, "required_data"),
             save_as=save_as,
             skip_if=skip_if,
             arguments=arguments,
-            canned_responses=canned(canned_responses, place),
+            canned_responses=validate_canned_responses(canned_responses, place),
             **more,
         )
         self._states[state.id] = state
-        self._changed()
+        self._mark_changed()
         return state
 
-    def _free_id(self, given: str | None, description: str | None, place: str) -> str:
-        if given is not None:
-            if _id(given, place) in self._states or given == "END_ROUTE":
-                raise FlowError(place, f"the id {given!r} is another state's of this route.")
-            return given
+    def _unique_state_id(self, requested: str | None, description: str | None, place: str) -> str:
+        if requested is not None:
+            if _validate_id(requested, place) in self._states or requested == "END_ROUTE":
+                raise FlowError(place, f"the id {requested!r} is another state's of this route.")
+            return requested
         id, index = generate_state_id(self.id, description), 0
         while id in self._states:
             index += 1
             id = generate_state_id(self.id, description, index)
         return id
 
-    def _drop_state(self, state: State) -> None:
+    def _remove_state(self, state: State) -> None:
         del self._states[state.id]
-        self._changed()
+        self._mark_changed()
 
-    def _check_way(self, way: Transition) -> None:
-        self._changed()
-        check_way(self, way)
+    def _validate_transition(self, transition: Transition) -> None:
+        self._mark_changed()
+        validate_transition(self, transition)
 
-    def _changed(self) -> None:
-        self.changes += 1
+    def _mark_changed(self) -> None:
+        self.revision += 1
         self.gatherable = tuple(dict.fromkeys(name for state in self._states.values() for name in state.gather))
 
     def __repr__(self) -> str:
         return f"Route({self.title!r}, id={self.id!r})"
 
 
-def _id(given: Any, place: str) -> str:
-    if not isinstance(given, str) or not given.strip():
-        raise FlowError(place, f"an id is a text, not {given!r:.80}.")
-    return given
+def _validate_id(value: Any, place: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise FlowError(place, f"an id is a text, not {value!r:.80}.")
+    return value
 
 
-def _texts(given: Any, place: str, what: str) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(e, str) and e for e in given):
-        raise FlowError(place, f"{what} is a list of texts, not {given!r:.80}: write {what}=[...].")
-    return tuple(given)
+def _validate_texts(value: Any, place: str, name: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(e, str) and e for e in value):
+        raise FlowError(place, f"{name} is a list of texts, not {value!r:.80}: write {name}=[...].")
+    return tuple(value)
 
 
-def _check_arguments(given: Any, tool: Any, known: Mapping[str, Any], place: str) -> None:
-    if inspect.iscoroutinefunction(given):
+def _validate_tool_arguments(arguments: Any, tool: Any, fields: Mapping[str, Any], place: str) -> None:
+    if inspect.iscoroutinefunction(arguments):
         raise FlowError(place, "arguments is a plain function of the gathered data, not an async one.")
-    if tool is None or callable(given):
+    if tool is None or callable(arguments):
         return
-    if not isinstance(given, Mapping | None):
-        raise FlowError(place, f"arguments are the tool's parameters by field, or a function, not {given!r:.80}.")
-    if given is not None:
-        fields_known([*given.values()], known, place, "arguments")
+    if not isinstance(arguments, Mapping | None):
+        raise FlowError(place, f"arguments are the tool's parameters by field, or a function, not {arguments!r:.80}.")
+    if arguments is not None:
+        validate_fields([*arguments.values()], fields, place, "arguments")
         parameters = tool.parameters.get("properties", {})
-        unknown = [name for name in given if name not in parameters]
+        unknown = [name for name in arguments if name not in parameters]
         if unknown and not tool.parameters.get("additionalProperties"):
             raise FlowError(place, f"arguments names {unknown[0]!r}, which {tool.name} does not take.")
-    lacking = [name for name in tool.parameters.get("required", ()) if name not in (known if given is None else given)]
-    if lacking:
-        there = ", ".join(known) or "no fields"
+    missing = [
+        name for name in tool.parameters.get("required", ()) if name not in (fields if arguments is None else arguments)
+    ]
+    if missing:
+        known_fields = ", ".join(fields) or "no fields"
         raise FlowError(
             place,
-            f"{tool.name} needs {lacking[0]!r}, which it would never get: gather_schema has {there}. Say where it comes"
-            f" from: arguments={{{lacking[0]!r}: <field>}}, or a function of the data.",
+            f"{tool.name} needs {missing[0]!r}, which it would never get: gather_schema has {known_fields}. Say where it comes"
+            f" from: arguments={{{missing[0]!r}: <field>}}, or a function of the data.",
         )

@@ -65,7 +65,7 @@ class ToolRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RouteProgress:
     """How far a route has come: the states walked in order, those that spoke and were answered, what tools gave, and by
     which condition in words a state was left, both by state. `forgotten` are fields that the user took back."""
 
@@ -78,7 +78,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingCall:
+class PendingCall:
     """A call of a tool state that waits for a person's decision."""
 
     state_id: str
@@ -86,20 +86,20 @@ class WaitingCall:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftRoute:
+class PausedRoute:
     """A route that was left before its end, as it is taken up again; `changed` was corrected since. The user no longer
     wants one that is `dropped`, but may come back to it."""
 
     extracted: Mapping[str, Any]
     state: CurrentState | None
-    progress: Progress
-    waiting: tuple[WaitingCall, ...] = ()
+    progress: RouteProgress
+    pending_calls: tuple[PendingCall, ...] = ()
     changed: tuple[str, ...] = ()
     dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class IdempotentReply:
     """What was said to the last message that had an idempotency key."""
 
     key: str
@@ -126,12 +126,12 @@ class SessionState:
     route_history: tuple[RouteVisit, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     version: int = 0
-    progress: Progress = Progress()
-    left: Mapping[str, LeftRoute] = field(default_factory=dict)
+    progress: RouteProgress = RouteProgress()
+    paused_routes: Mapping[str, PausedRoute] = field(default_factory=dict)
     context: Mapping[str, Any] = field(default_factory=dict)
-    waiting: tuple[WaitingCall, ...] = ()
+    pending_calls: tuple[PendingCall, ...] = ()
     owner: str = ""
-    answered: Answered | None = None
+    idempotent_reply: IdempotentReply | None = None
 
     def has_completed(self, route_id: str) -> bool:
         """Whether the last visit of that route went to its end."""
@@ -171,17 +171,19 @@ def enter_route(
     """
     now = at or utc_now()
     session = leave_route(session, at=now)
-    again = session.left.get(route_id) or LeftRoute(copy.deepcopy(dict(initial_data or {})), None, Progress())
+    resumed = session.paused_routes.get(route_id) or PausedRoute(
+        copy.deepcopy(dict(initial_data or {})), None, RouteProgress()
+    )
     return replace(
         session,
         current_route=CurrentRoute(route_id, route_title, now),
-        current_state=again.state,
-        extracted=again.extracted,
-        progress=again.progress,
-        waiting=again.waiting,
-        left={id: kept for id, kept in session.left.items() if id != route_id},
+        current_state=resumed.state,
+        extracted=resumed.extracted,
+        progress=resumed.progress,
+        pending_calls=resumed.pending_calls,
+        paused_routes={id: paused for id, paused in session.paused_routes.items() if id != route_id},
         route_history=(*session.route_history, RouteVisit(route_id, now)),
-        metadata=_touched(session, now),
+        metadata=_touch_metadata(session, now),
     )
 
 
@@ -195,20 +197,22 @@ def leave_route(session: SessionState, *, completed: bool = False, at: datetime 
     if route is None:
         return session
     now = at or utc_now()
-    left = dict(session.left)
+    paused_routes = dict(session.paused_routes)
     if not completed:
-        left[route.id] = LeftRoute(session.extracted, session.current_state, session.progress, session.waiting)
+        paused_routes[route.id] = PausedRoute(
+            session.extracted, session.current_state, session.progress, session.pending_calls
+        )
     *before, last = session.route_history or (RouteVisit(route.id, route.entered_at),)
     return replace(
         session,
         current_route=None,
         current_state=None,
         extracted=session.extracted if completed else {},
-        progress=session.progress if completed else Progress(),
-        left=left,
-        waiting=(),
+        progress=session.progress if completed else RouteProgress(),
+        paused_routes=paused_routes,
+        pending_calls=(),
         route_history=(*before, replace(last, exited_at=now, completed=completed)),
-        metadata=_touched(session, now),
+        metadata=_touch_metadata(session, now),
     )
 
 
@@ -221,7 +225,9 @@ def enter_state(
     'ask_where'
     """
     now = at or utc_now()
-    return replace(session, current_state=CurrentState(state_id, description, now), metadata=_touched(session, now))
+    return replace(
+        session, current_state=CurrentState(state_id, description, now), metadata=_touch_metadata(session, now)
+    )
 
 
 def merge_extracted(session: SessionState, data: Mapping[str, Any], *, at: datetime | None = None) -> SessionState:
@@ -231,18 +237,18 @@ def merge_extracted(session: SessionState, data: Mapping[str, Any], *, at: datet
     {'to': 'Rome'}
     """
     merged = {**session.extracted, **copy.deepcopy(dict(data))}
-    return replace(session, extracted=merged, metadata=_touched(session, at or utc_now()))
+    return replace(session, extracted=merged, metadata=_touch_metadata(session, at or utc_now()))
 
 
-def _touched(session: SessionState, now: datetime) -> dict[str, Any]:
+def _touch_metadata(session: SessionState, now: datetime) -> dict[str, Any]:
     return {**session.metadata, "last_updated_at": now}
 
 
-def known_in(session: SessionState, route_id: str) -> Mapping[str, Any]:
+def get_route_data(session: SessionState, route_id: str) -> Mapping[str, Any]:
     """What is known of a route: the current one, one that was left, or the one that was completed last."""
     current, visits = session.current_route, session.route_history
     if current is not None and current.id == route_id:
         return session.extracted
-    if route_id in session.left:
-        return session.left[route_id].extracted
+    if route_id in session.paused_routes:
+        return session.paused_routes[route_id].extracted
     return session.extracted if current is None and visits and visits[-1].route_id == route_id else {}

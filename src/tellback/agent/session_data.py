@@ -9,39 +9,39 @@ from datetime import datetime
 from typing import Any
 
 from tellback.agent.session import (
-    Answered,
     CurrentRoute,
     CurrentState,
-    LeftRoute,
-    Progress,
+    IdempotentReply,
+    PausedRoute,
+    PendingCall,
+    RouteProgress,
     RouteVisit,
     SessionState,
     ToolRun,
-    WaitingCall,
 )
-from tellback.agent.value_reading import plain_value
+from tellback.agent.value_reading import to_plain_value
 from tellback.errors import InvalidArgumentError
 from tellback.types import as_tool_call
 from tellback.types.sessions import SessionData
 from tellback.types.times import utc_now
 
-_PARTS = frozenset(
+_SESSION_KEYS = frozenset(
     {"extracted", "route_history", "metadata", "progress", "left", "context", "answered", "waiting", "owner"}
     | {"current_route_title", "current_route_entered_at", "current_state_description", "current_state_entered_at"}
 )
 """What of the collected data is the session's own."""
-_ELSEWHERE = frozenset(
+_WIRE_KEYS = frozenset(
     {"routeHistory", "currentRouteTitle", "currentRouteEnteredAt", "currentStateDescription", "currentStateEnteredAt"}
 )
 """What these are called by those who ask a server."""
 
 
-def refuse_reserved(data: Mapping[str, Any]) -> None:
+def validate_no_reserved_keys(data: Mapping[str, Any]) -> None:
     """Your own data about a session may not have the names of its parts."""
-    taken = sorted((_PARTS | _ELSEWHERE) & data.keys())
-    if taken:
+    reserved = sorted((_SESSION_KEYS | _WIRE_KEYS) & data.keys())
+    if reserved:
         raise InvalidArgumentError(
-            f"initial_data cannot have {', '.join(map(repr, taken))}: these are parts of a session. Take other names."
+            f"initial_data cannot have {', '.join(map(repr, reserved))}: these are parts of a session. Take other names."
         )
 
 
@@ -60,31 +60,31 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
         "current_state": None if state is None else state.id,
         "collected_data": {
             "extracted": plain_data(session.extracted),
-            "route_history": [_plain_visit(visit) for visit in session.route_history],
+            "route_history": [_visit_to_dict(visit) for visit in session.route_history],
             "current_route_title": None if route is None else route.title,
             "current_route_entered_at": None if route is None else route.entered_at.isoformat(),
             "current_state_description": None if state is None else state.description,
             "current_state_entered_at": None if state is None else state.entered_at.isoformat(),
             "metadata": plain_data(session.metadata),
-            "progress": _plain_progress(session.progress),
+            "progress": _progress_to_dict(session.progress),
             "left": {
                 id: {
-                    "extracted": plain_data(kept.extracted),
-                    "state": None if kept.state is None else kept.state.id,
-                    "state_description": None if kept.state is None else kept.state.description,
-                    "state_entered_at": None if kept.state is None else kept.state.entered_at.isoformat(),
-                    "progress": _plain_progress(kept.progress),
-                    "waiting": _plain_waiting(kept.waiting),
-                    "changed": list(kept.changed),
-                    "dropped": kept.dropped,
+                    "extracted": plain_data(paused.extracted),
+                    "state": None if paused.state is None else paused.state.id,
+                    "state_description": None if paused.state is None else paused.state.description,
+                    "state_entered_at": None if paused.state is None else paused.state.entered_at.isoformat(),
+                    "progress": _progress_to_dict(paused.progress),
+                    "waiting": _pending_calls_to_dicts(paused.pending_calls),
+                    "changed": list(paused.changed),
+                    "dropped": paused.dropped,
                 }
-                for id, kept in session.left.items()
+                for id, paused in session.paused_routes.items()
             },
             "context": plain_data(session.context),
             "answered": None
-            if session.answered is None
-            else {"key": session.answered.key, "message": session.answered.message},
-            "waiting": _plain_waiting(session.waiting),
+            if session.idempotent_reply is None
+            else {"key": session.idempotent_reply.key, "message": session.idempotent_reply.message},
+            "waiting": _pending_calls_to_dicts(session.pending_calls),
             "owner": session.owner,
         },
     }
@@ -103,7 +103,7 @@ def session_data_to_state(session_id: str, data: SessionData | Mapping[str, Any]
     True
     """
     try:
-        return _read(session_id, _of_row(data) if isinstance(data, SessionData) else data)
+        return _parse_session(session_id, _row_to_data(data) if isinstance(data, SessionData) else data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidArgumentError(
             f"session {session_id!r} cannot be read from its data ({type(error).__name__}: {error});"
@@ -113,108 +113,114 @@ def session_data_to_state(session_id: str, data: SessionData | Mapping[str, Any]
 
 def plain_data(value: Any) -> Any:
     """A value as JSON has it; a number that is none is left out."""
-    return _finite(plain_value(value, str))
+    return _drop_non_finite(to_plain_value(value, str))
 
 
-def read_dates(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def parse_metadata_dates(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata whose dates of the session's own are moments again."""
-    found = dict(metadata)
+    parsed = dict(metadata)
     for name in ("created_at", "last_updated_at"):
-        if isinstance(found.get(name), str):
+        if isinstance(parsed.get(name), str):
             with contextlib.suppress(ValueError):  # the application's own words
-                found[name] = datetime.fromisoformat(found[name])
-    return found
+                parsed[name] = datetime.fromisoformat(parsed[name])
+    return parsed
 
 
-def _of_row(row: SessionData) -> dict[str, Any]:
+def _row_to_data(row: SessionData) -> dict[str, Any]:
     """A row as data; its owner's id and its dates are metadata unless the session says otherwise."""
-    kept = dict(row.collected_data)
+    collected = dict(row.collected_data)
     dates = {"created_at": row.created_at, "last_updated_at": row.updated_at}
-    whose = {} if row.user_id is None else {"user_id": row.user_id}  # nothing that was collected says otherwise
-    kept["metadata"] = {**dates, **(kept.get("metadata") or {}), **whose}
+    owner_metadata = (
+        {} if row.user_id is None else {"user_id": row.user_id}
+    )  # nothing that was collected says otherwise
+    collected["metadata"] = {**dates, **(collected.get("metadata") or {}), **owner_metadata}
     return {
         "version": row.version,
         "current_route": row.current_route,
         "current_state": row.current_state,
-        "collected_data": kept,
+        "collected_data": collected,
     }
 
 
-def _read(session_id: str, data: Mapping[str, Any]) -> SessionState:
-    kept = data.get("collected_data") or {}
+def _parse_session(session_id: str, data: Mapping[str, Any]) -> SessionState:
+    collected = data.get("collected_data") or {}
     now = utc_now()
     route, state = data.get("current_route"), data.get("current_state")
-    own = {name: value for name, value in kept.items() if name not in _PARTS}
-    metadata = read_dates({**own, **(kept.get("metadata") or {})})
+    extra = {name: value for name, value in collected.items() if name not in _SESSION_KEYS}
+    metadata = parse_metadata_dates({**extra, **(collected.get("metadata") or {})})
     current = None
     if route is not None:
-        entered = _moment(kept.get("current_route_entered_at"), now)
-        current = CurrentRoute(route, kept.get("current_route_title") or route, entered)
+        entered = _parse_stored_datetime(collected.get("current_route_entered_at"), now)
+        current = CurrentRoute(route, collected.get("current_route_title") or route, entered)
     return SessionState(
         id=session_id,
         current_route=current,
-        current_state=_state(state, kept, "current_state_", now),
-        extracted=dict(kept.get("extracted") or {}),
-        route_history=tuple(_visit(each, now) for each in kept.get("route_history") or ()),
+        current_state=_parse_current_state(state, collected, "current_state_", now),
+        extracted=dict(collected.get("extracted") or {}),
+        route_history=tuple(_parse_visit(each, now) for each in collected.get("route_history") or ()),
         metadata=metadata,
         version=int(data.get("version") or 0),
-        progress=_progress(kept.get("progress")),
-        left={
-            id: LeftRoute(
+        progress=_parse_progress(collected.get("progress")),
+        paused_routes={
+            id: PausedRoute(
                 dict(each.get("extracted") or {}),
-                _state(each.get("state"), each, "state_", now),
-                _progress(each.get("progress")),
-                _waiting(each.get("waiting")),
+                _parse_current_state(each.get("state"), each, "state_", now),
+                _parse_progress(each.get("progress")),
+                _parse_pending_calls(each.get("waiting")),
                 tuple(each.get("changed") or ()),
                 bool(each.get("dropped")),
             )
-            for id, each in (kept.get("left") or {}).items()
+            for id, each in (collected.get("left") or {}).items()
         },
-        context=dict(kept.get("context") or {}),
-        owner=str(kept.get("owner") or data.get("owner") or ""),
-        answered=Answered(**kept["answered"]) if kept.get("answered") else None,
-        waiting=_waiting(kept.get("waiting")),
+        context=dict(collected.get("context") or {}),
+        owner=str(collected.get("owner") or data.get("owner") or ""),
+        idempotent_reply=IdempotentReply(**collected["answered"]) if collected.get("answered") else None,
+        pending_calls=_parse_pending_calls(collected.get("waiting")),
     )
 
 
-def _state(id: str | None, kept: Mapping[str, Any], prefix: str, now: datetime) -> CurrentState | None:
+def _parse_current_state(
+    id: str | None, collected: Mapping[str, Any], prefix: str, now: datetime
+) -> CurrentState | None:
     if id is None:
         return None
-    return CurrentState(id, kept.get(f"{prefix}description"), _moment(kept.get(f"{prefix}entered_at"), now))
+    return CurrentState(
+        id, collected.get(f"{prefix}description"), _parse_stored_datetime(collected.get(f"{prefix}entered_at"), now)
+    )
 
 
-def _visit(given: Mapping[str, Any], now: datetime) -> RouteVisit:
-    exited = given.get("exited_at")
+def _parse_visit(data: Mapping[str, Any], now: datetime) -> RouteVisit:
+    exited = data.get("exited_at")
     return RouteVisit(
-        given["route_id"],
-        _moment(given.get("entered_at"), now),
-        None if exited is None else _moment(exited, now),
-        bool(given.get("completed")),
+        data["route_id"],
+        _parse_stored_datetime(data.get("entered_at"), now),
+        None if exited is None else _parse_stored_datetime(exited, now),
+        bool(data.get("completed")),
     )
 
 
-def _progress(given: Mapping[str, Any] | None) -> Progress:
-    given = given or {}
-    runs = {id: ToolRun(**run) for id, run in (given.get("runs") or {}).items()}
-    path, spoken = tuple(given.get("path") or ()), tuple(given.get("spoken") or ())
-    answered, forgotten = tuple(given.get("answered") or ()), tuple(given.get("forgotten") or ())
-    return Progress(path, spoken, runs, dict(given.get("ways") or {}), answered, forgotten)
+def _parse_progress(data: Mapping[str, Any] | None) -> RouteProgress:
+    data = data or {}
+    runs = {id: ToolRun(**run) for id, run in (data.get("runs") or {}).items()}
+    path, spoken = tuple(data.get("path") or ()), tuple(data.get("spoken") or ())
+    answered, forgotten = tuple(data.get("answered") or ()), tuple(data.get("forgotten") or ())
+    return RouteProgress(path, spoken, runs, dict(data.get("ways") or {}), answered, forgotten)
 
 
-def _waiting(given: Any) -> tuple[WaitingCall, ...]:
+def _parse_pending_calls(rows: Any) -> tuple[PendingCall, ...]:
     return tuple(
-        WaitingCall(each["state"], as_tool_call({name: each[name] for name in ("id", "name", "input")}))
-        for each in given or ()
+        PendingCall(each["state"], as_tool_call({name: each[name] for name in ("id", "name", "input")}))
+        for each in rows or ()
     )
 
 
-def _moment(given: Any, now: datetime) -> datetime:
-    if given is None:
+def _parse_stored_datetime(value: Any, now: datetime) -> datetime:
+    if value is None:
         return now
-    return given if isinstance(given, datetime) else datetime.fromisoformat(given)
+    return value if isinstance(value, datetime) else datetime.fromisoformat(value)
 
 
-def _plain_visit(visit: RouteVisit) -> dict[str, Any]:
+def _visit_to_dict(visit: RouteVisit) -> dict[str, Any]:
     return {
         "route_id": visit.route_id,
         "entered_at": visit.entered_at.isoformat(),
@@ -223,14 +229,14 @@ def _plain_visit(visit: RouteVisit) -> dict[str, Any]:
     }
 
 
-def _plain_waiting(waiting: tuple[WaitingCall, ...]) -> list[dict[str, Any]]:
+def _pending_calls_to_dicts(calls: tuple[PendingCall, ...]) -> list[dict[str, Any]]:
     return [
         {"state": each.state_id, "id": each.call.id, "name": each.call.name, "input": plain_data(each.call.input)}
-        for each in waiting
+        for each in calls
     ]
 
 
-def _plain_progress(progress: Progress) -> dict[str, Any]:
+def _progress_to_dict(progress: RouteProgress) -> dict[str, Any]:
     return {
         "path": list(progress.path),
         "spoken": list(progress.spoken),
@@ -253,9 +259,9 @@ def _plain_progress(progress: Progress) -> dict[str, Any]:
     }
 
 
-def _finite(value: Any) -> Any:
+def _drop_non_finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list) else value
+        return {name: _drop_non_finite(each) for name, each in value.items()}
+    return [_drop_non_finite(each) for each in value] if isinstance(value, list) else value

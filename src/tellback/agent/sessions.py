@@ -68,9 +68,9 @@ class InMemorySessions:
     ) -> None:
         """Store a session after a turn."""
         stored = self._sessions.get(session.id)
-        found = 0 if stored is None else stored.version
-        if found != session.version - 1:
-            raise SessionConflictError(session.id, session.version - 1, found)
+        stored_version = 0 if stored is None else stored.version
+        if stored_version != session.version - 1:
+            raise SessionConflictError(session.id, session.version - 1, stored_version)
         self._sessions[session.id] = session
         self._events.setdefault(session.id, []).extend(events)
 

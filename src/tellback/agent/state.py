@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tellback.agent.canned import CannedResponse, as_canned
-from tellback.agent.values import Guideline, as_value
+from tellback.agent.canned import CannedResponse, parse_canned_responses
+from tellback.agent.values import Guideline, coerce_value
 from tellback.errors import FlowError, InvalidArgumentError
 from tellback.tools import Tool, as_tool
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tellback.agent.route import Route
 
 Data = Mapping[str, Any]
-Test = Callable[[Data], Any]
+DataPredicate = Callable[[Data], Any]
 """A question about the gathered data that code answers."""
 
 
@@ -63,20 +63,20 @@ class Transition:
 
     source: State
     target: State | _EndRoute | str
-    condition: str | Test | None = None
+    condition: str | DataPredicate | None = None
     on_error: bool = False
     forgets: tuple[str, ...] = ()
 
-    def end_if_made(self) -> State | _EndRoute | None:
+    def find_target(self) -> State | _EndRoute | None:
         """Where it leads, or None if that state is not made yet."""
         return self.target if not isinstance(self.target, str) else self.source.route.state(self.target)
 
-    def end(self) -> State | _EndRoute:
+    def resolve_target(self) -> State | _EndRoute:
         """Where it leads."""
-        found = self.end_if_made()
-        if found is None:
+        target = self.find_target()
+        if target is None:
             raise FlowError(self.source.place, f"leads to the state {self.target!r}, which the route does not have.")
-        return found
+        return target
 
 
 class State:
@@ -113,7 +113,7 @@ class State:
         kind: Literal["start", "chat", "tool"] = "chat",
         tool: Tool | None = None,
         gather: Sequence[str] = (),
-        skip_if: Test | None = None,
+        skip_if: DataPredicate | None = None,
         required_data: Sequence[str] = (),
         arguments: Mapping[str, str] | Callable[[Data], Mapping[str, Any]] | None = None,
         save_as: str | None = None,
@@ -163,9 +163,9 @@ class State:
         chat_state: str | None = None,
         tool_state: Tool | Callable[..., Any] | None = None,
         state: State | StateRef | _EndRoute | str | None = None,
-        condition: str | Test | None = None,
+        condition: str | DataPredicate | None = None,
         gather: Sequence[str] = (),
-        skip_if: Test | None = None,
+        skip_if: DataPredicate | None = None,
         required_data: Sequence[str] = (),
         arguments: Mapping[str, str] | Callable[[Data], Mapping[str, Any]] | None = None,
         save_as: str | None = None,
@@ -192,9 +192,9 @@ class State:
         - `repeat`: whether a tool that has run is run again when a value that it was given is corrected or added. With
           False it succeeds once in each visit of the route: where more would charge a card twice.
         """
-        given = [name for name, value in _kinds(chat_state, tool_state, state) if value is not None]
-        if len(given) != 1:
-            found = " and ".join(given) or "nothing"
+        kinds = [name for name, value in _named_targets(chat_state, tool_state, state) if value is not None]
+        if len(kinds) != 1:
+            found = " and ".join(kinds) or "nothing"
             raise FlowError(self.place, f"a transition takes one of chat_state, tool_state and state, not {found}.")
         if not isinstance(condition, str | None) and (
             not callable(condition) or inspect.iscoroutinefunction(condition)
@@ -208,11 +208,11 @@ class State:
             raise FlowError(self.place, "on_error is for ways out of a state that runs a tool.")
         if isinstance(guidelines, str | Mapping) or not isinstance(guidelines, Sequence):
             raise FlowError(self.place, f"guidelines is a list, not {guidelines!r:.80}: write guidelines=[...].")
-        made = [as_value(Guideline, each) for each in guidelines]
-        forgotten = fields_known(forgets, self.route.gathering.fields, self.place, "forgets")
+        state_guidelines = [coerce_value(Guideline, each) for each in guidelines]
+        forgotten_fields = validate_fields(forgets, self.route.schema.fields, self.place, "forgets")
         target: State | _EndRoute | str
         if state is not None:
-            own = {
+            state_options = {
                 "gather": gather,
                 "skip_if": skip_if,
                 "required_data": required_data,
@@ -222,16 +222,18 @@ class State:
                 "guidelines": guidelines,
                 "id": id,
             }
-            self._refuse("state", [name for name, value in own.items() if value] + ([] if repeat else ["repeat"]))
-            target = self._named(state)
+            self._reject_options(
+                "state", [name for name, value in state_options.items() if value] + ([] if repeat else ["repeat"])
+            )
+            target = self._resolve_state(state)
         elif tool_state is not None:
-            self._refuse("tool_state", ["gather"] if gather else [])
+            self._reject_options("tool_state", ["gather"] if gather else [])
             target = self.route._add_state(
                 self,
                 None,
                 id=id,
                 kind="tool",
-                tool=self._tool(tool_state),
+                tool=self._parse_tool(tool_state),
                 skip_if=skip_if,
                 required_data=required_data,
                 arguments=arguments,
@@ -240,8 +242,8 @@ class State:
                 canned_responses=canned_responses,
             )
         else:
-            tools_only = {"arguments": arguments, "save_as": save_as, "repeat": not repeat}
-            self._refuse("chat_state", [name for name, value in tools_only.items() if value])
+            tool_options = {"arguments": arguments, "save_as": save_as, "repeat": not repeat}
+            self._reject_options("chat_state", [name for name, value in tool_options.items() if value])
             if not isinstance(chat_state, str) or not chat_state.strip():
                 raise FlowError(self.place, f"chat_state says in words what to do there, not {chat_state!r:.80}.")
             target = self.route._add_state(
@@ -254,53 +256,53 @@ class State:
                 canned_responses=canned_responses,
             )
         if isinstance(target, State) and state is None:
-            target.guidelines += made
-        way = Transition(self, target, condition, on_error, forgotten)
-        self.transitions.append(way)
+            target.guidelines += state_guidelines
+        transition = Transition(self, target, condition, on_error, forgotten_fields)
+        self.transitions.append(transition)
         try:
-            self.route._check_way(way)
+            self.route._validate_transition(transition)
         except FlowError:
-            self.transitions.remove(way)
+            self.transitions.remove(transition)
             if isinstance(target, State) and state is None:
-                self.route._drop_state(target)
+                self.route._remove_state(target)
             raise
-        return target if not isinstance(target, str) else _Awaited(self.route, target)  # type: ignore[return-value]
+        return target if not isinstance(target, str) else _UndefinedState(self.route, target)  # type: ignore[return-value]
 
     def add_guideline(self, guideline: Guideline | Mapping[str, Any] | None = None, **fields: Any) -> State:
         """Add a guideline that holds in this state only."""
-        self.guidelines.append(as_value(Guideline, guideline, fields))
-        self.route.changes += 1
+        self.guidelines.append(coerce_value(Guideline, guideline, fields))
+        self.route.revision += 1
         return self
 
-    def follows(self) -> Iterator[State]:
+    def next_states(self) -> Iterator[State]:
         """The states it leads to."""
-        for way in self.transitions:
-            end = way.end_if_made()
-            if isinstance(end, State):
-                yield end
+        for transition in self.transitions:
+            target = transition.find_target()
+            if isinstance(target, State):
+                yield target
 
-    def _named(self, state: Any) -> State | _EndRoute | str:
+    def _resolve_state(self, state: Any) -> State | _EndRoute | str:
         if isinstance(state, _EndRoute):
             return END_ROUTE
-        foreign = isinstance(state, State) and state.route is not self.route
-        if foreign or (isinstance(state, StateRef) and state.route_id != self.route_id):
+        is_foreign = isinstance(state, State) and state.route is not self.route
+        if is_foreign or (isinstance(state, StateRef) and state.route_id != self.route_id):
             raise FlowError(
                 self.place, f"leads to the state {state.id!r} of another route; routes are changed by the user."
             )
         if isinstance(state, State):
             return state
-        id = state.id if isinstance(state, StateRef | _Awaited) else state
+        id = state.id if isinstance(state, StateRef | _UndefinedState) else state
         if not isinstance(id, str):
             raise FlowError(self.place, f"state is a state, its ref, its id or END_ROUTE, not {state!r:.80}.")
         return self.route.state(id) or id
 
-    def _tool(self, given: Any) -> Tool:
+    def _parse_tool(self, value: Any) -> Tool:
         try:
-            return as_tool(given)
+            return as_tool(value)
         except Exception as error:
             raise FlowError(self.place, f"tool_state cannot be used: {error}") from error
 
-    def _refuse(self, kind: str, names: Sequence[str]) -> None:
+    def _reject_options(self, kind: str, names: Sequence[str]) -> None:
         if names:
             raise FlowError(self.place, f"a transition by {kind} takes no {', '.join(names)}.")
 
@@ -308,7 +310,7 @@ class State:
         return f"State({self.title!r}, id={self.id!r})"
 
 
-class _Awaited:
+class _UndefinedState:
     """A state that was named before it was made: nothing can be added to it yet."""
 
     __slots__ = ("id", "route")
@@ -323,27 +325,27 @@ class _Awaited:
         )
 
 
-def _kinds(chat: Any, tool: Any, state: Any) -> tuple[tuple[str, Any], ...]:
+def _named_targets(chat: Any, tool: Any, state: Any) -> tuple[tuple[str, Any], ...]:
     return ("chat_state", chat), ("tool_state", tool), ("state", state)
 
 
-def fields_known(given: Any, known: Mapping[str, Any], place: str, what: str) -> tuple[str, ...]:
+def validate_fields(names: Any, known: Mapping[str, Any], place: str, option: str) -> tuple[str, ...]:
     """Names of fields, each of which the route's schema has."""
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise FlowError(place, f"{what} is a list of fields, not {given!r:.80}: write {what}=[...].")
-    for name in given:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise FlowError(place, f"{option} is a list of fields, not {names!r:.80}: write {option}=[...].")
+    for name in names:
         if not isinstance(name, str) or name not in known:
-            there = ", ".join(known) or "none: the route has no gather_schema"
+            known_fields = ", ".join(known) or "none: the route has no gather_schema"
             raise FlowError(
-                place, f"{what} names the field {name!r}, which gather_schema does not have. It has: {there}."
+                place, f"{option} names the field {name!r}, which gather_schema does not have. It has: {known_fields}."
             )
-    if len(set(given)) != len(given):
-        raise FlowError(place, f"{what} names a field twice: {', '.join(given)}.")
-    return tuple(given)
+    if len(set(names)) != len(names):
+        raise FlowError(place, f"{option} names a field twice: {', '.join(names)}.")
+    return tuple(names)
 
 
-def canned(given: Sequence[Any], place: str) -> tuple[CannedResponse, ...]:
+def validate_canned_responses(responses: Sequence[Any], place: str) -> tuple[CannedResponse, ...]:
     """Canned responses, made of what was given."""
-    if isinstance(given, str | Mapping):
-        raise InvalidArgumentError(f"canned_responses is a list, not {given!r:.80}: write canned_responses=[...].")
-    return as_canned(given, place)
+    if isinstance(responses, str | Mapping):
+        raise InvalidArgumentError(f"canned_responses is a list, not {responses!r:.80}: write canned_responses=[...].")
+    return parse_canned_responses(responses, place)

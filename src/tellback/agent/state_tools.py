@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tellback.agent.moves import Ran, RunTool
-from tellback.agent.session import ToolRun, WaitingCall
-from tellback.agent.tries import Done
-from tellback.chat.approval import Approval, decided
+from tellback.agent.moves import ToolRunRequest, ToolRunResult
+from tellback.agent.session import PendingCall, ToolRun
+from tellback.agent.tries import TurnAttempt
+from tellback.chat.approval import Approval, apply_decision
 from tellback.conversations.turn_requests import TurnLog
 from tellback.tools import Tool, dispatch
 from tellback.tools.context import ToolUpdate
@@ -18,92 +18,100 @@ from tellback.types.conversations import ToolInvocation
 from tellback.types.ids import new_id
 from tellback.types.jsontext import dump_json
 
-UNKNOWN = "It was approved and begun before, and nobody knows whether it took effect. It is not begun again."
+OUTCOME_UNKNOWN = "It was approved and begun before, and nobody knows whether it took effect. It is not begun again."
 
 
-class StateTools:
+class StateToolRunner:
     """Runs tools. `invoked` are the calls so far, in order."""
 
-    def __init__(self, done: Done, approvals: Mapping[str, Approval]) -> None:
-        self.invoked: list[ToolInvocation] = []
-        self.log: TurnLog | None = None
-        self._done = done
+    def __init__(self, attempt: TurnAttempt, approvals: Mapping[str, Approval]) -> None:
+        self.invocations: list[ToolInvocation] = []
+        self.turn_log: TurnLog | None = None
+        self._attempt = attempt
         self._approvals = approvals
         self._updates: list[ToolUpdate] = []
 
-    def take(self, update: ToolUpdate) -> None:
+    def add_update(self, update: ToolUpdate) -> None:
         """Take what a tool gives back besides its result."""
         self._updates.append(update)
 
     def has_run(self, call: ToolCall) -> bool:
         """Whether a call that waits was approved and run in a first try of this turn."""
-        return call.id in self._done.runs
+        return call.id in self._attempt.runs
 
-    async def run(self, wanted: RunTool) -> Ran:
+    async def run(self, request: ToolRunRequest) -> ToolRunResult:
         """Run the tool of a state, unless a person must decide first, or it ran in a first try."""
-        state, tool = wanted.state, wanted.state.tool
+        state, tool = request.state, request.state.tool
         assert tool is not None
-        waiting = next((each.call for each in wanted.session.waiting if each.state_id == state.id), None)
-        if state.id in self._done.running:  # of a try that was cancelled: what it does is done first
-            await asyncio.wait([self._done.running[state.id]])
-        earlier = None if waiting is None else self._done.runs.get(waiting.id)
+        pending = next((each.call for each in request.session.pending_calls if each.state_id == state.id), None)
+        if state.id in self._attempt.running:  # of a try that was cancelled: what it does is done first
+            await asyncio.wait([self._attempt.running[state.id]])
+        earlier = None if pending is None else self._attempt.runs.get(pending.id)
         if earlier is None and not state.repeat:
-            earlier = self._done.states.get(state.id)
+            earlier = self._attempt.states.get(state.id)
         if earlier is not None:
-            return self._gave(earlier)
-        call = ToolCall(new_id("call"), tool.name, wanted.arguments)
+            return self._record(earlier)
+        call = ToolCall(new_id("call"), tool.name, request.arguments)
         key = dump_json([state.id, call.input])
         if tool.requires_approval:
-            outcome = await self._decided(waiting, call, tool)
+            outcome = await self._resolve_decision(pending, call, tool)
             if outcome is None:
-                return Ran(ToolRun(tool.name, call.input), waiting=WaitingCall(state.id, call))
+                return ToolRunResult(ToolRun(tool.name, call.input), pending=PendingCall(state.id, call))
             if isinstance(outcome, ToolResult):
                 refused = ToolRun(tool.name, call.input, error=outcome.content)
-                self.invoked.append(ToolInvocation(call.id, call.name, call.input, outcome.content, is_error=True))
-                return Ran(refused)
+                self.invocations.append(ToolInvocation(call.id, call.name, call.input, outcome.content, is_error=True))
+                return ToolRunResult(refused)
             call = outcome
             key = call.id
-        elif key in self._done.runs:
-            return self._gave(self._done.runs[key])
-        return self._gave(await self._dispatched(state.id, key, call, tool))
+        elif key in self._attempt.runs:
+            return self._record(self._attempt.runs[key])
+        return self._record(await self._dispatch(state.id, key, call, tool))
 
-    def _gave(self, done: tuple[Ran, ToolInvocation]) -> Ran:
-        ran, invocation = done
-        self.invoked.append(invocation)
-        return ran
+    def _record(self, outcome: tuple[ToolRunResult, ToolInvocation]) -> ToolRunResult:
+        result, invocation = outcome
+        self.invocations.append(invocation)
+        return result
 
-    async def _dispatched(self, state_id: str, key: str, call: ToolCall, tool: Tool) -> tuple[Ran, ToolInvocation]:
-        async def run() -> tuple[Ran, ToolInvocation]:
+    async def _dispatch(
+        self, state_id: str, key: str, call: ToolCall, tool: Tool
+    ) -> tuple[ToolRunResult, ToolInvocation]:
+        async def run() -> tuple[ToolRunResult, ToolInvocation]:
             result = await dispatch(call, {tool.name: tool})
-            made = self._made(call, result)
+            outcome = self._build_outcome(call, result)
             if not result.is_error or tool.requires_approval:
-                self._done.runs[key] = self._done.states[state_id] = made
-            return made
+                self._attempt.runs[key] = self._attempt.states[state_id] = outcome
+            return outcome
 
         if tool.is_async:
             return await run()
         # A thread cannot be stopped. If the turn is, what it does is still noted, for whoever tries again.
-        running = self._done.running[state_id] = asyncio.ensure_future(run())
-        running.add_done_callback(lambda _: self._done.running.pop(state_id, None))
+        running = self._attempt.running[state_id] = asyncio.ensure_future(run())
+        running.add_done_callback(lambda _: self._attempt.running.pop(state_id, None))
         return await asyncio.shield(running)
 
-    def _made(self, call: ToolCall, result: ToolResult) -> tuple[Ran, ToolInvocation]:
+    def _build_outcome(self, call: ToolCall, result: ToolResult) -> tuple[ToolRunResult, ToolInvocation]:
         updates, self._updates = self._updates, []
         invocation = ToolInvocation(call.id, call.name, call.input, result.content, result.is_error)
         run = ToolRun(call.name, dict(call.input), result.content)
         if result.is_error:
-            return Ran(replace(run, content="", error=result.content)), invocation
+            return ToolRunResult(replace(run, content="", error=result.content)), invocation
         data = {name: value for update in updates for name, value in update.data.items()}
         context = {name: value for update in updates for name, value in update.context.items()}
-        return Ran(run, result.value, data, context), invocation
+        return ToolRunResult(run, result.value, data, context), invocation
 
-    async def _decided(self, waiting: ToolCall | None, call: ToolCall, tool: Tool) -> ToolCall | ToolResult | None:
+    async def _resolve_decision(
+        self, pending: ToolCall | None, call: ToolCall, tool: Tool
+    ) -> ToolCall | ToolResult | None:
         """The call to run, the result that it was denied or cannot run, or None if it waits."""
-        approval = None if waiting is None else self._approvals.get(waiting.id)
-        if waiting is not None and approval is not None:
-            outcome = decided(waiting, approval)
-            if isinstance(outcome, ToolCall) and self.log is not None and not await self.log.begins(outcome):
-                return ToolResult(call.id, UNKNOWN, is_error=True, name=tool.name)
+        approval = None if pending is None else self._approvals.get(pending.id)
+        if pending is not None and approval is not None:
+            outcome = apply_decision(pending, approval)
+            if (
+                isinstance(outcome, ToolCall)
+                and self.turn_log is not None
+                and not await self.turn_log.begin_call(outcome)
+            ):
+                return ToolResult(call.id, OUTCOME_UNKNOWN, is_error=True, name=tool.name)
             return outcome
         try:
             tool.bind(call.input)

@@ -10,7 +10,7 @@ from typing import Any
 from tellback.agent.ids import generate_tool_id
 from tellback.errors import ToolSchemaError
 from tellback.tools import Tool
-from tellback.tools.context import ToolContext, running
+from tellback.tools.context import ToolContext, current_tool_host
 
 _CONTEXT_NAMES = frozenset(("ctx", "context", "tool_context", "_", "_ctx", "_context"))
 
@@ -48,21 +48,21 @@ def define_tool(
     """
     if not callable(handler):
         raise ToolSchemaError(f"Tool {name!r}: handler is a function, not {handler!r:.80}.")
-    fn = _with_context(name, handler)
-    made = Tool.from_fn(fn, name=name, description=description) if parameters is None else None
+    fn = _bind_context(name, handler)
+    inferred = Tool.from_fn(fn, name=name, description=description) if parameters is None else None
     return DefinedTool(
         name=name,
-        description=(made.description if made is not None else description) or "",
-        parameters=made.parameters if made is not None else parameters,  # type: ignore[arg-type]
+        description=(inferred.description if inferred is not None else description) or "",
+        parameters=inferred.parameters if inferred is not None else parameters,  # type: ignore[arg-type]
         fn=fn,
         timeout=timeout,
         requires_approval=requires_approval,
-        bind=None if made is None else made.bind,  # type: ignore[arg-type]
+        bind=None if inferred is None else inferred.bind,  # type: ignore[arg-type]
         id=id or "",
     )
 
 
-def _with_context(name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
+def _bind_context(name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
     """The handler without its first parameter, where that is the context."""
     try:
         signature = inspect.signature(handler, eval_str=False)
@@ -71,10 +71,10 @@ def _with_context(name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
     parameters = list(signature.parameters.values())
     if not parameters or not _is_context(parameters[0]):
         return handler
-    takes_context = parameters[0]
+    context_parameter = parameters[0]
 
     def context() -> ToolContext:
-        turn = running()
+        turn = current_tool_host()
         if turn is None:
             raise RuntimeError(f"{name} takes a ToolContext, so only an Agent can run it")
         return turn.tool_context()
@@ -89,11 +89,13 @@ def _with_context(name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
     call.__name__ = name
     call.__doc__ = handler.__doc__
     call.__signature__ = signature.replace(parameters=parameters[1:])
-    hints = {key: value for key, value in getattr(handler, "__annotations__", {}).items() if key != takes_context.name}
+    hints = {
+        key: value for key, value in getattr(handler, "__annotations__", {}).items() if key != context_parameter.name
+    }
     call.__annotations__ = hints
     call.__wrapped__ = _Hints(handler, hints)
-    made: Callable[..., Any] = call
-    return made
+    bound: Callable[..., Any] = call
+    return bound
 
 
 class _Hints:

@@ -8,27 +8,27 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
-from tellback.agent.moves import Ran
+from tellback.agent.moves import ToolRunResult
 from tellback.types.conversations import ToolInvocation
 
-MOST = 1_000
-SECONDS = 900.0
+MAX_ATTEMPTS = 1_000
+ATTEMPT_TTL = 900.0
 
 
 @dataclass(slots=True)
-class Done:
+class TurnAttempt:
     """What the tools of one turn gave: by the approved call, or by state and arguments; and the last of each state.
 
     `running` are those in threads that nobody can stop, though their turn was, by state.
     """
 
-    runs: dict[str, tuple[Ran, ToolInvocation]] = field(default_factory=dict)
-    states: dict[str, tuple[Ran, ToolInvocation]] = field(default_factory=dict)
-    running: dict[str, asyncio.Future[tuple[Ran, ToolInvocation]]] = field(default_factory=dict)
-    since: float = field(default_factory=time.monotonic)
+    runs: dict[str, tuple[ToolRunResult, ToolInvocation]] = field(default_factory=dict)
+    states: dict[str, tuple[ToolRunResult, ToolInvocation]] = field(default_factory=dict)
+    running: dict[str, asyncio.Future[tuple[ToolRunResult, ToolInvocation]]] = field(default_factory=dict)
+    started_at: float = field(default_factory=time.monotonic)
 
 
-class Tries:
+class TurnAttempts:
     """First tries, by the session and its version: whoever tries a turn again is told what was done already.
 
     They are forgotten once the turn has succeeded, and after a quarter of an hour. Calls that were decided are
@@ -36,24 +36,26 @@ class Tries:
     """
 
     def __init__(self) -> None:
-        self._done: OrderedDict[tuple[Any, ...], Done] = OrderedDict()
+        self._attempts: OrderedDict[tuple[Any, ...], TurnAttempt] = OrderedDict()
         self._decided: OrderedDict[str, None] = OrderedDict()
 
-    def of(self, key: tuple[Any, ...]) -> Done:
+    def get_or_create(self, key: tuple[Any, ...]) -> TurnAttempt:
         """What was done in the turn so far; it is added to as tools run."""
         now = time.monotonic()
-        while self._done and (len(self._done) >= MOST or next(iter(self._done.values())).since < now - SECONDS):
-            self._done.popitem(last=False)
-        return self._done.setdefault(key, Done())
+        while self._attempts and (
+            len(self._attempts) >= MAX_ATTEMPTS or next(iter(self._attempts.values())).started_at < now - ATTEMPT_TTL
+        ):
+            self._attempts.popitem(last=False)
+        return self._attempts.setdefault(key, TurnAttempt())
 
     def forget(self, key: tuple[Any, ...]) -> None:
         """The turn has succeeded."""
-        self._done.pop(key, None)
+        self._attempts.pop(key, None)
 
-    def decide(self, call_id: str) -> None:
+    def mark_decided(self, call_id: str) -> None:
         """Note that a call was decided, and its turn has succeeded."""
         self._decided[call_id] = None
-        if len(self._decided) > 10 * MOST:
+        if len(self._decided) > 10 * MAX_ATTEMPTS:
             self._decided.popitem(last=False)
 
     def was_decided(self, call_id: str) -> bool:

@@ -8,23 +8,45 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tellback.agent.context import context_values, resolve_context, updated_context
-from tellback.agent.hooks import BeforeResponse, call_before
-from tellback.agent.move import Heard, Move, Moved, Ran, RunTool, move
-from tellback.agent.reading import Understanding, Unreadable, agreed, chosen, read_answer, up_to_user
-from tellback.agent.reply import all_texts, canned_levels, matched, reply_prompt, sayable, saying, wording
+from tellback.agent.context import context_values, resolve_context, update_context
+from tellback.agent.hooks import BeforeResponse, run_before_hook
+from tellback.agent.move import Interpretation, MoveGenerator, MoveResult, ToolRunRequest, ToolRunResult, move
+from tellback.agent.reading import (
+    ParsedAnswer,
+    UnreadableAnswer,
+    parse_answer,
+    parse_choice,
+    reject_inconsistent_values,
+    trim_to_user_message,
+)
+from tellback.agent.reply import (
+    build_fixed_reply,
+    collect_canned_levels,
+    match_guidelines,
+    render_applicable_canned,
+    render_reply_prompt,
+    render_wording,
+    select_strict_texts,
+)
 from tellback.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
 from tellback.agent.session import SessionState
-from tellback.agent.state_tools import StateTools
-from tellback.agent.tries import Done
-from tellback.agent.understand import Questions, output_schema, questions, system_prompt, topic_of, user_prompt
+from tellback.agent.state_tools import StateToolRunner
+from tellback.agent.tries import TurnAttempt
+from tellback.agent.understand import (
+    Questions,
+    build_output_schema,
+    build_questions,
+    build_topic,
+    render_message_prompt,
+    render_understand_prompt,
+)
 from tellback.agent.value_reading import InvalidValue
 from tellback.agent.values import CompositionMode, GuidelineMatch
 from tellback.chat import ChatOptions
 from tellback.chat.approval import Approval
 from tellback.chat.budget import check_budget
-from tellback.chat.dispatch import call_settings, caller_for
-from tellback.conversations.turn_requests import SessionEnd, TurnLog
+from tellback.chat.dispatch import call_settings, resolve_caller
+from tellback.conversations.turn_requests import SessionSave, TurnLog
 from tellback.errors import AlreadyAnsweredError, OutputValidationError
 from tellback.tools import Tool
 from tellback.tools.context import ToolContext, ToolUpdate
@@ -37,7 +59,7 @@ from tellback.types import (
     user_message,
 )
 from tellback.types.conversations import ToolInvocation
-from tellback.types.jsontext import dump_line
+from tellback.types.jsontext import dump_json_line
 from tellback.types.turns import TurnProblem
 
 if TYPE_CHECKING:
@@ -45,8 +67,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BEGIN = "(The conversation begins: speak first.)"
-CHOOSE = "Choose the answer that fits best what is to be said now. Answer with JSON."
+OPENING_MESSAGE = "(The conversation begins: speak first.)"
+CHOOSE_INSTRUCTION = "Choose the answer that fits best what is to be said now. Answer with JSON."
 
 
 class AgentTurn:
@@ -65,215 +87,229 @@ class AgentTurn:
         override: Mapping[str, Any] | None,
         *,
         approvals: Mapping[str, Approval] | None = None,
-        goes_on: bool = False,
-        done: Done,
+        resumes_reply: bool = False,
+        attempt: TurnAttempt,
     ) -> None:
         self.name = agent.name
         self.session_id = session.id
         self.version = session.version
-        self.memory_tools: Callable[[], Awaitable[Sequence[Tool]]] | None = None
-        self.caught_up: tuple[str, ...] = ()
-        self.still_due: Callable[[], Awaitable[None]] | None = None
-        self.session_end: SessionEnd | None = None
+        self.load_memory_tools: Callable[[], Awaitable[Sequence[Tool]]] | None = None
+        self.recovered_call_ids: tuple[str, ...] = ()
+        self.validate_version: Callable[[], Awaitable[None]] | None = None
+        self.session_save: SessionSave | None = None
         self._agent = agent
         self._session = session
         self._history = history
         self._override = override
         self._approvals = approvals or {}
-        self._goes_on = goes_on
+        self._resumes_reply = resumes_reply
         self._context: Any = None
-        self._moved = Moved(session)
+        self._move_result = MoveResult(session)
         self._matches: list[GuidelineMatch] = []
-        self._understood = Understanding()
+        self._parsed_answer = ParsedAnswer()
         self._calls: list[ModelCall] = []
-        self._tools = StateTools(done, self._approvals)
+        self._state_tools = StateToolRunner(attempt, self._approvals)
         self._problems: list[TurnProblem] = []
-        self._replying = False
+        self._is_replying = False
         self._memory_tools: Sequence[Tool] = ()
-        self._reply_sent: tuple[str | None, Sequence[Message]] | None = None
+        self._reply_request: tuple[str | None, Sequence[Message]] | None = None
 
     async def plan(
         self, options: ChatOptions, history: list[Message], log: TurnLog
     ) -> tuple[ChatOptions, list[Message]]:
         """Understand and move; gives how the model is to reply, and to what."""
-        if self.still_due is not None:
-            await self.still_due()
-        if log.answered is not None and not self._goes_on:
-            raise AlreadyAnsweredError(log.answered)
-        self._tools.log = log
+        if self.validate_version is not None:
+            await self.validate_version()
+        if log.previous_answer is not None and not self._resumes_reply:
+            raise AlreadyAnsweredError(log.previous_answer)
+        self._state_tools.turn_log = log
         messages = history if self._history is None else list(self._history)
-        await self._resolve(messages)
-        if self.memory_tools is not None:
-            self._memory_tools = await self.memory_tools()
-        if not self._goes_on:
-            await self._catch_up()
-            self._understood = await self._understand(options, messages)
-            if self.caught_up:  # nobody has heard yet what the state that follows has to say
-                heard = replace(self._understood.heard, answered=False)
-                self._understood = replace(self._understood, heard=heard)
-            await self._move(decides=bool(self._approvals))
+        await self._resolve_context(messages)
+        if self.load_memory_tools is not None:
+            self._memory_tools = await self.load_memory_tools()
+        if not self._resumes_reply:
+            await self._recover_approved_calls()
+            self._parsed_answer = await self._understand(options, messages)
+            if self.recovered_call_ids:  # nobody has heard yet what the state that follows has to say
+                interpretation = replace(self._parsed_answer.interpretation, user_spoke=False)
+                self._parsed_answer = replace(self._parsed_answer, interpretation=interpretation)
+            await self._move(after_decision=bool(self._approvals))
         else:
-            self._moved = self._standing()
-        moved, heard = self._moved, self._understood.heard
+            self._move_result = self._current_position()
+        moved, interpretation = self._move_result, self._parsed_answer.interpretation
         self._session = moved.session
-        self._matches = matched(self._agent.guidelines_at(moved.route, moved.state), heard)
-        self._replying = True
+        self._matches = match_guidelines(self._agent.guidelines_at(moved.route, moved.state), interpretation)
+        self._is_replying = True
         if not messages:
-            messages = [user_message(BEGIN)]
+            messages = [user_message(OPENING_MESSAGE)]
         if self._agent.composition_mode is CompositionMode.CANNED_STRICT:
-            return await self._strictly(options, messages), messages
+            return await self._canned_reply_options(options, messages), messages
         options = self._reply_options(options)
-        self._reply_sent = (options.system, tuple(messages))
+        self._reply_request = (options.system, tuple(messages))
         return options, messages
 
-    async def _catch_up(self) -> None:
+    async def _recover_approved_calls(self) -> None:
         """Go on from a call that was approved and run in a first try of this turn, which failed later."""
         if self._approvals:
             return
-        self.caught_up = tuple(each.call.id for each in self._session.waiting if self._tools.has_run(each.call))
-        if self.caught_up:
-            await self._move(decides=True)
-            self._session = self._moved.session
+        self.recovered_call_ids = tuple(
+            each.call.id for each in self._session.pending_calls if self._state_tools.has_run(each.call)
+        )
+        if self.recovered_call_ids:
+            await self._move(after_decision=True)
+            self._session = self._move_result.session
 
-    async def _resolve(self, messages: Sequence[Message]) -> None:
+    async def _resolve_context(self, messages: Sequence[Message]) -> None:
         agent = self._agent
-        self._session = agent.restored(self._session)
+        self._session = agent.restore_session(self._session)
         self._context = await resolve_context(agent.context, self._session, self._override)
-        change = await call_before(agent.before_response, BeforeResponse(self._session, tuple(messages), self._context))
+        change = await run_before_hook(
+            agent.before_response, BeforeResponse(self._session, tuple(messages), self._context)
+        )
         if change is not None:
-            self._context = updated_context(self._context, change)
+            self._context = update_context(self._context, change)
 
-    async def _understand(self, options: ChatOptions, messages: Sequence[Message]) -> Understanding:
+    async def _understand(self, options: ChatOptions, messages: Sequence[Message]) -> ParsedAnswer:
         """What the newest message means; nothing, if nobody spoke or nothing is to be decided."""
-        messages = up_to_user(messages)
+        messages = trim_to_user_message(messages)
         if self._approvals:
-            return Understanding()
+            return ParsedAnswer()
         if not messages or messages[-1].role != "user":
-            return Understanding(Heard(answered=False))
+            return ParsedAnswer(Interpretation(user_spoke=False))
         await self._agent.prepare()
-        asked = self._questions(topic_of(messages))
-        if asked.is_empty:
-            return Understanding()
+        questions = self._build_questions(build_topic(messages))
+        if questions.is_empty:
+            return ParsedAnswer()
         agent, session = self._agent, self._session
-        system = system_prompt(agent.name, asked, session, agent.terms)
-        said = [user_message(user_prompt(asked, session, messages, self._now()))]
-        schema = output_schema(asked)
-        read = await self._read("understand", options, system, said, schema, lambda text: read_answer(text, asked))
-        return replace(read, heard=agreed(agent.routes_by_id, session, read.heard))
+        system = render_understand_prompt(agent.name, questions, session, agent.terms)
+        prompt_messages = [user_message(render_message_prompt(questions, session, messages, self._now()))]
+        schema = build_output_schema(questions)
+        parsed = await self._ask_and_parse(
+            "understand", options, system, prompt_messages, schema, lambda text: parse_answer(text, questions)
+        )
+        return replace(
+            parsed, interpretation=reject_inconsistent_values(agent.routes_by_id, session, parsed.interpretation)
+        )
 
-    async def _read(
+    async def _ask_and_parse(
         self,
         purpose: str,
         options: ChatOptions,
         system: str,
-        said: Sequence[Message],
+        messages: Sequence[Message],
         schema: Mapping[str, Any],
-        read: Callable[[str], T],
+        parse: Callable[[str], T],
     ) -> T:
         """A structured answer; one that cannot be read is asked for once more."""
-        reply = await self._ask(purpose, options, system, said, schema)
+        reply = await self._call_model(purpose, options, system, messages, schema)
         try:
-            return read(reply.text)
-        except Unreadable as problem:
+            return parse(reply.text)
+        except UnreadableAnswer as problem:
             correction = f"That cannot be read: {problem}. Answer again, with the corrected JSON and nothing else."
-            said = [*said, assistant_message(reply.text or "(nothing)"), user_message(correction)]
-        reply = await self._ask(purpose, options, system, said, schema)
+            messages = [*messages, assistant_message(reply.text or "(nothing)"), user_message(correction)]
+        reply = await self._call_model(purpose, options, system, messages, schema)
         try:
-            return read(reply.text)
-        except Unreadable as problem:
-            raise OutputValidationError(f"answer to {purpose!r}", str(problem), reply.text, said) from None
+            return parse(reply.text)
+        except UnreadableAnswer as problem:
+            raise OutputValidationError(f"answer to {purpose!r}", str(problem), reply.text, messages) from None
 
-    def _questions(self, said: str) -> Questions:
+    def _build_questions(self, topic: str) -> Questions:
         agent = self._agent
-        return questions(
+        return build_questions(
             agent.routes_by_id,
             agent.route_keys,
             self._session,
             agent.guidelines,
             agent.canned_responses,
-            agent.ranked_routes(said),
+            agent.rank_routes(topic),
             agent.limits,
         )
 
-    async def _ask(
+    async def _call_model(
         self, purpose: str, options: ChatOptions, system: str, messages: Sequence[Message], schema: Mapping[str, Any]
     ) -> ChatReply:
         """One structured call."""
         model = self._agent.understand_model or options.model
-        bare = replace(
+        structured_options = replace(
             options, model=model, system=system, tools=None, skills=None, skill_resolver=None, tool_choice=None
         )
-        check_budget(bare, messages, ())
-        settings = {**call_settings(bare), "output_schema": schema}
-        reply = await caller_for(bare).complete(tuple(messages), system, (), settings)
+        check_budget(structured_options, messages, ())
+        settings = {**call_settings(structured_options), "output_schema": schema}
+        reply = await resolve_caller(structured_options).complete(tuple(messages), system, (), settings)
         self._calls.append(ModelCall(purpose, system, tuple(messages), reply.text, reply.usage or ChatUsage()))
         return reply
 
-    async def _move(self, *, decides: bool) -> None:
+    async def _move(self, *, after_decision: bool) -> None:
         agent = self._agent
-        walk: Move = move(
+        walk: MoveGenerator = move(
             agent.routes_by_id,
             self._session,
-            self._understood.heard,
+            self._parsed_answer.interpretation,
             self._now(),
             thresholds=agent.thresholds,
-            decides=decides,
+            after_decision=after_decision,
         )
         try:
-            wanted = next(walk)
+            request = next(walk)
             while True:
-                wanted = walk.send(await self._run(wanted))
+                request = walk.send(await self._run_state_tool(request))
         except StopIteration as stop:
-            self._moved = stop.value
+            self._move_result = stop.value
 
-    def _standing(self) -> Moved:
+    def _current_position(self) -> MoveResult:
         """Where the session stands, for a reply that is taken up again."""
         session, current = self._session, self._session.current_route
         route = None if current is None else self._agent.routes_by_id.get(current.id)
-        at = session.current_state
-        state = route.state(at.id) if route is not None and at is not None else None
-        return Moved(session, route, state)
+        current_state = session.current_state
+        state = route.state(current_state.id) if route is not None and current_state is not None else None
+        return MoveResult(session, route, state)
 
-    async def _run(self, wanted: RunTool) -> Ran:
-        self._session = wanted.session
-        ran = await self._tools.run(wanted)
-        if ran.run.error is None:
-            self._context = updated_context(self._context, ran.context)
-        return ran
+    async def _run_state_tool(self, request: ToolRunRequest) -> ToolRunResult:
+        self._session = request.session
+        result = await self._state_tools.run(request)
+        if result.run.error is None:
+            self._context = update_context(self._context, result.context)
+        return result
 
     def _reply_options(self, options: ChatOptions) -> ChatOptions:
-        agent, moved, heard = self._agent, self._moved, self._understood.heard
+        agent, moved, interpretation = self._agent, self._move_result, self._parsed_answer.interpretation
         context = context_values(self._context)
-        levels = canned_levels(moved, agent.canned_responses)
+        levels = collect_canned_levels(moved, agent.canned_responses)
         texts: list[str] = []
         if agent.composition_mode is not CompositionMode.FLUID:
-            texts = all_texts(levels, moved.session.extracted, self._context, heard)
-        system = reply_prompt(
+            texts = render_applicable_canned(levels, moved.session.extracted, self._context, interpretation)
+        system = render_reply_prompt(
             agent.persona,
             moved,
-            heard,
+            interpretation,
             self._matches,
             context,
             agent.routes_by_id,
             agent.offered_routes() if moved.route is None else (),
-            wording(agent.composition_mode, texts),
+            render_wording(agent.composition_mode, texts),
             options.system,
         )
-        more = (*(options.tools or ()), *self._memory_tools)
-        tools = agent.every_tool(more) if self._goes_on else agent.tools_at(moved.route, self._matches, more)
+        extra_tools = (*(options.tools or ()), *self._memory_tools)
+        tools = (
+            agent.all_tools(extra_tools)
+            if self._resumes_reply
+            else agent.tools_at(moved.route, self._matches, extra_tools)
+        )
         return replace(options, system=system, tools=tools or None)
 
-    async def _strictly(self, options: ChatOptions, messages: Sequence[Message]) -> ChatOptions:
+    async def _canned_reply_options(self, options: ChatOptions, messages: Sequence[Message]) -> ChatOptions:
         """Options by which a canned response is said, and nothing else."""
-        agent, moved, heard = self._agent, self._moved, self._understood.heard
+        agent, moved, interpretation = self._agent, self._move_result, self._parsed_answer.interpretation
         place = f"agent {agent.name!r}" if moved.route is None else (moved.state or moved.route).place
         data = moved.session.extracted
-        texts = sayable(canned_levels(moved, agent.canned_responses), data, self._context, heard, place)
-        text = texts[0] if len(texts) == 1 else await self._choose(options, texts, messages)
+        texts = select_strict_texts(
+            collect_canned_levels(moved, agent.canned_responses), data, self._context, interpretation, place
+        )
+        text = texts[0] if len(texts) == 1 else await self._choose_canned_text(options, texts, messages)
         return replace(
             options,
             model="canned",
-            chat_fn=saying(text),
+            chat_fn=build_fixed_reply(text),
             chat_stream_fn=None,
             system=None,
             tools=None,
@@ -282,13 +318,13 @@ class AgentTurn:
             tool_choice=None,
         )
 
-    async def _choose(self, options: ChatOptions, texts: Sequence[str], messages: Sequence[Message]) -> str:
-        keyed = {f"r{number}": text for number, text in enumerate(texts, 1)}
-        agent, moved = self._agent, self._moved
-        prompt = reply_prompt(
+    async def _choose_canned_text(self, options: ChatOptions, texts: Sequence[str], messages: Sequence[Message]) -> str:
+        answers_by_key = {f"r{number}": text for number, text in enumerate(texts, 1)}
+        agent, moved = self._agent, self._move_result
+        prompt = render_reply_prompt(
             agent.persona,
             moved,
-            self._understood.heard,
+            self._parsed_answer.interpretation,
             self._matches,
             context_values(self._context),
             agent.routes_by_id,
@@ -296,20 +332,22 @@ class AgentTurn:
             "",
             options.system,
         )
-        listed = "\n".join(f"{key}: {dump_line(text)}" for key, text in keyed.items())
-        system = f"{prompt}\n\n# Answers\n{CHOOSE}\n{listed}"
+        answer_lines = "\n".join(f"{key}: {dump_json_line(text)}" for key, text in answers_by_key.items())
+        system = f"{prompt}\n\n# Answers\n{CHOOSE_INSTRUCTION}\n{answer_lines}"
         schema = {
             "type": "object",
-            "properties": {"answer": {"type": "string", "enum": list(keyed)}},
+            "properties": {"answer": {"type": "string", "enum": list(answers_by_key)}},
             "required": ["answer"],
             "additionalProperties": False,
         }
-        said = [user_message(user_prompt(Questions({}), self._session, messages, self._now()))]
-        return await self._read("choose", options, system, said, schema, lambda text: chosen(text, keyed))
+        prompt_messages = [user_message(render_message_prompt(Questions({}), self._session, messages, self._now()))]
+        return await self._ask_and_parse(
+            "choose", options, system, prompt_messages, schema, lambda text: parse_choice(text, answers_by_key)
+        )
 
     def tool_context(self) -> ToolContext:
         """What tools of this turn may know."""
-        route = self._moved.route
+        route = self._move_result.route
         current = self._session.current_route
         if route is None and current is not None:
             route = self._agent.routes_by_id.get(current.id)
@@ -319,8 +357,8 @@ class AgentTurn:
 
     def update(self, update: ToolUpdate) -> None:
         """Take what a tool gives back: with the state's walk, or at once if the model called it."""
-        if not self._replying:
-            self._tools.take(update)
+        if not self._is_replying:
+            self._state_tools.add_update(update)
             return
         data = dict(self._session.extracted)
         for name, value in update.data.items():
@@ -328,13 +366,13 @@ class AgentTurn:
                 data.pop(name, None)
                 continue
             try:
-                if self._moved.route is None:
+                if self._move_result.route is None:
                     raise InvalidValue("no route is active that could hold it")
-                data[name] = self._moved.route.gathering.check(name, value)
+                data[name] = self._move_result.route.schema.check(name, value)
             except InvalidValue as problem:
                 self._problems.append(TurnProblem("tool_data", InvalidValue(f"{name}: {problem}")))
         self._session = replace(self._session, extracted=data, context={**self._session.context, **update.context})
-        self._context = updated_context(self._context, update.context)
+        self._context = update_context(self._context, update.context)
 
     def planning_usage(self) -> ChatUsage:
         """The tokens of what was asked before the reply."""
@@ -342,7 +380,7 @@ class AgentTurn:
 
     def reply_metadata(self) -> Mapping[str, Any]:
         """What is kept with the stored reply."""
-        route, state = self._moved.route, self._moved.state
+        route, state = self._move_result.route, self._move_result.state
         return {
             "agent": self.name,
             **({} if route is None else {"route": route.id}),
@@ -350,9 +388,9 @@ class AgentTurn:
         }
 
     @property
-    def invoked(self) -> Sequence[ToolInvocation]:
+    def invocations(self) -> Sequence[ToolInvocation]:
         """The tools that its states ran."""
-        return self._tools.invoked
+        return self._state_tools.invocations
 
     def session_after(self) -> SessionState:
         """Where the session stands after the turn."""
@@ -361,32 +399,32 @@ class AgentTurn:
 
     def response(self, result: TurnResult) -> Response:
         """The turn's answer, once it has been given."""
-        moved = self._moved
-        if self._reply_sent is not None:
-            system, messages = self._reply_sent
+        moved = self._move_result
+        if self._reply_request is not None:
+            system, messages = self._reply_request
             self._calls.append(ModelCall("reply", system, messages, result.text, result.usage, result.model_calls))
-        routes, heard = self._agent.routes_by_id, self._understood.heard
+        routes, interpretation = self._agent.routes_by_id, self._parsed_answer.interpretation
         trace = Trace(
-            scores={routes[id].title: score for id, score in (heard.scores or {}).items()},
+            scores={routes[id].title: score for id, score in (interpretation.scores or {}).items()},
             route=moved.choice.why,
             walked=moved.walked,
-            conditions=tuple(sorted(heard.holds)),
+            conditions=tuple(sorted(interpretation.true_conditions)),
             guidelines=tuple(self._matches),
-            rejected=heard.rejected,
-            problems=self._understood.problems,
+            rejected=interpretation.rejected,
+            problems=self._parsed_answer.problems,
             calls=tuple(self._calls),
         )
-        left = [each for route in self._session.left.values() for each in route.waiting]
-        waiting = tuple(each.call for each in (*self._session.waiting, *left))
+        paused_calls = [each for route in self._session.paused_routes.values() for each in route.pending_calls]
+        pending = tuple(each.call for each in (*self._session.pending_calls, *paused_calls))
         return Response(
             message=result.text,
             session=self.session_after(),
-            tool_calls=(*self._tools.invoked, *result.tool_invocations),
+            tool_calls=(*self._state_tools.invocations, *result.tool_invocations),
             route=None if moved.route is None else RouteInfo(moved.route.id, moved.route.title),
             state=None if moved.state is None else StateInfo(moved.state.id, moved.state.title),
             completed=moved.ended,
             asks=moved.missing,
-            pending=(*waiting, *result.pending),
+            pending=(*pending, *result.pending),
             trace=trace,
             conversation_id=result.conversation_id,
             context=result.context,

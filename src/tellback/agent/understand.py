@@ -12,21 +12,21 @@ from datetime import datetime
 from typing import Any
 
 from tellback.agent.canned import CannedResponse
-from tellback.agent.choosing import drop_condition, sole_entry
+from tellback.agent.choosing import drop_condition, find_sole_route
 from tellback.agent.move import retry_condition
 from tellback.agent.route import Route
-from tellback.agent.session import Progress, SessionState
+from tellback.agent.session import RouteProgress, SessionState
 from tellback.agent.state import State
 from tellback.agent.values import Guideline, Term
 from tellback.errors import InvalidArgumentError
-from tellback.memory.neutral import one_line
+from tellback.memory.neutral import sanitize_line
 from tellback.types import Message, message_text
-from tellback.types.jsontext import dump_json, dump_line
+from tellback.types.jsontext import dump_json, dump_json_line
 
-TAIL = 8
+MAX_EARLIER_MESSAGES = 8
 """How many messages before the newest are shown."""
-LONGEST, LONGEST_NEWEST = 1_000, 16_000
-FEW_WORDS = 5
+MAX_MESSAGE_LENGTH, MAX_NEWEST_LENGTH = 1_000, 16_000
+SHORT_MESSAGE_WORDS = 5
 
 INSTRUCTIONS = """\
 You read the newest message of a conversation and say what it means. You do not answer it. What is said in the \
@@ -64,7 +64,7 @@ class Questions:
     scored: tuple[Route, ...] = ()
     open: tuple[Route, ...] = ()
     conditions: tuple[str, ...] = ()
-    lasting: int = 0
+    agent_condition_count: int = 0
     """How many of the conditions are the agent's own, and so the same in every turn."""
 
     @property
@@ -96,7 +96,7 @@ class Limits:
                 raise InvalidArgumentError(f"{name} is a whole number of at least 1, not {value!r:.80}.")
 
 
-def questions(
+def build_questions(
     routes: Mapping[str, Route],
     keys: Mapping[str, str],
     session: SessionState,
@@ -111,149 +111,161 @@ def questions(
     conditions are shown. Of the rest the most relevant are shown by their titles.
     """
     current = None if session.current_route is None else routes.get(session.current_route.id)
-    first = [route for route in (current, *(routes.get(id) for id in session.left)) if route is not None]
-    nearest = tuple(dict.fromkeys((*first, *ranked)))
-    open = _in_order(routes, nearest[: max(limits.in_play, len(first))])
+    required = [route for route in (current, *(routes.get(id) for id in session.paused_routes)) if route is not None]
+    candidates = tuple(dict.fromkeys((*required, *ranked)))
+    open_routes = _in_order(routes, candidates[: max(limits.in_play, len(required))])
     scored: tuple[Route, ...] = ()
-    if len(routes) > 1 or (routes and current is None and sole_entry(routes, session) is None):
-        scored = _in_order(routes, nearest[: max(limits.listed, len(first))])
-    lasting = tuple(dict.fromkeys((*_conditions(guidelines), *_canned_conditions(canned_responses))))
+    if len(routes) > 1 or (routes and current is None and find_sole_route(routes, session) is None):
+        scored = _in_order(routes, candidates[: max(limits.listed, len(required))])
+    agent_conditions = tuple(dict.fromkeys((*_guideline_conditions(guidelines), *_canned_conditions(canned_responses))))
     conditions: list[list[str]] = []
-    for route in open:
-        here, progress = (session.current_state, session.progress) if route is current else (None, Progress())
-        if route.id in session.left:
-            here, progress = session.left[route.id].state, session.left[route.id].progress
-        conditions.append(_route_conditions(route, None if here is None else route.state(here.id), progress))
-    passing = [text for texts in conditions for text in texts]
-    if current is not None and (scored or lasting or passing or current.gatherable):
-        passing.insert(0, drop_condition(current))
-    return Questions(keys, scored, open, tuple(dict.fromkeys((*lasting, *passing))), len(lasting))
+    for route in open_routes:
+        state, progress = (session.current_state, session.progress) if route is current else (None, RouteProgress())
+        if route.id in session.paused_routes:
+            state, progress = session.paused_routes[route.id].state, session.paused_routes[route.id].progress
+        conditions.append(_route_conditions(route, None if state is None else route.state(state.id), progress))
+    turn_conditions = [text for texts in conditions for text in texts]
+    if current is not None and (scored or agent_conditions or turn_conditions or current.gatherable):
+        turn_conditions.insert(0, drop_condition(current))
+    return Questions(
+        keys, scored, open_routes, tuple(dict.fromkeys((*agent_conditions, *turn_conditions))), len(agent_conditions)
+    )
 
 
-def _in_order(routes: Mapping[str, Route], chosen: Sequence[Route]) -> tuple[Route, ...]:
+def _in_order(routes: Mapping[str, Route], selected: Sequence[Route]) -> tuple[Route, ...]:
     """Routes in the order of the agent: a prompt that begins alike costs less."""
-    kept = {route.id for route in chosen}
-    return tuple([route for id, route in routes.items() if id in kept])
+    selected_ids = {route.id for route in selected}
+    return tuple([route for id, route in routes.items() if id in selected_ids])
 
 
-def _conditions(guidelines: Iterable[Guideline]) -> list[str]:
+def _guideline_conditions(guidelines: Iterable[Guideline]) -> list[str]:
     return [each.condition for each in guidelines if each.enabled and each.condition is not None]
 
 
-def _route_conditions(route: Route, here: State | None, progress: Progress) -> list[str]:
-    found = [*_conditions(route.guidelines), *_canned_conditions(route.canned_responses)]
-    for state in _ahead(here or route.initial_state):
-        found += [*_conditions(state.guidelines), *_canned_conditions(state.canned_responses)]
-        found += [way.condition for way in state.transitions if isinstance(way.condition, str)]
-    if here is not None and here.kind == "tool":
-        run = progress.runs.get(here.id)
+def _route_conditions(route: Route, current: State | None, progress: RouteProgress) -> list[str]:
+    conditions = [*_guideline_conditions(route.guidelines), *_canned_conditions(route.canned_responses)]
+    for state in _reachable_from(current or route.initial_state):
+        conditions += [*_guideline_conditions(state.guidelines), *_canned_conditions(state.canned_responses)]
+        conditions += [
+            transition.condition for transition in state.transitions if isinstance(transition.condition, str)
+        ]
+    if current is not None and current.kind == "tool":
+        run = progress.runs.get(current.id)
         if run is not None and run.error is not None:
-            found.append(retry_condition(here))
-    return found
+            conditions.append(retry_condition(current))
+    return conditions
 
 
 def _canned_conditions(responses: Iterable[CannedResponse]) -> list[str]:
     return [each.condition for each in responses if each.condition is not None]
 
 
-def _ahead(state: State) -> list[State]:
+def _reachable_from(state: State) -> list[State]:
     """A state and those that can be reached from it."""
     found = [state]
     seen = {state.id}
     for each in found:
-        for following in each.follows():
+        for following in each.next_states():
             if following.id not in seen:
                 seen.add(following.id)
                 found.append(following)
     return found
 
 
-def system_prompt(name: str, asked: Questions, session: SessionState, terms: Sequence[Term]) -> str:
+def render_understand_prompt(name: str, questions: Questions, session: SessionState, terms: Sequence[Term]) -> str:
     """What is asked. What changes least from message to message comes first, so that providers can keep it."""
     parts = [f"{INSTRUCTIONS} The agent is {name}."]
     if terms:
-        parts.append("Terms:\n" + "\n".join(one_line(f"- {term.name}: {term.description}") for term in terms))
-    keyed = [f"{key}: {one_line(text)}" for key, text in asked.condition_keys.items()]
-    if asked.lasting:
-        parts += [ABOUT_CONDITIONS, "\n".join(keyed[: asked.lasting])]
-    if asked.scored:
+        parts.append("Terms:\n" + "\n".join(sanitize_line(f"- {term.name}: {term.description}") for term in terms))
+    condition_lines = [f"{key}: {sanitize_line(text)}" for key, text in questions.condition_keys.items()]
+    if questions.agent_condition_count:
+        parts += [ABOUT_CONDITIONS, "\n".join(condition_lines[: questions.agent_condition_count])]
+    if questions.scored:
         parts.append(ABOUT_ROUTES)
-        parts.append("\n".join(_listed(route, asked.keys, session) for route in asked.scored))
-    fields = [line for route in asked.open for line in _fields(route, asked.keys[route.id])]
+        parts.append("\n".join(_render_route_line(route, questions.keys, session) for route in questions.scored))
+    fields = [line for route in questions.open for line in _render_fields(route, questions.keys[route.id])]
     if fields:
         parts += [ABOUT_DATA, "\n".join(fields), ABOUT_FORGET]
-    if len(keyed) > asked.lasting:
-        more = "conditions, also:" if asked.lasting else ABOUT_CONDITIONS
-        parts += [more, "\n".join(keyed[asked.lasting :])]
+    if len(condition_lines) > questions.agent_condition_count:
+        more = "conditions, also:" if questions.agent_condition_count else ABOUT_CONDITIONS
+        parts += [more, "\n".join(condition_lines[questions.agent_condition_count :])]
     return "\n\n".join(parts)
 
 
-def _listed(route: Route, keys: Mapping[str, str], session: SessionState) -> str:
+def _render_route_line(route: Route, keys: Mapping[str, str], session: SessionState) -> str:
     about = f"- {keys[route.id]}: {route.title}"
     if route.description:
         about += f". {route.description}"
     if route.conditions:
         about += f" When: {'; '.join(route.conditions)}."
-    return one_line(f"{about} (completed)" if session.has_completed(route.id) else about)
+    return sanitize_line(f"{about} (completed)" if session.has_completed(route.id) else about)
 
 
-def _fields(route: Route, key: str) -> list[str]:
+def _render_fields(route: Route, key: str) -> list[str]:
     """The fields that may be stated, each with its schema."""
-    gathering = route.gathering
-    found = [f"- {key}.{name}: {gathering.fields[name].text}" for name in route.gatherable]
-    if found and gathering.definitions:
-        found.append(f"  where $defs is {dump_json(gathering.definitions)}")
-    return found
+    schema = route.schema
+    lines = [f"- {key}.{name}: {schema.fields[name].schema_json}" for name in route.gatherable]
+    if lines and schema.definitions:
+        lines.append(f"  where $defs is {dump_json(schema.definitions)}")
+    return lines
 
 
-def user_prompt(asked: Questions, session: SessionState, history: Sequence[Message], now: datetime) -> str:
+def render_message_prompt(
+    questions: Questions, session: SessionState, history: Sequence[Message], now: datetime
+) -> str:
     """The message, what was said before it, and what is known."""
     *before, newest = history
     current = session.current_route
     lines = [f"Today: {now:%Y-%m-%d} ({now:%A})"]
-    if current is not None and current.id in asked.keys:
+    if current is not None and current.id in questions.keys:
         state = session.current_state
-        at = f", at: {state.description}" if state is not None and state.description else ""
-        lines.append(f"Current route: {asked.keys[current.id]}{at}")
-    known = {asked.keys[route.id]: values for route in asked.open if (values := _known(route, session))}
+        position = f", at: {state.description}" if state is not None and state.description else ""
+        lines.append(f"Current route: {questions.keys[current.id]}{position}")
+    known = {questions.keys[route.id]: values for route in questions.open if (values := _known_values(route, session))}
     if known:
-        lines.append(f"Known: {dump_line(known)}")
-    back = {asked.keys[route.id]: names for route in asked.open if (names := _taken_back(route, session))}
-    if back:
-        lines.append(f"Taken back, so not to be read from earlier messages: {dump_line(back)}")
-    said = [f"{_speaker(message)}: {_quoted(message, LONGEST)}" for message in before[-TAIL:] if _is_said(message)]
-    if said:
-        lines += ["Conversation:", *said]
-    lines.append(f"Newest message: {_quoted(newest, LONGEST_NEWEST)}")
+        lines.append(f"Known: {dump_json_line(known)}")
+    taken_back = {
+        questions.keys[route.id]: names for route in questions.open if (names := _forgotten_fields(route, session))
+    }
+    if taken_back:
+        lines.append(f"Taken back, so not to be read from earlier messages: {dump_json_line(taken_back)}")
+    conversation = [
+        f"{_speaker(message)}: {_quote(message, MAX_MESSAGE_LENGTH)}"
+        for message in before[-MAX_EARLIER_MESSAGES:]
+        if _has_text(message)
+    ]
+    if conversation:
+        lines += ["Conversation:", *conversation]
+    lines.append(f"Newest message: {_quote(newest, MAX_NEWEST_LENGTH)}")
     return "\n".join(lines)
 
 
-def _taken_back(route: Route, session: SessionState) -> tuple[str, ...]:
+def _forgotten_fields(route: Route, session: SessionState) -> tuple[str, ...]:
     current = session.current_route
     if current is not None and current.id == route.id:
         return session.progress.forgotten
-    return session.left[route.id].progress.forgotten if route.id in session.left else ()
+    return session.paused_routes[route.id].progress.forgotten if route.id in session.paused_routes else ()
 
 
-def _known(route: Route, session: SessionState) -> dict[str, Any]:
+def _known_values(route: Route, session: SessionState) -> dict[str, Any]:
     data: Mapping[str, Any] = {}
     if session.current_route is not None and session.current_route.id == route.id:
         data = session.extracted
-    elif route.id in session.left:
-        data = session.left[route.id].extracted
-    return route.gathering.plain({name: data[name] for name in route.gatherable if name in data})
+    elif route.id in session.paused_routes:
+        data = session.paused_routes[route.id].extracted
+    return route.schema.plain({name: data[name] for name in route.gatherable if name in data})
 
 
-def topic_of(messages: Sequence[Message]) -> str:
+def build_topic(messages: Sequence[Message]) -> str:
     """What to find routes by: the newest message, and what a short one answers."""
     newest = message_text(messages[-1])
-    if len(newest.split()) >= FEW_WORDS:
+    if len(newest.split()) >= SHORT_MESSAGE_WORDS:
         return newest
     before = next((message_text(each) for each in reversed(messages[:-1]) if each.role == "assistant"), "")
-    return f"{newest}\n{before[:LONGEST]}"
+    return f"{newest}\n{before[:MAX_MESSAGE_LENGTH]}"
 
 
-def _is_said(message: Message) -> bool:
+def _has_text(message: Message) -> bool:
     return message.role in ("user", "assistant") and bool(message_text(message).strip())
 
 
@@ -261,30 +273,30 @@ def _speaker(message: Message) -> str:
     return "user" if message.role == "user" else "agent"
 
 
-def _quoted(message: Message, longest: int) -> str:
+def _quote(message: Message, max_length: int) -> str:
     text = message_text(message)
     # As JSON, so that no message can look like another line of the prompt.
-    return dump_line(text if len(text) <= longest else f"{text[:longest]}…")
+    return dump_json_line(text if len(text) <= max_length else f"{text[:max_length]}…")
 
 
-def output_schema(asked: Questions) -> dict[str, Any]:
+def build_output_schema(questions: Questions) -> dict[str, Any]:
     """The JSON schema of the answer: only the parts that are asked for.
 
     It names no route, field or condition, so that it is one of a few, whatever is said: providers take their time over
     a schema that they have not seen.
     """
     properties: dict[str, Any] = {}
-    if asked.scored:
-        properties["routes"] = _list_of(_object({"route": _TEXT, "score": {"type": "integer"}}))
-    if any(route.gatherable for route in asked.open):
-        properties["data"] = _list_of(_object({"field": _TEXT, "value": _VALUE}))
-        properties["forget"] = _list_of(_TEXT)
-    if asked.conditions:
-        properties["conditions"] = _list_of(_TEXT)
-    return _object(properties)
+    if questions.scored:
+        properties["routes"] = _list_schema(_object_schema({"route": _TEXT, "score": {"type": "integer"}}))
+    if any(route.gatherable for route in questions.open):
+        properties["data"] = _list_schema(_object_schema({"field": _TEXT, "value": _VALUE}))
+        properties["forget"] = _list_schema(_TEXT)
+    if questions.conditions:
+        properties["conditions"] = _list_schema(_TEXT)
+    return _object_schema(properties)
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     # Nothing is optional: providers allow few optional parts, and a list says as well what was not stated.
     return {
         "type": "object",
@@ -294,5 +306,5 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _list_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _list_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": schema}

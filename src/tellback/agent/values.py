@@ -40,9 +40,9 @@ class Term:
     synonyms: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        _text("a term's name", self.name)
-        _text(f"the description of term {self.name!r}", self.description)
-        object.__setattr__(self, "synonyms", _texts(f"the synonyms of term {self.name!r}", self.synonyms))
+        _validate_text("a term's name", self.name)
+        _validate_text(f"the description of term {self.name!r}", self.description)
+        object.__setattr__(self, "synonyms", _validate_texts(f"the synonyms of term {self.name!r}", self.synonyms))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,10 +62,10 @@ class Guideline:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _text("a guideline's action", self.action)
+        _validate_text("a guideline's action", self.action)
         if self.condition is not None:
-            _text("a guideline's condition", self.condition)
-        object.__setattr__(self, "tools", _tools(f"guideline {self.action!r:.60}", self.tools))
+            _validate_text("a guideline's condition", self.condition)
+        object.__setattr__(self, "tools", _parse_tools(f"guideline {self.action!r:.60}", self.tools))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,9 +82,9 @@ class Capability:
     tools: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
-        _text("a capability's title", self.title)
-        _text(f"the description of capability {self.title!r}", self.description)
-        object.__setattr__(self, "tools", _tools(f"capability {self.title!r}", self.tools))
+        _validate_text("a capability's title", self.title)
+        _validate_text(f"the description of capability {self.title!r}", self.description)
+        object.__setattr__(self, "tools", _parse_tools(f"capability {self.title!r}", self.tools))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,30 +95,30 @@ class GuidelineMatch:
     rationale: str = "always"
 
 
-def as_value(kind: type[Any], given: Any, more: Mapping[str, Any] | None = None) -> Any:
+def coerce_value(kind: type[Any], value: Any, fields: Mapping[str, Any] | None = None) -> Any:
     """A term, guideline or capability as it is, or made of a mapping or of keywords."""
-    if isinstance(given, kind) and not more:
-        return given
-    if given is not None and not isinstance(given, Mapping):
-        raise InvalidArgumentError(f"{given!r:.80} is no {kind.__name__}: pass one, or its fields.")
+    if isinstance(value, kind) and not fields:
+        return value
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidArgumentError(f"{value!r:.80} is no {kind.__name__}: pass one, or its fields.")
     try:
-        return kind(**{**(given or {}), **(more or {})})
+        return kind(**{**(value or {}), **(fields or {})})
     except TypeError as error:
         raise InvalidArgumentError(f"that makes no {kind.__name__}: {error}.") from error
 
 
-def _text(what: str, given: Any) -> None:
-    if not isinstance(given, str) or not given.strip():
-        raise InvalidArgumentError(f"{what} is a text, not {given!r:.80}.")
+def _validate_text(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidArgumentError(f"{name} is a text, not {value!r:.80}.")
 
 
-def _texts(what: str, given: Any) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable) or not all(isinstance(each, str) for each in given):
-        raise InvalidArgumentError(f"{what} are a list of texts, not {given!r:.80}.")
-    return tuple(given)
+def _validate_texts(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(each, str) for each in value):
+        raise InvalidArgumentError(f"{name} are a list of texts, not {value!r:.80}.")
+    return tuple(value)
 
 
-def _tools(whose: str, given: Any) -> tuple[Tool, ...]:
-    if callable(given) or isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise InvalidArgumentError(f"the tools of {whose} are a list, not {given!r:.80}: write tools=[...].")
-    return tuple(map(as_tool, given))
+def _parse_tools(owner: str, value: Any) -> tuple[Tool, ...]:
+    if callable(value) or isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise InvalidArgumentError(f"the tools of {owner} are a list, not {value!r:.80}: write tools=[...].")
+    return tuple(map(as_tool, value))

@@ -33,18 +33,18 @@ class Approval:
 Decision = Approval | bool | Mapping[str, Any]
 
 
-def as_approvals(given: Mapping[str, Decision]) -> dict[str, Approval]:
+def as_approvals(decisions: Mapping[str, Decision]) -> dict[str, Approval]:
     """Decisions in one form; one that could be misread is refused, not guessed.
 
     >>> as_approvals({"call_1": True, "call_2": {"approved": False, "reason": "Too expensive"}})["call_2"].reason
     'Too expensive'
     """
-    if not isinstance(given, Mapping):
-        raise InvalidArgumentError(f"approvals is a mapping of call ids to decisions, not {given!r:.80}.")
-    return {id: _approval(id, decision) for id, decision in given.items()}
+    if not isinstance(decisions, Mapping):
+        raise InvalidArgumentError(f"approvals is a mapping of call ids to decisions, not {decisions!r:.80}.")
+    return {id: _parse_decision(id, decision) for id, decision in decisions.items()}
 
 
-def _approval(id: str, decision: Any) -> Approval:
+def _parse_decision(id: str, decision: Any) -> Approval:
     if isinstance(decision, bool):
         return Approval(decision)
     if isinstance(decision, Mapping) and "approved" in decision and set(decision) <= {"approved", "reason", "input"}:
@@ -62,7 +62,7 @@ def _approval(id: str, decision: Any) -> Approval:
     return decision
 
 
-def decided(call: ToolCall, approval: Approval) -> ToolCall | ToolResult:
+def apply_decision(call: ToolCall, approval: Approval) -> ToolCall | ToolResult:
     """The call to run, or the result that tells the model it was denied."""
     if approval.approved:
         return call if approval.input is None else replace(call, input=approval.input, invalid_input=None)
@@ -70,7 +70,7 @@ def decided(call: ToolCall, approval: Approval) -> ToolCall | ToolResult:
     return ToolResult(call.id, f"The user did not allow this call{reason}", is_error=True, name=call.name)
 
 
-def check_runnable(call: ToolCall, tool: Tool | None) -> None:
+def validate_runnable(call: ToolCall, tool: Tool | None) -> None:
     """Refuse to use up an approval on a call that cannot run: it stays as it is, and can be decided again."""
     if tool is None:
         raise ConfigurationError(
@@ -83,16 +83,16 @@ def check_runnable(call: ToolCall, tool: Tool | None) -> None:
         raise InvalidArgumentError(f"call {call.id!r} cannot run with these arguments: {problem}.") from problem
 
 
-def with_changed_input(result: ToolResult, asked: ToolCall, ran: ToolCall) -> ToolResult:
+def note_changed_input(result: ToolResult, original: ToolCall, executed: ToolCall) -> ToolResult:
     """A result that says with what the call ran, if that is not what the model asked for."""
-    if asked.input == ran.input:
+    if original.input == executed.input:
         return result
-    note = f"[The user approved it with other arguments: {dump_json(ran.input)}]"
+    note = f"[The user approved it with other arguments: {dump_json(executed.input)}]"
     parts = None if result.parts is None else (text_part(note), *result.parts)
     return replace(result, content=f"{note}\n{result.content}", parts=parts)
 
 
-def check_decisions(approvals: Mapping[str, Approval], messages: Sequence[Message]) -> None:
+def validate_decisions(approvals: Mapping[str, Approval], messages: Sequence[Message]) -> None:
     """Refuse a decision on a call that the history does not hold: it is most likely a wrong id."""
     known = {call.id for message in messages for call in message.tool_calls}
     unknown = [id for id in approvals if id not in known]

@@ -38,7 +38,7 @@ def check_budget(
     >>> check_budget(ChatOptions(max_context_tokens=100), [user_message("Hello there!")])
     {'messages': 7, 'system': 0, 'tools': 0}
     """
-    limit = _limit(opts)
+    limit = _resolve_limit(opts)
     if limit is None:
         return None
     model = opts.model_name
@@ -52,8 +52,8 @@ def check_budget(
     if total > limit:
         raise BudgetExceededError(breakdown, total, limit)
     if opts.warn_context_pct is not None:
-        share = opts.warn_context_pct / 100 if opts.warn_context_pct > 1 else opts.warn_context_pct
-        if total > share * limit:
+        threshold = opts.warn_context_pct / 100 if opts.warn_context_pct > 1 else opts.warn_context_pct
+        if total > threshold * limit:
             log.warning("context is filling up: %s", format_budget_breakdown(breakdown, total, limit))
     return breakdown
 
@@ -79,7 +79,7 @@ def count_tokens_heuristic(messages: Sequence[Message], model: str = "") -> int:
             chars += len(json.dumps(message.content, default=str))
         for call in message.tool_calls:
             chars += len(call.name) + len(dump_json(call.input))
-    return _tokens(chars) + media
+    return _chars_to_tokens(chars) + media
 
 
 def estimate_system_tokens(system: str | None) -> int:
@@ -88,7 +88,7 @@ def estimate_system_tokens(system: str | None) -> int:
     >>> estimate_system_tokens("Be brief.")
     3
     """
-    return _tokens(len(system)) if system else 0
+    return _chars_to_tokens(len(system)) if system else 0
 
 
 def estimate_tools_tokens(tools: Sequence[ToolEntry] | None) -> int:
@@ -103,7 +103,7 @@ def estimate_tools_tokens(tools: Sequence[ToolEntry] | None) -> int:
     for entry in tools:
         tool = as_tool(entry)
         total += TOOL_OVERHEAD_TOKENS
-        total += _tokens(len(tool.name) + len(tool.description) + len(dump_json(tool.parameters)))
+        total += _chars_to_tokens(len(tool.name) + len(tool.description) + len(dump_json(tool.parameters)))
     return total
 
 
@@ -113,11 +113,11 @@ def format_budget_breakdown(parts: Mapping[str, int], total: int, limit: int) ->
     >>> format_budget_breakdown({"messages": 60, "system": 20}, 80, 100)
     'about 80 of 100 tokens (80%): messages 60, system 20'
     """
-    listed = ", ".join(f"{name} {count}" for name, count in parts.items())
-    return f"about {total} of {limit} tokens ({100 * total / limit:.0f}%): {listed}"
+    items = ", ".join(f"{name} {count}" for name, count in parts.items())
+    return f"about {total} of {limit} tokens ({100 * total / limit:.0f}%): {items}"
 
 
-def _limit(opts: ChatOptions) -> int | None:
+def _resolve_limit(opts: ChatOptions) -> int | None:
     window = opts.model_context_window
     if window is not None and opts.max_output_tokens is not None:
         window = max(window - opts.max_output_tokens, 0)
@@ -125,5 +125,5 @@ def _limit(opts: ChatOptions) -> int | None:
     return min(limits) if limits else None
 
 
-def _tokens(chars: int) -> int:
+def _chars_to_tokens(chars: int) -> int:
     return -(-chars // CHARS_PER_TOKEN)

@@ -17,15 +17,15 @@ from urllib.parse import urlsplit
 
 from tellback.chat.model import Model
 from tellback.chat.offline import OFFLINE, is_offline
-from tellback.chat.ollama import HOST, ollama_url
+from tellback.chat.ollama import DEFAULT_OLLAMA_HOST, build_ollama_url
 from tellback.errors import ConfigurationError
 
 AUTO = "auto"
 MODEL_VARIABLE = "TELLBACK_MODEL"
 GGUF_VARIABLE = "TELLBACK_GGUF"
 OLLAMA_VARIABLE = "OLLAMA_HOST"
-OLLAMA_SECONDS = 0.5
-LARGEST_ANSWER = 1_000_000
+OLLAMA_TIMEOUT_SECONDS = 0.5
+MAX_OLLAMA_RESPONSE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ModelAtHand:
 
 
 @dataclass(frozen=True, slots=True)
-class _Keyed:
+class _KeyedProvider:
     provider: str
     variables: tuple[str, ...]
     model: str
@@ -64,12 +64,12 @@ class _Keyed:
     extra: str
 
 
-_KEYED = (
-    _Keyed("Anthropic", ("ANTHROPIC_API_KEY",), "claude-sonnet-5", "anthropic", "anthropic"),
-    _Keyed("OpenAI", ("OPENAI_API_KEY",), "gpt-5", "openai", "openai"),
-    _Keyed("Gemini", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "gemini-2.5-flash", "google.genai", "gemini"),
-    _Keyed("OpenRouter", ("OPENROUTER_API_KEY",), "openrouter/auto", "openai", "openai"),
-    _Keyed("xAI", ("XAI_API_KEY",), "grok-4", "openai", "openai"),
+_KEYED_PROVIDERS = (
+    _KeyedProvider("Anthropic", ("ANTHROPIC_API_KEY",), "claude-sonnet-5", "anthropic", "anthropic"),
+    _KeyedProvider("OpenAI", ("OPENAI_API_KEY",), "gpt-5", "openai", "openai"),
+    _KeyedProvider("Gemini", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "gemini-2.5-flash", "google.genai", "gemini"),
+    _KeyedProvider("OpenRouter", ("OPENROUTER_API_KEY",), "openrouter/auto", "openai", "openai"),
+    _KeyedProvider("xAI", ("XAI_API_KEY",), "grok-4", "openai", "openai"),
 )
 
 
@@ -83,20 +83,23 @@ def choose_model(name: str | None = None, env: Mapping[str, str] | None = None) 
     'gpt-5'
     """
     env = os.environ if env is None else env
-    for given, why in ((name, "it was named"), (_told(env, MODEL_VARIABLE), f"{MODEL_VARIABLE} names it")):
-        if given and given.lower() != AUTO:
-            return ModelChoice(given, why)
-    for look in (_keyed, _gguf, _ollama):
-        for found in look(env):
-            if found.is_ready and found.model is not None:
-                return ModelChoice(found.model, found.note)
+    for model_name, why in (
+        (name, "it was named"),
+        (_read_variable(env, MODEL_VARIABLE), f"{MODEL_VARIABLE} names it"),
+    ):
+        if model_name and model_name.lower() != AUTO:
+            return ModelChoice(model_name, why)
+    for find in (_find_keyed_providers, _find_gguf_file, _find_ollama):
+        for candidate in find(env):
+            if candidate.is_ready and candidate.model is not None:
+                return ModelChoice(candidate.model, candidate.note)
     return ModelChoice(OFFLINE, "no key is set, no Ollama answers, and no GGUF file is named")
 
 
-def thinking(model: str | Model | None) -> str | Model | None:
+def resolve_model(model: str | Model | None) -> str | Model | None:
     """The model that thinks, of what was set: "auto" is looked up, and the offline one is none.
 
-    >>> thinking("gpt-5"), thinking("offline")
+    >>> resolve_model("gpt-5"), resolve_model("offline")
     ('gpt-5', None)
     """
     if isinstance(model, str) and model.lower() == AUTO:
@@ -111,27 +114,27 @@ def survey_models(env: Mapping[str, str] | None = None) -> list[ModelAtHand]:
     'offline'
     """
     env = os.environ if env is None else env
-    last = ModelAtHand(OFFLINE, OFFLINE, True, "quotes what is remembered; needs nothing")
-    return [*_keyed(env), *_gguf(env), *_ollama(env), last]
+    offline = ModelAtHand(OFFLINE, OFFLINE, True, "quotes what is remembered; needs nothing")
+    return [*_find_keyed_providers(env), *_find_gguf_file(env), *_find_ollama(env), offline]
 
 
-def _keyed(env: Mapping[str, str]) -> list[ModelAtHand]:
+def _find_keyed_providers(env: Mapping[str, str]) -> list[ModelAtHand]:
     found = []
-    for each in _KEYED:
-        variable = next((name for name in each.variables if _told(env, name)), None)
+    for keyed in _KEYED_PROVIDERS:
+        variable = next((name for name in keyed.variables if _read_variable(env, name)), None)
         if variable is None:
-            note = f"{' or '.join(each.variables)} is not set"
-        elif not _is_installed(each.package):
-            note = f"{variable} is set, but the package is missing: pip install 'tellback[{each.extra}]'"
+            note = f"{' or '.join(keyed.variables)} is not set"
+        elif not _is_installed(keyed.package):
+            note = f"{variable} is set, but the package is missing: pip install 'tellback[{keyed.extra}]'"
         else:
-            found.append(ModelAtHand(each.provider, each.model, True, f"{variable} is set"))
+            found.append(ModelAtHand(keyed.provider, keyed.model, True, f"{variable} is set"))
             continue
-        found.append(ModelAtHand(each.provider, each.model, False, note))
+        found.append(ModelAtHand(keyed.provider, keyed.model, False, note))
     return found
 
 
-def _gguf(env: Mapping[str, str]) -> list[ModelAtHand]:
-    path = _told(env, GGUF_VARIABLE)
+def _find_gguf_file(env: Mapping[str, str]) -> list[ModelAtHand]:
+    path = _read_variable(env, GGUF_VARIABLE)
     if not path:
         return [ModelAtHand("local", None, False, f"{GGUF_VARIABLE} names no GGUF file")]
     if not Path(path).is_file():
@@ -143,9 +146,9 @@ def _gguf(env: Mapping[str, str]) -> list[ModelAtHand]:
     return [ModelAtHand("local", name, True, f"{GGUF_VARIABLE} names it")]
 
 
-def _ollama(env: Mapping[str, str]) -> list[ModelAtHand]:
-    host = _told(env, OLLAMA_VARIABLE)
-    names, address = _ollama_models(host), host or HOST
+def _find_ollama(env: Mapping[str, str]) -> list[ModelAtHand]:
+    host = _read_variable(env, OLLAMA_VARIABLE)
+    names, address = _list_ollama_models(host), host or DEFAULT_OLLAMA_HOST
     if names is None:
         note = f"nothing answers at {address}: start Ollama, or set {OLLAMA_VARIABLE}"
         return [ModelAtHand("Ollama", None, False, note)]
@@ -158,30 +161,30 @@ def _ollama(env: Mapping[str, str]) -> list[ModelAtHand]:
     return [ModelAtHand("Ollama", model, True, f"Ollama runs at {address}")]
 
 
-def _ollama_models(host: str | None) -> list[str] | None:
+def _list_ollama_models(host: str | None) -> list[str] | None:
     """The names of the models that an Ollama has, the newest first; None where none answers."""
     try:
-        parts = urlsplit(ollama_url(host))
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=OLLAMA_SECONDS)
+        parts = urlsplit(build_ollama_url(host))
+        connection_class = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = connection_class(parts.hostname or "", parts.port, timeout=OLLAMA_TIMEOUT_SECONDS)
         try:
             connection.request("GET", f"{parts.path}/api/tags")
-            answer = connection.getresponse()
-            if answer.status != 200:
+            response = connection.getresponse()
+            if response.status != 200:
                 return None
-            listed = json.loads(answer.read(LARGEST_ANSWER))
+            payload = json.loads(response.read(MAX_OLLAMA_RESPONSE_BYTES))
         finally:
             connection.close()
     except (OSError, ValueError, http.client.HTTPException, ConfigurationError):
         return None
-    models = listed.get("models") if isinstance(listed, dict) else None
+    models = payload.get("models") if isinstance(payload, dict) else None
     if not isinstance(models, list):
         return None
     names = [each.get("name") for each in models if isinstance(each, dict)]
     return [name for name in names if isinstance(name, str) and name and "embed" not in name]
 
 
-def _told(env: Mapping[str, str], variable: str) -> str | None:
+def _read_variable(env: Mapping[str, str], variable: str) -> str | None:
     return env.get(variable, "").strip() or None
 
 

@@ -9,10 +9,10 @@ from tellback.chat.assemble import ReplyBuilder
 from tellback.chat.budget import check_budget
 from tellback.chat.functions import FunctionCaller, as_reply
 from tellback.chat.model import Messages, Model, ToolEntry, as_messages, close_stream
-from tellback.chat.observing import Caller, ObservedCaller
+from tellback.chat.observing import ChatCaller, TracedCaller
 from tellback.chat.options import ChatOptions
 from tellback.chat.output import OutputSpec
-from tellback.chat.registry import resolve_registration, shipped_adapter
+from tellback.chat.registry import get_builtin_adapter, resolve_registration
 from tellback.chat.sink import DeltaSink, OnDelta
 from tellback.errors import ConfigurationError
 from tellback.telemetry import tracer
@@ -29,9 +29,9 @@ async def dispatch_chat(opts: ChatOptions, messages: Messages, tools: Sequence[T
     >>> asyncio.run(dispatch_chat(ChatOptions(chat_fn=hello), [user_message("Hi")], [])).text
     'Hello!'
     """
-    messages, made = as_messages(messages), _as_tools(tools)
-    check_budget(opts, messages, made)
-    return await caller_for(opts).complete(messages, opts.system, made, call_settings(opts))
+    messages, tool_list = as_messages(messages), _as_tools(tools)
+    check_budget(opts, messages, tool_list)
+    return await resolve_caller(opts).complete(messages, opts.system, tool_list, call_settings(opts))
 
 
 async def dispatch_chat_stream(
@@ -50,10 +50,10 @@ async def dispatch_chat_stream(
     >>> seen[0]
     TextDelta(text='Hello!')
     """
-    messages, made = as_messages(messages), _as_tools(tools)
-    check_budget(opts, messages, made)
+    messages, tool_list = as_messages(messages), _as_tools(tools)
+    check_budget(opts, messages, tool_list)
     sink = DeltaSink(opts, on_delta)
-    return await caller_for(opts).stream_to(messages, opts.system, made, call_settings(opts), sink)
+    return await resolve_caller(opts).stream_to(messages, opts.system, tool_list, call_settings(opts), sink)
 
 
 def call_settings(opts: ChatOptions) -> dict[str, Any]:
@@ -64,36 +64,36 @@ def call_settings(opts: ChatOptions) -> dict[str, Any]:
     if opts.tool_choice is not None:
         settings["tool_choice"] = opts.tool_choice
     if opts.output_type is not None:
-        settings["output_schema"] = OutputSpec.of(opts.output_type).schema
+        settings["output_schema"] = OutputSpec.from_type(opts.output_type).schema
     return settings
 
 
-def caller_for(opts: ChatOptions) -> Caller:
+def resolve_caller(opts: ChatOptions) -> ChatCaller:
     """Whoever answers: an explicit function first, then a model object, then the provider registered for the name.
 
     When somebody wants spans, each of its calls is one.
     """
-    caller, provider = _found(opts)
-    return caller if tracer() is None else ObservedCaller(caller, opts.model_name, provider)
+    caller, provider = _resolve_caller_and_provider(opts)
+    return caller if tracer() is None else TracedCaller(caller, opts.model_name, provider)
 
 
-def _found(opts: ChatOptions) -> tuple[Caller, str | None]:
+def _resolve_caller_and_provider(opts: ChatOptions) -> tuple[ChatCaller, str | None]:
     """Who answers, and the provider's name, if it is known."""
     name = opts.model_name
     if opts.chat_fn is not None or opts.chat_stream_fn is not None:
         return FunctionCaller(name, opts.chat_fn, opts.chat_stream_fn), None
     if not isinstance(opts.model, str):
         return ModelCaller(opts.model), getattr(opts.model, "provider", None)
-    entry = resolve_registration(opts)
-    adapter = shipped_adapter(entry)
+    registration = resolve_registration(opts)
+    adapter = get_builtin_adapter(registration)
     if adapter is not None:
-        return ModelCaller(adapter.model(name)), entry.display_name
-    if entry.chat_fn is None and entry.chat_stream_fn is None:
+        return ModelCaller(adapter.model(name)), registration.display_name
+    if registration.chat_fn is None and registration.chat_stream_fn is None:
         raise ConfigurationError(
-            f"{entry.display_name} is registered for {name!r} but has no chat_fn:"
+            f"{registration.display_name} is registered for {name!r} but has no chat_fn:"
             " pass ChatOptions(chat_fn=...), or register it with ProviderRegistration(..., chat_fn=...)."
         )
-    return FunctionCaller(name, entry.chat_fn, entry.chat_stream_fn), entry.display_name
+    return FunctionCaller(name, registration.chat_fn, registration.chat_stream_fn), registration.display_name
 
 
 class ModelCaller:
@@ -139,8 +139,8 @@ class ModelCaller:
             async for delta in deltas:
                 builder.add(delta)
                 sink(delta)
-                if sink.is_behind:
-                    await sink.settle()
+                if sink.has_pending:
+                    await sink.flush()
         finally:
             await close_stream(deltas)
         return as_reply(builder.reply())

@@ -13,25 +13,25 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tellback.chat.assemble import ReplyBuilder
-from tellback.chat.output import with_schema_instructions
+from tellback.chat.output import append_schema_instructions
 from tellback.chat.sink import DeltaSink, OnDelta
 from tellback.chat.usage import make_usage
 from tellback.errors import ConfigurationError
 from tellback.tools import Tool
 from tellback.types import ChatReply, ChatUsage, Message, ReplyDelta, StreamStop, message_text, reply_deltas
 
-CONTRACT = ("model", "messages", "system", "tools", "on_delta")
+POSITIONAL_PARAMETERS = ("model", "messages", "system", "tools", "on_delta")
 
 
 class FunctionCaller:
     """Calls the functions of `ChatOptions` or of a registration; where only one is given, it does for both."""
 
-    __slots__ = ("_chat_fn", "_chat_stream_fn", "_name")
+    __slots__ = ("_chat_fn", "_chat_stream_fn", "_model")
 
     def __init__(
-        self, name: str, chat_fn: Callable[..., Any] | None, chat_stream_fn: Callable[..., Any] | None
+        self, model: str, chat_fn: Callable[..., Any] | None, chat_stream_fn: Callable[..., Any] | None
     ) -> None:
-        self._name = name
+        self._model = model
         self._chat_fn = chat_fn
         self._chat_stream_fn = chat_stream_fn
 
@@ -40,12 +40,12 @@ class FunctionCaller:
     ) -> ChatReply:
         """The whole reply."""
         if self._chat_fn is None:
-            return await self._call_stream(messages, system, tools, settings, _ignore)
-        shape = _shape(self._chat_fn, 4)
-        if shape.legacy:
+            return await self._call_stream(messages, system, tools, settings, _ignore_delta)
+        signature = _get_signature(self._chat_fn, 4)
+        if signature.is_legacy:
             return await self._call_legacy(messages, system, tools, settings)
-        system, accepted = shape.fit(system, settings)
-        return as_reply(await _awaited(self._chat_fn(self._name, messages, system, tools, **accepted)))
+        system, accepted = signature.select_settings(system, settings)
+        return as_reply(await _await_if_needed(self._chat_fn(self._model, messages, system, tools, **accepted)))
 
     async def stream(
         self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
@@ -57,7 +57,7 @@ class FunctionCaller:
                 yield delta
             yield reply
             return
-        items = _bridge(lambda receive: self._call_stream(messages, system, tools, settings, receive))
+        items = _iterate_callbacks(lambda receive: self._call_stream(messages, system, tools, settings, receive))
         try:
             async for item in items:
                 yield item
@@ -90,14 +90,16 @@ class FunctionCaller:
         receive: Callable[[ReplyDelta], Any],
     ) -> ChatReply:
         assert self._chat_stream_fn is not None
-        system, accepted = _shape(self._chat_stream_fn, 5).fit(system, settings)
+        system, accepted = _get_signature(self._chat_stream_fn, 5).select_settings(system, settings)
         builder = ReplyBuilder()
 
         def collect(delta: ReplyDelta) -> Any:
             builder.add(delta)
             return receive(delta)
 
-        returned = await _awaited(self._chat_stream_fn(self._name, messages, system, tools, collect, **accepted))
+        returned = await _await_if_needed(
+            self._chat_stream_fn(self._model, messages, system, tools, collect, **accepted)
+        )
         reply = as_reply(builder.reply() if returned is None else returned)
         if not builder.stopped:
             receive(StreamStop(reply.stop_reason, reply.usage, reply))
@@ -113,28 +115,28 @@ class FunctionCaller:
                 " write it as async chat_fn(model, messages, system, tools) -> ChatReply."
             )
         if "output_schema" in settings:
-            system = with_schema_instructions(system, settings["output_schema"])
+            system = append_schema_instructions(system, settings["output_schema"])
         if len(messages) == 1:
             prompt = message_text(messages[0])
         else:
             prompt = "\n\n".join(f"{message.role}: {message_text(message)}" for message in messages)
         assert self._chat_fn is not None
-        return as_reply(await _awaited(self._chat_fn(self._name, prompt, system)))
+        return as_reply(await _await_if_needed(self._chat_fn(self._model, prompt, system)))
 
 
-async def _bridge(call: Callable[[OnDelta], Any]) -> AsyncGenerator[Any, None]:
+async def _iterate_callbacks(call: Callable[[OnDelta], Any]) -> AsyncGenerator[Any, None]:
     """Turn a function that calls back into an iterator: deltas as they come, then what the function returned."""
-    waiting: deque[ReplyDelta] = deque()
+    pending: deque[ReplyDelta] = deque()
     ready = asyncio.Event()
-    loop, here = asyncio.get_running_loop(), threading.get_ident()
+    loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
 
-    def receive(delta: ReplyDelta) -> _Done:
-        waiting.append(delta)
-        if threading.get_ident() == here:
+    def receive(delta: ReplyDelta) -> _CompletedAwaitable:
+        pending.append(delta)
+        if threading.get_ident() == loop_thread:
             ready.set()
         else:  # a synchronous client in a thread of its own
             loop.call_soon_threadsafe(ready.set)
-        return _DONE
+        return _COMPLETED
 
     task = asyncio.ensure_future(call(receive))
     task.add_done_callback(lambda _: ready.set())
@@ -142,9 +144,9 @@ async def _bridge(call: Callable[[OnDelta], Any]) -> AsyncGenerator[Any, None]:
         while True:
             await ready.wait()
             ready.clear()
-            while waiting:
-                yield waiting.popleft()
-            if task.done() and not waiting:
+            while pending:
+                yield pending.popleft()
+            if task.done() and not pending:
                 break
         yield task.result()
     finally:
@@ -153,7 +155,7 @@ async def _bridge(call: Callable[[OnDelta], Any]) -> AsyncGenerator[Any, None]:
             await asyncio.gather(task, return_exceptions=True)
 
 
-class _Done:
+class _CompletedAwaitable:
     """An awaitable that is already done."""
 
     def __await__(self) -> Generator[Any, Any, None]:
@@ -161,69 +163,75 @@ class _Done:
         yield
 
 
-_DONE = _Done()
+_COMPLETED = _CompletedAwaitable()
 
 
-def _ignore(delta: ReplyDelta) -> _Done:
-    return _DONE
+def _ignore_delta(delta: ReplyDelta) -> _CompletedAwaitable:
+    return _COMPLETED
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _FunctionSignature:
     """What a chat function accepts beyond the positional contract."""
 
-    legacy: bool
+    is_legacy: bool
     keywords: frozenset[str] | None
 
-    def fit(self, system: str | None, settings: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+    def select_settings(self, system: str | None, settings: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
         """The settings the function can take; a schema it cannot take goes into the system prompt."""
         if not settings:
             return system, settings
         if "config" in settings:  # its entries are given one by one, but never in place of the contract's own
-            own = {name: value for name, value in settings["config"].items() if name not in CONTRACT}
-            settings = {**own, **{name: value for name, value in settings.items() if name != "config"}}
+            config = {name: value for name, value in settings["config"].items() if name not in POSITIONAL_PARAMETERS}
+            settings = {**config, **{name: value for name, value in settings.items() if name != "config"}}
         if self.keywords is None:
             return system, settings
         if "output_schema" in settings and "output_schema" not in self.keywords:
-            system = with_schema_instructions(system, settings["output_schema"])
+            system = append_schema_instructions(system, settings["output_schema"])
         return system, {name: value for name, value in settings.items() if name in self.keywords}
 
 
-_shapes: WeakKeyDictionary[Any, _Shape] = WeakKeyDictionary()
+_signatures: WeakKeyDictionary[Any, _FunctionSignature] = WeakKeyDictionary()
 
 
-def _shape(fn: Callable[..., Any], contract: int) -> _Shape:
+def _get_signature(fn: Callable[..., Any], positional_count: int) -> _FunctionSignature:
     key = getattr(fn, "__func__", fn)
     try:
-        found = _shapes.get(key)
+        found = _signatures.get(key)
     except TypeError:
-        return _inspect(fn, contract)
+        return _read_signature(fn, positional_count)
     if found is None:
-        found = _inspect(fn, contract)
+        found = _read_signature(fn, positional_count)
         with contextlib.suppress(TypeError):  # some callables cannot be held weakly
-            _shapes[key] = found
+            _signatures[key] = found
     return found
 
 
-def _inspect(fn: Callable[..., Any], contract: int) -> _Shape:
+def _read_signature(fn: Callable[..., Any], positional_count: int) -> _FunctionSignature:
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
-        return _Shape(legacy=False, keywords=frozenset())
+        return _FunctionSignature(is_legacy=False, keywords=frozenset())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    legacy = contract == 4 and not takes_any and (len(positional) == 3 or _names(positional)[1:2] == ["prompt"])
+    takes_varargs = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    is_legacy = (
+        positional_count == 4
+        and not takes_varargs
+        and (len(positional) == 3 or _parameter_names(positional)[1:2] == ["prompt"])
+    )
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return _Shape(legacy, keywords=None)
-    named = _names(positional[contract:]) + _names([p for p in parameters if p.kind is p.KEYWORD_ONLY])
-    return _Shape(legacy, keywords=frozenset(named))
+        return _FunctionSignature(is_legacy, keywords=None)
+    keywords = _parameter_names(positional[positional_count:]) + _parameter_names(
+        [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    )
+    return _FunctionSignature(is_legacy, keywords=frozenset(keywords))
 
 
-def _names(parameters: Sequence[inspect.Parameter]) -> list[str]:
+def _parameter_names(parameters: Sequence[inspect.Parameter]) -> list[str]:
     return [parameter.name for parameter in parameters]
 
 
-async def _awaited(value: Any) -> Any:
+async def _await_if_needed(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 

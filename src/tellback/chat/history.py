@@ -37,7 +37,7 @@ def repair_history(
     >>> [m.role for m in repair_history(broken)]
     ['user', 'assistant', 'tool', 'user']
     """
-    if is_sound(messages):
+    if is_valid_history(messages):
         return list(messages)
     repaired: list[Message] = []
     used: set[int] = set()
@@ -45,50 +45,50 @@ def repair_history(
         if index in used:
             continue
         if message.role == "tool":
-            note = _note(message, messages[:index])
+            note = _orphan_result_note(message, messages[:index])
             if note is not None:
                 repaired.append(note)
             continue
-        calls = _distinct(message.tool_calls)
+        calls = _drop_duplicate_calls(message.tool_calls)
         if message.role == "assistant" and calls != message.tool_calls:
             message = replace(message, tool_calls=calls)
         repaired.append(message)
         if message.role != "assistant":
             continue
         for call in calls:
-            found = _result_index(call, messages, index, used)
-            if found is None:
-                repaired.append(interrupted_result(call, unanswered(call)))
+            result_index = _find_result(call, messages, index, used)
+            if result_index is None:
+                repaired.append(build_interrupted_result(call, unanswered(call)))
             else:
-                used.add(found)
-                repaired.append(messages[found])
+                used.add(result_index)
+                repaired.append(messages[result_index])
     return repaired
 
 
 _role, _tool_calls = attrgetter("role"), attrgetter("tool_calls")
 
 
-def is_sound(messages: Sequence[Message]) -> bool:
+def is_valid_history(messages: Sequence[Message]) -> bool:
     """Whether every call has its one result right after it, and every result its call."""
     if "tool" not in map(_role, messages) and not any(map(_tool_calls, messages)):
         return True
-    waiting: set[str | None] = set()
+    pending_ids: set[str | None] = set()
     for message in messages:
         if message.role == "tool":
-            if message.tool_call_id not in waiting:
+            if message.tool_call_id not in pending_ids:
                 return False
-            waiting.discard(message.tool_call_id)
+            pending_ids.discard(message.tool_call_id)
             continue
-        if waiting:
+        if pending_ids:
             return False
         if message.tool_calls:
-            waiting = {call.id for call in message.tool_calls}
-            if len(waiting) != len(message.tool_calls):
+            pending_ids = {call.id for call in message.tool_calls}
+            if len(pending_ids) != len(message.tool_calls):
                 return False
-    return not waiting
+    return not pending_ids
 
 
-def open_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+def pending_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     """The calls at the end of a history that have no result yet, if nothing but results and notes follow them."""
     answered: set[str | None] = set()
     for message in reversed(messages):
@@ -100,12 +100,12 @@ def open_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     return ()
 
 
-def interrupted_result(call: ToolCall, says: str = INTERRUPTED) -> Message:
+def build_interrupted_result(call: ToolCall, text: str = INTERRUPTED) -> Message:
     """The result that stands in for one that was never recorded."""
-    return tool_result_message(ToolResult(call.id, says, is_error=True, name=call.name))
+    return tool_result_message(ToolResult(call.id, text, is_error=True, name=call.name))
 
 
-def _result_index(call: ToolCall, messages: Sequence[Message], start: int, used: set[int]) -> int | None:
+def _find_result(call: ToolCall, messages: Sequence[Message], start: int, used: set[int]) -> int | None:
     for index in range(start + 1, len(messages)):
         message = messages[index]
         if message.role == "tool" and message.tool_call_id == call.id and index not in used:
@@ -115,12 +115,12 @@ def _result_index(call: ToolCall, messages: Sequence[Message], start: int, used:
     return None
 
 
-def _note(result: Message, before: Sequence[Message]) -> Message | None:
+def _orphan_result_note(result: Message, before: Sequence[Message]) -> Message | None:
     if any(call.id == result.tool_call_id for message in before for call in message.tool_calls):
         return None  # a second result for a call that has one
     return user_message(f"[Result of an earlier tool call {result.tool_call_id}: {message_text(result)}]")
 
 
-def _distinct(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+def _drop_duplicate_calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     by_id = {call.id: call for call in reversed(calls)}
     return calls if len(by_id) == len(calls) else tuple(reversed(by_id.values()))

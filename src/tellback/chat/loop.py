@@ -15,7 +15,7 @@ from tellback import events
 from tellback.chat.approval import Decision, as_approvals
 from tellback.chat.model import Messages, as_messages
 from tellback.chat.options import ChatOptions
-from tellback.chat.run import LoopResult, OnApproved, OnMessage, Run
+from tellback.chat.run import LoopResult, LoopRun, OnApproved, OnMessage
 from tellback.chat.sink import DeltaSink, OnDelta
 from tellback.errors import ConfigurationError, MaxIterationsError
 from tellback.types import ChatReply, Message, ReplyDelta, ToolCall, message_text
@@ -33,7 +33,7 @@ async def run_loop(opts: ChatOptions, user_msg: str | Message, **changes: Any) -
     >>> str(asyncio.run(run_loop(ChatOptions(model=model, tools=[add]), "What is 17 + 25?")))
     '17 + 25 is 42.'
     """
-    return await run_loop_messages(opts, _question(user_msg), **changes)
+    return await run_loop_messages(opts, _as_user_messages(user_msg), **changes)
 
 
 async def run_loop_messages(
@@ -58,8 +58,10 @@ async def run_loop_messages(
     >>> len(asyncio.run(run_loop_messages(ChatOptions(model=ScriptedModel([says("Fine.")])), history)).messages)
     4
     """
-    given = as_messages(messages)
-    return await _finish(_drive(_with(opts, changes), given, approvals, on_message, on_approved, streaming=False))
+    history = as_messages(messages)
+    return await _collect_result(
+        _iterate_run(_apply_changes(opts, changes), history, approvals, on_message, on_approved, streaming=False)
+    )
 
 
 async def run_loop_stream(
@@ -74,7 +76,7 @@ async def run_loop_stream(
     >>> seen[0]
     TextDelta(text='Hi!')
     """
-    return await run_loop_stream_messages(opts, _question(user_msg), on_delta, **changes)
+    return await run_loop_stream_messages(opts, _as_user_messages(user_msg), on_delta, **changes)
 
 
 async def run_loop_stream_messages(
@@ -94,10 +96,10 @@ async def run_loop_stream_messages(
     >>> str(asyncio.run(run_loop_stream_messages(ChatOptions(model=ScriptedModel([says("Hi!")])), "Hello")))
     'Hi!'
     """
-    opts = _with(opts, changes)
+    opts = _apply_changes(opts, changes)
     sink = DeltaSink(opts, on_delta)
-    return await _finish(
-        _drive(opts, as_messages(messages), approvals, on_message, on_approved, streaming=True, sink=sink)
+    return await _collect_result(
+        _iterate_run(opts, as_messages(messages), approvals, on_message, on_approved, streaming=True, sink=sink)
     )
 
 
@@ -122,8 +124,8 @@ async def stream_loop(
     StreamStop
     LoopResult
     """
-    opts = _with(opts, changes)
-    run = _drive(opts, as_messages(messages), approvals, on_message, on_approved, streaming=True)
+    opts = _apply_changes(opts, changes)
+    run = _iterate_run(opts, as_messages(messages), approvals, on_message, on_approved, streaming=True)
     label = opts.delta_data_type if opts.emit_stream_deltas else None
     try:
         async for item in run:
@@ -134,7 +136,7 @@ async def stream_loop(
         await run.aclose()
 
 
-async def _finish(run: AsyncGenerator[ReplyDelta | LoopResult, None]) -> LoopResult:
+async def _collect_result(run: AsyncGenerator[ReplyDelta | LoopResult, None]) -> LoopResult:
     """The engine's result. It is run to its end: an abandoned generator would cost more than the rest of a turn."""
     async for item in run:
         result = item
@@ -142,9 +144,9 @@ async def _finish(run: AsyncGenerator[ReplyDelta | LoopResult, None]) -> LoopRes
     return result
 
 
-async def _drive(
+async def _iterate_run(
     opts: ChatOptions,
-    given: tuple[Message, ...],
+    messages: tuple[Message, ...],
     approvals: Mapping[str, Decision] | None,
     on_message: OnMessage | None,
     on_approved: OnApproved | None,
@@ -153,19 +155,19 @@ async def _drive(
     sink: DeltaSink | None = None,
 ) -> AsyncGenerator[ReplyDelta | LoopResult, None]:
     """The engine. Deltas go to `sink` when there is one, and are yielded otherwise."""
-    run = Run(opts, given, on_message, on_approved)
+    run = LoopRun(opts, messages, on_message, on_approved)
     if opts.skills or opts.skill_resolver is not None:
         await run.offer_skills()
-    waiting = await run.settle_open_calls(as_approvals(approvals) if approvals else {})
-    if waiting:
-        yield run.result(message_text(run.last_reply), "approval", pending=waiting)
+    pending = await run.resolve_pending_calls(as_approvals(approvals) if approvals else {})
+    if pending:
+        yield run.build_result(message_text(run.last_assistant_message), "approval", pending=pending)
         return
     iteration = 0
-    paused = ""
+    paused_text = ""
     while True:
         iteration += 1
-        last_call = iteration > opts.max_iterations
-        if last_call:
+        is_final_call = iteration > opts.max_iterations
+        if is_final_call:
             if opts.on_max_iterations == "raise":
                 raise MaxIterationsError(opts.max_iterations, run.messages, run.usage)
             run.withdraw_tools()
@@ -186,36 +188,36 @@ async def _drive(
                 await items.aclose()
         else:
             reply = await run.caller.complete(*request)
-        if last_call and reply.tool_calls:
+        if is_final_call and reply.tool_calls:
             reply = replace(reply, tool_calls=(), meta=None)
         elif reply.tool_calls and reply.stop_reason == "max_tokens":
-            reply = replace(reply, tool_calls=tuple(map(_cut_off, reply.tool_calls)))
-        run.add(reply)
+            reply = replace(reply, tool_calls=tuple(map(_mark_truncated, reply.tool_calls)))
+        run.add_reply(reply)
 
         if reply.tool_calls:
-            await run.keep(reply)
-            waiting = await run.use_tools(reply)
-            if waiting:
-                yield run.result(reply.text, "approval", pending=waiting)
+            await run.notify_reply(reply)
+            pending = await run.run_tools(reply)
+            if pending:
+                yield run.build_result(reply.text, "approval", pending=pending)
                 return
             continue
-        run.note_step(reply)
-        if reply.stop_reason == "pause_turn" and not last_call:
-            await run.keep(reply)
-            paused += reply.text
+        run.record_step(reply)
+        if reply.stop_reason == "pause_turn" and not is_final_call:
+            await run.notify_reply(reply)
+            paused_text += reply.text
             continue  # the provider paused a long turn: sent back as it is, it goes on
-        if await run.accept(reply):
-            yield run.result(paused + reply.text, "max_iterations" if last_call else reply.stop_reason)
+        if await run.accept_reply(reply):
+            yield run.build_result(paused_text + reply.text, "max_iterations" if is_final_call else reply.stop_reason)
             return
         iteration -= 1  # a correction has a cap of its own
 
 
-def _cut_off(call: ToolCall) -> ToolCall:
+def _mark_truncated(call: ToolCall) -> ToolCall:
     """A call of a reply that reached the output cap: with no arguments at all, they were most likely not reached."""
     return call if call.input or call.invalid_input is not None else replace(call, invalid_input="")
 
 
-def _question(user_msg: str | Message) -> tuple[Message, ...]:
+def _as_user_messages(user_msg: str | Message) -> tuple[Message, ...]:
     if isinstance(user_msg, str | Message | Mapping):
         return as_messages(user_msg)
     raise ConfigurationError(
@@ -223,7 +225,7 @@ def _question(user_msg: str | Message) -> tuple[Message, ...]:
     )
 
 
-def _with(opts: ChatOptions, changes: Mapping[str, Any]) -> ChatOptions:
+def _apply_changes(opts: ChatOptions, changes: Mapping[str, Any]) -> ChatOptions:
     if not isinstance(opts, ChatOptions):
         raise ConfigurationError(f"The first argument is ChatOptions(model=...), not {opts!r:.80}.")
     if not changes:

@@ -64,13 +64,13 @@ class ModelBase:
         self, messages: Messages, system: str | None = None, tools: Sequence[ToolEntry] | None = None, **options: Any
     ) -> ChatReply:
         """Ask, and wait for the whole reply."""
-        return await self._complete(make_request(messages, system, tools, options))
+        return await self._complete(build_request(messages, system, tools, options))
 
     def stream(
         self, messages: Messages, system: str | None = None, tools: Sequence[ToolEntry] | None = None, **options: Any
     ) -> AsyncIterator[ReplyDelta]:
         """Ask, and get the reply as deltas, the last one a `StreamStop` that carries the whole reply."""
-        return self._stream(make_request(messages, system, tools, options))
+        return self._stream(build_request(messages, system, tools, options))
 
     async def chat_fn(
         self, model: str, messages: Messages, system: str | None, tools: Sequence[ToolEntry] | None, **options: Any
@@ -110,7 +110,7 @@ class ModelBase:
         raise NotImplementedError
 
 
-def make_request(
+def build_request(
     messages: Messages, system: str | None, tools: Sequence[ToolEntry] | None, options: Mapping[str, Any]
 ) -> ChatRequest:
     """Bring what a caller passed to `complete` or `stream` into one value."""
@@ -122,7 +122,7 @@ def make_request(
         tools=tuple(map(as_tool, tools)) if tools else (),
         tool_choice=config.pop("tool_choice", None),
         max_output_tokens=config.pop("max_output_tokens", None),
-        output_schema=_schema_of(config.pop("output_schema", None)),
+        output_schema=_resolve_output_schema(config.pop("output_schema", None)),
         config=config,
     )
 
@@ -143,9 +143,9 @@ def as_messages(messages: Messages) -> tuple[Message, ...]:
     return tuple([message if type(message) is Message else as_message(message) for message in messages])
 
 
-def _schema_of(schema: Any) -> Mapping[str, Any] | None:
+def _resolve_output_schema(schema: Any) -> Mapping[str, Any] | None:
     if schema is None or isinstance(schema, Mapping):
         return schema
     from tellback.chat.output import OutputSpec
 
-    return OutputSpec.of(schema).schema
+    return OutputSpec.from_type(schema).schema

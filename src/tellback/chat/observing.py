@@ -11,7 +11,7 @@ from tellback.tools import Tool
 from tellback.types import ChatReply, Message, ReplyDelta
 
 
-class Caller(Protocol):
+class ChatCaller(Protocol):
     """Whoever answers: a model object or a chat function, called in one way."""
 
     async def complete(
@@ -32,12 +32,12 @@ class Caller(Protocol):
     ) -> ChatReply: ...
 
 
-class ObservedCaller:
+class TracedCaller:
     """Another caller, each of whose calls is a span below what is current when it begins."""
 
     __slots__ = ("_caller", "_model", "_provider")
 
-    def __init__(self, caller: Caller, model: str, provider: str | None) -> None:
+    def __init__(self, caller: ChatCaller, model: str, provider: str | None) -> None:
         self._caller = caller
         self._model = model
         self._provider = provider
@@ -46,28 +46,28 @@ class ObservedCaller:
         self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
     ) -> ChatReply:
         """The whole reply."""
-        span = self._span(messages, system, settings, streaming=False)
+        span = self._start_span(messages, system, settings, streaming=False)
         try:
             reply = await self._caller.complete(messages, system, tools, settings)
         except BaseException as error:
-            span.failed(error)
+            span.fail(error)
             raise
-        span.ended(reply)
+        span.finish(reply)
         return reply
 
     async def stream(
         self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
     ) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
         """The deltas, then the whole reply."""
-        span = self._span(messages, system, settings, streaming=True)
+        span = self._start_span(messages, system, settings, streaming=True)
         items = self._caller.stream(messages, system, tools, settings)
         try:
             async for item in items:
                 if isinstance(item, ChatReply):
-                    span.ended(item)
+                    span.finish(item)
                 yield item
         except BaseException as error:
-            span.failed(error)
+            span.fail(error)
             raise
         finally:
             await items.aclose()
@@ -81,16 +81,16 @@ class ObservedCaller:
         sink: DeltaSink,
     ) -> ChatReply:
         """The whole reply, its deltas given to `sink` as they come."""
-        span = self._span(messages, system, settings, streaming=True)
+        span = self._start_span(messages, system, settings, streaming=True)
         try:
             reply = await self._caller.stream_to(messages, system, tools, settings, sink)
         except BaseException as error:
-            span.failed(error)
+            span.fail(error)
             raise
-        span.ended(reply)
+        span.finish(reply)
         return reply
 
-    def _span(
+    def _start_span(
         self, messages: Sequence[Message], system: str | None, settings: Mapping[str, Any], *, streaming: bool
     ) -> ModelSpan:
         return model_span(self._model, self._provider, settings, messages=messages, system=system, streaming=streaming)

@@ -10,7 +10,7 @@ from tellback import request as bound
 from tellback.chat.model import ChatRequest, ModelBase
 from tellback.errors import ConfigurationError
 from tellback.types import ChatReply, ChatUsage, Message, ReplyDelta, message_text, reply_deltas
-from tellback.types.memory import TURN
+from tellback.types.memory import TURN_CATEGORY
 
 if TYPE_CHECKING:
     from tellback.types.memory import Atom, RecallHit
@@ -18,38 +18,40 @@ if TYPE_CHECKING:
 OFFLINE = "offline"
 """The name of the model, also in what is stored: its answers are quotations, and no memories are made of them."""
 
-MOST_QUOTED = 4
-QUOTE_LENGTH = 400
-ENOUGH = 0.5
+MAX_QUOTES = 4
+MAX_QUOTE_CHARS = 400
+MIN_RELATIVE_SCORE = 0.5
 """How good a hit must be, measured by the best one, to be quoted beside it."""
 
-SURE = 0.2
+CONFIDENT_SCORE = 0.2
 """From which score on a hit is surely about what was said."""
 
-NOTHING = "I remember nothing about that. No model is set up, so I can only repeat what I was told."
-KEPT = "That is kept, and becomes a memory when this conversation is closed. No model is set up, so I cannot say more."
-ALONE = "No model is set up, so I can only repeat what I was told, and nothing is kept here."
-SET_UP = (
+NOTHING_REMEMBERED = "I remember nothing about that. No model is set up, so I can only repeat what I was told."
+STORED_FOR_MEMORY = (
+    "That is kept, and becomes a memory when this conversation is closed. No model is set up, so I cannot say more."
+)
+NOT_STORED = "No model is set up, so I can only repeat what I was told, and nothing is kept here."
+SETUP_HINT = (
     "To get answers in words of its own, set a provider's key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), start"
     " Ollama, or name a GGUF file as the model."
 )
 
-FREE = ChatUsage(cost_usd=0.0, provider=OFFLINE, model=OFFLINE)
+NO_COST = ChatUsage(cost_usd=0.0, provider=OFFLINE, model=OFFLINE)
 
-_SPEAKER = re.compile(r"^([^:\n]{1,60}): (?=\S)")
+_SPEAKER_PREFIX = re.compile(r"^([^:\n]{1,60}): (?=\S)")
 _WORD = re.compile(r"[^\W_]+")
-_ASKED = tuple("?\uff1f\u061f\u055e\u037e")
+_QUESTION_MARKS = tuple("?\uff1f\u061f\u055e\u037e")
 """Question marks: also full-width, Arabic, Armenian and Greek ones."""
-_SAID = tuple(".!…\u3002\uff01")
-_SENTENCE = re.compile(rf"(?<=[{re.escape(''.join(_ASKED + _SAID))}])\s*|\n+")
-_BIDS = re.compile(r"\W*(?:tell|remind) me\b", re.IGNORECASE)
-_OPENS = re.compile(
+_STATEMENT_MARKS = tuple(".!…\u3002\uff01")
+_SENTENCE = re.compile(rf"(?<=[{re.escape(''.join(_QUESTION_MARKS + _STATEMENT_MARKS))}])\s*|\n+")
+_REQUEST_OPENING = re.compile(r"\W*(?:tell|remind) me\b", re.IGNORECASE)
+_QUESTION_OPENING = re.compile(
     r"\W*(?:(?:who|whom|what|when|where|which|why|how|whose)\b"
     r"|(?:do|does|did|is|are|was|were|am|can|could|should|would|will|have|has)\s+"
     r"(?:i|you|we|they|he|she|it|my|your|our|their|his|her|the|this|that|there|any\w*|some\w*)\b)",
     re.IGNORECASE,
 )
-_COMMON = {
+_STOP_WORDS = {
     *("about", "could", "does", "have", "know", "like", "many", "much", "should", "some", "tell", "that", "them"),
     *("then", "there", "they", "this", "were", "what", "when", "where", "which", "whose", "will", "with", "would"),
     "your",
@@ -85,10 +87,10 @@ class OfflineModel(ModelBase):
         return "OfflineModel()"
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
-        return _answer(request)
+        return _build_reply(request)
 
     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
-        reply = _answer(request)
+        reply = _build_reply(request)
         for delta in reply_deltas(reply, tuple(re.findall(r"\S*\s*", reply.text))):
             yield delta
 
@@ -102,82 +104,94 @@ def is_offline(model: Any) -> bool:
     return isinstance(model, OfflineModel) or (isinstance(model, str) and model.lower() == OFFLINE)
 
 
-def _answer(request: ChatRequest) -> ChatReply:
+def _build_reply(request: ChatRequest) -> ChatReply:
     if request.output_schema is not None:
-        raise ConfigurationError(f"No model is set up, and the offline one fills in no schema. {SET_UP}")
-    said = [message for message in request.messages if message.role == "user"]
-    text = message_text(said[-1]) if said else ""
-    asks = any(mark in text for mark in _ASKED) or not _tells(text)
-    hits = _recalled(asks)
-    earlier = _earlier(text, said[:-1]) if asks else []
-    parts = [_said_earlier(earlier)] if earlier else []
+        raise ConfigurationError(f"No model is set up, and the offline one fills in no schema. {SETUP_HINT}")
+    user_messages = [message for message in request.messages if message.role == "user"]
+    text = message_text(user_messages[-1]) if user_messages else ""
+    is_question = any(mark in text for mark in _QUESTION_MARKS) or not _is_statement(text)
+    hits = _select_hits(is_question)
+    earlier = _find_earlier_messages(text, user_messages[:-1]) if is_question else []
+    parts = [_format_earlier(earlier)] if earlier else []
     if hits:
-        parts.append(f"{_heading(hits[0].score)}\n" + "\n".join(_quotes(hit.atom for hit in hits)))
+        parts.append(f"{_format_heading(hits[0].score)}\n" + "\n".join(_format_quotes(hit.atom for hit in hits)))
     if parts:
         parts.append("(No model is set up: this is quoted, not thought.)")
     else:
-        parts.append(NOTHING if asks else ALONE if bound.current().conversation_id is None else KEPT)
+        parts.append(
+            NOTHING_REMEMBERED
+            if is_question
+            else NOT_STORED
+            if bound.current().conversation_id is None
+            else STORED_FOR_MEMORY
+        )
     if not any(message.role == "assistant" for message in request.messages):
-        parts.append(SET_UP)
+        parts.append(SETUP_HINT)
     cited = [hit.atom.id for hit in hits]
-    return ChatReply(text="\n\n".join(parts), stop_reason="end_turn", usage=FREE, raw={"cited": cited})
+    return ChatReply(text="\n\n".join(parts), stop_reason="end_turn", usage=NO_COST, raw={"cited": cited})
 
 
-def _recalled(asks: bool) -> list[RecallHit]:
+def _select_hits(is_question: bool) -> list[RecallHit]:
     """What is worth quoting: for a question what comes closest, and else only what is surely about the same."""
     context = bound.remembered()
-    hits = [] if context is None else [hit for hit in context.hits if _tells(_unattributed(hit.atom)[1])]
-    if not hits or (not asks and hits[0].score < SURE):
+    hits = [] if context is None else [hit for hit in context.hits if _is_statement(_split_speaker(hit.atom)[1])]
+    if not hits or (not is_question and hits[0].score < CONFIDENT_SCORE):
         return []
-    close = [hit for hit in hits if hit.score >= ENOUGH * hits[0].score]
-    return close[: MOST_QUOTED if hits[0].score >= SURE else 2]
+    strong_hits = [hit for hit in hits if hit.score >= MIN_RELATIVE_SCORE * hits[0].score]
+    return strong_hits[: MAX_QUOTES if hits[0].score >= CONFIDENT_SCORE else 2]
 
 
-def _heading(best: float) -> str:
-    return "From memory, word for word:" if best >= SURE else "I am not sure that I know. What comes closest in memory:"
+def _format_heading(best: float) -> str:
+    return (
+        "From memory, word for word:"
+        if best >= CONFIDENT_SCORE
+        else "I am not sure that I know. What comes closest in memory:"
+    )
 
 
-def _quotes(atoms: Iterable[Atom]) -> list[str]:
+def _format_quotes(atoms: Iterable[Atom]) -> list[str]:
     lines = []
     for number, atom in enumerate(atoms, 1):
-        who, text = _unattributed(atom)
+        who, text = _split_speaker(atom)
         when = f"{atom.valid_from.day} {atom.valid_from:%B %Y}"
-        lines.append(f'[{number}] "{_short(text)}" ({", ".join(filter(None, (who, when)))})')
+        lines.append(f'[{number}] "{_truncate_quote(text)}" ({", ".join(filter(None, (who, when)))})')
     return lines
 
 
-def _unattributed(atom: Atom) -> tuple[str, str]:
+def _split_speaker(atom: Atom) -> tuple[str, str]:
     """Who said it, where that is kept with it, and what was said."""
-    speaker = _SPEAKER.match(atom.text) if atom.category == TURN else None
+    speaker = _SPEAKER_PREFIX.match(atom.text) if atom.category == TURN_CATEGORY else None
     if speaker is None:
         return "", atom.text
     return "you" if speaker[1] == "User" else speaker[1], atom.text[speaker.end() :]
 
 
-def _tells(text: str) -> bool:
+def _is_statement(text: str) -> bool:
     """Whether it says anything: what is only asked does not, also where the question mark was left out."""
-    told = [each for each in _SENTENCE.split(text) if each and not each.rstrip().endswith(_ASKED)]
-    if not any(map(_WORD.search, told)):
-        return not any(mark in text for mark in _ASKED)
-    opens = _OPENS.match(told[0]) is not None and not text.rstrip().endswith(_SAID)
-    return not opens and _BIDS.match(told[0]) is None
+    statements = [each for each in _SENTENCE.split(text) if each and not each.rstrip().endswith(_QUESTION_MARKS)]
+    if not any(map(_WORD.search, statements)):
+        return not any(mark in text for mark in _QUESTION_MARKS)
+    opens_as_question = _QUESTION_OPENING.match(statements[0]) is not None and not text.rstrip().endswith(
+        _STATEMENT_MARKS
+    )
+    return not opens_as_question and _REQUEST_OPENING.match(statements[0]) is None
 
 
-def _earlier(question: str, said: Sequence[Message]) -> list[str]:
+def _find_earlier_messages(question: str, messages: Sequence[Message]) -> list[str]:
     """What the user said in this conversation that shares a word with the question, the newest last."""
-    wanted = _stems(question)
-    texts = [message_text(message).strip() for message in said]
-    return [text for text in texts if _tells(text) and wanted & _stems(text)][-2:]
+    question_stems = _word_stems(question)
+    texts = [message_text(message).strip() for message in messages]
+    return [text for text in texts if _is_statement(text) and question_stems & _word_stems(text)][-2:]
 
 
-def _said_earlier(texts: Sequence[str]) -> str:
-    return "Earlier in this conversation you said: " + " ".join(f'"{_short(text)}"' for text in texts)
+def _format_earlier(texts: Sequence[str]) -> str:
+    return "Earlier in this conversation you said: " + " ".join(f'"{_truncate_quote(text)}"' for text in texts)
 
 
-def _stems(text: str) -> frozenset[str]:
-    return frozenset(word[:5] for word in _WORD.findall(text.lower()) if len(word) > 3 and word not in _COMMON)
+def _word_stems(text: str) -> frozenset[str]:
+    return frozenset(word[:5] for word in _WORD.findall(text.lower()) if len(word) > 3 and word not in _STOP_WORDS)
 
 
-def _short(text: str) -> str:
+def _truncate_quote(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= QUOTE_LENGTH else f"{text[:QUOTE_LENGTH].rstrip()} […]"
+    return text if len(text) <= MAX_QUOTE_CHARS else f"{text[:MAX_QUOTE_CHARS].rstrip()} […]"

@@ -78,7 +78,7 @@ class ChatOptions:
             # Made here, where names local to the caller are still in sight, and a bad one is found at once.
             object.__setattr__(self, "tools", tuple(tools_by_name(self.tools).values()))
         if self.skills is not None or self.skill_resolver is not None:
-            self._check_skills()
+            self._validate_skills()
         if self.max_iterations is None:
             object.__setattr__(self, "max_iterations", 10)
         if not isinstance(self.max_iterations, int) or self.max_iterations < 1:
@@ -86,7 +86,7 @@ class ChatOptions:
         if self.on_max_iterations not in ("raise", "answer"):
             raise ConfigurationError(f"on_max_iterations is 'raise' or 'answer', not {self.on_max_iterations!r}.")
 
-    def _check_skills(self) -> None:
+    def _validate_skills(self) -> None:
         from tellback.skills import SkillResolver, skills_for  # only those who have skills pay for them
         from tellback.skills.toolset import BUILTIN_NAMES
 
@@ -96,9 +96,11 @@ class ChatOptions:
             object.__setattr__(self, "skills", tuple(skills_for(self.skills)))
         if not isinstance(self.skill_resolver, SkillResolver | None):
             raise ConfigurationError(f"skill_resolver is a SkillResolver, not {self.skill_resolver!r:.80}.")
-        clash = set(BUILTIN_NAMES) & {tool.name for tool in map(as_tool, self.tools or ())}
-        if clash and (self.skills or self.skill_resolver is not None):
-            raise ConfigurationError(f"The tool {min(clash)!r} has the name of one that comes with skills: rename it.")
+        conflicts = set(BUILTIN_NAMES) & {tool.name for tool in map(as_tool, self.tools or ())}
+        if conflicts and (self.skills or self.skill_resolver is not None):
+            raise ConfigurationError(
+                f"The tool {min(conflicts)!r} has the name of one that comes with skills: rename it."
+            )
 
     @property
     def model_name(self) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tellback.errors import ConfigurationError
-from tellback.tools.schema import explain, without_titles
-from tellback.types.jsontext import dump_json, unfenced
+from tellback.tools.schema import format_validation_error, strip_titles
+from tellback.types.jsontext import dump_json, strip_code_fence
 
 
 class InvalidOutput(ValueError):
@@ -30,18 +30,18 @@ class OutputSpec:
     wrapped: Any
 
     @classmethod
-    def of(cls, output_type: Any) -> OutputSpec:
+    def from_type(cls, output_type: Any) -> OutputSpec:
         """The spec of a pydantic model, or of any type pydantic can check."""
         try:
-            return _spec(output_type)
+            return _cached_spec(output_type)
         except TypeError:  # unhashable type forms
-            return _make_spec(output_type)
+            return _build_spec(output_type)
 
     def parse(self, text: str) -> Any:
         """The value in the model's text; raises `InvalidOutput`."""
         from pydantic import ValidationError
 
-        body = unfenced(text)
+        body = strip_code_fence(text)
         if not body:
             raise InvalidOutput("the answer is empty")
         if self.wrapped is not None:
@@ -52,15 +52,15 @@ class OutputSpec:
         try:
             return self.adapter.validate_json(body)
         except ValidationError as error:
-            raise InvalidOutput(explain(error)) from None
+            raise InvalidOutput(format_validation_error(error)) from None
 
 
 @functools.lru_cache(maxsize=256)
-def _spec(output_type: Any) -> OutputSpec:
-    return _make_spec(output_type)
+def _cached_spec(output_type: Any) -> OutputSpec:
+    return _build_spec(output_type)
 
 
-def _make_spec(output_type: Any) -> OutputSpec:
+def _build_spec(output_type: Any) -> OutputSpec:
     from pydantic import TypeAdapter, create_model
     from pydantic.errors import PydanticUserError
     from pydantic_core import SchemaError
@@ -69,10 +69,10 @@ def _make_spec(output_type: Any) -> OutputSpec:
     try:
         adapter: Any = TypeAdapter(output_type)
         wrapped: Any = None
-        schema = without_titles(adapter.json_schema())
-        if _top(schema).get("type") != "object":
+        schema = strip_titles(adapter.json_schema())
+        if _resolve_root(schema).get("type") != "object":
             wrapped = TypeAdapter(create_model("Answer", result=(output_type, ...)))
-            schema = without_titles(wrapped.json_schema())
+            schema = strip_titles(wrapped.json_schema())
     except (PydanticUserError, SchemaError) as error:
         raise ConfigurationError(
             f"output_type={name}: no JSON schema can be made for it ({error}). Pass a type, such as a pydantic model."
@@ -80,20 +80,20 @@ def _make_spec(output_type: Any) -> OutputSpec:
     return OutputSpec(name, schema, adapter, wrapped)
 
 
-def _top(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolve_root(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema itself, where it is only a reference to one of its definitions."""
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
-    found: Mapping[str, Any] = schema.get("$defs", {}).get(name, schema)
-    return found
+    root: Mapping[str, Any] = schema.get("$defs", {}).get(name, schema)
+    return root
 
 
-def is_exact(schema: Any) -> bool:
+def is_exact_schema(schema: Any) -> bool:
     """Whether a schema says of every value what it is: no untyped node, no object of unnamed properties.
 
     Providers that hold a model to a schema cannot do so with one that leaves anything open.
     """
     if isinstance(schema, list):
-        return all(map(is_exact, schema))
+        return all(map(is_exact_schema, schema))
     if not isinstance(schema, Mapping):
         return False
     if not any(key in schema for key in ("type", "anyOf", "oneOf", "allOf", "$ref", "enum", "const")):
@@ -103,8 +103,8 @@ def is_exact(schema: Any) -> bool:
     if schema.get("type") == "array" and "items" not in schema:
         return False
     nested = [schema[key] for key in ("anyOf", "oneOf", "allOf", "items") if key in schema]
-    named = [*schema.get("properties", {}).values(), *schema.get("$defs", {}).values()]
-    return all(map(is_exact, [*nested, *named]))
+    properties = [*schema.get("properties", {}).values(), *schema.get("$defs", {}).values()]
+    return all(map(is_exact_schema, [*nested, *properties]))
 
 
 def schema_instructions(schema: Mapping[str, Any]) -> str:
@@ -112,6 +112,6 @@ def schema_instructions(schema: Mapping[str, Any]) -> str:
     return f"Answer with JSON only, no other text, matching this JSON schema:\n{dump_json(schema)}"
 
 
-def with_schema_instructions(system: str | None, schema: Mapping[str, Any]) -> str:
+def append_schema_instructions(system: str | None, schema: Mapping[str, Any]) -> str:
     """The system prompt with the schema's instructions after it."""
     return f"{system}\n\n{schema_instructions(schema)}" if system else schema_instructions(schema)

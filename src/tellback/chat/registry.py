@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tellback.chat")
 
-ENTRY_POINTS = "tellback.providers"
+ENTRY_POINT_GROUP = "tellback.providers"
 
 
 class Provider(StrEnum):
@@ -90,7 +90,7 @@ def builtin_providers() -> list[ProviderRegistration]:
     >>> [p.display_name for p in builtin_providers()][:3]
     ['OpenRouter', 'OpenAI', 'Anthropic']
     """
-    return list(_installed())
+    return list(_all_registrations())
 
 
 def with_providers(extras: Sequence[ProviderRegistration]) -> list[ProviderRegistration]:
@@ -99,7 +99,7 @@ def with_providers(extras: Sequence[ProviderRegistration]) -> list[ProviderRegis
     >>> len(with_providers([])) == len(builtin_providers())
     True
     """
-    return [*_installed(), *extras]
+    return [*_all_registrations(), *extras]
 
 
 def detect_provider(model: str) -> Provider | str:
@@ -108,9 +108,9 @@ def detect_provider(model: str) -> Provider | str:
     >>> detect_provider("claude-sonnet-5")
     <Provider.ANTHROPIC: 'anthropic'>
     """
-    found = detect_provider_from(_installed(), model)
+    found = detect_provider_from(_all_registrations(), model)
     if found is None:
-        raise _unknown(model, _installed())
+        raise _unknown_model_error(model, _all_registrations())
     return found.variant
 
 
@@ -133,7 +133,7 @@ def provider_name(provider: Provider | str) -> str:
     >>> provider_name(Provider.XAI), provider_name("my-host")
     ('xAI', 'my-host')
     """
-    for entry in reversed(_installed()):
+    for entry in reversed(_all_registrations()):
         if entry.variant == provider:
             return entry.display_name
     return str(provider)
@@ -148,35 +148,35 @@ def resolve_registration(opts: ChatOptions) -> ProviderRegistration:
     """
     if not opts.model_name:
         raise ConfigurationError("No model is set: pass ChatOptions(model='...'), a model object, or chat_fn.")
-    registry = _installed() if opts.providers is None else opts.providers
+    registry = _all_registrations() if opts.providers is None else opts.providers
     found = detect_provider_from(registry, opts.model_name)
     if found is None:
-        raise _unknown(opts.model_name, registry)
+        raise _unknown_model_error(opts.model_name, registry)
     return found
 
 
-def _unknown(model: str, registry: Sequence[ProviderRegistration]) -> UnknownModelError:
+def _unknown_model_error(model: str, registry: Sequence[ProviderRegistration]) -> UnknownModelError:
     known = [
         f"{entry.display_name} ({entry.meta['examples']})" if "examples" in entry.meta else entry.display_name
         for entry in registry
     ]
-    note = f"Plugins that failed to load: {', '.join(_broken)}." if _broken else ""
+    note = f"Plugins that failed to load: {', '.join(_failed_plugins)}." if _failed_plugins else ""
     return UnknownModelError(model, known, note)
 
 
-_broken: list[str] = []
+_failed_plugins: list[str] = []
 
 
 @functools.cache
-def _installed() -> tuple[ProviderRegistration, ...]:
-    return (*_shipped(), *_from_entry_points())
+def _all_registrations() -> tuple[ProviderRegistration, ...]:
+    return (*_builtin_registrations(), *_load_entry_points())
 
 
-def _from_entry_points() -> list[ProviderRegistration]:
+def _load_entry_points() -> list[ProviderRegistration]:
     from importlib.metadata import entry_points
 
     found: list[ProviderRegistration] = []
-    for entry in entry_points(group=ENTRY_POINTS):
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
         try:
             loaded = entry.load()
             if callable(loaded) and not isinstance(loaded, ProviderRegistration):
@@ -184,7 +184,7 @@ def _from_entry_points() -> list[ProviderRegistration]:
             found.extend([loaded] if isinstance(loaded, ProviderRegistration) else loaded)
         except Exception:
             # One broken plugin must not take every other provider down; it is named when a model is not found.
-            _broken.append(entry.name)
+            _failed_plugins.append(entry.name)
             log.exception("provider plugin %s (%s) could not be loaded", entry.name, entry.value)
     return found
 
@@ -197,56 +197,56 @@ OPENROUTER_PREFIXES = (
 """OpenRouter's own names begin with the vendor's; those of other vendors are written `openrouter/vendor/model`."""
 
 
-def _shipped() -> tuple[ProviderRegistration, ...]:
-    def entry(
-        variant: Provider, name: str, adapter: ShippedAdapter, prefixes: tuple[str, ...], examples: str, **meta: Any
+def _builtin_registrations() -> tuple[ProviderRegistration, ...]:
+    def register(
+        variant: Provider, name: str, adapter: BuiltinAdapter, prefixes: tuple[str, ...], examples: str, **meta: Any
     ) -> ProviderRegistration:
-        facts = {"examples": examples, "vision": True, "tool_choice": True, **meta}
+        capabilities = {"examples": examples, "vision": True, "tool_choice": True, **meta}
         detect = prefix_detector(*prefixes)
-        return ProviderRegistration(variant, detect, name, adapter.chat_fn, adapter.chat_stream_fn, meta=facts)
+        return ProviderRegistration(variant, detect, name, adapter.chat_fn, adapter.chat_stream_fn, meta=capabilities)
 
-    openrouter = ShippedAdapter("openai:OpenRouterModel", strip="openrouter/")
-    openai = ShippedAdapter("openai:OpenAIModel")
-    anthropic = ShippedAdapter("anthropic:AnthropicModel")
-    gemini = ShippedAdapter("gemini:GeminiModel")
-    xai = ShippedAdapter("openai:XaiModel")
-    ollama = ShippedAdapter("openai:OllamaModel", strip="ollama/")
-    local = ShippedAdapter("local:LocalModel")
-    offline = ShippedAdapter("tellback.chat.offline:OfflineModel")
+    openrouter = BuiltinAdapter("openai:OpenRouterModel", prefix="openrouter/")
+    openai = BuiltinAdapter("openai:OpenAIModel")
+    anthropic = BuiltinAdapter("anthropic:AnthropicModel")
+    gemini = BuiltinAdapter("gemini:GeminiModel")
+    xai = BuiltinAdapter("openai:XaiModel")
+    ollama = BuiltinAdapter("openai:OllamaModel", prefix="ollama/")
+    local = BuiltinAdapter("local:LocalModel")
+    offline = BuiltinAdapter("tellback.chat.offline:OfflineModel")
     return (
-        entry(Provider.OPENROUTER, "OpenRouter", openrouter, OPENROUTER_PREFIXES, "vendor/model"),
-        entry(
+        register(Provider.OPENROUTER, "OpenRouter", openrouter, OPENROUTER_PREFIXES, "vendor/model"),
+        register(
             Provider.OPENAI, "OpenAI", openai, ("gpt-", "chatgpt-", "o1", "o3", "o4"), "gpt-..., o4-mini", audio=True
         ),
-        entry(Provider.ANTHROPIC, "Anthropic", anthropic, ("claude",), "claude-..."),
-        entry(Provider.GEMINI, "Gemini", gemini, ("gemini", "models/gemini", "gemma"), "gemini-...", audio=True),
-        entry(Provider.XAI, "xAI", xai, ("grok",), "grok-..."),
-        entry(Provider.OLLAMA, "Ollama", ollama, ("ollama/",), "ollama/..."),
+        register(Provider.ANTHROPIC, "Anthropic", anthropic, ("claude",), "claude-..."),
+        register(Provider.GEMINI, "Gemini", gemini, ("gemini", "models/gemini", "gemma"), "gemini-...", audio=True),
+        register(Provider.XAI, "xAI", xai, ("grok",), "grok-..."),
+        register(Provider.OLLAMA, "Ollama", ollama, ("ollama/",), "ollama/..."),
         replace(
-            entry(Provider.LOCAL, "GGUF file", local, ("local/",), "path/to/model.gguf", vision=False),
+            register(Provider.LOCAL, "GGUF file", local, ("local/",), "path/to/model.gguf", vision=False),
             detect=lambda model: model.endswith(".gguf") or model.startswith("local/"),
         ),
         replace(
-            entry(Provider.OFFLINE, "offline", offline, (), "offline", vision=False, tool_choice=False),
+            register(Provider.OFFLINE, "offline", offline, (), "offline", vision=False, tool_choice=False),
             detect=lambda model: model == Provider.OFFLINE,
         ),
     )
 
 
-class ShippedAdapter:
+class BuiltinAdapter:
     """A provider's adapter, loaded when first used; one model object for each name."""
 
-    def __init__(self, location: str, strip: str = "") -> None:
+    def __init__(self, location: str, prefix: str = "") -> None:
         self._location = location
-        self._strip = strip
+        self._prefix = prefix
         self._models: dict[str, ModelBase] = {}
 
     def open(self, model: str, **options: Any) -> ModelBase:
         """A new model object."""
         module, name = self._location.split(":")
         path = module if "." in module else f"tellback.chat.providers.{module}"
-        made = getattr(importlib.import_module(path), name)
-        opened: ModelBase = made(self._own_name(model), **options)
+        model_class = getattr(importlib.import_module(path), name)
+        opened: ModelBase = model_class(self._vendor_model_name(model), **options)
         return opened
 
     def model(self, model: str) -> ModelBase:
@@ -271,19 +271,19 @@ class ShippedAdapter:
         for model in self._models.values():
             await model.aclose()
 
-    def _own_name(self, model: str) -> str:
+    def _vendor_model_name(self, model: str) -> str:
         # `openrouter/vendor/model` is `vendor/model` there, but `openrouter/auto` is that name in full.
-        if self._strip and model.lower().startswith(self._strip):
-            rest = model[len(self._strip) :]
-            if self._strip != "openrouter/" or "/" in rest:
+        if self._prefix and model.lower().startswith(self._prefix):
+            rest = model[len(self._prefix) :]
+            if self._prefix != "openrouter/" or "/" in rest:
                 return rest
         return model
 
 
-def shipped_adapter(entry: ProviderRegistration) -> ShippedAdapter | None:
+def get_builtin_adapter(entry: ProviderRegistration) -> BuiltinAdapter | None:
     """The adapter behind a registration, unless one of its functions has been replaced."""
     owner = getattr(entry.chat_fn, "__self__", None)
-    if isinstance(owner, ShippedAdapter) and getattr(entry.chat_stream_fn, "__self__", None) is owner:
+    if isinstance(owner, BuiltinAdapter) and getattr(entry.chat_stream_fn, "__self__", None) is owner:
         return owner
     return None
 
@@ -294,10 +294,10 @@ def open_model(model: str, **options: Any) -> ModelBase:
     >>> open_model("claude-sonnet-5", api_key="...").provider
     'Anthropic'
     """
-    found = detect_provider_from(_installed(), model)
+    found = detect_provider_from(_all_registrations(), model)
     if found is None:
-        raise _unknown(model, _installed())
-    adapter = shipped_adapter(found)
+        raise _unknown_model_error(model, _all_registrations())
+    adapter = get_builtin_adapter(found)
     if adapter is None:
         raise ConfigurationError(f"{found.display_name} is registered by its chat_fn only; it has no model object.")
     return adapter.open(model, **options)
@@ -310,10 +310,10 @@ async def load_model(model: str | Model | None) -> None:
     >>> asyncio.run(load_model("gpt-5"))
     """
     if isinstance(model, str):
-        found = detect_provider_from(_installed(), model)
+        found = detect_provider_from(_all_registrations(), model)
         if found is None or found.variant != Provider.LOCAL:
             return
-        adapter = shipped_adapter(found)
+        adapter = get_builtin_adapter(found)
         model = None if adapter is None else adapter.model(model)
     load = getattr(model, "load", None)
     if load is not None:
@@ -326,7 +326,7 @@ async def close_models() -> None:
     >>> import asyncio
     >>> asyncio.run(close_models())
     """
-    for entry in _installed():
-        adapter = shipped_adapter(entry)
+    for entry in _all_registrations():
+        adapter = get_builtin_adapter(entry)
         if adapter is not None:
             await adapter.close()

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tellback import events
-from tellback.chat.approval import Approval, check_decisions, check_runnable, decided, with_changed_input
+from tellback.chat.approval import Approval, apply_decision, note_changed_input, validate_decisions, validate_runnable
 from tellback.chat.budget import check_budget
-from tellback.chat.dispatch import call_settings, caller_for
-from tellback.chat.history import INTERRUPTED, UNDECIDED, open_calls, repair_history
+from tellback.chat.dispatch import call_settings, resolve_caller
+from tellback.chat.history import INTERRUPTED, UNDECIDED, pending_calls, repair_history
 from tellback.chat.options import ChatOptions
 from tellback.chat.output import InvalidOutput, OutputSpec
 from tellback.errors import ConfigurationError, OutputValidationError
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 OnMessage = Callable[[Message, ChatReply | None, bool], Awaitable[None]]
 OnApproved = Callable[[Sequence[ToolCall]], Awaitable[None]]
 
-LAST_CALL = "You cannot call any more tools in this turn. Answer now with what you have, and say what is missing."
+FINAL_CALL_INSTRUCTION = (
+    "You cannot call any more tools in this turn. Answer now with what you have, and say what is missing."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,33 +69,33 @@ class LoopResult:
         return self.text
 
 
-class Run:
+class LoopRun:
     """What one run of the loop knows and has gathered so far."""
 
     def __init__(
         self,
         opts: ChatOptions,
-        given: tuple[Message, ...],
+        messages: tuple[Message, ...],
         on_message: OnMessage | None,
         on_approved: OnApproved | None = None,
     ) -> None:
-        if not given:
+        if not messages:
             raise ConfigurationError("There is nothing to answer: pass at least one message.")
         self._opts = opts
-        self._spec = OutputSpec.of(opts.output_type) if opts.output_type is not None else None
+        self._output_spec = OutputSpec.from_type(opts.output_type) if opts.output_type is not None else None
         self._steps: list[LoopStep] = []
-        self._failures = 0
-        self._withdrawn = False
+        self._output_failures = 0
+        self._tools_withdrawn = False
         self._on_message = on_message
         self._on_approved = on_approved
-        self._offer: SkillOffer | None = None
-        self.caller = caller_for(opts)
-        self._own: dict[str, Tool] = tools_by_name(opts.tools) if opts.tools else {}
-        self.known = self._own
-        self.tools = tuple(self._own.values())
+        self._skill_offer: SkillOffer | None = None
+        self.caller = resolve_caller(opts)
+        self._own_tools: dict[str, Tool] = tools_by_name(opts.tools) if opts.tools else {}
+        self.callable_tools = self._own_tools
+        self.tools = tuple(self._own_tools.values())
         self.system = opts.system
         self.settings = call_settings(opts)
-        self.messages = list(given)
+        self.messages = list(messages)
         self.usage = ChatUsage()
         self.output: Any = None
 
@@ -105,126 +107,130 @@ class Run:
         resolver = effective_resolver(self._opts.skill_resolver, self._opts.skills)
         if resolver is None:
             return
-        self._offer = await SkillOffer.of(
+        self._skill_offer = await SkillOffer.of(
             resolver,
             messages=tuple(self.messages),
             system=self._opts.system,
             model=self._opts.model_name,
             skill_context=self._opts.skill_context,
-            taken=self._own,
+            taken=self._own_tools,
         )
-        await self._offer.reopen(self.messages, self._opts.open_skills)
-        self.system = "\n\n".join(filter(None, (self.system, self._offer.index))) or None
+        await self._skill_offer.reopen(self.messages, self._opts.open_skills)
+        self.system = "\n\n".join(filter(None, (self.system, self._skill_offer.index))) or None
         self._opts = replace(self._opts, system=self.system)  # its tokens count as well
-        self._take_stock()
+        self._refresh_tools()
 
-    def _take_stock(self) -> None:
+    def _refresh_tools(self) -> None:
         """Reading a skill adds the tools it brings."""
-        if self._offer is not None:
-            self.known = {**self._own, **self._offer.tools}
-            self.tools = () if self._withdrawn else tuple(self.known.values())
+        if self._skill_offer is not None:
+            self.callable_tools = {**self._own_tools, **self._skill_offer.tools}
+            self.tools = () if self._tools_withdrawn else tuple(self.callable_tools.values())
 
-    async def settle_open_calls(self, approvals: Mapping[str, Approval]) -> tuple[ToolCall, ...]:
+    async def resolve_pending_calls(self, approvals: Mapping[str, Approval]) -> tuple[ToolCall, ...]:
         """Bring the given history in order; gives the calls that still wait for a decision.
 
         A call at its end that needs approval is run, denied or left pending. Any other call without a result was
         interrupted: it is not run again, since nobody knows whether it took effect.
         """
         if approvals:
-            check_decisions(approvals, self.messages)
-        ready: dict[str, ToolCall] = {}
-        denied: list[ToolResult] = []
-        waiting: list[ToolCall] = []
-        known = self.known
-        for call in open_calls(self.messages):
-            tool = known.get(call.name)
+            validate_decisions(approvals, self.messages)
+        approved_calls: dict[str, ToolCall] = {}
+        denied_results: list[ToolResult] = []
+        pending: list[ToolCall] = []
+        tools = self.callable_tools
+        for call in pending_calls(self.messages):
+            tool = tools.get(call.name)
             approval = approvals.get(call.id)
             if tool is not None and not tool.requires_approval:
                 continue
             if approval is None:
-                waiting += [call] if tool is not None or approvals else []
+                pending += [call] if tool is not None or approvals else []
                 continue
-            outcome = decided(call, approval)
+            outcome = apply_decision(call, approval)
             if isinstance(outcome, ToolCall):
-                check_runnable(outcome, tool)
-                ready[call.id] = outcome
+                validate_runnable(outcome, tool)
+                approved_calls[call.id] = outcome
             else:
-                denied.append(outcome)
-        for result in denied:
-            await self._keep_result(result)
-        results = denied + (await self._run_approved(ready, known) if ready else [])
+                denied_results.append(outcome)
+        for result in denied_results:
+            await self._notify_result(result)
+        results = denied_results + (await self._run_approved(approved_calls, tools) if approved_calls else [])
         if results:
-            asked = self.last_reply
+            last_message = self.last_assistant_message
             self.messages.extend(map(tool_result_message, results))
-            calls = tuple(ready.get(call.id, call) for call in asked.tool_calls)
-            self.note_step(ChatReply(message_text(asked), calls, "tool_use", meta=asked.meta), tuple(results))
-            self._free_tool_choice()
-        if not waiting:
-            self.messages = repair_history(self.messages, self._unanswered)
-        return tuple(waiting)
+            calls = tuple(approved_calls.get(call.id, call) for call in last_message.tool_calls)
+            self.record_step(
+                ChatReply(message_text(last_message), calls, "tool_use", meta=last_message.meta), tuple(results)
+            )
+            self._release_tool_choice()
+        if not pending:
+            self.messages = repair_history(self.messages, self._missing_result_text)
+        return tuple(pending)
 
-    async def _run_approved(self, ready: Mapping[str, ToolCall], known: Mapping[str, Tool]) -> list[ToolResult]:
+    async def _run_approved(
+        self, approved_calls: Mapping[str, ToolCall], tools: Mapping[str, Tool]
+    ) -> list[ToolResult]:
         if self._on_approved is not None:
-            await self._on_approved(tuple(ready.values()))
-        asked = {call.id: call for call in self.last_reply.tool_calls}
+            await self._on_approved(tuple(approved_calls.values()))
+        original_calls = {call.id: call for call in self.last_assistant_message.tool_calls}
         results: dict[str, ToolResult] = {}
 
-        async def keep(result: ToolResult) -> None:
-            results[result.id] = with_changed_input(result, asked[result.id], ready[result.id])
-            await self._keep_result(results[result.id])
+        async def notify(result: ToolResult) -> None:
+            results[result.id] = note_changed_input(result, original_calls[result.id], approved_calls[result.id])
+            await self._notify_result(results[result.id])
 
-        await dispatch_all(tuple(ready.values()), known, keep)
-        return [results[id] for id in ready]
+        await dispatch_all(tuple(approved_calls.values()), tools, notify)
+        return [results[id] for id in approved_calls]
 
-    def _unanswered(self, call: ToolCall) -> str:
+    def _missing_result_text(self, call: ToolCall) -> str:
         """What the model is told of a call that has no result."""
-        tool = self.known.get(call.name)
+        tool = self.callable_tools.get(call.name)
         return UNDECIDED if tool is not None and tool.requires_approval else INTERRUPTED
 
     @property
-    def last_reply(self) -> Message:
+    def last_assistant_message(self) -> Message:
         """The last thing the model said."""
         return next(message for message in reversed(self.messages) if message.role == "assistant")
 
     def check_budget(self) -> None:
         check_budget(self._opts, self.messages, self.tools)
 
-    def add(self, reply: ChatReply) -> None:
+    def add_reply(self, reply: ChatReply) -> None:
         self.messages.append(reply.message)
         if reply.usage is not None:
             self.usage = reply.usage if not self._steps else self.usage + reply.usage
 
-    async def keep(self, reply: ChatReply, *, last: bool = False) -> None:
+    async def notify_reply(self, reply: ChatReply, *, is_last: bool = False) -> None:
         """Hand the newest message, the reply's, to whoever wants to keep it."""
         if self._on_message is not None:
-            await self._on_message(self.messages[-1], reply, last)
+            await self._on_message(self.messages[-1], reply, is_last)
 
-    async def _keep_result(self, result: ToolResult) -> None:
+    async def _notify_result(self, result: ToolResult) -> None:
         if self._on_message is not None:
             await self._on_message(tool_result_message(result), None, False)
 
-    async def use_tools(self, reply: ChatReply) -> tuple[ToolCall, ...]:
+    async def run_tools(self, reply: ChatReply) -> tuple[ToolCall, ...]:
         """Run the reply's calls at the same time; gives those that need approval, which are not run."""
         ready: list[ToolCall] = []
-        waiting: list[ToolCall] = []
-        known = self.known
+        pending: list[ToolCall] = []
+        tools = self.callable_tools
         for call in reply.tool_calls:
-            (waiting if _needs_approval(known.get(call.name), call) else ready).append(call)
-        on_result = None if self._on_message is None else self._keep_result
-        results = await dispatch_all(ready, known, on_result) if ready else []
+            (pending if _needs_approval(tools.get(call.name), call) else ready).append(call)
+        on_result = None if self._on_message is None else self._notify_result
+        results = await dispatch_all(ready, tools, on_result) if ready else []
         for result in results:
             self.messages.append(tool_result_message(result))
-        self.note_step(reply, tuple(results))
-        self._free_tool_choice()
-        self._take_stock()
-        return tuple(waiting)
+        self.record_step(reply, tuple(results))
+        self._release_tool_choice()
+        self._refresh_tools()
+        return tuple(pending)
 
-    def _free_tool_choice(self) -> None:
+    def _release_tool_choice(self) -> None:
         """Once a tool has been called: held to it, the model could never answer."""
         if self.settings.get("tool_choice") not in (None, "auto", "none"):
             del self.settings["tool_choice"]
 
-    def note_step(self, reply: ChatReply, results: tuple[ToolResult, ...] = ()) -> None:
+    def record_step(self, reply: ChatReply, results: tuple[ToolResult, ...] = ()) -> None:
         step = LoopStep(len(self._steps) + 1, reply, results)
         self._steps.append(step)
         if self._opts.emit_steps:
@@ -232,26 +238,28 @@ class Run:
 
     def withdraw_tools(self) -> None:
         """Prepare for the one call that must be an answer."""
-        if self._withdrawn:
+        if self._tools_withdrawn:
             return
-        self._withdrawn = True
+        self._tools_withdrawn = True
         self.tools = ()
         self.settings.pop("tool_choice", None)
-        self.system = f"{self.system}\n\n{LAST_CALL}" if self.system else LAST_CALL
+        self.system = f"{self.system}\n\n{FINAL_CALL_INSTRUCTION}" if self.system else FINAL_CALL_INSTRUCTION
 
-    async def accept(self, reply: ChatReply) -> bool:
+    async def accept_reply(self, reply: ChatReply) -> bool:
         """Whether the reply ends the run; if it should be a value and is not, the model is told why."""
-        await self.keep(reply, last=self._spec is None)
-        if self._spec is None:
+        await self.notify_reply(reply, is_last=self._output_spec is None)
+        if self._output_spec is None:
             return True
         if reply.stop_reason == "refusal":
-            raise OutputValidationError(self._spec.name, "the model refused to answer", reply.text, self.messages)
+            raise OutputValidationError(
+                self._output_spec.name, "the model refused to answer", reply.text, self.messages
+            )
         try:
-            self.output = self._spec.parse(reply.text)
+            self.output = self._output_spec.parse(reply.text)
         except InvalidOutput as problem:
-            self._failures += 1
-            if self._failures > self._opts.output_retries:
-                raise OutputValidationError(self._spec.name, str(problem), reply.text, self.messages) from None
+            self._output_failures += 1
+            if self._output_failures > self._opts.output_retries:
+                raise OutputValidationError(self._output_spec.name, str(problem), reply.text, self.messages) from None
             self.messages.append(
                 user_message(f"That is not valid: {problem}. Answer again, with the corrected JSON and nothing else.")
             )
@@ -260,10 +268,10 @@ class Run:
             return False
         return True
 
-    def result(self, text: str, stop_reason: str, *, pending: tuple[ToolCall, ...] = ()) -> LoopResult:
-        opened = () if self._offer is None else self._offer.opened
+    def build_result(self, text: str, stop_reason: str, *, pending: tuple[ToolCall, ...] = ()) -> LoopResult:
+        open_skills = () if self._skill_offer is None else self._skill_offer.opened
         return LoopResult(
-            text, tuple(self.messages), self.usage, tuple(self._steps), stop_reason, self.output, pending, opened
+            text, tuple(self.messages), self.usage, tuple(self._steps), stop_reason, self.output, pending, open_skills
         )
 
 

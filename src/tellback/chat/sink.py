@@ -28,35 +28,35 @@ class DeltaSink:
     callback has caught up when the block ends, or stops it when the block is cancelled.
     """
 
-    __slots__ = ("_label", "_loop", "_on_delta", "_task", "_thread", "_waiting")
+    __slots__ = ("_event_name", "_loop", "_on_delta", "_pending", "_task", "_thread_id")
 
     def __init__(self, opts: ChatOptions, on_delta: OnDelta | None) -> None:
         self._on_delta = on_delta
-        self._label = opts.delta_data_type if opts.emit_stream_deltas else None
+        self._event_name = opts.delta_data_type if opts.emit_stream_deltas else None
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._waiting: deque[Any] = deque()
+        self._thread_id = threading.get_ident()
+        self._pending: deque[Any] = deque()
         self._task: asyncio.Task[None] | None = None
 
     def __call__(self, delta: ReplyDelta) -> DeltaSink:
-        if threading.get_ident() != self._thread:
+        if threading.get_ident() != self._thread_id:
             self._loop.call_soon_threadsafe(self, delta)
             return self
-        if self._label is not None:
-            events.emit(self._label, delta)
+        if self._event_name is not None:
+            events.emit(self._event_name, delta)
         if self._on_delta is not None:
             outcome = self._on_delta(delta)
             if outcome is not None and inspect.isawaitable(outcome):
-                self._waiting.append(outcome)
+                self._pending.append(outcome)
                 if self._task is None or self._task.done():
                     if self._task is not None:
                         self._task.result()  # raises what the callback raised before
-                    self._task = asyncio.ensure_future(self._work())
+                    self._task = asyncio.ensure_future(self._run_pending())
         return self
 
     def __await__(self) -> Generator[Any, Any, None]:
         if self._task is not None:
-            yield from self.settle().__await__()
+            yield from self.flush().__await__()
 
     async def __aenter__(self) -> DeltaSink:
         return self
@@ -67,37 +67,37 @@ class DeltaSink:
         elif isinstance(error, Exception):
             try:
                 await self
-            except Exception as other:
-                if other is not error:  # the first failure is the one to tell
-                    log.warning("on_delta failed as well", exc_info=other)
+            except Exception as callback_error:
+                if callback_error is not error:  # the first failure is the one to tell
+                    log.warning("on_delta failed as well", exc_info=callback_error)
         else:
-            self._stop()
+            self._cancel()
 
     @property
-    def is_behind(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether an async callback still has something to do."""
         return self._task is not None
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Wait until it has caught up; what the callback raises is raised here."""
         try:
             while self._task is not None:
                 task, self._task = self._task, None
                 await task
-                if self._waiting:
-                    self._task = asyncio.ensure_future(self._work())
+                if self._pending:
+                    self._task = asyncio.ensure_future(self._run_pending())
         except BaseException:
-            self._stop()
+            self._cancel()
             raise
 
-    def _stop(self) -> None:
+    def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
-        while self._waiting:  # nobody will await them now
-            close = getattr(self._waiting.popleft(), "close", None)
+        while self._pending:  # nobody will await them now
+            close = getattr(self._pending.popleft(), "close", None)
             if close is not None:
                 close()
 
-    async def _work(self) -> None:
-        while self._waiting:
-            await self._waiting.popleft()
+    async def _run_pending(self) -> None:
+        while self._pending:
+            await self._pending.popleft()

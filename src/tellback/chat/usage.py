@@ -13,18 +13,18 @@ from tellback.types import ChatUsage
 
 log = logging.getLogger("tellback.chat")
 
-_INPUT = ("input_tokens", "prompt_tokens", "prompt_token_count", "promptTokenCount", "prompt_eval_count")
-_OUTPUT = ("output_tokens", "completion_tokens", "candidates_token_count", "candidatesTokenCount", "eval_count")
-_TOTAL = ("total_tokens", "total_token_count", "totalTokenCount")
-_THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount")
-_TOOL_PROMPT = ("tool_use_prompt_token_count", "toolUsePromptTokenCount")
-_CACHE_READ = ("cache_read_input_tokens",)
-_CACHE_WRITE = ("cache_creation_input_tokens",)
-_CACHED = ("cached_tokens", "cached_content_token_count", "cachedContentTokenCount", "prompt_cache_hit_tokens")
-_DETAILS_IN = ("prompt_tokens_details", "input_tokens_details")
-_DETAILS_OUT = ("completion_tokens_details", "output_tokens_details")
+_INPUT_KEYS = ("input_tokens", "prompt_tokens", "prompt_token_count", "promptTokenCount", "prompt_eval_count")
+_OUTPUT_KEYS = ("output_tokens", "completion_tokens", "candidates_token_count", "candidatesTokenCount", "eval_count")
+_TOTAL_KEYS = ("total_tokens", "total_token_count", "totalTokenCount")
+_THOUGHT_KEYS = ("thoughts_token_count", "thoughtsTokenCount")
+_TOOL_PROMPT_KEYS = ("tool_use_prompt_token_count", "toolUsePromptTokenCount")
+_CACHE_READ_KEYS = ("cache_read_input_tokens",)
+_CACHE_WRITE_KEYS = ("cache_creation_input_tokens",)
+_CACHED_KEYS = ("cached_tokens", "cached_content_token_count", "cachedContentTokenCount", "prompt_cache_hit_tokens")
+_INPUT_DETAILS_KEYS = ("prompt_tokens_details", "input_tokens_details")
+_OUTPUT_DETAILS_KEYS = ("completion_tokens_details", "output_tokens_details")
 
-_PRICE_IDS = {
+_PRICE_PROVIDER_IDS = {
     "anthropic": "anthropic",
     "openai": "openai",
     "gemini": "google",
@@ -45,28 +45,30 @@ def make_usage(raw: Any, provider: str | None = None, model: str | None = None) 
     """
     if isinstance(raw, ChatUsage):
         return replace(raw, provider=raw.provider or provider, model=raw.model or model)
-    data = _mapping(raw)
-    read, written = _first(data, _CACHE_READ), _first(data, _CACHE_WRITE)
-    input_tokens = _sum(_first(data, _INPUT), read, written, _first(data, _TOOL_PROMPT))
-    if written is None:
-        written = _first(data, ("cache_write_tokens",))  # our own name, which is part of the prompt already
-    cached = read if read is not None else _first(data, _CACHED)
+    data = _to_mapping(raw)
+    cache_read, cache_write = _first_count(data, _CACHE_READ_KEYS), _first_count(data, _CACHE_WRITE_KEYS)
+    input_tokens = _sum_known(
+        _first_count(data, _INPUT_KEYS), cache_read, cache_write, _first_count(data, _TOOL_PROMPT_KEYS)
+    )
+    if cache_write is None:
+        cache_write = _first_count(data, ("cache_write_tokens",))  # our own name, which is part of the prompt already
+    cached = cache_read if cache_read is not None else _first_count(data, _CACHED_KEYS)
     if cached is None:
-        cached = _first(_nested(data, _DETAILS_IN), ("cached_tokens",))
-    thoughts = _first(data, _THOUGHTS)
-    output_tokens = _sum(_first(data, _OUTPUT), thoughts)
+        cached = _first_count(_first_mapping(data, _INPUT_DETAILS_KEYS), ("cached_tokens",))
+    thoughts = _first_count(data, _THOUGHT_KEYS)
+    output_tokens = _sum_known(_first_count(data, _OUTPUT_KEYS), thoughts)
     reasoning = thoughts
     if reasoning is None:
-        reasoning = _first(_nested(data, _DETAILS_OUT), ("reasoning_tokens", "thinking_tokens"))
+        reasoning = _first_count(_first_mapping(data, _OUTPUT_DETAILS_KEYS), ("reasoning_tokens", "thinking_tokens"))
     if reasoning is None:
-        reasoning = _first(data, ("reasoning_tokens",))
-    total = _first(data, _TOTAL)
+        reasoning = _first_count(data, ("reasoning_tokens",))
+    total = _first_count(data, _TOTAL_KEYS)
     if total is None and input_tokens is not None and output_tokens is not None:
         total = input_tokens + output_tokens
-    cost = _number(data.get("cost_usd", data.get("cost")))
+    cost = _to_number(data.get("cost_usd", data.get("cost")))
     if cost is None and model and (input_tokens is not None or output_tokens is not None):
-        cost = price(provider, model, input_tokens or 0, output_tokens or 0, cached or 0, written or 0)
-    latency = _number(data.get("latency_ms"))
+        cost = calculate_cost(provider, model, input_tokens or 0, output_tokens or 0, cached or 0, cache_write or 0)
+    latency = _to_number(data.get("latency_ms"))
     return ChatUsage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
@@ -76,29 +78,29 @@ def make_usage(raw: Any, provider: str | None = None, model: str | None = None) 
         provider=provider,
         model=model,
         cached_tokens=cached,
-        cache_write_tokens=written,
+        cache_write_tokens=cache_write,
         reasoning_tokens=reasoning,
     )
 
 
-def price(
+def calculate_cost(
     provider: str | None, model: str, input_tokens: int, output_tokens: int, cached: int = 0, cache_write: int = 0
 ) -> float | None:
     """The cost in US dollars by a maintained price list, or None where it has no price or is not installed."""
-    prices = price_list()
-    if prices is None:
+    price_module = load_price_list()
+    if price_module is None:
         return None
-    provider_id = _PRICE_IDS.get((provider or "").lower().replace(" ", ""))
+    provider_id = _PRICE_PROVIDER_IDS.get((provider or "").lower().replace(" ", ""))
     if provider and provider_id is None:
         return None  # a host of one's own: the vendor's price is not what it costs
-    usage = prices.Usage(
+    usage = price_module.Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         cache_read_tokens=cached or None,
         cache_write_tokens=cache_write or None,
     )
     try:
-        return float(prices.calc_price(usage, model_ref=model, provider_id=provider_id).total_price)
+        return float(price_module.calc_price(usage, model_ref=model, provider_id=provider_id).total_price)
     except LookupError:
         return None
     except ValueError as error:  # numbers the price list's checks refuse, such as more cached than sent
@@ -106,7 +108,7 @@ def price(
         return None
 
 
-def price_list() -> Any:
+def load_price_list() -> Any:
     """The price list's module, or None; loading it takes a while, so adapters do it when they open their client."""
     try:
         import genai_prices
@@ -115,7 +117,7 @@ def price_list() -> Any:
     return genai_prices
 
 
-def _mapping(raw: Any) -> Mapping[str, Any]:
+def _to_mapping(raw: Any) -> Mapping[str, Any]:
     if raw is None:
         return {}
     if isinstance(raw, Mapping):
@@ -126,7 +128,7 @@ def _mapping(raw: Any) -> Mapping[str, Any]:
     raise TypeError(f"usage must be a mapping or an SDK's usage object, not {type(raw).__name__}")
 
 
-def _nested(data: Mapping[str, Any], keys: tuple[str, ...]) -> Mapping[str, Any]:
+def _first_mapping(data: Mapping[str, Any], keys: tuple[str, ...]) -> Mapping[str, Any]:
     for key in keys:
         value = data.get(key)
         if isinstance(value, Mapping):
@@ -134,21 +136,21 @@ def _nested(data: Mapping[str, Any], keys: tuple[str, ...]) -> Mapping[str, Any]
     return {}
 
 
-def _first(data: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+def _first_count(data: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
     for key in keys:
-        value = _number(data.get(key))
+        value = _to_number(data.get(key))
         if value is not None:
             return int(value)
     return None
 
 
-def _number(value: Any) -> float | None:
+def _to_number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         return None
     number = float(value) if isinstance(value, Decimal) else value
     return number if math.isfinite(number) else None
 
 
-def _sum(*values: int | None) -> int | None:
+def _sum_known(*values: int | None) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None

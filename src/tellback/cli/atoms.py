@@ -11,19 +11,26 @@ from tellback.cli import times
 from tellback.cli.options import (
     DEFAULT_URL,
     DEFAULT_USER,
-    App,
-    AsJson,
-    Limit,
-    Space,
-    Tenant,
-    Url,
-    User,
-    command,
-    examples,
+    AppOption,
+    JsonOption,
+    LimitOption,
+    SpaceOption,
+    TenantOption,
+    UrlOption,
+    UserOption,
+    format_examples,
+    register_command,
 )
-from tellback.cli.printing import minute, plain, say, show_json, show_pairs
-from tellback.cli.running import Whose, ask, space_of
-from tellback.cli.showing import held, kind_of, plain_atom, quoted, quotes, show_atoms
+from tellback.cli.printing import format_minute, print_json, print_line, print_pairs, to_json_value
+from tellback.cli.running import UserTarget, resolve_space, run_for_user
+from tellback.cli.showing import (
+    atom_to_json,
+    format_category,
+    format_validity,
+    load_cited_messages,
+    print_atoms,
+    quote_rows,
+)
 from tellback.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -31,21 +38,26 @@ if TYPE_CHECKING:
     from tellback.types.memory import Atom, Entity
     from tellback.user import User as Handle
 
-app = typer.Typer(
+atoms_app = typer.Typer(
     no_args_is_help=True,
     help="List, show, add, supersede and archive atoms: the single memories of a user.",
-    epilog=examples("tellback atoms list --user maya", 'tellback atoms add "Maya is vegetarian." --user maya'),
+    epilog=format_examples("tellback atoms list --user maya", 'tellback atoms add "Maya is vegetarian." --user maya'),
 )
 
-Id = Annotated[str, typer.Argument(help="The atom's id, as `tellback atoms list` shows it.", show_default=False)]
-Importance = Annotated[int | None, typer.Option("--importance", min=1, max=5, help="From 1 to 5; a fact has 3.")]
-ValidFrom = Annotated[
+AtomIdArgument = Annotated[
+    str, typer.Argument(help="The atom's id, as `tellback atoms list` shows it.", show_default=False)
+]
+ImportanceOption = Annotated[int | None, typer.Option("--importance", min=1, max=5, help="From 1 to 5; a fact has 3.")]
+ValidFromOption = Annotated[
     datetime | None,
     typer.Option(
-        "--from", parser=times.beginning, metavar=times.METAVAR, help="When it became true: now, if not said."
+        "--from",
+        parser=times.parse_period_start,
+        metavar=times.TIME_METAVAR,
+        help="When it became true: now, if not said.",
     ),
 ]
-CategoryName = Annotated[
+CategoryOption = Annotated[
     str | None,
     typer.Option(
         "--category",
@@ -55,174 +67,188 @@ CategoryName = Annotated[
 ]
 
 
-def category_of(text: str) -> tuple[str, str]:
+def parse_category(text: str) -> tuple[str, str]:
     """A category as it is written on the command line: a kind, or a name with its kind."""
     from tellback.types.memory import CategoryKind
 
-    name, named, kind = text.rpartition(":")
-    known = [each.value.lower() for each in CategoryKind]
-    if kind.lower() not in known:
-        raise typer.BadParameter(f"{kind!r} is no kind of memory: there are {', '.join(known)}.")
-    return (name if named else kind.lower()), kind.upper()
+    name, separator, kind = text.rpartition(":")
+    kinds = [each.value.lower() for each in CategoryKind]
+    if kind.lower() not in kinds:
+        raise typer.BadParameter(f"{kind!r} is no kind of memory: there are {', '.join(kinds)}.")
+    return (name if separator else kind.lower()), kind.upper()
 
 
-@command(app, "tellback atoms list --user maya", "tellback atoms list -c preference --all", name="list")
+@register_command(atoms_app, "tellback atoms list --user maya", "tellback atoms list -c preference --all", name="list")
 def list_atoms(
-    space: Space = None,
+    space: SpaceOption = None,
     category: Annotated[str | None, typer.Option("--category", "-c", help="Those of this category alone.")] = None,
     at: Annotated[
         datetime | None,
-        typer.Option("--at", parser=times.beginning, metavar=times.METAVAR, help="What held at that moment."),
+        typer.Option(
+            "--at", parser=times.parse_period_start, metavar=times.TIME_METAVAR, help="What held at that moment."
+        ),
     ] = None,
     archived: Annotated[bool, typer.Option("--archived", help="What was put aside, instead.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also what is over.")] = False,
-    limit: Limit = 50,
-    url: Url = DEFAULT_URL,
-    user: User = DEFAULT_USER,
-    tenant: Tenant = "default",
-    app_id: App = "default",
-    as_json: AsJson = False,
+    limit: LimitOption = 50,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
 ) -> None:
     """List what is remembered of a user, the newest first."""
 
-    async def work(handle: Handle) -> list[Atom]:
-        found = await space_of(handle, space)
+    async def load(handle: Handle) -> list[Atom]:
+        found = await resolve_space(handle, space)
         status = "ARCHIVED" if archived else None
         return await handle.memory.list_atoms(
             found.id, category, status, at, limit, include_superseded=everything and at is None
         )
 
-    atoms = ask(Whose(url, user, tenant, app_id), work)
+    atoms = run_for_user(UserTarget(url, user, tenant, app_id), load)
     if as_json:
-        show_json([plain_atom(atom) for atom in atoms])
+        print_json([atom_to_json(atom) for atom in atoms])
     elif atoms:
-        show_atoms(atoms)
+        print_atoms(atoms)
     else:
-        say("Nothing like that is remembered.", stderr=True)
+        print_line("Nothing like that is remembered.", stderr=True)
 
 
-@command(app, "tellback atoms show atom_01J9 --user maya")
+@register_command(atoms_app, "tellback atoms show atom_01J9 --user maya")
 def show(
-    id: Id,
-    url: Url = DEFAULT_URL,
-    user: User = DEFAULT_USER,
-    tenant: Tenant = "default",
-    app_id: App = "default",
-    as_json: AsJson = False,
+    id: AtomIdArgument,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
 ) -> None:
     """Show one memory: where it was said, whom it is about, and what stood in its place before and after."""
 
-    async def work(handle: Handle) -> tuple[Atom, list[Atom], list[Entity], list[StoredMessage]]:
+    async def load(handle: Handle) -> tuple[Atom, list[Atom], list[Entity], list[StoredMessage]]:
         atom = await handle.memory.get_atom(id)
         if atom is None:
             raise NotFoundError("atom", id)
         entities = [await handle.memory.get_entity(each) for each in atom.entity_ids]
         about = [each for each in entities if each is not None]
-        return atom, await history(handle, atom), about, await quoted(handle, atom)
+        return atom, await load_history(handle, atom), about, await load_cited_messages(handle, atom)
 
-    atom, chain, about, said = ask(Whose(url, user, tenant, app_id), work)
+    atom, chain, about, messages = run_for_user(UserTarget(url, user, tenant, app_id), load)
     if as_json:
-        more = {"history": [plain_atom(each) for each in chain], "entities": plain(about), "messages": plain(said)}
-        show_json({**plain_atom(atom), **more})
+        details = {
+            "history": [atom_to_json(each) for each in chain],
+            "entities": to_json_value(about),
+            "messages": to_json_value(messages),
+        }
+        print_json({**atom_to_json(atom), **details})
         return
-    show_pairs(
+    print_pairs(
         [
             ("id", atom.id),
             ("text", atom.text),
-            ("holds", held(atom)),
-            ("category", kind_of(atom)),
+            ("holds", format_validity(atom)),
+            ("category", format_category(atom)),
             ("importance", f"{atom.importance}, confidence {atom.confidence:g}"),
             ("status", atom.status.value.lower()),
-            ("known since", minute(atom.created_at)),
+            ("known since", format_minute(atom.created_at)),
             ("about", ", ".join(f"{each.canonical_name} ({each.id})" for each in about)),
-            *quotes(said),
-            *(("history", f"{held(each)}: {each.text} ({each.id})") for each in chain if len(chain) > 1),
+            *quote_rows(messages),
+            *(("history", f"{format_validity(each)}: {each.text} ({each.id})") for each in chain if len(chain) > 1),
         ]
     )
 
 
-@command(
-    app,
+@register_command(
+    atoms_app,
     'tellback atoms add "Maya is vegetarian." -c preference --user maya',
     'tellback atoms add "Maya lives in Lisbon." --from 2026-03 --user maya',
 )
 def add(
     text: Annotated[str, typer.Argument(help="What to remember.", show_default=False)],
-    space: Space = None,
-    category: CategoryName = None,
-    importance: Importance = None,
-    valid_from: ValidFrom = None,
-    url: Url = DEFAULT_URL,
-    user: User = DEFAULT_USER,
-    tenant: Tenant = "default",
-    app_id: App = "default",
-    as_json: AsJson = False,
+    space: SpaceOption = None,
+    category: CategoryOption = None,
+    importance: ImportanceOption = None,
+    valid_from: ValidFromOption = None,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
 ) -> None:
     """Remember something."""
-    of = None if category is None else category_of(category)
+    parsed_category = None if category is None else parse_category(category)
 
-    async def work(handle: Handle) -> Atom:
-        found = await space_of(handle, space, new=True)
-        return await handle.memory.add_atom(found.id, text, of, importance, valid_from=valid_from)
+    async def add_to_space(handle: Handle) -> Atom:
+        found = await resolve_space(handle, space, may_create=True)
+        return await handle.memory.add_atom(found.id, text, parsed_category, importance, valid_from=valid_from)
 
-    _tell("is remembered", ask(Whose(url, user, tenant, app_id), work, new=True), as_json)
+    _print_result(
+        "is remembered", run_for_user(UserTarget(url, user, tenant, app_id), add_to_space, may_create=True), as_json
+    )
 
 
-@command(app, 'tellback atoms supersede atom_01J9 "Maya lives in Porto." --from 2026-09')
+@register_command(atoms_app, 'tellback atoms supersede atom_01J9 "Maya lives in Porto." --from 2026-09')
 def supersede(
-    id: Id,
+    id: AtomIdArgument,
     text: Annotated[str, typer.Argument(help="What holds now.", show_default=False)],
-    category: CategoryName = None,
-    importance: Importance = None,
-    valid_from: ValidFrom = None,
-    url: Url = DEFAULT_URL,
-    user: User = DEFAULT_USER,
-    tenant: Tenant = "default",
-    app_id: App = "default",
-    as_json: AsJson = False,
+    category: CategoryOption = None,
+    importance: ImportanceOption = None,
+    valid_from: ValidFromOption = None,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
 ) -> None:
     """Put something new in a memory's place: the old one held until then, and stays in the history."""
-    of = None if category is None else category_of(category)
+    parsed_category = None if category is None else parse_category(category)
 
-    async def work(handle: Handle) -> Atom:
-        return await handle.memory.supersede_atom(id, text, of, importance, valid_from=valid_from)
+    async def replace(handle: Handle) -> Atom:
+        return await handle.memory.supersede_atom(id, text, parsed_category, importance, valid_from=valid_from)
 
-    _tell(f"takes the place of {id}", ask(Whose(url, user, tenant, app_id), work), as_json)
+    _print_result(f"takes the place of {id}", run_for_user(UserTarget(url, user, tenant, app_id), replace), as_json)
 
 
-@command(app, "tellback atoms archive atom_01J9", "tellback atoms archive atom_01J9 --restore")
+@register_command(atoms_app, "tellback atoms archive atom_01J9", "tellback atoms archive atom_01J9 --restore")
 def archive(
-    id: Id,
+    id: AtomIdArgument,
     restore: Annotated[bool, typer.Option("--restore", help="Bring it back instead.")] = False,
-    url: Url = DEFAULT_URL,
-    user: User = DEFAULT_USER,
-    tenant: Tenant = "default",
-    app_id: App = "default",
-    as_json: AsJson = False,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
 ) -> None:
     """Put a memory aside: it is kept, and no longer recalled."""
 
-    async def work(handle: Handle) -> Atom:
+    async def change_status(handle: Handle) -> Atom:
         return await (handle.memory.restore_atom(id) if restore else handle.memory.archive_atom(id))
 
-    _tell("is back" if restore else "is archived", ask(Whose(url, user, tenant, app_id), work), as_json)
+    _print_result(
+        "is back" if restore else "is archived",
+        run_for_user(UserTarget(url, user, tenant, app_id), change_status),
+        as_json,
+    )
 
 
-def _tell(what: str, atom: Atom, as_json: bool) -> None:
+def _print_result(outcome: str, atom: Atom, as_json: bool) -> None:
     if as_json:
-        show_json(plain_atom(atom))
+        print_json(atom_to_json(atom))
     else:
-        say(f"{atom.id} {what}: {atom.text}")
+        print_line(f"{atom.id} {outcome}: {atom.text}")
 
 
-async def history(user: Handle, atom: Atom) -> list[Atom]:
+async def load_history(user: Handle, atom: Atom) -> list[Atom]:
     """What stood in an atom's place one after the other, the oldest first, itself among it."""
     chain = [atom]
-    while chain[0].supersedes is not None and (before := await user.memory.get_atom(chain[0].supersedes)) is not None:
-        chain.insert(0, before)
+    while (
+        chain[0].supersedes is not None and (predecessor := await user.memory.get_atom(chain[0].supersedes)) is not None
+    ):
+        chain.insert(0, predecessor)
     while chain[-1].superseded_by is not None:
-        after = await user.memory.get_atom(chain[-1].superseded_by)
-        if after is None:
+        successor = await user.memory.get_atom(chain[-1].superseded_by)
+        if successor is None:
             break
-        chain.append(after)
+        chain.append(successor)
     return chain

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from tellback.cli.options import AsJson
-from tellback.cli.printing import console, plain, say, show_json, show_table
-from tellback.cli.running import run
+from tellback.cli.options import JsonOption
+from tellback.cli.printing import create_console, print_json, print_line, print_table, to_json_value
+from tellback.cli.running import run_async
 
-NOTE = (
+BENCH_NOTE = (
     "This measures this installation on this machine, now, and compares nothing: `make bench` in the repository"
     " measures it beside others, in one run."
 )
@@ -21,26 +21,33 @@ def bench(
         int, typer.Option("--atoms", min=10, max=100_000, help="How many memories to recall from.")
     ] = 1_000,
     rounds: Annotated[int, typer.Option("--rounds", min=3, max=10_000, help="How often each thing is done.")] = 100,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure this installation: import, append, a turn, recall. It takes some seconds, and leaves nothing behind.
 
     A turn is with a model that answers at once, so it is what Tellback itself takes. CPU is that of all threads.
     """
-    from tellback.cli.measuring import measured
+    from tellback.cli.measuring import measure_all
 
-    with console(stderr=True).status("Measuring…") as status:
-        found = run(lambda: measured(atoms, rounds, lambda what: status.update(f"Measuring: {what}…")))
+    with create_console(stderr=True).status("Measuring…") as status:
+        measures = run_async(lambda: measure_all(atoms, rounds, lambda step: status.update(f"Measuring: {step}…")))
     if as_json:
-        show_json({"atoms": atoms, "rounds": rounds, "measures": plain(found), "note": NOTE})
+        print_json({"atoms": atoms, "rounds": rounds, "measures": to_json_value(measures), "note": BENCH_NOTE})
         return
     rows = [
-        (each.what, str(each.rounds), _ms(each.median_ms), _ms(each.p95_ms), _ms(each.cpu_ms), each.note)
-        for each in found
+        (
+            each.what,
+            str(each.rounds),
+            _format_ms(each.median_ms),
+            _format_ms(each.p95_ms),
+            _format_ms(each.cpu_ms),
+            each.note,
+        )
+        for each in measures
     ]
-    show_table(("WHAT", "TIMES", "MEDIAN", "95%", "CPU EACH", ""), rows)
-    say(f"\n{NOTE}")
+    print_table(("WHAT", "TIMES", "MEDIAN", "95%", "CPU EACH", ""), rows)
+    print_line(f"\n{BENCH_NOTE}")
 
 
-def _ms(value: float) -> str:
+def _format_ms(value: float) -> str:
     return f"{value:.2f} ms" if value < 100 else f"{value:.0f} ms"

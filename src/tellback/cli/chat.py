@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellback.cli.options import DEFAULT_URL, DEFAULT_USER, App, AsJson, Model, Tenant, Url, User
-from tellback.cli.printing import say
-from tellback.cli.running import Whose, handle, opened, told
+from tellback.cli.options import (
+    DEFAULT_URL,
+    DEFAULT_USER,
+    AppOption,
+    JsonOption,
+    ModelOption,
+    TenantOption,
+    UrlOption,
+    UserOption,
+)
+from tellback.cli.printing import print_line
+from tellback.cli.running import UserTarget, open_app, report_errors, user_of_target
 
 if TYPE_CHECKING:
     from tellback.app import Tellback
     from tellback.chat import ModelChoice
-    from tellback.cli.chatting import Chatting
-    from tellback.cli.talks import Talk
+    from tellback.cli.chatting import ChatRepl
+    from tellback.cli.talks import ChatBackend
     from tellback.user import User as Handle
 
 
@@ -32,7 +41,7 @@ def chat(
         bool, typer.Option("--new", help="Close the open conversation, so that it is remembered, and begin another.")
     ] = False,
     conversation: Annotated[str | None, typer.Option("--conversation", help="Go on with this one, by its id.")] = None,
-    model: Model = None,
+    model: ModelOption = None,
     agent: Annotated[
         str | None,
         typer.Option("--agent", help="Talk with an agent: a .json or .yaml file, or module:attribute."),
@@ -42,11 +51,11 @@ def chat(
     ] = None,
     space: Annotated[str, typer.Option("--space", "-s", help="The memory space by its name.")] = "default",
     namespace: Annotated[str, typer.Option("--namespace", help="What kind of conversation it is.")] = "chat",
-    url: Url = DEFAULT_URL,
-    user: User = DEFAULT_USER,
-    tenant: Tenant = "default",
-    app_id: App = "default",
-    as_json: AsJson = False,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
 ) -> None:
     """Chat with a model that remembers you, here in the terminal.
 
@@ -59,56 +68,65 @@ def chat(
 
     if new and conversation is not None:
         raise typer.BadParameter("--new begins a conversation, and --conversation goes on with one: leave one out.")
-    whose = Whose(url, user, tenant, app_id)
-    alone = message is None and sys.stdin.isatty() and not as_json
-    with told():
+    target = UserTarget(url, user, tenant, app_id)
+    is_interactive = message is None and sys.stdin.isatty() and not as_json
+    with report_errors():
         from tellback.cli import models
-        from tellback.cli.chatting import Chatting
+        from tellback.cli.chatting import ChatRepl
 
-        choice = models.chosen(model)
+        choice = models.resolve_model(model)
         with LoopThread() as loop:
-            opening = opened(url, new=True, in_memory=True, worker=True, model=choice.name)
-            rc = loop.call(opening.__aenter__())
+            store_context = open_app(url, may_create=True, allow_in_memory=True, worker=True, model=choice.name)
+            rc = loop.run(store_context.__aenter__())
             try:
-                person = handle(rc, whose)
-                talk = _talk(
-                    rc, person, choice, agent, argument or [], namespace, space, named=_is_typed(context, "model")
+                user_handle = user_of_target(rc, target)
+                backend = _build_backend(
+                    rc,
+                    user_handle,
+                    choice,
+                    agent,
+                    argument or [],
+                    namespace,
+                    space,
+                    model_was_typed=_is_on_command_line(context, "model"),
                 )
-                chatting = Chatting(loop, person, talk, space, _line if alone else input, as_json=as_json)
-                if talk.model == choice.name and choice.is_offline:
-                    say(models.OFFLINE, style="yellow", stderr=True)
-                chatting.begin(conversation, new=new, quiet=not alone)
-                if alone:
-                    _alone(chatting, user, talk.model or "the agent's model")
+                repl = ChatRepl(
+                    loop, user_handle, backend, space, _read_line if is_interactive else input, as_json=as_json
+                )
+                if backend.model == choice.name and choice.is_offline:
+                    print_line(models.OFFLINE_NOTE, style="yellow", stderr=True)
+                repl.open_conversation(conversation, starts_new=new, is_quiet=not is_interactive)
+                if is_interactive:
+                    _run_interactive(repl, user, backend.model or "the agent's model")
                 else:
-                    _piped(chatting, message)
+                    _run_piped(repl, message)
             finally:
-                loop.call(opening.__aexit__(None, None, None))
+                loop.run(store_context.__aexit__(None, None, None))
 
 
-def _is_typed(context: typer.Context, name: str) -> bool:
+def _is_on_command_line(context: typer.Context, name: str) -> bool:
     """Whether an option was given on the command line: the environment's model is for agents that have none."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _alone(chatting: Chatting, user: str, model: str) -> None:
-    say(f"You are {user}, and {model} answers. /help says what else there is; Ctrl-D leaves.", style="dim")
-    chatting.converse()
+def _run_interactive(repl: ChatRepl, user: str, model: str) -> None:
+    print_line(f"You are {user}, and {model} answers. /help says what else there is; Ctrl-D leaves.", style="dim")
+    repl.run()
 
 
-def _piped(chatting: Chatting, message: str | None) -> None:
+def _run_piped(repl: ChatRepl, message: str | None) -> None:
     """Answer the message, or each line of the input."""
     if message is not None and message != "-":
-        chatting.answer(message)
+        repl.send(message)
         return
-    whole = [sys.stdin.read()] if message == "-" else sys.stdin
-    for text in whole:
+    inputs = [sys.stdin.read()] if message == "-" else sys.stdin
+    for text in inputs:
         if text.strip():
-            chatting.answer(text.strip())
+            repl.send(text.strip())
 
 
-def _line(prompt: str) -> str:
+def _read_line(prompt: str) -> str:
     import contextlib
 
     with contextlib.suppress(ImportError):  # editing and history, where there is such a thing
@@ -116,50 +134,54 @@ def _line(prompt: str) -> str:
     return input(prompt)
 
 
-def _talk(
+def _build_backend(
     rc: Tellback,
-    person: Handle,
+    user: Handle,
     choice: ModelChoice,
     source: str | None,
     arguments: list[str],
     namespace: str,
     space: str,
     *,
-    named: bool,
-) -> Talk:
-    from tellback.agent_sources import agents_at
-    from tellback.cli.talks import PlainTalk, RouteTalk, SpecTalk
+    model_was_typed: bool,
+) -> ChatBackend:
+    from tellback.agent_sources import find_agents
+    from tellback.cli.talks import ModelBackend, RouteBackend, SpecBackend
     from tellback.errors import ConfigurationError
 
     if source is None:
-        return PlainTalk(person, namespace, space, choice.name)
-    found = agents_at(source, rc)
-    problem = next((f"{each.where}: {each.problem}" for each in found if each.problem), None)
+        return ModelBackend(user, namespace, space, choice.name)
+    found = find_agents(source, rc)
+    problem = next((f"{each.source}: {each.problem}" for each in found if each.problem), None)
     if problem is not None:
         raise ConfigurationError(problem)
     if len(found) != 1:
         names = ", ".join(each.name for each in found) or "none"
         raise ConfigurationError(f"{source} has {len(found)} agents ({names}): name the one to talk with.")
-    [one] = found
-    if one.agent is not None:
-        has_model = one.agent.model is not None or one.agent.options.chat_fn is not None
-        model = choice.name if named or not has_model else None
-        if model is not None and choice.is_offline and one.agent.routes:
+    [source_agent] = found
+    if source_agent.agent is not None:
+        has_model = source_agent.agent.model is not None or source_agent.agent.options.chat_fn is not None
+        model = choice.name if model_was_typed or not has_model else None
+        if model is not None and choice.is_offline and source_agent.agent.routes:
             raise ConfigurationError(
-                f"{one.name} follows routes, for which it needs a model: set a provider's key, such as"
+                f"{source_agent.name} follows routes, for which it needs a model: set a provider's key, such as"
                 " ANTHROPIC_API_KEY, start Ollama, or pass --model."
             )
-        return RouteTalk(rc, person, one.agent, model)
-    assert one.spec is not None
-    if person.agents.get(one.spec.name) is None:
-        rc.register_agent(one.spec)
-    return SpecTalk(
-        person, one.spec, space, choice.name if named or one.spec.model is None else None, dict(map(_pair, arguments))
+        return RouteBackend(rc, user, source_agent.agent, model)
+    assert source_agent.spec is not None
+    if user.agents.get(source_agent.spec.name) is None:
+        rc.register_agent(source_agent.spec)
+    return SpecBackend(
+        user,
+        source_agent.spec,
+        space,
+        choice.name if model_was_typed or source_agent.spec.model is None else None,
+        dict(map(_parse_argument, arguments)),
     )
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, given, value = text.partition("=")
-    if not given or not name:
+def _parse_argument(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
         raise typer.BadParameter(f"{text!r} is no argument: write --argument name=value.")
     return name, value

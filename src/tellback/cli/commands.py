@@ -16,12 +16,21 @@ from tellback.cli.chat import chat
 from tellback.cli.demo import demo
 from tellback.cli.doctor import doctor
 from tellback.cli.exporting import delete, export
-from tellback.cli.importing import EXAMPLES as IMPORTS
+from tellback.cli.importing import IMPORT_EXAMPLES as IMPORTS
 from tellback.cli.importing import import_command
 from tellback.cli.logs import log_to_console
 from tellback.cli.mcp import mcp
 from tellback.cli.migrate import migrate
-from tellback.cli.options import LOOK, MEMORY, RECORDS, RUN, TALK, command, examples, unfolded
+from tellback.cli.options import (
+    CHAT_PANEL,
+    CHECK_PANEL,
+    DATA_PANEL,
+    MEMORY_PANEL,
+    RUN_PANEL,
+    format_examples,
+    register_command,
+    unwrap_paragraphs,
+)
 from tellback.cli.recall import recall, timeline
 from tellback.cli.serve import serve
 from tellback.errors import TellbackError
@@ -31,46 +40,53 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    epilog=examples("tellback chat", "tellback serve", "tellback doctor"),
+    epilog=format_examples("tellback chat", "tellback serve", "tellback doctor"),
 )
 
-command(app, "tellback demo", "tellback demo --open --model ./model.gguf", panel=TALK)(demo)
-command(
+register_command(app, "tellback demo", "tellback demo --open --model ./model.gguf", panel=CHAT_PANEL)(demo)
+register_command(
     app,
     "tellback chat --user maya",
     'tellback chat "Where should we eat tonight?" --user maya',
     "tellback chat --agent my_app.booking:agent",
     "cat questions.txt | tellback chat --json",
-    panel=TALK,
+    panel=CHAT_PANEL,
 )(chat)
-app.command("import", help=unfolded(import_command.__doc__ or ""), epilog=IMPORTS, rich_help_panel=TALK)(import_command)
-command(
+app.command("import", help=unwrap_paragraphs(import_command.__doc__ or ""), epilog=IMPORTS, rich_help_panel=CHAT_PANEL)(
+    import_command
+)
+register_command(
     app,
     'tellback recall "where does she live?" --user maya',
     "tellback recall --entity Lena --explain --user maya",
-    panel=MEMORY,
+    panel=MEMORY_PANEL,
 )(recall)
-command(
-    app, "tellback timeline --entity Lena --user maya", "tellback timeline job --from 2025 --to 2026-03", panel=MEMORY
+register_command(
+    app,
+    "tellback timeline --entity Lena --user maya",
+    "tellback timeline job --from 2025 --to 2026-03",
+    panel=MEMORY_PANEL,
 )(timeline)
-app.add_typer(atoms.app, name="atoms", rich_help_panel=MEMORY)
-app.add_typer(entities.app, name="entities", rich_help_panel=MEMORY)
-app.add_typer(spaces.app, name="spaces", rich_help_panel=MEMORY)
-app.add_typer(conversations.app, name="conversations", rich_help_panel=RECORDS)
-app.add_typer(jobs.app, name="jobs", rich_help_panel=RECORDS)
-command(app, "tellback export --user maya --to maya.zip", "tellback export --user maya | jq .atoms", panel=RECORDS)(
-    export
+app.add_typer(atoms.atoms_app, name="atoms", rich_help_panel=MEMORY_PANEL)
+app.add_typer(entities.entities_app, name="entities", rich_help_panel=MEMORY_PANEL)
+app.add_typer(spaces.spaces_app, name="spaces", rich_help_panel=MEMORY_PANEL)
+app.add_typer(conversations.conversations_app, name="conversations", rich_help_panel=DATA_PANEL)
+app.add_typer(jobs.jobs_app, name="jobs", rich_help_panel=DATA_PANEL)
+register_command(
+    app, "tellback export --user maya --to maya.zip", "tellback export --user maya | jq .atoms", panel=DATA_PANEL
+)(export)
+register_command(app, "tellback delete --user maya", panel=DATA_PANEL)(delete)
+register_command(
+    app, "tellback serve", "tellback serve --url postgresql://db/app --port 9000 --agents agents/", panel=RUN_PANEL
+)(serve)
+register_command(app, "tellback mcp --url tellback.db --user maya", panel=RUN_PANEL)(mcp)
+app.add_typer(keys.keys_app, name="keys", rich_help_panel=RUN_PANEL)
+register_command(app, "tellback migrate --check", "tellback migrate --url postgresql://db/app", panel=RUN_PANEL)(
+    migrate
 )
-command(app, "tellback delete --user maya", panel=RECORDS)(delete)
-command(app, "tellback serve", "tellback serve --url postgresql://db/app --port 9000 --agents agents/", panel=RUN)(
-    serve
-)
-command(app, "tellback mcp --url tellback.db --user maya", panel=RUN)(mcp)
-app.add_typer(keys.app, name="keys", rich_help_panel=RUN)
-command(app, "tellback migrate --check", "tellback migrate --url postgresql://db/app", panel=RUN)(migrate)
-command(app, "tellback doctor", "tellback doctor --json", panel=LOOK)(doctor)
-app.add_typer(agents.app, name="agents", rich_help_panel=LOOK)
-command(app, "tellback bench", "tellback bench --atoms 10000", panel=LOOK)(bench)
+register_command(app, "tellback doctor", "tellback doctor --json", panel=CHECK_PANEL)(doctor)
+app.add_typer(agents.agents_app, name="agents", rich_help_panel=CHECK_PANEL)
+register_command(app, "tellback bench", "tellback bench --atoms 10000", panel=CHECK_PANEL)(bench)
 
 
 class ExtractorName(StrEnum):
@@ -80,8 +96,8 @@ class ExtractorName(StrEnum):
     VERBATIM = "verbatim"
 
 
-def _tell_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         from tellback import __version__
 
         typer.echo(f"tellback {__version__}")
@@ -89,9 +105,9 @@ def _tell_version(asked: bool) -> None:
 
 
 @app.callback()
-def about(
+def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Tellback: conversational agents that remember.
@@ -100,11 +116,11 @@ def about(
     """
 
 
-@command(
+@register_command(
     app,
     "tellback worker --url tellback.db --model claude-sonnet-5",
     "tellback worker --url tellback.db --extractor verbatim --once",
-    panel=RUN,
+    panel=RUN_PANEL,
 )
 def worker(
     url: Annotated[
@@ -130,7 +146,7 @@ def worker(
     """
     from tellback.app import Tellback
     from tellback.chat import ChatOptions, resolve_registration
-    from tellback.cli.worker import work
+    from tellback.cli.worker import run_worker
     from tellback.jobs import WorkerOptions
     from tellback.memory.extraction.choice import ExtractorLike
     from tellback.memory.extraction.llm import LlmExtractor
@@ -145,11 +161,11 @@ def worker(
     try:
         if model is not None:
             resolve_registration(ChatOptions(model=model))  # a mistake in its name should not fail every job
-        reads: ExtractorLike = extractor and extractor.value
-        if prompts is not None and reads != "verbatim":
-            reads = LlmExtractor(prompts=prompts)
-        rc = Tellback(url, model=model, extractor=reads, worker=options, close_stale_after=hours)
-        code = asyncio.run(work(rc, once=once))
+        reader: ExtractorLike = extractor and extractor.value
+        if prompts is not None and reader != "verbatim":
+            reader = LlmExtractor(prompts=prompts)
+        rc = Tellback(url, model=model, extractor=reader, worker=options, close_stale_after=hours)
+        code = asyncio.run(run_worker(rc, once=once))
     except TellbackError as error:
         typer.secho(f"{error}", err=True, fg="red")
         raise typer.Exit(2) from error

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellback.cli.options import Model
+from tellback.cli.options import ModelOption
 from tellback.cli.running import fail
 from tellback.errors import ConfigurationError, MissingExtraError, TellbackError
 
 if TYPE_CHECKING:
     from tellback.server.serve_options import ServeOptions
 
-HOST = "127.0.0.1"
-PORT = 8765
-TRIES = 20
+DEMO_HOST = "127.0.0.1"
+DEMO_PORT = 8765
+PORT_ATTEMPTS = 20
 
 
 def demo(
@@ -31,7 +31,7 @@ def demo(
         int | None,
         typer.Option("--port", min=0, max=65_535, help="The port: by default 8765, or the next that is free."),
     ] = None,
-    model: Model = None,
+    model: ModelOption = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the console in a browser.")] = False,
 ) -> None:
     """See it work: the console in a browser, an agent with routes, and a made-up user's memory to look around in.
@@ -42,64 +42,64 @@ def demo(
     from tellback.cli import serve
 
     try:
-        options = _options(url, port, model)
-        has_sample = asyncio.run(_put_sample(url))
+        options = _demo_options(url, port, model)
+        has_sample = asyncio.run(_load_sample(url))
         logging.getLogger("tellback.server.access").setLevel(logging.WARNING)
-        code = serve.run(options, lambda address: _guide(address, url, open_browser, has_sample))
+        code = serve.run_server(options, lambda address: _guide_lines(address, url, open_browser, has_sample))
     except TellbackError as error:
         fail(str(error))
     raise typer.Exit(code)
 
 
-def _options(url: str, port: int | None, model: str | None) -> ServeOptions:
+def _demo_options(url: str, port: int | None, model: str | None) -> ServeOptions:
     if find_spec("nicegui") is None:  # its extra brings the server along
         raise MissingExtraError("nicegui", "console", "The demo")
-    from tellback.console import console_face
+    from tellback.console import create_console_ui
     from tellback.server.serve_options import ServeOptions
 
     return ServeOptions(
         url=url,
-        host=HOST,
-        port=_free(PORT) if port is None else port,
+        host=DEMO_HOST,
+        port=_find_free_port(DEMO_PORT) if port is None else port,
         model=model,
         agents=("tellback.demo.tables:tables",),
-        faces=(console_face,),
+        web_uis=(create_console_ui,),
         log_format="text",
     )
 
 
-async def _put_sample(url: str) -> bool:
+async def _load_sample(url: str) -> bool:
     from tellback.app import Tellback
-    from tellback.demo.sample import put_sample
+    from tellback.demo.sample import load_sample
 
     async with Tellback(url, worker=False) as rc:
-        return await put_sample(rc)
+        return await load_sample(rc)
 
 
-def _free(port: int) -> int:
+def _find_free_port(port: int) -> int:
     """That port, or the next one that nobody has."""
-    for candidate in range(port, port + TRIES):
-        with socket.socket() as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for candidate in range(port, port + PORT_ATTEMPTS):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                tried.bind((HOST, candidate))
+                probe.bind((DEMO_HOST, candidate))
             except OSError:
                 continue
             return candidate
-    raise ConfigurationError(f"The ports {port} to {port + TRIES - 1} are all taken: name another with --port.")
+    raise ConfigurationError(f"The ports {port} to {port + PORT_ATTEMPTS - 1} are all taken: name another with --port.")
 
 
-def _guide(address: str, url: str, open_browser: bool, has_sample: bool) -> list[str]:
-    console = f"{address}/console/"
+def _guide_lines(address: str, url: str, open_browser: bool, has_sample: bool) -> list[str]:
+    console_url = f"{address}/console/"
     if open_browser:
-        webbrowser.open(console)
-    tries = [
-        f'Open {console} and say something of yourself: "I moved to Lisbon in March, and I\'m vegetarian now."',
+        webbrowser.open(console_url)
+    suggestions = [
+        f'Open {console_url} and say something of yourself: "I moved to Lisbon in March, and I\'m vegetarian now."',
         'Press "New conversation", and ask: "What do I eat?" What you said is quoted, with where you said it.',
         'Choose the agent Tables in the chat, and say: "A table for two tomorrow". Routes shows where you are.',
     ]
     if has_sample:
-        tries.append(f"Look around in the memory of Maya, whom we made up: {console}memory?user=maya")
-    numbered = (f"  {number}. {each}" for number, each in enumerate(tries, 1))
-    place = "that database" if "://" in url else url  # a URL may hold a password
-    return ["", "Things to try:", *numbered, "", f"What you say stays in {place}. Ctrl-C stops."]
+        suggestions.append(f"Look around in the memory of Maya, whom we made up: {console_url}memory?user=maya")
+    numbered = (f"  {number}. {each}" for number, each in enumerate(suggestions, 1))
+    store_name = "that database" if "://" in url else url  # a URL may hold a password
+    return ["", "Things to try:", *numbered, "", f"What you say stays in {store_name}. Ctrl-C stops."]

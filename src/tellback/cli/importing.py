@@ -11,20 +11,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellback.cli.options import DEFAULT_URL, DEFAULT_USER, App, AsJson, Model, Tenant, Url, User, examples
-from tellback.cli.printing import console, say, show_json
-from tellback.cli.running import INTERRUPTED, Whose, handle, opened, run, told
-from tellback.cli.times import METAVAR, beginning
+from tellback.cli.options import (
+    DEFAULT_URL,
+    DEFAULT_USER,
+    AppOption,
+    JsonOption,
+    ModelOption,
+    TenantOption,
+    UrlOption,
+    UserOption,
+    format_examples,
+)
+from tellback.cli.printing import create_console, print_json, print_line
+from tellback.cli.running import INTERRUPT_EXIT_CODE, UserTarget, open_app, report_errors, run_async, user_of_target
+from tellback.cli.times import TIME_METAVAR, parse_period_start
 
 if TYPE_CHECKING:
     from tellback.importing import ImportProgress, ImportReport
-    from tellback.importing.importer import Told
+    from tellback.importing.importer import ImportProgressCallback
 
-STOPPED = "Stopped. What was imported is kept; the same command goes on where this one ended."
+IMPORT_STOPPED = "Stopped. What was imported is kept; the same command goes on where this one ended."
 _STAGES = {"reading": "Looking for chats", "importing": "Importing chats", "remembering": "Making memories"}
 
 
-class FormatName(StrEnum):
+class ImportFormatName(StrEnum):
     """Whose chats they are."""
 
     AUTO = "auto"
@@ -33,7 +43,7 @@ class FormatName(StrEnum):
     JSONL = "jsonl"
 
 
-EXAMPLES = examples(
+IMPORT_EXAMPLES = format_examples(
     "tellback import chatgpt-export.zip --user maya --dry-run",
     "tellback import chatgpt-export.zip --user maya",
     "tellback import chats.jsonl --since 2025 --model offline",
@@ -44,107 +54,111 @@ def import_command(
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="The zip that was downloaded, its folder, or a file of it; or .jsonl.")
     ],
-    format: Annotated[FormatName, typer.Option("--format", help="Whose chats they are.")] = FormatName.AUTO,
+    format: Annotated[ImportFormatName, typer.Option("--format", help="Whose chats they are.")] = ImportFormatName.AUTO,
     namespace: Annotated[str, typer.Option(help="What the conversations are called.")] = "imported",
     space: Annotated[str, typer.Option("--space", "-s", help="The memory space, by name.")] = "default",
     since: Annotated[
         datetime | None,
-        typer.Option(parser=beginning, metavar=METAVAR, help="Only chats in which something was said since then."),
+        typer.Option(
+            parser=parse_period_start, metavar=TIME_METAVAR, help="Only chats in which something was said since then."
+        ),
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="So many chats that are not there yet, the oldest first.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; tell what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run_async", help="Change nothing; tell what would be done.")] = False,
     no_extract: Annotated[bool, typer.Option("--no-extract", help="Make no memories of them.")] = False,
-    model: Model = None,
-    url: Url = DEFAULT_URL,
-    user: User = DEFAULT_USER,
-    tenant: Tenant = "default",
-    app_id: App = "default",
-    as_json: AsJson = False,
+    model: ModelOption = None,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
 ) -> None:
     """Bring in chats from ChatGPT, Claude or JSON lines: they become conversations, and memories.
 
     Each message keeps its time. Doing it again adds only what is missing. Memories are made by the model, which costs
     a call or two for each chat; with --model offline, or none, every message is kept word for word.
     """
-    whose = Whose(url, user, tenant, app_id)
-    with told():
-        options = _opening(model, wanted=not (no_extract or dry_run))
+    target = UserTarget(url, user, tenant, app_id)
+    with report_errors():
+        options = _store_options(model, needs_model=not (no_extract or dry_run))
 
-    async def work() -> ImportReport:
+    async def run_import() -> ImportReport:
         from tellback.importing import import_chats
 
-        async with opened(_looked_at(url) if dry_run else url, new=True, in_memory=dry_run, **options) as rc:
-            with _progress(shown=not as_json) as tell:
+        async with open_app(
+            _dry_run_url(url) if dry_run else url, may_create=True, allow_in_memory=dry_run, **options
+        ) as rc:
+            with _progress_bars(is_shown=not as_json) as on_progress:
                 return await import_chats(
-                    handle(rc, whose),
+                    user_of_target(rc, target),
                     path,
                     format=format.value,
                     namespace=namespace,
                     space=space,
                     extract=not no_extract,
-                    on_progress=tell,
+                    on_progress=on_progress,
                     since=since,
                     limit=limit,
                     dry_run=dry_run,
                 )
 
     try:
-        report = run(work)
-    except typer.Exit as ending:
-        if ending.exit_code == INTERRUPTED:
-            say(STOPPED, stderr=True)
+        report = run_async(run_import)
+    except typer.Exit as exit_error:
+        if exit_error.exit_code == INTERRUPT_EXIT_CODE:
+            print_line(IMPORT_STOPPED, stderr=True)
         raise
-    _show(report, as_json=as_json)
+    _print_report(report, as_json=as_json)
     if report.waiting_jobs:
-        say("`tellback jobs list` tells what they wait for, and `tellback worker` does them.", stderr=True)
+        print_line("`tellback jobs list` tells what they wait for, and `tellback worker` does them.", stderr=True)
     if report.failed_jobs:
-        say("`tellback jobs list --status failed` tells why jobs failed.", stderr=True)
+        print_line("`tellback jobs list --status failed` tells why jobs failed.", stderr=True)
         raise typer.Exit(1)
 
 
-def _opening(model: str | None, *, wanted: bool) -> dict[str, Any]:
+def _store_options(model: str | None, *, needs_model: bool) -> dict[str, Any]:
     """How to open Tellback: nobody goes on with these chats, so they get no rolling summaries."""
-    if not wanted:
+    if not needs_model:
         return {}
-    from tellback.cli.models import chosen
+    from tellback.cli.models import resolve_model
 
-    choice = chosen(model)
+    choice = resolve_model(model)
     if choice.is_offline:
-        say("No model reads the chats: every message is kept word for word.", stderr=True)
+        print_line("No model reads the chats: every message is kept word for word.", stderr=True)
     else:
-        say(f"Memories are made by {choice.name}.", stderr=True)
+        print_line(f"Memories are made by {choice.name}.", stderr=True)
     extractor = "verbatim" if choice.is_offline else None
     return {"model": choice.name, "extractor": extractor, "worker": True, "summary_every": None}
 
 
-def _looked_at(url: str) -> str:
+def _dry_run_url(url: str) -> str:
     """The store to compare with when nothing may be changed: an empty one for a file that is not there yet."""
     return url if "://" in url or Path(url).exists() else ":memory:"
 
 
-def _show(report: ImportReport, *, as_json: bool) -> None:
+def _print_report(report: ImportReport, *, as_json: bool) -> None:
     if as_json:
-        show_json(report)
+        print_json(report)
         return
     for sentence in str(report).removesuffix(".").split(". "):
-        say(f"{sentence}.")
+        print_line(f"{sentence}.")
 
 
 @contextmanager
-def _progress(*, shown: bool) -> Iterator[Told]:
+def _progress_bars(*, is_shown: bool) -> Iterator[ImportProgressCallback]:
     """A bar for each stage, on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    screen = console(stderr=True)
+    screen = create_console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen, disable=not (shown and screen.is_terminal)) as bars:
+    with Progress(*columns, console=screen, disable=not (is_shown and screen.is_terminal)) as bars:
         tasks: dict[str, Any] = {}
 
-        def tell(now: ImportProgress) -> None:
-            if now.stage not in tasks:
-                tasks[now.stage] = bars.add_task(_STAGES[now.stage])
-            bars.update(tasks[now.stage], completed=now.done, total=now.total)
+        def on_progress(progress: ImportProgress) -> None:
+            if progress.stage not in tasks:
+                tasks[progress.stage] = bars.add_task(_STAGES[progress.stage])
+            bars.update(tasks[progress.stage], completed=progress.done, total=progress.total)
 
-        yield tell
+        yield on_progress

@@ -10,29 +10,37 @@ import typer
 from tellback.cli.options import (
     DEFAULT_URL,
     DEFAULT_USER,
-    App,
-    AsJson,
-    Limit,
-    Model,
-    Tenant,
-    Url,
-    User,
-    command,
-    examples,
+    AppOption,
+    JsonOption,
+    LimitOption,
+    ModelOption,
+    TenantOption,
+    UrlOption,
+    UserOption,
+    format_examples,
+    register_command,
 )
-from tellback.cli.printing import SHORT, counted, minute, one_line, say, show_json, show_table
-from tellback.cli.running import Whose, ask, opened, run
+from tellback.cli.printing import (
+    SHORT_LENGTH,
+    format_count,
+    format_minute,
+    print_json,
+    print_line,
+    print_table,
+    to_one_line,
+)
+from tellback.cli.running import UserTarget, open_app, run_async, run_for_user
 from tellback.errors import NotFoundError
 from tellback.types.jobs import Job
 
-app = typer.Typer(
+jobs_app = typer.Typer(
     no_args_is_help=True,
     help="List, retry and run jobs: conversations on their way to becoming memories.",
-    epilog=examples("tellback jobs list --user maya", "tellback jobs drain"),
+    epilog=format_examples("tellback jobs list --user maya", "tellback jobs drain"),
 )
 
 
-class Status(StrEnum):
+class JobStatusName(StrEnum):
     """How far a job has come."""
 
     QUEUED = "queued"
@@ -42,29 +50,31 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
-@command(app, "tellback jobs list --user maya --status failed", "tellback jobs list --everyone", name="list")
+@register_command(
+    jobs_app, "tellback jobs list --user maya --status failed", "tellback jobs list --everyone", name="list"
+)
 def list_jobs(
-    status: Annotated[Status | None, typer.Option("--status", help="Those that have come so far.")] = None,
+    status: Annotated[JobStatusName | None, typer.Option("--status", help="Those that have come so far.")] = None,
     everyone: Annotated[bool, typer.Option("--everyone", help="Those of all users of the store.")] = False,
-    limit: Limit = 20,
-    url: Url = DEFAULT_URL,
-    user: User = DEFAULT_USER,
-    tenant: Tenant = "default",
-    app_id: App = "default",
-    as_json: AsJson = False,
+    limit: LimitOption = 20,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
 ) -> None:
     """List jobs, the newest first."""
 
-    async def work() -> list[Job]:
-        whose = {} if everyone else {"user_id": user, "tenant_id": tenant, "app_id": app_id}
-        async with opened(url) as rc:
-            return await rc.jobs.list(None if status is None else status.value, limit=limit, **whose)
+    async def load() -> list[Job]:
+        filters = {} if everyone else {"user_id": user, "tenant_id": tenant, "app_id": app_id}
+        async with open_app(url) as rc:
+            return await rc.jobs.list(None if status is None else status.value, limit=limit, **filters)
 
-    found = run(work)
+    found = run_async(load)
     if as_json:
-        show_json(found)
+        print_json(found)
     elif not found:
-        say("There are no such jobs.", stderr=True)
+        print_line("There are no such jobs.", stderr=True)
     else:
         rows = [
             (
@@ -74,68 +84,72 @@ def list_jobs(
                 each.conversation_id,
                 f"{each.from_seq}-{each.to_seq}",
                 str(each.runs),
-                minute(each.updated_at),
-                one_line(each.error or "", SHORT),
+                format_minute(each.updated_at),
+                to_one_line(each.error or "", SHORT_LENGTH),
             )
             for each in found
         ]
-        show_table(("ID", "STATUS", "USER", "CONVERSATION", "MESSAGES", "RUNS", "CHANGED", "ERROR"), rows, head="ID")
+        print_table(
+            ("ID", "STATUS", "USER", "CONVERSATION", "MESSAGES", "RUNS", "CHANGED", "ERROR"), rows, title_column="ID"
+        )
 
 
-@command(app, "tellback jobs retry job_01J9 --user maya")
+@register_command(jobs_app, "tellback jobs retry job_01J9 --user maya")
 def retry(
     id: Annotated[str, typer.Argument(help="The job's id, as `tellback jobs list` shows it.", show_default=False)],
-    url: Url = DEFAULT_URL,
-    user: User = DEFAULT_USER,
-    tenant: Tenant = "default",
-    app_id: App = "default",
-    as_json: AsJson = False,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
 ) -> None:
     """Queue a job again. A worker, or `tellback jobs drain`, runs it."""
-    whose = Whose(url, user, tenant, app_id)
+    target = UserTarget(url, user, tenant, app_id)
 
-    async def work() -> Job:
-        async with opened(url) as rc:
+    async def queue_again() -> Job:
+        async with open_app(url) as rc:
             found = await rc.jobs.get(id)
-            scope = rc.user(whose.user, whose.tenant, whose.app).scope
+            scope = rc.user(target.user, target.tenant, target.app).scope
             if found is None or found.scope != scope:
                 raise NotFoundError("job", id)
             return await rc.jobs.retry(id)
 
-    job = run(work)
+    job = run_async(queue_again)
     if as_json:
-        show_json(job)
+        print_json(job)
     else:
-        say(f"{job.id} is {job.status.value}: tellback jobs drain runs it now.")
+        print_line(f"{job.id} is {job.status.value}: tellback jobs drain runs it now.")
 
 
-@command(app, "tellback jobs drain", "tellback jobs drain --model claude-sonnet-5 --timeout 600")
+@register_command(jobs_app, "tellback jobs drain", "tellback jobs drain --model claude-sonnet-5 --timeout 600")
 def drain(
-    model: Model = None,
+    model: ModelOption = None,
     timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds after which to give up.")] = 300.0,
-    url: Url = DEFAULT_URL,
-    user: User = DEFAULT_USER,
-    tenant: Tenant = "default",
-    app_id: App = "default",
-    as_json: AsJson = False,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
 ) -> None:
     """Run the jobs that are due, of everyone, and end; exits with 1 if some of this user's have failed.
 
     The model reads the conversations. Without one they are remembered word for word.
     """
-    from tellback.cli.models import reading
+    from tellback.cli.models import extraction_options
 
-    async def work() -> None:
-        async with opened(url, worker=True, **reading(model)) as rc:
+    async def run_due_jobs() -> None:
+        async with open_app(url, worker=True, **extraction_options(model)) as rc:
             await rc.jobs.drain(timeout)
 
-    run(work)
-    whose = Whose(url, user, tenant, app_id)
-    failed = ask(whose, lambda handle: handle.memory.list_jobs(status="failed"))
+    run_async(run_due_jobs)
+    target = UserTarget(url, user, tenant, app_id)
+    failed = run_for_user(target, lambda handle: handle.memory.list_jobs(status="failed"))
     if as_json:
-        show_json({"failed": len(failed)})
+        print_json({"failed": len(failed)})
     else:
-        say(
-            "Nothing is left to do." if not failed else f"{counted(len(failed), 'job')} failed: see tellback jobs list."
+        print_line(
+            "Nothing is left to do."
+            if not failed
+            else f"{format_count(len(failed), 'job')} failed: see tellback jobs list."
         )
     raise typer.Exit(1 if failed else 0)

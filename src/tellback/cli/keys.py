@@ -13,26 +13,26 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from tellback.cli.options import command, examples
+from tellback.cli.options import format_examples, register_command
 from tellback.errors import ConfigurationError, NotFoundError, TellbackError
 from tellback.types.access import ApiKey
 from tellback.types.times import utc_now
 
 T = TypeVar("T")
 
-app = typer.Typer(
+keys_app = typer.Typer(
     no_args_is_help=True,
     help="Make, list and revoke API keys of a server.",
-    epilog=examples("tellback keys create --url tellback.db"),
+    epilog=format_examples("tellback keys create --url tellback.db"),
 )
 
-_LENGTH = re.compile(r"(\d{1,5})\s*([mhdw])")
+_DURATION = re.compile(r"(\d{1,5})\s*([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-Url = Annotated[
+RequiredUrlOption = Annotated[
     str, typer.Option(envvar="TELLBACK_URL", help="The store: a file, or postgresql://…", show_default=False)
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+KeyJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class RoleName(StrEnum):
@@ -43,11 +43,11 @@ class RoleName(StrEnum):
     ADMIN = "admin"
 
 
-def _end(text: str) -> datetime | timedelta:
+def _parse_expiry(text: str) -> datetime | timedelta:
     """When a key expires: after a length of time, or at a date."""
-    length = _LENGTH.fullmatch(text.strip().lower())
-    if length is not None:
-        return timedelta(**{_UNITS[length[2]]: int(length[1])})
+    duration = _DURATION.fullmatch(text.strip().lower())
+    if duration is not None:
+        return timedelta(**{_UNITS[duration[2]]: int(duration[1])})
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -57,29 +57,29 @@ def _end(text: str) -> datetime | timedelta:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-@command(
-    app,
+@register_command(
+    keys_app,
     "tellback keys create --url tellback.db --name laptop --expires 90d",
     "tellback keys create --url tellback.db --role user --user maya",
 )
 def create(
-    url: Url,
+    url: RequiredUrlOption,
     role: Annotated[RoleName, typer.Option(help="One user, any user of the app, or who runs it.")] = RoleName.APP,
     tenant: Annotated[str, typer.Option(help="The tenant it is for.")] = "default",
-    app_id: Annotated[str, typer.Option("--app", help="The app it is for.")] = "default",
+    app_id: Annotated[str, typer.Option("--keys_app", help="The app it is for.")] = "default",
     user: Annotated[str | None, typer.Option(help="The one user it is for, with --role user.")] = None,
     name: Annotated[str, typer.Option(help="What you will know it by.")] = "",
     expires: Annotated[
         datetime | None,
-        typer.Option(parser=_end, metavar="90d|2027-01-01", help="After how long, or when, it expires."),
+        typer.Option(parser=_parse_expiry, metavar="90d|2027-01-01", help="After how long, or when, it expires."),
     ] = None,
     rate_limit: Annotated[int | None, typer.Option(min=1, help="Requests a minute.")] = None,
-    as_json: AsJson = False,
+    as_json: KeyJsonOption = False,
 ) -> None:
     """Make a key, and print its secret: this once."""
     if (role is RoleName.USER) != (user is not None):
         raise typer.BadParameter("--role user and --user go together: such a key is fixed to one user.")
-    made = _run(
+    created = _run_with_keys(
         url,
         lambda keys: keys.create(
             role.value,
@@ -91,71 +91,71 @@ def create(
             rate_limit=rate_limit,
         ),
     )
-    typer.echo(json.dumps({**_plain(made.key), "secret": made.secret}) if as_json else made.secret)
-    typer.secho(f"This is the secret of {made.key.id}: keep it now, it cannot be shown again.", err=True)
+    typer.echo(json.dumps({**_key_to_json(created.key), "secret": created.secret}) if as_json else created.secret)
+    typer.secho(f"This is the secret of {created.key.id}: keep it now, it cannot be shown again.", err=True)
 
 
-@command(app, "tellback keys list --url tellback.db", name="list")
+@register_command(keys_app, "tellback keys list --url tellback.db", name="list")
 def list_keys(
-    url: Url,
+    url: RequiredUrlOption,
     tenant: Annotated[str | None, typer.Option(help="Keys of this tenant alone.")] = None,
-    app_id: Annotated[str | None, typer.Option("--app", help="Keys of this app alone.")] = None,
-    as_json: AsJson = False,
+    app_id: Annotated[str | None, typer.Option("--keys_app", help="Keys of this app alone.")] = None,
+    as_json: KeyJsonOption = False,
 ) -> None:
     """List keys, also those that are over, the oldest first."""
-    found = _run(url, lambda keys: keys.list(tenant, app_id))
+    found = _run_with_keys(url, lambda keys: keys.list(tenant, app_id))
     if as_json:
-        typer.echo(json.dumps([_plain(key) for key in found]))
+        typer.echo(json.dumps([_key_to_json(key) for key in found]))
         return
     now = utc_now()
-    lines = [("ID", "ROLE", "FOR", "STATE", "NAME"), *(_line(key, now) for key in found)]
+    lines = [("ID", "ROLE", "FOR", "STATE", "NAME"), *(_key_row(key, now) for key in found)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-@command(app, "tellback keys revoke --url tellback.db key_01J9")
+@register_command(keys_app, "tellback keys revoke --url tellback.db key_01J9")
 def revoke(
-    url: Url,
+    url: RequiredUrlOption,
     id: Annotated[str, typer.Argument(help="The key's id, as `tellback keys list` shows it.")],
     tenant: Annotated[str | None, typer.Option(help="Only if it is of this tenant.")] = None,
-    app_id: Annotated[str | None, typer.Option("--app", help="Only if it is of this app.")] = None,
-    as_json: AsJson = False,
+    app_id: Annotated[str | None, typer.Option("--keys_app", help="Only if it is of this app.")] = None,
+    as_json: KeyJsonOption = False,
 ) -> None:
     """End a key for good. Servers that run notice within seconds."""
-    key = _run(url, lambda keys: keys.revoke(id, tenant_id=tenant, app_id=app_id))
-    typer.echo(json.dumps(_plain(key)) if as_json else f"{key.id} is revoked.")
+    key = _run_with_keys(url, lambda keys: keys.revoke(id, tenant_id=tenant, app_id=app_id))
+    typer.echo(json.dumps(_key_to_json(key)) if as_json else f"{key.id} is revoked.")
 
 
-def _run(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
+def _run_with_keys(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
     """Do something with the keys of a store; what goes wrong is told in one sentence."""
     from tellback.app import Tellback
 
-    async def done() -> T:
+    async def run_work() -> T:
         async with Tellback(url, worker=False, embedder=None) as rc:
             if rc.store.url.endswith(":memory:"):
                 raise ConfigurationError("What is in memory ends with this command: name a file, or postgresql://… .")
             return await work(rc.keys)
 
     try:
-        return asyncio.run(done())
+        return asyncio.run(run_work())
     except TellbackError as error:
-        told = f"There is no API key {error.id!r} there." if isinstance(error, NotFoundError) else f"{error}"
-        typer.secho(told, err=True, fg="red")
+        message = f"There is no API key {error.id!r} there." if isinstance(error, NotFoundError) else f"{error}"
+        typer.secho(message, err=True, fg="red")
         raise typer.Exit(2) from error
 
 
-def _line(key: ApiKey, now: datetime) -> tuple[str, str, str, str, str]:
-    whose = "/".join(part for part in (key.tenant_id, key.app_id, key.user_id) if part is not None)
-    return key.id, key.role, _shown(whose), _state(key, now), _shown(key.name)
+def _key_row(key: ApiKey, now: datetime) -> tuple[str, str, str, str, str]:
+    holder = "/".join(part for part in (key.tenant_id, key.app_id, key.user_id) if part is not None)
+    return key.id, key.role, _escape(holder), _format_state(key, now), _escape(key.name)
 
 
-def _shown(text: str) -> str:
+def _escape(text: str) -> str:
     """A text as a terminal may see it: whoever named a key may be someone else."""
     return text if text.isprintable() else ascii(text)
 
 
-def _state(key: ApiKey, now: datetime) -> str:
+def _format_state(key: ApiKey, now: datetime) -> str:
     if key.revoked_at is not None:
         return f"revoked {key.revoked_at:%Y-%m-%d}"
     if key.expires_at is None:
@@ -163,5 +163,5 @@ def _state(key: ApiKey, now: datetime) -> str:
     return f"{'expired' if key.is_expired(now) else 'valid until'} {key.expires_at:%Y-%m-%d}"
 
 
-def _plain(key: ApiKey) -> dict[str, Any]:
+def _key_to_json(key: ApiKey) -> dict[str, Any]:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(key).items()}

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
-LOOK_SECONDS = 0.5
+WAKEUP_SECONDS = 0.5
 """How often the waiting thread looks up: on some systems a signal does not wake it."""
 
 
@@ -28,34 +28,34 @@ class LoopThread:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.call(self._loop.shutdown_asyncgens())
-        self.call(self._loop.shutdown_default_executor())
+        self.run(self._loop.shutdown_asyncgens())
+        self.run(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What the coroutine gives. A second Ctrl-C gives up waiting for its end."""
-        over = threading.Event()
+        finished = threading.Event()
         tasks: list[asyncio.Task[T]] = []
 
         def start() -> None:
-            task = self._loop.create_task(work)
+            task = self._loop.create_task(coroutine)
             tasks.append(task)
-            task.add_done_callback(lambda _: over.set())
+            task.add_done_callback(lambda _: finished.set())
 
         self._loop.call_soon_threadsafe(start)
         try:
-            _wait(over)
+            _wait_interruptibly(finished)
         except KeyboardInterrupt:
             self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
-            _wait(over)
+            _wait_interruptibly(finished)
             if not tasks[0].cancelled():
                 tasks[0].exception()  # it is told of the interruption, not of what came of it
             raise
         return tasks[0].result()
 
 
-def _wait(over: threading.Event) -> None:
-    while not over.wait(LOOK_SECONDS):
+def _wait_interruptibly(finished: threading.Event) -> None:
+    while not finished.wait(WAKEUP_SECONDS):
         pass

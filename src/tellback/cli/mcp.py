@@ -36,28 +36,28 @@ def mcp(
     log_to_console(verbose=verbose)
     try:
         rc = Tellback(url, worker=False)
-        asyncio.run(serve(rc, user, tenant, app, read_only=read_only))
+        asyncio.run(serve_mcp(rc, user, tenant, app, read_only=read_only))
     except TellbackError as error:
         typer.secho(f"{error}", err=True, fg="red")
         raise typer.Exit(2) from error
 
 
-async def serve(rc: Tellback, user: str, tenant: str, app: str, *, read_only: bool = False) -> None:
+async def serve_mcp(rc: Tellback, user: str, tenant: str, app: str, *, read_only: bool = False) -> None:
     """Serve until the input ends, or until told to stop; then close the store."""
-    from tellback.cli.worker import _signals
+    from tellback.cli.worker import stop_on_signals
     from tellback.mcp import serve_stdio
 
-    with _signals() as stop:
+    with stop_on_signals() as stop:
         async with rc:
             log.info("serving the memory of %s in %s", user, rc.store.url)
-            serving = asyncio.ensure_future(serve_stdio(rc, user, tenant, app, read_only=read_only))
-            stopping = asyncio.ensure_future(stop.wait())
+            server_task = asyncio.ensure_future(serve_stdio(rc, user, tenant, app, read_only=read_only))
+            stop_task = asyncio.ensure_future(stop.wait())
             try:
-                await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({server_task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (serving, stopping):
+                for task in (server_task, stop_task):
                     task.cancel()
-                await asyncio.gather(serving, stopping, return_exceptions=True)
-            if not serving.cancelled():
-                serving.result()
+                await asyncio.gather(server_task, stop_task, return_exceptions=True)
+            if not server_task.cancelled():
+                server_task.result()
             log.info("stopping")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tellback.chat import ModelChoice
 
-OFFLINE = (
+OFFLINE_NOTE = (
     "No model is set up, so answers are only what memory holds: set ANTHROPIC_API_KEY, OPENAI_API_KEY or"
     " GEMINI_API_KEY, start Ollama, or pass --model. `tellback doctor` tells more."
 )
 
 
-def chosen(model: str | None = None) -> ModelChoice:
+def resolve_model(model: str | None = None) -> ModelChoice:
     """The model that answers: the one that is named, or the best that is set up here. An unknown name raises."""
     from tellback.chat import ChatOptions, choose_model, resolve_registration
 
@@ -22,6 +22,6 @@ def chosen(model: str | None = None) -> ModelChoice:
     return choice
 
 
-def reading(model: str | None = None) -> dict[str, Any]:
+def extraction_options(model: str | None = None) -> dict[str, Any]:
     """What `Tellback` takes to make memories: the model that reads. The offline one keeps what was said as it is."""
-    return {"model": chosen(model).name}
+    return {"model": resolve_model(model).name}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
-from tellback.cli.printing import safe
-from tellback.cli.sentences import sentence_of
+from tellback.cli.printing import escape_controls
+from tellback.cli.sentences import format_error
 from tellback.errors import ConfigurationError, NotFoundError, TellbackError
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-INTERRUPTED = 130
+INTERRUPT_EXIT_CODE = 130
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class UserTarget:
     """A user, and the store that holds what is kept of them."""
 
     url: str
@@ -34,93 +34,97 @@ class Whose:
     app: str = "default"
 
 
-def fail(sentence: str, code: int = 2) -> NoReturn:
+def fail(message: str, code: int = 2) -> NoReturn:
     """End the command, and say why."""
-    typer.secho(safe(sentence), err=True, fg="red")
+    typer.secho(escape_controls(message), err=True, fg="red")
     raise typer.Exit(code)
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """Errors in one sentence on standard error, with the exit code 2; Ctrl-C ends quietly, with 130."""
     try:
         yield
     except TellbackError as error:
-        fail(sentence_of(error))
+        fail(format_error(error))
     except BrokenPipeError:
         raise  # whoever read the output has left: typer ends quietly
     except TimeoutError as error:
         fail(str(error))
     except OSError as error:
-        where = f"{error.filename} cannot be used: " if error.filename else ""
-        fail(f"{where}{error.strerror or error}.")
+        location = f"{error.filename} cannot be used: " if error.filename else ""
+        fail(f"{location}{error.strerror or error}.")
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(INTERRUPT_EXIT_CODE) from None
 
 
-def run(work: Callable[[], Awaitable[T]]) -> T:
+def run_async(work: Callable[[], Awaitable[T]]) -> T:
     """Run a command's asynchronous part."""
 
-    async def working() -> T:
+    async def run_work() -> T:
         return await work()
 
-    with told():
-        return asyncio.run(working())
+    with report_errors():
+        return asyncio.run(run_work())
 
 
 @asynccontextmanager
-async def opened(url: str, *, new: bool = False, in_memory: bool = False, **more: Any) -> AsyncIterator[Tellback]:
+async def open_app(
+    url: str, *, may_create: bool = False, allow_in_memory: bool = False, **options: Any
+) -> AsyncIterator[Tellback]:
     """The store, opened. One that is not there is only made if the command may begin one."""
     from tellback.app import Tellback
-    from tellback.cli.looking import refuse_others
+    from tellback.cli.looking import validate_store_file
 
-    refuse_others(url, new=new)
-    rc = Tellback(url, **{"worker": False, **more})
-    if rc.store.url.endswith(":memory:") and not in_memory:
+    validate_store_file(url, may_create=may_create)
+    rc = Tellback(url, **{"worker": False, **options})
+    if rc.store.url.endswith(":memory:") and not allow_in_memory:
         raise ConfigurationError("What is in memory ends with this command: name a file, or postgresql://… .")
     async with rc:
         yield rc
 
 
-def ask(whose: Whose, work: Callable[[User], Awaitable[T]], *, new: bool = False) -> T:
+def run_for_user(target: UserTarget, work: Callable[[User], Awaitable[T]], *, may_create: bool = False) -> T:
     """What `work` gives for the user's handle."""
 
-    async def asking() -> T:
-        async with opened(whose.url, new=new) as rc:
-            return await work(handle(rc, whose))
+    async def run_work() -> T:
+        async with open_app(target.url, may_create=may_create) as rc:
+            return await work(user_of_target(rc, target))
 
-    return run(asking)
+    return run_async(run_work)
 
 
-def handle(rc: Tellback, whose: Whose) -> User:
+def user_of_target(rc: Tellback, target: UserTarget) -> User:
     """The user's handle."""
-    return rc.user(whose.user, whose.tenant, whose.app)
+    return rc.user(target.user, target.tenant, target.app)
 
 
-async def space_of(user: User, named: str | None, *, new: bool = False) -> MemorySpace:
+async def resolve_space(user: User, name_or_id: str | None, *, may_create: bool = False) -> MemorySpace:
     """The space of that name or id; without one the space called "default", or the only one there is."""
     spaces = await user.memory.list_spaces()
-    wanted = named or "default"
+    name = name_or_id or "default"
     for space in spaces:
-        if wanted in (space.id, space.name):
+        if name in (space.id, space.name):
             return space
-    if named is None and len(spaces) == 1:
+    if name_or_id is None and len(spaces) == 1:
         return spaces[0]
-    if new and (named is None or not named.startswith("ms_")):
-        return await user.memory.create_space(wanted, once=True)
+    if may_create and (name_or_id is None or not name_or_id.startswith("ms_")):
+        return await user.memory.create_space(name, once=True)
     if not spaces:
-        raise unknown_user(user, "memory space")
-    there = ", ".join(repr(space.name) for space in spaces)
-    raise NotFoundError("memory space", wanted, f"There are {there}: choose one with --space.")
+        raise missing_data_error(user, "memory space")
+    names = ", ".join(repr(space.name) for space in spaces)
+    raise NotFoundError("memory space", name, f"There are {names}: choose one with --space.")
 
 
-def unknown_user(user: User, what: str) -> TellbackError:
+def missing_data_error(user: User, kind: str) -> TellbackError:
     """That a user has none of what is asked for."""
-    return ConfigurationError(nothing_of(user, what))
+    return ConfigurationError(format_missing_data(user, kind))
 
 
-def nothing_of(user: User, what: str) -> str:
+def format_missing_data(user: User, kind: str) -> str:
     """That a user has none of something, in words that a mistyped name is found by."""
     scope = user.scope
-    where = "" if (scope.tenant_id, scope.app_id) == ("default", "default") else f" of {scope.tenant_id}/{scope.app_id}"
-    return f"User {scope.user_id!r}{where} has no {what} here: check --user, --tenant, --app and --url."
+    scope_note = (
+        "" if (scope.tenant_id, scope.app_id) == ("default", "default") else f" of {scope.tenant_id}/{scope.app_id}"
+    )
+    return f"User {scope.user_id!r}{scope_note} has no {kind} here: check --user, --tenant, --app and --url."

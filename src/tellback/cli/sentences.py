@@ -11,11 +11,11 @@ from tellback.errors import (
 )
 
 
-def sentence_of(error: TellbackError) -> str:
+def format_error(error: TellbackError) -> str:
     """One sentence: what happened, and what to do next."""
     if isinstance(error, UnknownModelError):
-        known = f" (there are {', '.join(error.known)})" if error.known else ""
-        return f"No provider{known} knows the model {error.model!r}: `tellback doctor` shows which can be used here."
+        known_providers = f" (there are {', '.join(error.known)})" if error.known else ""
+        return f"No provider{known_providers} knows the model {error.model!r}: `tellback doctor` shows which can be used here."
     if isinstance(error, MissingKeyError):
         names = " or ".join(error.variables)
         return f"{error.provider} needs an API key: set {names} in the environment, or choose another with --model."

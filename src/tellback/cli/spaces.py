@@ -6,56 +6,70 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellback.cli.options import DEFAULT_URL, DEFAULT_USER, App, AsJson, Tenant, Url, User, command, examples
-from tellback.cli.printing import day, say, show_json, show_table
-from tellback.cli.running import Whose, ask, nothing_of
+from tellback.cli.options import (
+    DEFAULT_URL,
+    DEFAULT_USER,
+    AppOption,
+    JsonOption,
+    TenantOption,
+    UrlOption,
+    UserOption,
+    format_examples,
+    register_command,
+)
+from tellback.cli.printing import format_date, print_json, print_line, print_table
+from tellback.cli.running import UserTarget, format_missing_data, run_for_user
 
 if TYPE_CHECKING:
     from tellback.types.memory import MemorySpace
     from tellback.user import User as Handle
 
-app = typer.Typer(
+spaces_app = typer.Typer(
     no_args_is_help=True,
     help="List and make memory spaces: the parts of a user's memory.",
-    epilog=examples("tellback spaces list --user maya"),
+    epilog=format_examples("tellback spaces list --user maya"),
 )
 
 
-@command(app, "tellback spaces list --user maya", name="list")
+@register_command(spaces_app, "tellback spaces list --user maya", name="list")
 def list_spaces(
-    url: Url = DEFAULT_URL,
-    user: User = DEFAULT_USER,
-    tenant: Tenant = "default",
-    app_id: App = "default",
-    as_json: AsJson = False,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
 ) -> None:
     """List a user's memory spaces, the oldest first."""
 
-    async def work(handle: Handle) -> tuple[list[MemorySpace], str]:
-        return await handle.memory.list_spaces(), nothing_of(handle, "memory space")
+    async def load(handle: Handle) -> tuple[list[MemorySpace], str]:
+        return await handle.memory.list_spaces(), format_missing_data(handle, "memory space")
 
-    found, nothing = ask(Whose(url, user, tenant, app_id), work)
+    found, empty_note = run_for_user(UserTarget(url, user, tenant, app_id), load)
     if as_json:
-        show_json(found)
+        print_json(found)
     elif not found:
-        say(nothing, stderr=True)
+        print_line(empty_note, stderr=True)
     else:
-        rows = [(each.id, each.name, str(each.atom_count), day(each.created_at)) for each in found]
-        show_table(("ID", "NAME", "ATOMS", "SINCE"), rows, head="NAME")
+        rows = [(each.id, each.name, str(each.atom_count), format_date(each.created_at)) for each in found]
+        print_table(("ID", "NAME", "ATOMS", "SINCE"), rows, title_column="NAME")
 
 
-@command(app, "tellback spaces create work --user maya")
+@register_command(spaces_app, "tellback spaces create work --user maya")
 def create(
     name: Annotated[str, typer.Argument(help="What it is called.", show_default=False)],
-    url: Url = DEFAULT_URL,
-    user: User = DEFAULT_USER,
-    tenant: Tenant = "default",
-    app_id: App = "default",
-    as_json: AsJson = False,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
 ) -> None:
     """Make a memory space. If there is one of that name, that one is given."""
-    made = ask(Whose(url, user, tenant, app_id), lambda handle: handle.memory.create_space(name, once=True), new=True)
+    space = run_for_user(
+        UserTarget(url, user, tenant, app_id),
+        lambda handle: handle.memory.create_space(name, once=True),
+        may_create=True,
+    )
     if as_json:
-        show_json(made)
+        print_json(space)
     else:
-        say(f"{made.name} is {made.id}.")
+        print_line(f"{space.name} is {space.id}.")

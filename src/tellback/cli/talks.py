@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tellback.agent import Agent, Persistence, SessionState
 from tellback.errors import ConfigurationError, NotFoundError
-from tellback.stores.sessions.kept import KeptSessions
-from tellback.stores.sessions.sql.adapter import BackedAdapter
-from tellback.turn.chatting import CLOSE_AFTER
-from tellback.turn.remembering import Remembering
+from tellback.stores.sessions.kept import StoreBackend
+from tellback.stores.sessions.sql.adapter import SqlAdapter
+from tellback.turn.chatting import CHAT_CLOSE_AFTER
+from tellback.turn.remembering import NamespaceMemory
 from tellback.turn.values import TurnResult
 from tellback.types import ChatUsage, ReplyDelta, TextDelta, ToolCall
 from tellback.types.context import WorkingContext
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ChatTurnReply:
     """What came of a message."""
 
     text: str
@@ -40,10 +40,10 @@ class Answer:
     session: SessionState | None = None
 
 
-Stream = AsyncGenerator[ReplyDelta | Answer, None]
+ReplyStream = AsyncGenerator[ReplyDelta | ChatTurnReply, None]
 
 
-class Talk(Protocol):
+class ChatBackend(Protocol):
     """A chat that goes on from message to message."""
 
     @property
@@ -54,23 +54,23 @@ class Talk(Protocol):
     def model(self) -> str | None:
         """The model that was chosen for it, None if the agent brings its own."""
 
-    async def begin(self, conversation_id: str | None) -> Conversation | None:
+    async def find_conversation(self, conversation_id: str | None) -> Conversation | None:
         """Find the conversation to go on with, if there is one."""
 
-    def say(self, text: str) -> Stream:
+    def send(self, text: str) -> ReplyStream:
         """The answer as it comes, and the whole last."""
 
-    def decide(self, approvals: Mapping[str, bool]) -> Stream:
+    def approve(self, approvals: Mapping[str, bool]) -> ReplyStream:
         """Go on with a turn whose calls wait for a decision."""
 
-    async def session(self) -> SessionState | None:
+    async def load_session(self) -> SessionState | None:
         """Where an agent with routes stands."""
 
-    async def end(self, conversation_id: str) -> None:
+    async def close(self, conversation_id: str) -> None:
         """Close the conversation; the next message begins another."""
 
 
-class PlainTalk:
+class ModelBackend:
     """A chat with the model, as `user.chat` holds it."""
 
     agent: Agent | None = None
@@ -80,37 +80,37 @@ class PlainTalk:
         self._namespace = namespace
         self._space = space
         self.model: str | None = model
-        self._id: str | None = None
+        self._conversation_id: str | None = None
 
-    async def begin(self, conversation_id: str | None) -> Conversation | None:
-        self._id = conversation_id
+    async def find_conversation(self, conversation_id: str | None) -> Conversation | None:
+        self._conversation_id = conversation_id
         if conversation_id is not None:
-            return await _known(self._user, conversation_id)
+            return await _load_conversation(self._user, conversation_id)
         return await self._user.conversations.find(self._namespace)
 
-    def say(self, text: str) -> Stream:
+    def send(self, text: str) -> ReplyStream:
         return self._stream(text, None)
 
-    def decide(self, approvals: Mapping[str, bool]) -> Stream:
+    def approve(self, approvals: Mapping[str, bool]) -> ReplyStream:
         return self._stream(None, approvals)
 
-    async def _stream(self, text: str | None, approvals: Mapping[str, bool] | None) -> Stream:
+    async def _stream(self, text: str | None, approvals: Mapping[str, bool] | None) -> ReplyStream:
         items = self._user.chat_stream(
-            text, self._namespace, self._space, self.model, conversation_id=self._id, approvals=approvals
+            text, self._namespace, self._space, self.model, conversation_id=self._conversation_id, approvals=approvals
         )
         async with aclosing(items):
             async for item in items:
-                yield _answer(item) if isinstance(item, TurnResult) else item
+                yield _reply_from_result(item) if isinstance(item, TurnResult) else item
 
-    async def session(self) -> SessionState | None:
+    async def load_session(self) -> SessionState | None:
         return None
 
-    async def end(self, conversation_id: str) -> None:
+    async def close(self, conversation_id: str) -> None:
         await self._user.conversations.close(conversation_id)
-        self._id = None
+        self._conversation_id = None
 
 
-class SpecTalk:
+class SpecBackend:
     """A chat with an agent by its description."""
 
     agent: Agent | None = None
@@ -124,63 +124,63 @@ class SpecTalk:
         self.model = model
         self._arguments = arguments
         self._namespace = spec.namespace if isinstance(spec.namespace, str) else spec.name
-        self._id: str | None = None
+        self._conversation_id: str | None = None
 
-    async def begin(self, conversation_id: str | None) -> Conversation | None:
+    async def find_conversation(self, conversation_id: str | None) -> Conversation | None:
         if conversation_id is not None:
-            found: Conversation | None = await _known(self._user, conversation_id)
+            found: Conversation | None = await _load_conversation(self._user, conversation_id)
         else:
             found = await self._user.conversations.find(self._namespace)
-        self._id = None if found is None else found.id
+        self._conversation_id = None if found is None else found.id
         return found
 
-    def say(self, text: str) -> Stream:
+    def send(self, text: str) -> ReplyStream:
         return self._stream(text, None)
 
-    def decide(self, approvals: Mapping[str, bool]) -> Stream:
+    def approve(self, approvals: Mapping[str, bool]) -> ReplyStream:
         return self._stream(None, approvals)
 
-    async def _stream(self, text: str | None, approvals: Mapping[str, bool] | None) -> Stream:
-        space_id = await Remembering(self._user, self._namespace, self._space).space_id()
-        if self._id is None:
-            made = await self._user.conversations.create(self._namespace, close_after=CLOSE_AFTER)
-            self._id = made.id
-        said = {} if text is None else {self._message: text}
+    async def _stream(self, text: str | None, approvals: Mapping[str, bool] | None) -> ReplyStream:
+        space_id = await NamespaceMemory(self._user, self._namespace, self._space).space_id()
+        if self._conversation_id is None:
+            created = await self._user.conversations.create(self._namespace, close_after=CHAT_CLOSE_AFTER)
+            self._conversation_id = created.id
+        message_argument = {} if text is None else {self._message_argument: text}
         items = self._user.agents.invoke_stream(
             self._spec.name,
-            {**self._spaces(space_id), **self._arguments, **said},
-            conversation_id=self._id,
+            {**self._space_arguments(space_id), **self._arguments, **message_argument},
+            conversation_id=self._conversation_id,
             model=self.model,
             memory_space_id=space_id,
             approvals=approvals,
         )
         async with aclosing(items):
             async for item in items:
-                yield _answer(item) if isinstance(item, TurnOutcome) else item
+                yield _reply_from_result(item) if isinstance(item, TurnOutcome) else item
 
     @property
-    def _message(self) -> str:
+    def _message_argument(self) -> str:
         """The argument that holds the message."""
         message: Any = self._spec.user_message
         return str(getattr(message, "name", "userMessage"))
 
-    def _spaces(self, space_id: str) -> dict[str, str]:
+    def _space_arguments(self, space_id: str) -> dict[str, str]:
         """Spaces are arguments in most descriptions: here there is one that is meant."""
-        from tellback.specs.parameters import parameters_in
-        from tellback.specs.walking import tree_of
+        from tellback.specs.parameters import find_parameters
+        from tellback.specs.walking import spec_to_tree
 
-        found = parameters_in(tree_of(self._spec))
+        found = find_parameters(spec_to_tree(self._spec))
         return {each.name: space_id for path, each in found if path.endswith("memorySpaceId")}
 
-    async def session(self) -> SessionState | None:
+    async def load_session(self) -> SessionState | None:
         return None
 
-    async def end(self, conversation_id: str) -> None:
+    async def close(self, conversation_id: str) -> None:
         await self._user.conversations.close(conversation_id)
-        self._id = None
+        self._conversation_id = None
 
 
-class RouteTalk:
+class RouteBackend:
     """A chat with an agent that has routes. It remembers the user, and its sessions are kept beside that."""
 
     def __init__(self, rc: Tellback, user: User, agent: Agent, model: str | None) -> None:
@@ -190,38 +190,38 @@ class RouteTalk:
         self.agent.memory = user
         if self.agent.persistence is None:
             options, scope = self.agent.memory_options, user.scope
-            kept = KeptSessions(
+            sessions = StoreBackend(
                 rc.store,
                 tenant_id=scope.tenant_id,
                 app_id=scope.app_id,
                 namespace=options.namespace,
                 close_after=options.close_after,
             )
-            self.agent.persistence = Persistence(BackedAdapter(kept), clock=lambda: rc.clock())
+            self.agent.persistence = Persistence(SqlAdapter(sessions), clock=lambda: rc.clock())
         self._session_id = ""
 
-    async def begin(self, conversation_id: str | None) -> Conversation | None:
-        talks = self._user.conversations
+    async def find_conversation(self, conversation_id: str | None) -> Conversation | None:
+        conversations = self._user.conversations
         self._session_id = new_id("session")
         if conversation_id is not None:
-            found: Conversation | None = await _known(self._user, conversation_id)
+            found: Conversation | None = await _load_conversation(self._user, conversation_id)
             if found is not None and found.session_id is None:
                 raise ConfigurationError(f"Conversation {conversation_id!r} is none with an agent that has routes.")
         else:
             namespace = self.agent.memory_options.namespace_of(self.agent.name)
-            open_ones = await talks.list(namespace, "open", limit=20)
-            found = next((each for each in open_ones if each.session_id is not None), None)
+            open_conversations = await conversations.list(namespace, "open", limit=20)
+            found = next((each for each in open_conversations if each.session_id is not None), None)
         if found is not None and found.session_id is not None:
             self._session_id = found.session_id
         return found
 
-    def say(self, text: str) -> Stream:
+    def send(self, text: str) -> ReplyStream:
         return self._stream(text, None)
 
-    def decide(self, approvals: Mapping[str, bool]) -> Stream:
+    def approve(self, approvals: Mapping[str, bool]) -> ReplyStream:
         return self._stream(None, approvals)
 
-    async def _stream(self, text: str | None, approvals: Mapping[str, bool] | None) -> Stream:
+    async def _stream(self, text: str | None, approvals: Mapping[str, bool] | None) -> ReplyStream:
         items = self.agent.respond_stream(text, self._session_id, approvals=approvals)
         async with aclosing(items):
             async for chunk in items:
@@ -231,7 +231,7 @@ class RouteTalk:
                 response = chunk.response
                 if not chunk.accumulated and response.message:
                     yield TextDelta(response.message)  # what is canned does not come in pieces
-                yield Answer(
+                yield ChatTurnReply(
                     response.message,
                     response.conversation_id,
                     response.usage,
@@ -242,25 +242,25 @@ class RouteTalk:
                     response.session,
                 )
 
-    async def session(self) -> SessionState | None:
+    async def load_session(self) -> SessionState | None:
         store = self.agent.persistence
         return None if store is None else await store.load(self._session_id)
 
-    async def end(self, conversation_id: str) -> None:
+    async def close(self, conversation_id: str) -> None:
         await self._user.conversations.close(conversation_id)
         self._session_id = new_id("session")
 
 
-async def _known(user: User, conversation_id: str) -> Conversation:
+async def _load_conversation(user: User, conversation_id: str) -> Conversation:
     found = await user.conversations.get(conversation_id)
     if found is None:
         raise NotFoundError("conversation", conversation_id, "`tellback conversations list` shows those there are.")
     return found
 
 
-def _answer(result: TurnResult | TurnOutcome) -> Answer:
+def _reply_from_result(result: TurnResult | TurnOutcome) -> ChatTurnReply:
     usage = result.aggregate_usage if isinstance(result, TurnOutcome) else result.usage
-    return Answer(
+    return ChatTurnReply(
         result.text,
         result.conversation_id,
         usage,

@@ -11,23 +11,23 @@ from tellback.agent.response import Response, StreamChunk, last_chunk
 from tellback.agent.session import SessionState
 from tellback.chat import Model
 from tellback.chat.approval import as_approvals
-from tellback.client.handle import RemoteHandle, header_text
-from tellback.client.options import model_name, refuse_local
+from tellback.client.handle import RemoteHandle, validate_header
+from tellback.client.options import reject_local_arguments, require_model_name
 from tellback.client.sessions import RemoteSessions
-from tellback.client.transport import path_of
-from tellback.client.values import given, metadata_json, named
+from tellback.client.transport import build_path
+from tellback.client.values import encode_arguments, encode_mapping, encode_metadata
 from tellback.conversations import checks
 from tellback.errors import InvalidArgumentError
-from tellback.specs.handle import AgentTurn
+from tellback.specs.handle import InvokeOptions
 from tellback.specs.model import AgentSpec
 from tellback.types import ReplyDelta
 from tellback.types.conversations import TurnOutcome
 from tellback.types.sessions import SESSION_STATUSES
 from tellback.wire.agents import AgentResponseWire, AgentWire
-from tellback.wire.sessions import session_tag
-from tellback.wire.turns import TurnOutcomeWire, delta_value
+from tellback.wire.sessions import session_etag
+from tellback.wire.turns import TurnOutcomeWire, decode_delta
 
-HERE = "ai-agents"
+AGENTS_PATH = "ai-agents"
 
 
 class RemoteAgents(RemoteHandle):
@@ -35,13 +35,13 @@ class RemoteAgents(RemoteHandle):
 
     async def list(self) -> builtins.list[AgentSpec]:
         """The descriptions of all agents that have one; a credential of the role "user" is not shown any."""
-        told = await self._transport.call("GET", path_of(HERE), user=self._user)
-        specs = (AgentWire.model_validate(each).value() for each in told["items"])
+        payload = await self._transport.call("GET", build_path(AGENTS_PATH), user=self._user)
+        specs = (AgentWire.model_validate(each).value() for each in payload["items"])
         return [spec for spec in specs if spec is not None]
 
     async def get(self, name: str) -> AgentSpec | None:
         """The description of that name, or None."""
-        found = await self._named(HERE, name)
+        found = await self._get_by_name(AGENTS_PATH, name)
         return None if found is None else AgentWire.model_validate(found).value()
 
     async def invoke(
@@ -51,12 +51,12 @@ class RemoteAgents(RemoteHandle):
         *,
         conversation_id: str | None = None,
         model: str | Model | None = None,
-        **turn: Unpack[AgentTurn],
+        **turn: Unpack[InvokeOptions],
     ) -> TurnOutcome:
         """Run one turn of an agent, with the arguments its description asks for. Its tools are the server's."""
-        body = _invocation(arguments, conversation_id, model, turn)
-        told = await self._post(_at(name, "invoke"), body, key=turn.get("idempotency_key"), native=True)
-        outcome: TurnOutcome = TurnOutcomeWire.model_validate(told).value()
+        body = _encode_invocation(arguments, conversation_id, model, turn)
+        payload = await self._post(_agent_path(name, "invoke"), body, key=turn.get("idempotency_key"), has_own_key=True)
+        outcome: TurnOutcome = TurnOutcomeWire.model_validate(payload).value()
         return outcome
 
     async def invoke_stream(
@@ -66,15 +66,17 @@ class RemoteAgents(RemoteHandle):
         *,
         conversation_id: str | None = None,
         model: str | Model | None = None,
-        **turn: Unpack[AgentTurn],
+        **turn: Unpack[InvokeOptions],
     ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         """`invoke` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
-        body = _invocation(arguments, conversation_id, model, turn)
-        async with aclosing(self._streamed(_at(name, "invoke"), body, turn.get("idempotency_key"))) as found:
-            async for event, data in found:
+        body = _encode_invocation(arguments, conversation_id, model, turn)
+        async with aclosing(
+            self._stream_turn(_agent_path(name, "invoke"), body, turn.get("idempotency_key"))
+        ) as events:
+            async for event, data in events:
                 if event == "result":
                     yield TurnOutcomeWire.model_validate(data).value()
-                elif (delta := delta_value(event, data)) is not None:
+                elif (delta := decode_delta(event, data)) is not None:
                     yield delta
 
     async def respond(
@@ -94,11 +96,13 @@ class RemoteAgents(RemoteHandle):
         A `session` that is a value is sent with its version: if it is not the newest any more, that raises
         `PreconditionFailedError`; by its id, turns wait for each other.
         """
-        body = _said(history, session, approvals, metadata, trace_id, wait)
-        headers = _headers(session, idempotency_key)
-        path = _at(name, "respond")
-        told = await self._transport.call("POST", path, user=self._user, body=body, headers=headers, is_native=True)
-        return AgentResponseWire.model_validate(told).value()
+        body = _encode_respond_body(history, session, approvals, metadata, trace_id, wait)
+        headers = _respond_headers(session, idempotency_key)
+        path = _agent_path(name, "respond")
+        payload = await self._transport.call(
+            "POST", path, user=self._user, body=body, headers=headers, has_own_key=True
+        )
+        return AgentResponseWire.model_validate(payload).value()
 
     async def respond_stream(
         self,
@@ -113,11 +117,11 @@ class RemoteAgents(RemoteHandle):
         wait: float | None = None,
     ) -> AsyncGenerator[StreamChunk, None]:
         """`respond` as chunks: text as it comes, and one last that is `done`. Closing the iterator cancels the turn."""
-        body = _said(history, session, approvals, metadata, trace_id, wait)
+        body = _encode_respond_body(history, session, approvals, metadata, trace_id, wait)
         accumulated = ""
-        path, headers = _at(name, "respond"), _headers(session, idempotency_key)
-        async with aclosing(self._streamed(path, body, None, headers)) as found:
-            async for event, data in found:
+        path, headers = _agent_path(name, "respond"), _respond_headers(session, idempotency_key)
+        async with aclosing(self._stream_turn(path, body, None, headers)) as events:
+            async for event, data in events:
                 if event == "delta":
                     accumulated += data["delta"]
                     yield StreamChunk(data["delta"], accumulated)
@@ -129,36 +133,36 @@ class RemoteAgents(RemoteHandle):
         return RemoteSessions(self._transport, self._user, name)
 
 
-def _at(name: str, *more: str) -> str:
-    return path_of(HERE, checks.known_id("agent", name), *more)
+def _agent_path(name: str, *more: str) -> str:
+    return build_path(AGENTS_PATH, checks.validate_id("agent", name), *more)
 
 
-def _invocation(
-    arguments: Mapping[str, Any] | None, conversation_id: str | None, model: str | Model | None, turn: AgentTurn
+def _encode_invocation(
+    arguments: Mapping[str, Any] | None, conversation_id: str | None, model: str | Model | None, turn: InvokeOptions
 ) -> dict[str, Any]:
-    unknown = turn.keys() - AgentTurn.__annotations__.keys()
+    unknown = turn.keys() - InvokeOptions.__annotations__.keys()
     if unknown:
         raise InvalidArgumentError(f"invoke takes no {', '.join(sorted(unknown))}.")
-    refuse_local(turn)
-    not_sent = [name for name in ("provider", "tail_limit") if turn.get(name) is not None]
-    if not_sent:
-        raise InvalidArgumentError(f"{', '.join(not_sent)} cannot be chosen on a server.")
+    reject_local_arguments(turn)
+    unsupported = [name for name in ("provider", "tail_limit") if turn.get(name) is not None]
+    if unsupported:
+        raise InvalidArgumentError(f"{', '.join(unsupported)} cannot be chosen on a server.")
     approvals = turn.get("approvals")
-    return given(
+    return encode_arguments(
         arguments=arguments,
         conversation_id=conversation_id,
-        model=model_name(model),
-        approvals=None if approvals is None else _decisions(approvals),
-        metadata=metadata_json(turn.get("metadata")),
+        model=require_model_name(model),
+        approvals=None if approvals is None else _encode_approvals(approvals),
+        metadata=encode_metadata(turn.get("metadata")),
         trace_id=turn.get("trace_id"),
         wait=turn.get("wait"),
         memory_space_id=turn.get("memory_space_id"),
-        recall=named(turn.get("recall")),
+        recall=encode_mapping(turn.get("recall")),
         max_cycles=turn.get("max_cycles"),
     )
 
 
-def _said(
+def _encode_respond_body(
     history: str | Sequence[Mapping[str, Any]] | None,
     session: SessionState | str | None,
     approvals: Mapping[str, Any] | None,
@@ -166,25 +170,25 @@ def _said(
     trace_id: str | None,
     wait: float | None,
 ) -> dict[str, Any]:
-    return given(
+    return encode_arguments(
         message=history if isinstance(history, str) else None,
         history=None if isinstance(history, str) else history,
         session_id=session.id if isinstance(session, SessionState) else session,
-        approvals=None if approvals is None else _decisions(approvals),
-        metadata=metadata_json(metadata),
+        approvals=None if approvals is None else _encode_approvals(approvals),
+        metadata=encode_metadata(metadata),
         trace_id=trace_id,
         wait=wait,
     )
 
 
-def _headers(session: SessionState | str | None, key: str | None) -> dict[str, str]:
-    found = {} if key is None else {"Idempotency-Key": header_text("idempotency_key", key)}
+def _respond_headers(session: SessionState | str | None, key: str | None) -> dict[str, str]:
+    headers = {} if key is None else {"Idempotency-Key": validate_header("idempotency_key", key)}
     if isinstance(session, SessionState) and session.version:
-        found["If-Match"] = ", ".join(session_tag(session.version, status) for status in SESSION_STATUSES)
-    return found
+        headers["If-Match"] = ", ".join(session_etag(session.version, status) for status in SESSION_STATUSES)
+    return headers
 
 
-def _decisions(approvals: Mapping[str, Any]) -> dict[str, Any]:
+def _encode_approvals(approvals: Mapping[str, Any]) -> dict[str, Any]:
     return {
         id: {"approved": each.approved, "reason": each.reason, "input": each.input}
         for id, each in as_approvals(approvals).items()

@@ -9,20 +9,20 @@ from typing import Any, Unpack
 
 from tellback.chat import Model
 from tellback.client.conversations import RemoteConversations
-from tellback.client.legs import Legs, RunsTurns
-from tellback.client.transport import path_of
-from tellback.client.values import given, jsonable, seconds_json
+from tellback.client.legs import TurnLoop, TurnRunner
+from tellback.client.transport import build_path
+from tellback.client.values import encode_arguments, encode_duration, encode_value
 from tellback.errors import InvalidArgumentError
-from tellback.turn.attachments import attachments_of
+from tellback.turn.attachments import parse_attachments
 from tellback.turn.chatting import ChatArguments
 from tellback.turn.values import TurnResult
 from tellback.types import ReplyDelta
 from tellback.wire.turns import TurnResultWire
 
-PATH = path_of("ai-conversations", "chat")
+CHAT_PATH = build_path("ai-conversations", "chat")
 
 
-class RemoteChat(RunsTurns):
+class RemoteChat(TurnRunner):
     """What a user says, and what a server answers."""
 
     async def chat(
@@ -37,7 +37,7 @@ class RemoteChat(RunsTurns):
 
         The arguments are those of `rc.user(...).chat`; `tools` are called here.
         """
-        return await self._run(PATH, await self._legs(text, namespace, space, model, more))
+        return await self._run(CHAT_PATH, await self._build_loop(text, namespace, space, model, more))
 
     async def chat_stream(
         self,
@@ -48,58 +48,60 @@ class RemoteChat(RunsTurns):
         **more: Unpack[ChatArguments],
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         """`chat` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
-        legs = await self._legs(text, namespace, space, model, more)
-        async with aclosing(self._run_streamed(PATH, legs)) as items:
+        loop = await self._build_loop(text, namespace, space, model, more)
+        async with aclosing(self._run_streamed(CHAT_PATH, loop)) as items:
             async for item in items:
                 yield item
 
-    async def _legs(
+    async def _build_loop(
         self, text: str | None, namespace: str, space: str | None, model: str | Model | None, more: ChatArguments
-    ) -> Legs[TurnResult]:
-        legs = _legs_of(text, namespace, space, model, more)
+    ) -> TurnLoop[TurnResult]:
+        loop = _chat_turn_loop(text, namespace, space, model, more)
         if more.get("approvals") is None:
-            return legs
-        talks, id = RemoteConversations(self._transport, self._user), more.get("conversation_id")
+            return loop
+        conversations, id = RemoteConversations(self._transport, self._user), more.get("conversation_id")
         if id is None:
-            found = await talks.find(namespace, more.get("session_id"))
+            found = await conversations.find(namespace, more.get("session_id"))
             if found is None:
                 raise InvalidArgumentError("nothing waits for a decision in that chat: pass its conversation_id.")
             id = found.id
-        assert legs.body is not None
-        legs.body["conversationId"] = id
-        await legs.resume(await talks.pending(id))
-        return legs
+        assert loop.body is not None
+        loop.body["conversationId"] = id
+        await loop.resume(await conversations.pending(id))
+        return loop
 
 
-def _legs_of(
+def _chat_turn_loop(
     text: str | None, namespace: str, space: str | None, model: str | Model | None, more: ChatArguments
-) -> Legs[TurnResult]:
+) -> TurnLoop[TurnResult]:
     unknown = more.keys() - ChatArguments.__annotations__.keys()
     if unknown:
         raise InvalidArgumentError(f"chat takes no {', '.join(sorted(unknown))}.")
     if more.get("skills") is not None:
         raise InvalidArgumentError("skills cannot be sent to a server: give them to an agent that it serves.")
-    rest = given(
+    common_fields = encode_arguments(
         namespace=namespace,
         system=more.get("system"),
         session_id=more.get("session_id"),
         conversation_id=more.get("conversation_id"),
         memory_wait=more.get("memory_wait"),
     )
-    rest["space"] = space  # null remembers nothing, and below it never closes: that is not what leaving them out is
+    common_fields["space"] = (
+        space  # null remembers nothing, and below it never closes: that is not what leaving them out is
+    )
     if "close_after" in more:
-        rest["closeAfter"] = seconds_json("close_after", more["close_after"])
-    first: dict[str, Any] = given(text=text)
+        common_fields["closeAfter"] = encode_duration("close_after", more["close_after"])
+    first_fields: dict[str, Any] = encode_arguments(text=text)
     if more.get("attachments") is not None:
-        first["attachments"] = [_attachment(each) for each in attachments_of(more["attachments"])]
-    return Legs(TurnResultWire, model, more, rest=rest, first=first)
+        first_fields["attachments"] = [_encode_attachment(each) for each in parse_attachments(more["attachments"])]
+    return TurnLoop(TurnResultWire, model, more, common_fields=common_fields, first_fields=first_fields)
 
 
-def _attachment(attachment: Any) -> dict[str, Any]:
+def _encode_attachment(attachment: Any) -> dict[str, Any]:
     data = attachment.data
-    found = given(
+    encoded = encode_arguments(
         name=attachment.name, mime=attachment.mime, text=attachment.text, url=attachment.url, size=attachment.size
     )
     if data is not None:
-        found["data"] = base64.b64encode(data).decode("ascii")
-    return {name: jsonable(value) for name, value in found.items()}
+        encoded["data"] = base64.b64encode(data).decode("ascii")
+    return {name: encode_value(value) for name, value in encoded.items()}

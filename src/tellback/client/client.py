@@ -10,14 +10,14 @@ from tellback.client.bindings import RemoteBindings
 from tellback.client.events import RemoteEvents
 from tellback.client.jobs import RemoteJobs
 from tellback.client.keys import RemoteKeys
-from tellback.client.operating import Operating
+from tellback.client.operating import AdminOperations
 from tellback.client.transport import Transport
 from tellback.client.user import RemoteUser
 from tellback.conversations import checks
 from tellback.sync import SyncTellback
 
 
-class TellbackClient(Operating):
+class TellbackClient(AdminOperations):
     """A server over HTTP. `client.user("maya")` has what `rc.user("maya")` has: same methods, values and errors.
 
     `api_key` is an API key or a JWT; one that is of a single user needs no name: `client.user()`. What can be sent
@@ -44,7 +44,7 @@ class TellbackClient(Operating):
 
     def user(self, user_id: str | None = None) -> RemoteUser:
         """The handle of a user of the credential's tenant and app."""
-        return RemoteUser(self._transport, None if user_id is None else checks.scope_name("user_id", user_id))
+        return RemoteUser(self._transport, None if user_id is None else checks.validate_scope_id("user_id", user_id))
 
     @property
     def events(self) -> RemoteEvents:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from tellback.client.handle import RemoteHandle
-from tellback.client.transport import path_of
-from tellback.client.values import given, moment_json
+from tellback.client.transport import build_path
+from tellback.client.values import encode_arguments, encode_datetime
 from tellback.types.context import WorkingContext
 from tellback.wire.context import WorkingContextWire
 
@@ -31,7 +31,7 @@ class RemoteWorkingContexts(RemoteHandle):
         min_score: float | None = None,
     ) -> WorkingContext:
         """Put together what a model should know before it answers in this conversation, or with None, in a new one."""
-        body = given(
+        body = encode_arguments(
             conversation_id=conversation_id,
             memory_space_id=memory_space_id,
             recall_query=recall_query,
@@ -41,10 +41,10 @@ class RemoteWorkingContexts(RemoteHandle):
             include_rolling_summary=include_rolling_summary,
             always_on_category_names=always_on_category_names or None,
             template_id=template_id,
-            now=moment_json("now", now),
+            now=encode_datetime("now", now),
             min_score=min_score,
         )
-        path = path_of("ai-working-context")
-        told = await self._transport.call("POST", path, user=self._user, body=body, is_read=True)
-        context: WorkingContext = WorkingContextWire.model_validate(told).value()
+        path = build_path("ai-working-context")
+        payload = await self._transport.call("POST", path, user=self._user, body=body, is_read=True)
+        context: WorkingContext = WorkingContextWire.model_validate(payload).value()
         return context

@@ -7,20 +7,27 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from tellback.client.pages import PAGE, cursor_at, listed
-from tellback.client.transport import path_of
+from tellback.client.pages import PAGE_SIZE, encode_cursor, list_all
+from tellback.client.transport import build_path
 from tellback.client.turns import RemoteTurns
-from tellback.client.values import content_json, given, metadata_json, moment_json, seconds_json, usage_json
+from tellback.client.values import (
+    encode_arguments,
+    encode_content,
+    encode_datetime,
+    encode_duration,
+    encode_metadata,
+    encode_usage,
+)
 from tellback.conversations import checks
 from tellback.errors import NotFoundError
 from tellback.types import ChatUsage, Message
 from tellback.types.blocks import Content, message_blocks
 from tellback.types.conversations import AppendedTurn, AssistantTurn, Conversation, RollingSummary, StoredMessage
 from tellback.wire.base import camel
-from tellback.wire.blocks import block_json
+from tellback.wire.blocks import encode_block
 from tellback.wire.conversations import AppendedTurnWire, ConversationWire, MessageWire, RollingSummaryWire
 
-HERE = "ai-conversations"
+CONVERSATIONS = "ai-conversations"
 
 
 class RemoteConversations(RemoteTurns):
@@ -36,20 +43,22 @@ class RemoteConversations(RemoteTurns):
         close_after: timedelta | float | None = None,
     ) -> Conversation:
         """Open a conversation."""
-        body = given(
+        body = encode_arguments(
             namespace=namespace,
             title=title,
             session_id=session_id,
-            metadata=metadata_json(metadata),
-            close_after=seconds_json("close_after", close_after),
+            metadata=encode_metadata(metadata),
+            close_after=encode_duration("close_after", close_after),
         )
-        return self._conversation(await self._post(path_of(HERE), body))
+        return self._decode_conversation(await self._post(build_path(CONVERSATIONS), body))
 
     async def find(self, namespace: str, session_id: str | None = None) -> Conversation | None:
         """The newest open conversation of a namespace and session, or None."""
-        query = given(namespace=checks.name("namespace", namespace), session_id=session_id)
-        found = await self._transport.found("GET", path_of(HERE, "open"), user=self._user, query=query)
-        return None if found is None else self._conversation(found)
+        query = encode_arguments(namespace=checks.validate_name("namespace", namespace), session_id=session_id)
+        found = await self._transport.call_or_none(
+            "GET", build_path(CONVERSATIONS, "open"), user=self._user, query=query
+        )
+        return None if found is None else self._decode_conversation(found)
 
     async def find_or_create(
         self,
@@ -61,19 +70,19 @@ class RemoteConversations(RemoteTurns):
         close_after: timedelta | float | None = None,
     ) -> Conversation:
         """The newest open conversation of a namespace and session, or a new one."""
-        body = given(
+        body = encode_arguments(
             namespace=namespace,
             session_id=session_id,
             title=title,
-            metadata=metadata_json(metadata),
-            close_after=seconds_json("close_after", close_after),
+            metadata=encode_metadata(metadata),
+            close_after=encode_duration("close_after", close_after),
         )
-        return self._conversation(await self._post(path_of(HERE, "find-or-create"), body))
+        return self._decode_conversation(await self._post(build_path(CONVERSATIONS, "find-or-create"), body))
 
     async def get(self, id: str) -> Conversation | None:
         """The conversation of that id, or None."""
-        found = await self._found(HERE, id)
-        return None if found is None else self._conversation(found)
+        found = await self._get_by_id(CONVERSATIONS, id)
+        return None if found is None else self._decode_conversation(found)
 
     async def list(
         self,
@@ -83,21 +92,27 @@ class RemoteConversations(RemoteTurns):
         before: str | Conversation | None = None,
     ) -> builtins.list[Conversation]:
         """Conversations, the newest first. For the next page, pass the last one as `before`."""
-        cursor = cursor_at(before.id if isinstance(before, Conversation) else before)
-        query = given(namespace=namespace, status=status)
-        return await listed(
-            self._transport, path_of(HERE), ConversationWire, limit, user=self._user, query=query, cursor=cursor
+        cursor = encode_cursor(before.id if isinstance(before, Conversation) else before)
+        query = encode_arguments(namespace=namespace, status=status)
+        return await list_all(
+            self._transport,
+            build_path(CONVERSATIONS),
+            ConversationWire,
+            limit,
+            user=self._user,
+            query=query,
+            cursor=cursor,
         )
 
     async def close(self, id: str) -> Conversation:
         """Close a conversation, which is when its memories are made. Closing it again changes nothing."""
-        return self._conversation(await self._post(self._at(id, "close")))
+        return self._decode_conversation(await self._post(self._conversation_path(id, "close")))
 
     async def close_stale(self, older_than: timedelta | float) -> builtins.list[Conversation]:
         """Close this user's open conversations in which nothing happened for that long (a timedelta, or seconds)."""
-        body = {"olderThan": seconds_json("older_than", older_than)}
-        found = await self._post(path_of(HERE, "close-stale"), body)
-        return [self._conversation(each) for each in found["items"]]
+        body = {"olderThan": encode_duration("older_than", older_than)}
+        found = await self._post(build_path(CONVERSATIONS, "close-stale"), body)
+        return [self._decode_conversation(each) for each in found["items"]]
 
     async def append_user_message(
         self,
@@ -109,9 +124,13 @@ class RemoteConversations(RemoteTurns):
         created_at: datetime | str | None = None,
     ) -> StoredMessage:
         """Append what the person said; it begins a new turn. With an `idempotency_key` a retry is harmless."""
-        body = given(trace_id=trace_id, visibility=visibility, created_at=moment_json("created_at", created_at))
-        body["content"] = content_json(content)
-        return self._message(await self._post(self._at(id, "user-messages"), body, key=idempotency_key, native=True))
+        body = encode_arguments(
+            trace_id=trace_id, visibility=visibility, created_at=encode_datetime("created_at", created_at)
+        )
+        body["content"] = encode_content(content)
+        return self._decode_message(
+            await self._post(self._conversation_path(id, "user-messages"), body, key=idempotency_key, has_own_key=True)
+        )
 
     async def append_assistant_turn(
         self,
@@ -127,7 +146,9 @@ class RemoteConversations(RemoteTurns):
     ) -> StoredMessage:
         """Append what the assistant said, in the turn that is going on."""
         assistant = AssistantTurn(content, stop_reason, model, provider, usage, trace_id, visibility, created_at)
-        return self._message(await self._post(self._at(id, "assistant-turns"), _assistant_json(assistant)))
+        return self._decode_message(
+            await self._post(self._conversation_path(id, "assistant-turns"), _encode_assistant_turn(assistant))
+        )
 
     async def append_tool_result(
         self,
@@ -140,23 +161,23 @@ class RemoteConversations(RemoteTurns):
         created_at: datetime | str | None = None,
     ) -> StoredMessage:
         """Append what a tool gave for the call `tool_use_id`."""
-        body = given(
+        body = encode_arguments(
             tool_use_id=tool_use_id,
             tool_name=tool_name,
             is_error=is_error,
             visibility=visibility,
-            created_at=moment_json("created_at", created_at),
+            created_at=encode_datetime("created_at", created_at),
         )
-        body["content"] = content_json(content)
-        return self._message(await self._post(self._at(id, "tool-results"), body))
+        body["content"] = encode_content(content)
+        return self._decode_message(await self._post(self._conversation_path(id, "tool-results"), body))
 
     async def append_system_message(
         self, id: str, content: Content, visibility: str = "internal", created_at: datetime | str | None = None
     ) -> StoredMessage:
         """Append an instruction or a note; by default the model sees it and the person does not."""
-        body = given(visibility=visibility, created_at=moment_json("created_at", created_at))
-        body["content"] = content_json(content)
-        return self._message(await self._post(self._at(id, "system-messages"), body))
+        body = encode_arguments(visibility=visibility, created_at=encode_datetime("created_at", created_at))
+        body["content"] = encode_content(content)
+        return self._decode_message(await self._post(self._conversation_path(id, "system-messages"), body))
 
     async def append_turn(
         self,
@@ -168,10 +189,10 @@ class RemoteConversations(RemoteTurns):
         created_at: datetime | str | None = None,
     ) -> AppendedTurn:
         """Append both sides of a turn that you ran yourself, at once and in order."""
-        body = given(user_visibility=user_visibility, created_at=moment_json("created_at", created_at))
-        body["userContent"] = content_json(user_content)
-        body["assistant"] = _assistant_json(assistant)
-        found = await self._post(self._at(id, "turns"), body, key=idempotency_key, native=True)
+        body = encode_arguments(user_visibility=user_visibility, created_at=encode_datetime("created_at", created_at))
+        body["userContent"] = encode_content(user_content)
+        body["assistant"] = _encode_assistant_turn(assistant)
+        found = await self._post(self._conversation_path(id, "turns"), body, key=idempotency_key, has_own_key=True)
         appended: AppendedTurn = AppendedTurnWire.model_validate(found).value()
         return appended
 
@@ -179,11 +200,11 @@ class RemoteConversations(RemoteTurns):
         self, id: str, messages: Sequence[Message | Mapping[str, Any]]
     ) -> builtins.list[StoredMessage]:
         """Append many messages in one transaction, for imports: all are stored, or none."""
-        sent = [_imported_json(message) for message in messages]
+        sent = [_encode_imported(message) for message in messages]
         if not sent:
             return []
-        found = await self._post(self._at(id, "messages"), {"messages": sent})
-        return [self._message(each) for each in found["items"]]
+        found = await self._post(self._conversation_path(id, "messages"), {"messages": sent})
+        return [self._decode_message(each) for each in found["items"]]
 
     async def messages(
         self,
@@ -195,7 +216,7 @@ class RemoteConversations(RemoteTurns):
         include_hidden: bool = False,
     ) -> builtins.list[StoredMessage]:
         """The last `limit` messages, oldest first: what a chat shows. All of them without a limit."""
-        return await self._read(id, limit, before, after, include_internal, include_hidden)
+        return await self._read_messages(id, limit, before, after, include_internal, include_hidden)
 
     async def raw_turns(
         self,
@@ -206,20 +227,20 @@ class RemoteConversations(RemoteTurns):
         include_hidden: bool = False,
     ) -> builtins.list[StoredMessage]:
         """The same with internal messages: what a model sees."""
-        return await self._read(id, limit, before, after, True, include_hidden)
+        return await self._read_messages(id, limit, before, after, True, include_hidden)
 
     async def message(self, message_id: str) -> StoredMessage | None:
         """One message by its id, or None: what a citation points to."""
-        found = await self._found(HERE, "messages", message_id)
-        return None if found is None else self._message(found)
+        found = await self._get_by_id(CONVERSATIONS, "messages", message_id)
+        return None if found is None else self._decode_message(found)
 
     async def refresh_rolling_summary(self, id: str, model: str | None = None) -> RollingSummary:
         """Bring the rolling summary forward to the newest message, with the model if there is one."""
-        found = await self._post(self._at(id, "rolling-summary"), given(model=model))
+        found = await self._post(self._conversation_path(id, "rolling-summary"), encode_arguments(model=model))
         summary: RollingSummary = RollingSummaryWire.model_validate(found).value()
         return summary
 
-    async def _read(
+    async def _read_messages(
         self,
         id: str,
         limit: int | None,
@@ -229,41 +250,43 @@ class RemoteConversations(RemoteTurns):
         include_hidden: bool,
     ) -> builtins.list[StoredMessage]:
         """Messages page by page: backwards from the newest or `before`, or forwards from `after`."""
-        path = self._at(id, "messages")
-        most = None if limit is None else checks.count("limit", limit)
-        query = given(include_internal=include_internal or None, include_hidden=include_hidden or None, after=after)
+        path = self._conversation_path(id, "messages")
+        max_messages = None if limit is None else checks.validate_count("limit", limit)
+        query = encode_arguments(
+            include_internal=include_internal or None, include_hidden=include_hidden or None, after=after
+        )
         if before is not None:
             query["before"] = before
-        found: list[StoredMessage] = []
+        messages: list[StoredMessage] = []
         cursor: str | None = None
-        while most is None or len(found) < most:
-            size = PAGE if most is None else min(PAGE, most - len(found))
+        while max_messages is None or len(messages) < max_messages:
+            size = PAGE_SIZE if max_messages is None else min(PAGE_SIZE, max_messages - len(messages))
             page = await self._transport.call(
-                "GET", path, user=self._user, query={**_lower(query), "limit": size, "cursor": cursor}
+                "GET", path, user=self._user, query={**_encode_booleans(query), "limit": size, "cursor": cursor}
             )
-            items = [self._message(each) for each in page["items"]]
-            found = [*found, *items] if after is not None and before is None else [*items, *found]
+            items = [self._decode_message(each) for each in page["items"]]
+            messages = [*messages, *items] if after is not None and before is None else [*items, *messages]
             cursor = page["nextCursor"]
             if cursor is None:
                 break
-        if most == 0 and await self.get(id) is None:
+        if max_messages == 0 and await self.get(id) is None:
             raise NotFoundError("conversation", id)
-        return found
+        return messages
 
     @staticmethod
-    def _conversation(told: Any) -> Conversation:
-        return ConversationWire.model_validate(told).value()
+    def _decode_conversation(payload: Any) -> Conversation:
+        return ConversationWire.model_validate(payload).value()
 
     @staticmethod
-    def _message(told: Any) -> StoredMessage:
-        return MessageWire.model_validate(told).value()
+    def _decode_message(payload: Any) -> StoredMessage:
+        return MessageWire.model_validate(payload).value()
 
 
-def _lower(query: Mapping[str, Any]) -> dict[str, Any]:
+def _encode_booleans(query: Mapping[str, Any]) -> dict[str, Any]:
     return {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
 
 
-def _assistant_json(assistant: AssistantTurn | Mapping[str, Any]) -> dict[str, Any]:
+def _encode_assistant_turn(assistant: AssistantTurn | Mapping[str, Any]) -> dict[str, Any]:
     """The assistant's side of a turn, of its value or of a mapping in either spelling."""
     if isinstance(assistant, Mapping):
         body = {camel(str(name)): value for name, value in assistant.items() if value is not None}
@@ -273,24 +296,24 @@ def _assistant_json(assistant: AssistantTurn | Mapping[str, Any]) -> dict[str, A
             for name in AssistantTurn.__dataclass_fields__
             if getattr(assistant, name) is not None
         }
-    return _said_json(body)
+    return _encode_message_fields(body)
 
 
-def _imported_json(message: Message | Mapping[str, Any]) -> dict[str, Any]:
+def _encode_imported(message: Message | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(message, Message):
-        return {"role": message.role, "content": [block_json(block) for block in message_blocks(message)]}
-    return _said_json({camel(str(name)): value for name, value in message.items() if value is not None})
+        return {"role": message.role, "content": [encode_block(block) for block in message_blocks(message)]}
+    return _encode_message_fields({camel(str(name)): value for name, value in message.items() if value is not None})
 
 
-def _said_json(body: Mapping[str, Any]) -> dict[str, Any]:
+def _encode_message_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     """What a message holds, each in its own way."""
     special: dict[str, Any] = {}
     if "content" in body:
-        special["content"] = content_json(body["content"])
+        special["content"] = encode_content(body["content"])
     if "usage" in body:
-        special["usage"] = usage_json(body["usage"], body.get("provider"), body.get("model"))
+        special["usage"] = encode_usage(body["usage"], body.get("provider"), body.get("model"))
     if "metadata" in body:
-        special["metadata"] = metadata_json(body["metadata"])
+        special["metadata"] = encode_metadata(body["metadata"])
     if "createdAt" in body:
-        special["createdAt"] = moment_json("created_at", body["createdAt"])
-    return {**given(**{name: value for name, value in body.items() if name not in special}), **special}
+        special["createdAt"] = encode_datetime("created_at", body["createdAt"])
+    return {**encode_arguments(**{name: value for name, value in body.items() if name not in special}), **special}

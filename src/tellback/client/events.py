@@ -9,12 +9,12 @@ from contextlib import aclosing
 from typing import Any, Literal
 
 from tellback.client.handle import RemoteHandle
-from tellback.client.transport import Transport, path_of
+from tellback.client.transport import Transport, build_path
 from tellback.errors import RateLimitedError, RemoteUnavailableError, StoreError
 from tellback.types.conversations import Event
 from tellback.wire.events import ChangeWire
 
-AGAIN_SECONDS = 1.0
+RECONNECT_SECONDS = 1.0
 
 
 class RemoteEvents(RemoteHandle):
@@ -37,34 +37,34 @@ class RemoteEvents(RemoteHandle):
         store cannot be reached it waits, and goes on where it was; it raises if that is so from the start.
         """
         position: int | str = 0 if after is None else after
-        begun = False
+        has_connected = False
         while True:
-            pause = AGAIN_SECONDS
+            pause = RECONNECT_SECONDS
             try:
-                async with aclosing(self._frames(position, types, user_id)) as frames:
-                    async for frame in frames:
-                        begun = True
-                        if frame.event == "ready" and frame.id is not None:
-                            position = int(frame.id)  # where "latest" was: from here on none may be missed
+                async with aclosing(self._stream(position, types, user_id)) as events:
+                    async for item in events:
+                        has_connected = True
+                        if item.event == "ready" and item.id is not None:
+                            position = int(item.id)  # where "latest" was: from here on none may be missed
                             continue
-                        event: Event = ChangeWire.model_validate(json.loads(frame.data)).value()
+                        event: Event = ChangeWire.model_validate(json.loads(item.data)).value()
                         yield event
                         position = event.position
             except (RemoteUnavailableError, StoreError):
-                if not begun:
+                if not has_connected:
                     raise
             except RateLimitedError as error:
-                if not begun:
+                if not has_connected:
                     raise
                 pause = max(pause, error.retry_after)
-            begun = True
+            has_connected = True
             await asyncio.sleep(pause)
 
-    def _frames(
+    def _stream(
         self, after: int | str, types: Collection[str] | None, user_id: str | None
     ) -> AsyncGenerator[Any, None]:
         query = {"after": after, "types": ",".join([types] if isinstance(types, str) else types or ()) or None}
         user = self._user if user_id is None else user_id
         if self._everyone and user is None:
             query["everyone"] = "true"
-        return self._transport.frames("GET", path_of("ai-events"), user=user, query=query)
+        return self._transport.stream_events("GET", build_path("ai-events"), user=user, query=query)

@@ -9,24 +9,24 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from tellback.client.bindings import RemoteBindings, binding_of
+from tellback.client.bindings import RemoteBindings, decode_binding
 from tellback.client.handle import RemoteHandle
-from tellback.client.ids import made_id
-from tellback.client.jobs import RemoteJobs, job_of
-from tellback.client.transport import path_of
-from tellback.client.values import given, named
+from tellback.client.ids import require_server_id
+from tellback.client.jobs import RemoteJobs, decode_job
+from tellback.client.transport import build_path
+from tellback.client.values import encode_arguments, encode_mapping
 from tellback.errors import RemoteUnavailableError, StoreError
 from tellback.memory.binding_checks import PolicyLike, ScopeLike
 from tellback.types.bindings import Binding, ConversationScope
 from tellback.types.jobs import ExtractionRun, Job
 
-HERE = "ai-memory"
-LONGEST_WAIT = 20.0
+MEMORY_PATH = "ai-memory"
+MAX_WAIT_SECONDS = 20.0
 """How many seconds one request waits."""
-AGAIN_SECONDS = 1.0
+RECONNECT_SECONDS = 1.0
 
 
-class RemoteExtracting(RemoteHandle):
+class RemoteExtraction(RemoteHandle):
     """What turns conversations into memories."""
 
     async def create_binding(
@@ -39,11 +39,15 @@ class RemoteExtracting(RemoteHandle):
     ) -> Binding:
         """From now on, let conversations become memories."""
         if isinstance(conversation_scope, ConversationScope | Mapping):
-            scopes: Any = named(conversation_scope)
+            scopes: Any = encode_mapping(conversation_scope)
         else:
-            scopes = [named(each) for each in conversation_scope]
-        body = given(memory_space_ids=memory_space_ids, extraction_policy=named(extraction_policy), once=once or None)
-        return binding_of(await self._post(path_of(HERE, "bindings"), {**body, "conversationScope": scopes}))
+            scopes = [encode_mapping(each) for each in conversation_scope]
+        body = encode_arguments(
+            memory_space_ids=memory_space_ids, extraction_policy=encode_mapping(extraction_policy), once=once or None
+        )
+        return decode_binding(
+            await self._post(build_path(MEMORY_PATH, "bindings"), {**body, "conversationScope": scopes})
+        )
 
     async def get_binding(self, id: str) -> Binding | None:
         """The binding of that id, if this user made it or it is about this user's conversations, or None."""
@@ -67,9 +71,11 @@ class RemoteExtracting(RemoteHandle):
         self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
     ) -> ExtractionRun:
         """Extract a conversation now, open or closed: what is known already is not added again."""
-        body = given(conversation_id=conversation_id, extraction_version=extraction_version, memory_space_id=space_id)
-        found = await self._post(path_of(HERE, "extractions"), body)
-        return ExtractionRun(tuple(job_of(each) for each in found["jobs"]))
+        body = encode_arguments(
+            conversation_id=conversation_id, extraction_version=extraction_version, memory_space_id=space_id
+        )
+        found = await self._post(build_path(MEMORY_PATH, "extractions"), body)
+        return ExtractionRun(tuple(decode_job(each) for each in found["jobs"]))
 
     async def list_jobs(
         self, conversation_id: str | None = None, status: str | None = None, limit: int | None = None
@@ -91,35 +97,39 @@ class RemoteExtracting(RemoteHandle):
 
     async def follow_job(self, id: str) -> AsyncGenerator[Job, None]:
         """A job as it stands, and again at each change, until it is over. While the server is away it waits."""
-        path, job = path_of(HERE, "jobs", made_id("job", id), "events"), None
-        while job is None or not job.status.is_over:
+        path, job = build_path(MEMORY_PATH, "jobs", require_server_id("job", id), "events"), None
+        while job is None or not job.status.is_finished:
             try:
-                async with aclosing(self._transport.frames("GET", path, user=self._user)) as frames:
-                    async for frame in frames:
-                        found = job_of(json.loads(frame.data))
+                async with aclosing(self._transport.stream_events("GET", path, user=self._user)) as events:
+                    async for item in events:
+                        found = decode_job(json.loads(item.data))
                         if found != job:
                             job = found
                             yield job
             except (RemoteUnavailableError, StoreError):
                 if job is None:
                     raise
-            if job is None or not job.status.is_over:
-                await asyncio.sleep(AGAIN_SECONDS)
+            if job is None or not job.status.is_finished:
+                await asyncio.sleep(RECONNECT_SECONDS)
 
     async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
         """Wait until this user's closed conversations have become memories; False if they have not by then."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            left = LONGEST_WAIT if deadline is None else min(LONGEST_WAIT, max(0.0, deadline - time.monotonic()))
-            path = path_of(HERE, "extractions", "wait")
-            told = await self._transport.call("POST", path, user=self._user, body={"timeout": left}, is_read=True)
-            if told["done"] or (deadline is not None and time.monotonic() >= deadline):
-                return bool(told["done"])
+            remaining = (
+                MAX_WAIT_SECONDS if deadline is None else min(MAX_WAIT_SECONDS, max(0.0, deadline - time.monotonic()))
+            )
+            path = build_path(MEMORY_PATH, "extractions", "wait")
+            payload = await self._transport.call(
+                "POST", path, user=self._user, body={"timeout": remaining}, is_read=True
+            )
+            if payload["done"] or (deadline is not None and time.monotonic() >= deadline):
+                return bool(payload["done"])
 
     @property
     def _bindings(self) -> RemoteBindings:
-        return RemoteBindings(self._transport, self._user, at=(HERE, "bindings"))
+        return RemoteBindings(self._transport, self._user, path=(MEMORY_PATH, "bindings"))
 
     @property
     def _jobs(self) -> RemoteJobs:
-        return RemoteJobs(self._transport, self._user, at=(HERE, "jobs"))
+        return RemoteJobs(self._transport, self._user, path=(MEMORY_PATH, "jobs"))

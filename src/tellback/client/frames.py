@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tellback.errors import RemoteError
 
-LARGEST_FRAME = 64 * 1024 * 1024
+MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ServerEvent:
     """One event of a stream."""
 
     event: str
@@ -19,36 +19,36 @@ class Frame:
     id: str | None = None
 
 
-async def frames_of(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Frame, None]:
+async def parse_events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerEvent, None]:
     """The events in a stream of bytes; comments, which keep it alive, are left out.
 
     Lines are split as the protocol says, and not where other characters look like the end of one.
     """
-    kept, searched = bytearray(), 0
-    held = b""
-    async for piece in pieces:
-        piece = held + piece
-        held = b"\r" if piece.endswith(b"\r") else b""  # what it is, the next piece tells
-        kept += piece[: len(piece) - len(held)].replace(b"\r\n", b"\n")
-        begin = 0
-        while (end := kept.find(b"\n\n", max(begin, searched - 1))) >= 0:
-            frame = _frame(_checked(kept[begin:end]))
-            begin = searched = end + 2
-            if frame is not None:
-                yield frame
-        del kept[:begin]
-        searched = len(kept)
-        _checked(kept)
+    buffer, searched = bytearray(), 0
+    carriage_return = b""
+    async for chunk in chunks:
+        chunk = carriage_return + chunk
+        carriage_return = b"\r" if chunk.endswith(b"\r") else b""  # what it is, the next piece tells
+        buffer += chunk[: len(chunk) - len(carriage_return)].replace(b"\r\n", b"\n")
+        start = 0
+        while (end := buffer.find(b"\n\n", max(start, searched - 1))) >= 0:
+            event = _parse_event(_check_size(buffer[start:end]))
+            start = searched = end + 2
+            if event is not None:
+                yield event
+        del buffer[:start]
+        searched = len(buffer)
+        _check_size(buffer)
 
 
-def _checked(block: bytearray) -> bytearray:
+def _check_size(block: bytearray) -> bytearray:
     """What is an event, or will be: its end, or half of it, does not count."""
-    if len(block) - block.endswith(b"\n") > LARGEST_FRAME:
-        raise RemoteError(f"The server sent an event of more than {LARGEST_FRAME} bytes.")
+    if len(block) - block.endswith(b"\n") > MAX_FRAME_BYTES:
+        raise RemoteError(f"The server sent an event of more than {MAX_FRAME_BYTES} bytes.")
     return block
 
 
-def _frame(block: bytearray) -> Frame | None:
+def _parse_event(block: bytearray) -> ServerEvent | None:
     event, data, id = "message", [], None
     for line in block.decode("utf-8", errors="replace").split("\n"):
         name, _, value = line.partition(":")
@@ -59,4 +59,4 @@ def _frame(block: bytearray) -> Frame | None:
             data.append(value)
         elif name == "id":
             id = value
-    return Frame(event, "\n".join(data), id) if data else None
+    return ServerEvent(event, "\n".join(data), id) if data else None

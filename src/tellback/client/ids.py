@@ -7,21 +7,21 @@ from typing import Any
 
 from tellback.errors import NotFoundError
 
-_MADE = re.compile(r"[a-z]+_[0-9a-z]+")
+_SERVER_ID = re.compile(r"[a-z]+_[0-9a-z]+")
 
 
-def is_made(id: Any) -> bool:
+def is_server_id(id: Any) -> bool:
     """Whether a server may have made that id.
 
-    >>> is_made("conv_018f3c0de0a17b2c4d5e6f708192"), is_made("open"), is_made("a/b")
+    >>> is_server_id("conv_018f3c0de0a17b2c4d5e6f708192"), is_server_id("open"), is_server_id("a/b")
     (True, False, False)
     """
-    return isinstance(id, str) and _MADE.fullmatch(id) is not None
+    return isinstance(id, str) and _SERVER_ID.fullmatch(id) is not None
 
 
-def made_id(kind: str, id: Any) -> str:
+def require_server_id(kind: str, id: Any) -> str:
     """An id to act on: one that nothing can have is not found."""
-    if not is_made(id):
+    if not is_server_id(id):
         raise NotFoundError(kind, id)
     checked: str = id
     return checked

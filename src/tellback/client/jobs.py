@@ -8,22 +8,22 @@ import time
 from collections.abc import Sequence
 
 from tellback.client.handle import RemoteHandle
-from tellback.client.ids import made_id
-from tellback.client.pages import cursor_at, listed
-from tellback.client.transport import Transport, path_of
-from tellback.client.values import given
+from tellback.client.ids import require_server_id
+from tellback.client.pages import encode_cursor, list_all
+from tellback.client.transport import Transport, build_path
+from tellback.client.values import encode_arguments
 from tellback.types.jobs import Job, JobStatus
 from tellback.wire.jobs import JobWire
 
-FIRST_LOOK, LONGEST_LOOK = 0.05, 1.0
+FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 1.0
 
 
 class RemoteJobs(RemoteHandle):
     """Jobs of everyone in the credential's tenant and app or, at another path, of one user."""
 
-    def __init__(self, transport: Transport, user: str | None, *, at: tuple[str, str] = ("ai-admin", "jobs")) -> None:
+    def __init__(self, transport: Transport, user: str | None, *, path: tuple[str, str] = ("ai-admin", "jobs")) -> None:
         super().__init__(transport, user)
-        self._at = at
+        self._path = path
 
     async def list(
         self,
@@ -35,38 +35,42 @@ class RemoteJobs(RemoteHandle):
         user_id: str | None = None,
     ) -> builtins.list[Job]:
         """Jobs, the newest first: those of one user or, without `user_id`, of everyone."""
-        query = given(status=status, conversation_id=conversation_id, user_id=user_id)
-        path, cursor = path_of(*self._at), cursor_at(before)
-        return await listed(self._transport, path, JobWire, limit, user=self._user, query=query, cursor=cursor)
+        query = encode_arguments(status=status, conversation_id=conversation_id, user_id=user_id)
+        path, cursor = build_path(*self._path), encode_cursor(before)
+        return await list_all(self._transport, path, JobWire, limit, user=self._user, query=query, cursor=cursor)
 
     async def get(self, id: str) -> Job | None:
         """A job as it stands now, or None if there is none of that id."""
-        found = await self._found(*self._at, id)
-        return None if found is None else job_of(found)
+        found = await self._get_by_id(*self._path, id)
+        return None if found is None else decode_job(found)
 
     async def retry(self, id: str) -> Job:
         """Queue a job that failed, was cancelled or is done again, as if it were new."""
-        return job_of(await self._post(path_of(*self._at, made_id("job", id), "retry")))
+        return decode_job(await self._post(build_path(*self._path, require_server_id("job", id), "retry")))
 
     async def cancel(self, id: str) -> Job:
         """End a job that has not ended yet. One that runs is stopped at its next heartbeat, and changes nothing."""
-        return job_of(await self._post(path_of(*self._at, made_id("job", id), "cancel")))
+        return decode_job(await self._post(build_path(*self._path, require_server_id("job", id), "cancel")))
 
     async def wait(self, ids: Sequence[str], timeout: float | None = None) -> bool:  # noqa: ASYNC109
         """Wait until these jobs have ended, done or not; gives False if they have not after so many seconds."""
-        deadline, look, left = None if timeout is None else time.monotonic() + timeout, FIRST_LOOK, [*ids]
-        while left:
-            found = [await self.get(id) for id in left]
-            left = [job.id for job in found if job is not None and not job.status.is_over]
-            if left and deadline is not None and time.monotonic() >= deadline:
+        deadline, interval, pending = (
+            None if timeout is None else time.monotonic() + timeout,
+            FIRST_POLL_SECONDS,
+            [*ids],
+        )
+        while pending:
+            found = [await self.get(id) for id in pending]
+            pending = [job.id for job in found if job is not None and not job.status.is_finished]
+            if pending and deadline is not None and time.monotonic() >= deadline:
                 return False
-            if left:
-                await asyncio.sleep(look)
-                look = min(look * 1.5, LONGEST_LOOK)
+            if pending:
+                await asyncio.sleep(interval)
+                interval = min(interval * 1.5, MAX_POLL_SECONDS)
         return True
 
 
-def job_of(told: object) -> Job:
+def decode_job(payload: object) -> Job:
     """The job that a server tells of."""
-    job: Job = JobWire.model_validate(told).value()
+    job: Job = JobWire.model_validate(payload).value()
     return job

@@ -9,21 +9,21 @@ from typing import Any, Generic, TypeVar
 
 from tellback.chat import ChatOptions, Model
 from tellback.client.handle import RemoteHandle
-from tellback.client.options import model_name, options_json, refuse_local, turn_options
+from tellback.client.options import encode_options, reject_local_arguments, require_model_name, resolve_turn_options
 from tellback.client.tools import LocalTools
-from tellback.client.values import given, metadata_json, named
+from tellback.client.values import encode_arguments, encode_mapping, encode_metadata
 from tellback.turn.values import TurnResult
 from tellback.types import ReplyDelta, ToolCall
 from tellback.types.conversations import StoredMessage, TurnOutcome
-from tellback.wire.base import Wire
-from tellback.wire.turns import delta_value
+from tellback.wire.base import WireModel
+from tellback.wire.turns import decode_delta
 
 DEFAULT_CYCLES = ChatOptions().max_iterations
 
-Ended = TypeVar("Ended", TurnOutcome, TurnResult)
+TurnEnd = TypeVar("TurnEnd", TurnOutcome, TurnResult)
 
 
-class Legs(Generic[Ended]):
+class TurnLoop(Generic[TurnEnd]):
     """What is sent next, until nothing waits for tools that run here.
 
     `more` is what the caller passed by keyword, and `wire` reads what the server gives. `rest` is in every request, and
@@ -35,105 +35,112 @@ class Legs(Generic[Ended]):
 
     def __init__(
         self,
-        wire: type[Wire],
+        model_class: type[WireModel],
         model: str | Model | None,
-        more: Mapping[str, Any],
+        arguments: Mapping[str, Any],
         *,
-        rest: Mapping[str, Any],
-        first: Mapping[str, Any],
+        common_fields: Mapping[str, Any],
+        first_fields: Mapping[str, Any],
     ) -> None:
-        refuse_local(more)
-        options = turn_options(
-            more.get("options"), model, more.get("tools"), more.get("tool_handler"), more.get("max_cycles")
+        reject_local_arguments(arguments)
+        options = resolve_turn_options(
+            arguments.get("options"),
+            model,
+            arguments.get("tools"),
+            arguments.get("tool_handler"),
+            arguments.get("max_cycles"),
         )
-        self._local = LocalTools(options.tools, more.get("approvals"))
-        self._wire = wire
-        self._cycles = options.max_iterations
-        self._rest = {
-            **rest,
-            **given(
-                model=model_name(options.model or None),
-                tools=self._local.described(),
-                options=options_json(options),
-                max_cycles=None if self._cycles == DEFAULT_CYCLES else self._cycles,
-                recall=named(more.get("recall")),
-                trace_id=more.get("trace_id"),
-                wait=more.get("wait"),
+        self._local_tools = LocalTools(options.tools, arguments.get("approvals"))
+        self._model_class = model_class
+        self._max_cycles = options.max_iterations
+        self._common_fields = {
+            **common_fields,
+            **encode_arguments(
+                model=require_model_name(options.model or None),
+                tools=self._local_tools.encode_descriptions(),
+                options=encode_options(options),
+                max_cycles=None if self._max_cycles == DEFAULT_CYCLES else self._max_cycles,
+                recall=encode_mapping(arguments.get("recall")),
+                trace_id=arguments.get("trace_id"),
+                wait=arguments.get("wait"),
             ),
         }
-        self._ended: Ended | None = None
-        self._settled = 0
-        self._asked: int | None = None
-        self.key: str | None = more.get("idempotency_key")
+        self._result: TurnEnd | None = None
+        self._calls_before = 0
+        self._calls_at_limit: int | None = None
+        self.key: str | None = arguments.get("idempotency_key")
         self.body: dict[str, Any] | None = {
-            **self._rest,
-            **given(metadata=metadata_json(more.get("metadata"))),
-            **first,
+            **self._common_fields,
+            **encode_arguments(metadata=encode_metadata(arguments.get("metadata"))),
+            **first_fields,
         }
 
     @property
     def is_first(self) -> bool:
         """Whether nothing was sent yet."""
-        return self._ended is None
+        return self._result is None
 
     @property
-    def ended(self) -> Ended:
+    def result(self) -> TurnEnd:
         """How the turn ended, of all its parts."""
-        assert self._ended is not None
-        return self._ended
+        assert self._result is not None
+        return self._result
 
     async def resume(self, pending: tuple[ToolCall, ...]) -> None:
         """Begin with what was decided on calls that wait."""
-        results, undecidable = await self._local.results(pending), self._local.undecidable()
+        results, undecidable = (
+            await self._local_tools.run_pending(pending),
+            self._local_tools.encode_remaining_decisions(),
+        )
         assert self.body is not None
-        self._settled = 1  # the reply that asked is counted with those that follow
+        self._calls_before = 1  # the reply that asked is counted with those that follow
         if results:
             self.body["toolResults"] = results
         if undecidable or not results:
             self.body["approvals"] = undecidable
 
-    async def go_on(self, told: Any) -> None:
+    async def advance(self, payload: Any) -> None:
         """Take what the server gave, run what waits for its tools, and make ready what came of it."""
-        after: Ended = self._wire.model_validate(told).value()
-        ended = self._ended = after if self._ended is None else joined(self._ended, after)
+        after: TurnEnd = self._model_class.model_validate(payload).value()
+        result = self._result = after if self._result is None else merge_results(self._result, after)
         self.key, self.body = None, None
-        if self._asked is not None:
-            if ended.model_calls > self._asked:  # if not, some wait for a person
-                self._ended = capped(ended)
+        if self._calls_at_limit is not None:
+            if result.model_calls > self._calls_at_limit:  # if not, some wait for a person
+                self._result = mark_max_cycles(result)
             return
-        results = await self._local.results(ended.pending)
+        results = await self._local_tools.run_pending(result.pending)
         if not results:
             return
-        self.body = {**self._rest, "toolResults": results}
-        if isinstance(ended, TurnResult) and ended.conversation_id is not None:
-            self.body["conversationId"] = ended.conversation_id
-        if ended.model_calls - self._settled >= self._cycles:
-            self._asked = ended.model_calls
-            self.body["options"] = {**self._rest.get("options", {}), "toolChoice": "none"}
+        self.body = {**self._common_fields, "toolResults": results}
+        if isinstance(result, TurnResult) and result.conversation_id is not None:
+            self.body["conversationId"] = result.conversation_id
+        if result.model_calls - self._calls_before >= self._max_cycles:
+            self._calls_at_limit = result.model_calls
+            self.body["options"] = {**self._common_fields.get("options", {}), "toolChoice": "none"}
 
 
-class RunsTurns(RemoteHandle):
+class TurnRunner(RemoteHandle):
     """Sends a turn to its path, leg by leg."""
 
-    async def _run(self, path: str, legs: Legs[Ended]) -> Ended:
-        while (body := legs.body) is not None:
-            await legs.go_on(await self._post(path, body, key=legs.key, native=legs.is_first))
-        return legs.ended
+    async def _run(self, path: str, loop: TurnLoop[TurnEnd]) -> TurnEnd:
+        while (body := loop.body) is not None:
+            await loop.advance(await self._post(path, body, key=loop.key, has_own_key=loop.is_first))
+        return loop.result
 
-    async def _run_streamed(self, path: str, legs: Legs[Ended]) -> AsyncGenerator[ReplyDelta | Ended, None]:
-        while (body := legs.body) is not None:
+    async def _run_streamed(self, path: str, loop: TurnLoop[TurnEnd]) -> AsyncGenerator[ReplyDelta | TurnEnd, None]:
+        while (body := loop.body) is not None:
             result: Any = None
-            async with aclosing(self._streamed(path, body, legs.key)) as found:
-                async for event, data in found:
+            async with aclosing(self._stream_turn(path, body, loop.key)) as events:
+                async for event, data in events:
                     if event == "result":
                         result = data
-                    elif (delta := delta_value(event, data)) is not None:
+                    elif (delta := decode_delta(event, data)) is not None:
                         yield delta
-            await legs.go_on(result)
-        yield legs.ended
+            await loop.advance(result)
+        yield loop.result
 
 
-def joined(before: Ended, after: Ended) -> Ended:
+def merge_results(before: TurnEnd, after: TurnEnd) -> TurnEnd:
     """One turn of its parts."""
     done = {call.id: call for call in (*before.tool_invocations, *after.tool_invocations)}
     both: dict[str, Any] = {
@@ -144,25 +151,25 @@ def joined(before: Ended, after: Ended) -> Ended:
     }
     if isinstance(before, TurnResult):
         assert isinstance(after, TurnResult)
-        messages, usage = _appended(before.messages, after.messages), before.usage + after.usage
+        messages, usage = _merge_messages(before.messages, after.messages), before.usage + after.usage
         return replace(after, messages=messages, usage=usage, **both)
     assert isinstance(after, TurnOutcome)
     return replace(
         after,
-        appended_messages=_appended(before.appended_messages, after.appended_messages),
+        appended_messages=_merge_messages(before.appended_messages, after.appended_messages),
         aggregate_usage=before.aggregate_usage + after.aggregate_usage,
         total_latency_ms=before.total_latency_ms + after.total_latency_ms,
         **both,
     )
 
 
-def _appended(before: tuple[StoredMessage, ...], after: tuple[StoredMessage, ...]) -> tuple[StoredMessage, ...]:
+def _merge_messages(before: tuple[StoredMessage, ...], after: tuple[StoredMessage, ...]) -> tuple[StoredMessage, ...]:
     known = {message.id for message in before}
     return (*before, *(message for message in after if message.id not in known))
 
 
-def capped(ended: Ended) -> Ended:
+def mark_max_cycles(result: TurnEnd) -> TurnEnd:
     """A turn that was asked for an answer without tools; calls that it makes all the same are not made."""
-    if isinstance(ended, TurnOutcome):
-        return replace(ended, status="max_cycles", stop_reason="max_iterations", pending=())
-    return replace(ended, ok=True, status="max_cycles", pending=())
+    if isinstance(result, TurnOutcome):
+        return replace(result, status="max_cycles", stop_reason="max_iterations", pending=())
+    return replace(result, ok=True, status="max_cycles", pending=())

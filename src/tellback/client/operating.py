@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tellback.client.admin import HERE, usage_calls, usage_sums
-from tellback.client.transport import Transport, path_of
-from tellback.client.values import given, seconds_json
+from tellback.client.admin import ADMIN_PATH, list_usage, list_usage_totals
+from tellback.client.transport import Transport, build_path
+from tellback.client.values import encode_arguments, encode_duration
 from tellback.types.jobs import UsageRecord, UsageTotal
 from tellback.wire.admin import Replayed, StaleClosed
 
-EVERYONE = {"everyone": "true"}
+EVERYONE_FILTER = {"everyone": "true"}
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
+class ReplayResult:
     """What a replay queued. `skipped` counts conversations that no binding matches."""
 
     conversations: int
@@ -23,42 +23,44 @@ class Queued:
     skipped: int
 
 
-class Operating:
+class AdminOperations:
     """What concerns all users of the credential's tenant and app. It needs the role "admin"."""
 
     _transport: Transport
 
     async def close_stale(self, older_than: timedelta | float) -> list[str]:
         """Close every user's open conversations in which nothing happened for that long; gives their ids."""
-        body = given(older_than=seconds_json("older_than", older_than))
+        body = encode_arguments(older_than=encode_duration("older_than", older_than))
         closed: list[str] = []
         cursor: str | None = None
         while True:
-            told = await self._transport.call(
-                "POST", path_of(HERE, "close-stale"), body={**body, **given(cursor=cursor)}
+            payload = await self._transport.call(
+                "POST", build_path(ADMIN_PATH, "close-stale"), body={**body, **encode_arguments(cursor=cursor)}
             )
-            page = StaleClosed.model_validate(told)
+            page = StaleClosed.model_validate(payload)
             closed += page.conversation_ids
             cursor = page.next_cursor
             if cursor is None:
                 return closed
 
-    async def replay(self, namespace: str | None = None, extraction_version: str | None = None) -> Queued:
+    async def replay(self, namespace: str | None = None, extraction_version: str | None = None) -> ReplayResult:
         """Queue everyone's conversations of a namespace to be extracted again, the oldest first; gives how many.
 
         It does not wait until that is done: `jobs.list` tells.
         """
-        body = given(namespace=namespace, extraction_version=extraction_version)
-        queued, cursor = Queued(0, 0, 0), None
+        body = encode_arguments(namespace=namespace, extraction_version=extraction_version)
+        total, cursor = ReplayResult(0, 0, 0), None
         while True:
-            told = await self._transport.call("POST", path_of(HERE, "replay"), body={**body, **given(cursor=cursor)})
-            page = Replayed.model_validate(told)
-            queued = Queued(
-                queued.conversations + page.conversations, queued.jobs + page.jobs, queued.skipped + page.skipped
+            payload = await self._transport.call(
+                "POST", build_path(ADMIN_PATH, "replay"), body={**body, **encode_arguments(cursor=cursor)}
+            )
+            page = Replayed.model_validate(payload)
+            total = ReplayResult(
+                total.conversations + page.conversations, total.jobs + page.jobs, total.skipped + page.skipped
             )
             cursor = page.next_cursor
             if cursor is None:
-                return queued
+                return total
 
     async def usage(
         self,
@@ -70,10 +72,10 @@ class Operating:
         before: str | None = None,
     ) -> list[UsageRecord]:
         """What model calls for memory cost, of all users, call by call and the newest first."""
-        return await usage_calls(self._transport, None, EVERYONE, since, until, job_id, limit, before)
+        return await list_usage(self._transport, None, EVERYONE_FILTER, since, until, job_id, limit, before)
 
     async def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None
     ) -> list[UsageTotal]:
         """What model calls for memory cost, added up by user, purpose and model."""
-        return await usage_sums(self._transport, None, EVERYONE, since, until)
+        return await list_usage_totals(self._transport, None, EVERYONE_FILTER, since, until)

@@ -8,16 +8,16 @@ from typing import Any
 
 from tellback.client.transport import Transport
 from tellback.conversations import checks
-from tellback.wire.base import Wire
+from tellback.wire.base import WireModel
 
-PAGE = 200
+PAGE_SIZE = 200
 """How many to ask for at once; a server may give fewer, and tells where it goes on."""
 
 
-async def listed(
+async def list_all(
     transport: Transport,
     path: str,
-    wire: type[Wire],
+    model: type[WireModel],
     limit: int | None,
     *,
     user: str | None,
@@ -25,20 +25,22 @@ async def listed(
     cursor: str | None = None,
 ) -> list[Any]:
     """Up to `limit` values of a list, or all of them."""
-    most = None if limit is None else checks.count("limit", limit)
-    found: list[Any] = []
-    while most is None or len(found) < most:
-        size = PAGE if most is None else min(PAGE, most - len(found))
+    max_items = None if limit is None else checks.validate_count("limit", limit)
+    items: list[Any] = []
+    while max_items is None or len(items) < max_items:
+        size = PAGE_SIZE if max_items is None else min(PAGE_SIZE, max_items - len(items))
         page = await transport.call("GET", path, user=user, query={**query, "limit": size, "cursor": cursor})
-        found.extend(wire.model_validate(each).value() for each in page["items"])
+        items.extend(model.model_validate(each).value() for each in page["items"])
         cursor = page["nextCursor"]
         if cursor is None:
             break
-    return found
+    return items
 
 
-def cursor_at(place: str | None) -> str | None:
+def encode_cursor(position: str | None) -> str | None:
     """A cursor that goes on behind a certain one."""
     return (
-        None if place is None else base64.urlsafe_b64encode(place.encode(errors="surrogatepass")).decode().rstrip("=")
+        None
+        if position is None
+        else base64.urlsafe_b64encode(position.encode(errors="surrogatepass")).decode().rstrip("=")
     )

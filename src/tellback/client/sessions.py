@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tellback.agent import Event
-from tellback.agent.message_data import events_of
+from tellback.agent.message_data import message_to_events
 from tellback.client.handle import RemoteHandle
-from tellback.client.pages import PAGE, listed
-from tellback.client.transport import Transport, path_of
-from tellback.client.values import given, metadata_json
+from tellback.client.pages import PAGE_SIZE, list_all
+from tellback.client.transport import Transport, build_path
+from tellback.client.values import encode_arguments, encode_metadata
 from tellback.conversations import checks
 from tellback.errors import NotFoundError
 from tellback.types.sessions import MessageData, SessionData, SessionStatus
@@ -28,12 +28,14 @@ class RemoteSessions(RemoteHandle):
         self, id: str | None = None, *, initial_data: Mapping[str, Any] | None = None
     ) -> SessionData:
         """Begin a session. Raises `SessionConflictError` if its id is taken."""
-        return _session(await self._post(self._at(), given(id=id, initial_data=metadata_json(initial_data))))
+        return _decode_session(
+            await self._post(self._sessions_path(), encode_arguments(id=id, initial_data=encode_metadata(initial_data)))
+        )
 
     async def get_session(self, session_id: str) -> SessionData | None:
         """A session, or None if there is none of that id."""
-        found = await self._named("ai-agents", self._agent, "sessions", session_id)
-        return None if found is None else _session(found)
+        found = await self._get_by_name("ai-agents", self._agent, "sessions", session_id)
+        return None if found is None else _decode_session(found)
 
     async def find_active_session(self) -> SessionData | None:
         """The active session that was created last."""
@@ -44,14 +46,14 @@ class RemoteSessions(RemoteHandle):
         self, limit: int | None = None, *, status: SessionStatus | None = None
     ) -> list[SessionData]:
         """The user's sessions, those created last first."""
-        query = given(status=status)
-        return await listed(self._transport, self._at(), SessionWire, limit, user=self._user, query=query)
+        query = encode_arguments(status=status)
+        return await list_all(self._transport, self._sessions_path(), SessionWire, limit, user=self._user, query=query)
 
     async def update_session_status(self, session_id: str, status: SessionStatus) -> SessionData | None:
         """Change a session's status, and give it as it is then; None if there is none of that id."""
         try:
-            path = self._one(session_id)
-            return _session(await self._transport.call("PATCH", path, user=self._user, body={"status": status}))
+            path = self._session_path(session_id)
+            return _decode_session(await self._transport.call("PATCH", path, user=self._user, body={"status": status}))
         except NotFoundError:
             return None
 
@@ -66,39 +68,39 @@ class RemoteSessions(RemoteHandle):
     async def delete_session(self, session_id: str) -> bool:
         """Forget where a session stood; says whether it was there."""
         try:
-            await self._delete(self._one(session_id))
+            await self._delete(self._session_path(session_id))
         except NotFoundError:
             return False
         return True
 
     async def get_session_messages(self, session_id: str, limit: int | None = None) -> list[MessageData]:
         """A session's messages in order: the last `limit` of them."""
-        path, cursor = self._one(session_id, "messages"), None
-        found: list[MessageData] = []
-        most = None if limit is None else checks.count("limit", limit)
-        while most is None or len(found) < most:
-            size = PAGE if most is None else min(PAGE, most - len(found))
+        path, cursor = self._session_path(session_id, "messages"), None
+        messages: list[MessageData] = []
+        max_messages = None if limit is None else checks.validate_count("limit", limit)
+        while max_messages is None or len(messages) < max_messages:
+            size = PAGE_SIZE if max_messages is None else min(PAGE_SIZE, max_messages - len(messages))
             page = await self._transport.call("GET", path, user=self._user, query={"limit": size, "cursor": cursor})
-            found = [*(SessionMessageWire.model_validate(each).value() for each in page["items"]), *found]
+            messages = [*(SessionMessageWire.model_validate(each).value() for each in page["items"]), *messages]
             cursor = page["nextCursor"]
             if cursor is None:
                 break
-        return found
+        return messages
 
     async def load_session_history(self, session_id: str, limit: int = 200) -> list[Event]:
         """What was said and done in a session, as `respond` takes it; of the last `limit` messages."""
         messages = await self.get_session_messages(session_id, limit)
-        return [event for each in messages for event in events_of(each)]
+        return [event for each in messages for event in message_to_events(each)]
 
-    def _one(self, session_id: str, *more: str) -> str:
+    def _session_path(self, session_id: str, *more: str) -> str:
         if not session_id:
             raise NotFoundError("session", session_id)
-        return self._at(checks.known_id("session", session_id), *more)
+        return self._sessions_path(checks.validate_id("session", session_id), *more)
 
-    def _at(self, *more: str) -> str:
-        return path_of("ai-agents", checks.known_id("agent", self._agent), "sessions", *more)
+    def _sessions_path(self, *more: str) -> str:
+        return build_path("ai-agents", checks.validate_id("agent", self._agent), "sessions", *more)
 
 
-def _session(told: Any) -> SessionData:
-    session: SessionData = SessionWire.model_validate(told).value()
+def _decode_session(payload: Any) -> SessionData:
+    session: SessionData = SessionWire.model_validate(payload).value()
     return session

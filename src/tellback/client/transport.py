@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx2
 
 from tellback import __version__
-from tellback.client.frames import Frame, frames_of
+from tellback.client.frames import ServerEvent, parse_events
 from tellback.conversations import checks
 from tellback.errors import (
     ConfigurationError,
@@ -23,21 +23,21 @@ from tellback.errors import (
     RemoteUnavailableError,
     RequestInProgressError,
 )
-from tellback.wire.problems import UNAVAILABLE, error_of
+from tellback.wire.problems import UNAVAILABLE_STATUSES, error_from_problem
 
-SAFE = ("GET", "HEAD")
-AGAIN = (429, 503)
-LONGEST_WAIT = 20.0
+SAFE_METHODS = ("GET", "HEAD")
+RETRY_STATUSES = (429, 503)
+MAX_RETRY_SECONDS = 20.0
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
 """Each stream has a connection to itself while it is open: how many there may be, the server says."""
-LOOKS = 8
+MAX_POLLS = 8
 """How often one asks, with longer and longer pauses, for what came of the same request, which is being answered."""
 
 
-def path_of(*parts: str) -> str:
+def build_path(*parts: str) -> str:
     """A path of which each part is one, whatever is in it.
 
-    >>> path_of("ai-memory", "atoms", "a/b")
+    >>> build_path("ai-memory", "atoms", "a/b")
     '/ai-memory/atoms/a%2Fb'
     """
     return "/" + "/".join(quote(part, safe="-_.~") if part not in (".", "..") else "%2E" * len(part) for part in parts)
@@ -59,11 +59,11 @@ class Transport:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._retries = retries
         self._http = http or httpx2.AsyncClient(timeout=httpx2.Timeout(seconds, connect=10.0), limits=LIMITS)
-        self._is_ours = http is None
+        self._owns_http = http is None
 
     async def close(self) -> None:
         """Close the connections, unless they were given."""
-        if self._is_ours:
+        if self._owns_http:
             await self._http.aclose()
 
     async def call(
@@ -75,7 +75,7 @@ class Transport:
         body: Any = None,
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        is_native: bool = False,
+        has_own_key: bool = False,
         is_read: bool = False,
     ) -> Any:
         """The JSON of an answer. What may be sent twice is, if there was no answer.
@@ -83,21 +83,23 @@ class Transport:
         A request that changes something has an idempotency key, unless it `is_native`: then the caller's own is in it,
         or it is sent once. One that `is_read` changes nothing, whatever its method.
         """
-        given, is_read = self._given(user, headers), is_read or method in SAFE
-        if not is_read and not is_native:
-            given.setdefault("Idempotency-Key", f"client-{secrets.token_hex(16)}")
-        has_key, content = "Idempotency-Key" in given, _content(body, given)
-        for look in range(LOOKS + 1):
-            answer = await self._answered(method, path, given, _query(query), content, is_read=is_read, has_key=has_key)
+        all_headers, is_read = self._request_headers(user, headers), is_read or method in SAFE_METHODS
+        if not is_read and not has_own_key:
+            all_headers.setdefault("Idempotency-Key", f"client-{secrets.token_hex(16)}")
+        has_key, content = "Idempotency-Key" in all_headers, _encode_body(body, all_headers)
+        for poll in range(MAX_POLLS + 1):
+            response = await self._send(
+                method, path, all_headers, _encode_query(query), content, is_read=is_read, has_key=has_key
+            )
             try:
-                return read(answer)
+                return decode_response(response)
             except RequestInProgressError:
-                if not has_key or not self._retries or look == LOOKS:
+                if not has_key or not self._retries or poll == MAX_POLLS:
                     raise
-            await asyncio.sleep(min(0.25 * 2**look, LONGEST_WAIT))
+            await asyncio.sleep(min(0.25 * 2**poll, MAX_RETRY_SECONDS))
         raise AssertionError("unreachable")
 
-    async def _answered(
+    async def _send(
         self,
         method: str,
         path: str,
@@ -111,32 +113,32 @@ class Transport:
         """Any answer; one that says to come again is the last one's."""
         may_repeat = is_read or has_key
         for attempt in range(self._retries + 1):
-            last = attempt == self._retries
+            is_last = attempt == self._retries
             try:
-                answer = await self._http.request(
+                response = await self._http.request(
                     method, self.url + path, headers=headers, params=query, content=content
                 )
             except httpx2.TransportError as error:
                 never_sent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
-                if last or not (may_repeat or never_sent):
-                    raise _unreachable(self.url, error) from error
-                await asyncio.sleep(_pause(attempt))
+                if is_last or not (may_repeat or never_sent):
+                    raise _unreachable_error(self.url, error) from error
+                await asyncio.sleep(_retry_delay(attempt))
                 continue
-            if last or answer.status_code not in AGAIN or not (may_repeat or answer.status_code == 429):
-                return answer
-            if not is_read and _is_in_doubt(answer):  # it may have been done: that is for the caller to see
-                return answer
-            await asyncio.sleep(_pause(attempt, answer.headers.get("Retry-After")))
+            if is_last or response.status_code not in RETRY_STATUSES or not (may_repeat or response.status_code == 429):
+                return response
+            if not is_read and _is_in_doubt(response):  # it may have been done: that is for the caller to see
+                return response
+            await asyncio.sleep(_retry_delay(attempt, response.headers.get("Retry-After")))
         raise AssertionError("unreachable")
 
-    async def found(self, method: str, path: str, **more: Any) -> Any:
+    async def call_or_none(self, method: str, path: str, **more: Any) -> Any:
         """The same, or None if there is nothing of that id."""
         try:
             return await self.call(method, path, **more)
         except NotFoundError:
             return None
 
-    async def frames(
+    async def stream_events(
         self,
         method: str,
         path: str,
@@ -145,25 +147,25 @@ class Transport:
         body: Any = None,
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> AsyncGenerator[Frame, None]:
+    ) -> AsyncGenerator[ServerEvent, None]:
         """The events of a stream as they come; an `error` among them is raised. Closing it ends the request."""
-        given = {**self._given(user, headers), "Accept": "text/event-stream"}
-        content = _content(body, given)
+        all_headers = {**self._request_headers(user, headers), "Accept": "text/event-stream"}
+        content = _encode_body(body, all_headers)
         async with (
-            self._opened(method, path, given, _query(query), content) as answer,
-            aclosing(frames_of(answer.aiter_bytes())) as frames,
+            self._open_response(method, path, all_headers, _encode_query(query), content) as response,
+            aclosing(parse_events(response.aiter_bytes())) as events,
         ):
             try:
-                async for frame in frames:
-                    if frame.event == "error":
-                        told = json.loads(frame.data)
-                        raise error_of(told, int(told.get("status", 500)))
-                    yield frame
+                async for event in events:
+                    if event.event == "error":
+                        problem = json.loads(event.data)
+                        raise error_from_problem(problem, int(problem.get("status", 500)))
+                    yield event
             except httpx2.TransportError as error:
-                raise _cut_off(self.url, error) from error
+                raise _interrupted_error(self.url, error) from error
 
     @asynccontextmanager
-    async def _opened(
+    async def _open_response(
         self, method: str, path: str, headers: Mapping[str, str], query: Any, content: bytes | None
     ) -> AsyncGenerator[httpx2.Response, None]:
         # Between two events there may be nothing but a heartbeat: silence is no failure within a minute.
@@ -172,64 +174,67 @@ class Transport:
             method, self.url + path, headers=headers, params=query, content=content, timeout=timeout
         )
         try:
-            answer = await self._http.send(request, stream=True)
+            response = await self._http.send(request, stream=True)
         except httpx2.TransportError as error:
-            raise _unreachable(self.url, error) from error
+            raise _unreachable_error(self.url, error) from error
         try:
-            if answer.status_code >= 400:
+            if response.status_code >= 400:
                 try:
-                    await answer.aread()
+                    await response.aread()
                 except httpx2.TransportError as error:
-                    raise _cut_off(self.url, error) from error
-                read(answer)
-            yield answer
+                    raise _interrupted_error(self.url, error) from error
+                decode_response(response)
+            yield response
         finally:
-            await answer.aclose()
+            await response.aclose()
 
     @asynccontextmanager
     async def download(
         self, path: str, *, user: str | None, query: Mapping[str, Any] | None
     ) -> AsyncGenerator[httpx2.Response, None]:
         """An answer whose body is read piece by piece; that it breaks off raises `RemoteUnavailableError`."""
-        async with self._opened("GET", path, self._given(user, None), _query(query), None) as answer:
+        async with self._open_response(
+            "GET", path, self._request_headers(user, None), _encode_query(query), None
+        ) as response:
             try:
-                yield answer
+                yield response
             except httpx2.TransportError as error:
-                raise _cut_off(self.url, error) from error
+                raise _interrupted_error(self.url, error) from error
 
-    def _given(self, user: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
-        given = {**self._headers, **(headers or {})}
+    def _request_headers(self, user: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
+        all_headers = {**self._headers, **(headers or {})}
         if user is not None:
-            given["X-Tellback-User"] = quote(checks.scope_name("user_id", user), safe="")
-        return given
+            all_headers["X-Tellback-User"] = quote(checks.validate_scope_id("user_id", user), safe="")
+        return all_headers
 
 
-def read(answer: httpx2.Response) -> Any:
+def decode_response(response: httpx2.Response) -> Any:
     """The JSON of an answer; raises the error that it tells of."""
-    if answer.status_code == 204:
+    if response.status_code == 204:
         return None
     try:
         # json.loads takes half a character, which was said and stored; stricter readers do not.
-        told = json.loads(answer.content)
+        payload = json.loads(response.content)
     except ValueError:
-        if answer.status_code in UNAVAILABLE:  # of a proxy before it, as a rule
+        if response.status_code in UNAVAILABLE_STATUSES:  # of a proxy before it, as a rule
             raise RemoteUnavailableError(
-                f"The server is not there: {answer.url.host} answered with {answer.status_code}.", answer.status_code
+                f"The server is not there: {response.url.host} answered with {response.status_code}.",
+                response.status_code,
             ) from None
         raise RemoteError(
-            f"The server answered {answer.request.method} {answer.request.url.path} with {answer.status_code} and what"
+            f"The server answered {response.request.method} {response.request.url.path} with {response.status_code} and what"
             " is no JSON: is it a Tellback server?",
-            answer.status_code,
+            response.status_code,
         ) from None
-    if answer.status_code < 400:
-        return told
-    error = error_of(told if isinstance(told, dict) else {}, answer.status_code)
+    if response.status_code < 400:
+        return payload
+    error = error_from_problem(payload if isinstance(payload, dict) else {}, response.status_code)
     if isinstance(error, NotFoundError) and not error.kind:
-        error.kind, error.id = "path", answer.request.url.path
+        error.kind, error.id = "path", response.request.url.path
     raise error
 
 
-def _content(body: Any, headers: dict[str, str] | Mapping[str, str]) -> bytes | None:
+def _encode_body(body: Any, headers: dict[str, str] | Mapping[str, str]) -> bytes | None:
     if body is None:
         return None
     assert isinstance(headers, dict)
@@ -245,31 +250,31 @@ def _content(body: Any, headers: dict[str, str] | Mapping[str, str]) -> bytes | 
         raise InvalidArgumentError(f"what is sent must be JSON: {error}.") from None
 
 
-def _query(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    found = {name: value for name, value in (given or {}).items() if value is not None}
-    for name, value in found.items():
+def _encode_query(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    query = {name: value for name, value in (parameters or {}).items() if value is not None}
+    for name, value in query.items():
         for each in value if isinstance(value, list) else (value,):
-            if isinstance(each, str) and not checks.is_id(each):
+            if isinstance(each, str) and not checks.is_valid_id(each):
                 raise InvalidArgumentError(f"{name} holds characters that cannot be sent: {each!r:.80}.")
-    return found
+    return query
 
 
-def _is_in_doubt(answer: httpx2.Response) -> bool:
+def _is_in_doubt(response: httpx2.Response) -> bool:
     try:
-        return bool((json.loads(answer.content).get("data") or {}).get("inDoubt"))
+        return bool((json.loads(response.content).get("data") or {}).get("inDoubt"))
     except (ValueError, AttributeError):  # a proxy's
         return False
 
 
-def _pause(attempt: int, asked: str | None = None) -> float:
-    if asked is not None and asked.isdecimal():
-        return min(float(asked), LONGEST_WAIT)
+def _retry_delay(attempt: int, retry_after: str | None = None) -> float:
+    if retry_after is not None and retry_after.isdecimal():
+        return min(float(retry_after), MAX_RETRY_SECONDS)
     return float(min(0.1 * 2**attempt, 2.0))
 
 
-def _unreachable(url: str, error: Exception) -> RemoteUnavailableError:
+def _unreachable_error(url: str, error: Exception) -> RemoteUnavailableError:
     return RemoteUnavailableError(f"The server at {url} cannot be reached ({type(error).__name__}): {error}.")
 
 
-def _cut_off(url: str, error: Exception) -> RemoteUnavailableError:
+def _interrupted_error(url: str, error: Exception) -> RemoteUnavailableError:
     return RemoteUnavailableError(f"The answer of {url} was cut off ({type(error).__name__}).")

@@ -6,6 +6,6 @@
 >>> app = create_app(Tellback(":memory:"), faces=[ConsoleFace()])
 """
 
-from tellback.console.face import ConsoleFace, console_face
+from tellback.console.face import ConsoleUI, create_console_ui
 
-__all__ = ["ConsoleFace", "console_face"]
+__all__ = ["ConsoleUI", "create_console_ui"]

@@ -9,15 +9,15 @@ from typing import Any
 from nicegui import ui
 
 from tellback.console import widgets
-from tellback.console.seat import Seat, tell
+from tellback.console.seat import PageContext, notify
 from tellback.errors import InvalidArgumentError
 from tellback.types.memory import Atom, AtomStatus, CategoryKind, RecallHit
 from tellback.types.times import utc_now
 
-Then = Callable[[Atom], Any]
+OnChanged = Callable[[Atom], Any]
 """What is done after a memory was changed: it is given the one that stands now."""
 
-KINDS = {
+KIND_LABELS = {
     CategoryKind.FACT: "Fact: true until it changes",
     CategoryKind.PREFERENCE: "Preference: what is liked or not",
     CategoryKind.RULE: "Rule: always to be kept to",
@@ -26,9 +26,9 @@ KINDS = {
 }
 """The kinds that a person can write. Patterns are found, not written."""
 
-IMPORTANCES = {1: "1 · trivial", 2: "2 · minor", 3: "3 · usual", 4: "4 · important", 5: "5 · vital"}
+IMPORTANCE_LABELS = {1: "1 · trivial", 2: "2 · minor", 3: "3 · usual", 4: "4 · important", 5: "5 · vital"}
 
-PARTS = {
+SCORE_PART_LABELS = {
     "base": "where every memory starts",
     "same words": "it has words of the question",
     "words nearby": "words of the question were said right beside it",
@@ -47,29 +47,29 @@ PARTS = {
 }
 
 
-def is_over(atom: Atom, now: datetime | None = None) -> bool:
+def is_superseded_or_expired(atom: Atom, now: datetime | None = None) -> bool:
     """Whether something else took its place, or it came to its end."""
     return atom.superseded_by is not None or (atom.valid_to is not None and atom.valid_to <= (now or utc_now()))
 
 
-def held(atom: Atom) -> str:
+def format_validity(atom: Atom) -> str:
     """Since when it holds, and until when."""
     if atom.valid_to is None and atom.category.kind is CategoryKind.EPISODE:
-        return f"on {widgets.day(atom.valid_from)}"
+        return f"on {widgets.format_date(atom.valid_from)}"
     if atom.valid_to is None:
-        return f"since {widgets.day(atom.valid_from)}"
+        return f"since {widgets.format_date(atom.valid_from)}"
     if atom.valid_to <= atom.valid_from:
         return "never held: it was corrected"
-    return f"{widgets.day(atom.valid_from)} to {widgets.day(atom.valid_to)}"
+    return f"{widgets.format_date(atom.valid_from)} to {widgets.format_date(atom.valid_to)}"
 
 
-def category_of(atom: Atom) -> str:
+def format_category(atom: Atom) -> str:
     """Its category, and the kind of it where the name does not say."""
     name, kind = atom.category.name, atom.category.kind.value.lower()
     return name if name.lower() == kind else f"{name} · {kind}"
 
 
-def status_chip(atom: Atom) -> None:
+def show_status_chip(atom: Atom) -> None:
     """What became of it, unless it holds."""
     if atom.status is AtomStatus.DELETED:
         widgets.chip("Forgotten", "bad")
@@ -77,110 +77,114 @@ def status_chip(atom: Atom) -> None:
         widgets.chip("Archived", "wait")
     if atom.superseded_by is not None:
         widgets.chip("Superseded", "wait")
-    elif is_over(atom):
+    elif is_superseded_or_expired(atom):
         widgets.chip("Over", "wait")
 
 
-def card(seat: Seat, atom: Atom, then: Then, hit: RecallHit | None = None) -> None:
+def show_card(ctx: PageContext, atom: Atom, on_changed: OnChanged, hit: RecallHit | None = None) -> None:
     """A memory in a list."""
     with widgets.box("card", "stack", "tight", tag="article"):
-        link = ui.link(target=seat.link("/atom", id=atom.id)).classes("go plain")
+        link = ui.link(target=ctx.link("/atom", id=atom.id)).classes("go plain")
         with link:
-            ui.label(atom.text).classes("atom-text" + (" over" if is_over(atom) else "")).props("dir=auto")
+            ui.label(atom.text).classes("atom-text" + (" over" if is_superseded_or_expired(atom) else "")).props(
+                "dir=auto"
+            )
         with widgets.box("line"):
-            status_chip(atom)
-            widgets.chip(category_of(atom))
-            widgets.quiet(held(atom))
-            widgets.quiet(f"importance {atom.importance} of 5")
+            show_status_chip(atom)
+            widgets.chip(format_category(atom))
+            widgets.muted(format_validity(atom))
+            widgets.muted(f"importance {atom.importance} of 5")
             if atom.confidence < 1:
-                widgets.quiet(f"{atom.confidence:.0%} sure")
+                widgets.muted(f"{atom.confidence:.0%} sure")
         with widgets.box("line"):
-            sources(seat, atom)
+            show_sources(ctx, atom)
             with widgets.box("actions"):
-                actions(seat, atom, then)
+                show_actions(ctx, atom, on_changed)
         if hit is not None:
-            score(hit)
+            show_score(hit)
 
 
-def sources(seat: Seat, atom: Atom) -> None:
+def show_sources(ctx: PageContext, atom: Atom) -> None:
     """How it is known: links to the messages where it was said."""
-    cited = [(each.conversation_id, id) for each in atom.citations for id in each.message_ids or (None,)]
-    if not cited:
-        is_found = atom.category.kind is CategoryKind.PATTERN
-        widgets.quiet("Found in what recurs" if is_found else "No source: it was written here, not said")
+    sources = [(each.conversation_id, id) for each in atom.citations for id in each.message_ids or (None,)]
+    if not sources:
+        is_pattern = atom.category.kind is CategoryKind.PATTERN
+        widgets.muted("Found in what recurs" if is_pattern else "No source: it was written here, not said")
         return
-    widgets.quiet("Known from")
-    for number, (conversation_id, message_id) in enumerate(cited[:5], 1):
-        what = "the conversation" if message_id is None else "the message" if len(cited) == 1 else f"message {number}"
-        address = seat.link("/conversations", id=conversation_id, message=message_id)
-        ui.link(what, address).classes("go quiet")
-    if len(cited) > 5:
-        widgets.quiet(f"and {len(cited) - 5} more")
+    widgets.muted("Known from")
+    for number, (conversation_id, message_id) in enumerate(sources[:5], 1):
+        label = (
+            "the conversation" if message_id is None else "the message" if len(sources) == 1 else f"message {number}"
+        )
+        address = ctx.link("/conversations", id=conversation_id, message=message_id)
+        ui.link(label, address).classes("go quiet")
+    if len(sources) > 5:
+        widgets.muted(f"and {len(sources) - 5} more")
 
 
-def score(hit: RecallHit) -> None:
+def show_score(hit: RecallHit) -> None:
     """How well it answers what was asked, and what that is made of."""
     with widgets.box("line"):
         with widgets.box("meter").props("aria-hidden=true"):
             widgets.box().style(f"width: {hit.score:.0%}")
-        widgets.quiet(f"score {hit.score:.2f} of 1")
+        widgets.muted(f"score {hit.score:.2f} of 1")
     with ui.expansion("Why this score?").classes("full").props("dense dense-toggle header-class='quiet q-px-none'"):
-        rows = [(PARTS.get(name, name), f"{value:+.2f}") for name, value in hit.explain().items()]
+        rows = [(SCORE_PART_LABELS.get(name, name), f"{value:+.2f}") for name, value in hit.explain().items()]
         widgets.table(("What counted", "Points"), rows, frozenset({1}))
-        widgets.quiet(
+        widgets.muted(
             f"Points add up to {sum(hit.parts.values()):+.2f}: 0 would be a score of 0.5, more is better."
             f" Age has left {hit.decay_weight:.0%} of its weight."
         )
 
 
-def actions(seat: Seat, atom: Atom, then: Then, *, timeline: bool = True) -> None:
+def show_actions(ctx: PageContext, atom: Atom, on_changed: OnChanged, *, has_timeline_link: bool = True) -> None:
     """What can be done with it, as buttons with pictures."""
-    if timeline:
+    if has_timeline_link:
         link = widgets.icon_button("timeline", "Timeline of this", lambda: None)
-        link.props["href"] = seat.link("/timeline", atom=atom.id)
+        link.props["href"] = ctx.link("/timeline", atom=atom.id)
     if atom.status is AtomStatus.DELETED:
         return
     if atom.superseded_by is None:
-        widgets.icon_button("edit", "Edit", seat.doing(lambda: edit(seat, atom, then)))
+        widgets.icon_button("edit", "Edit", ctx.guard(lambda: open_edit_dialog(ctx, atom, on_changed)))
     if atom.status is AtomStatus.ARCHIVED:
-        widgets.icon_button("unarchive", "Restore", seat.doing(lambda: _restore(seat, atom, then)))
+        widgets.icon_button("unarchive", "Restore", ctx.guard(lambda: _restore_atom(ctx, atom, on_changed)))
     else:
-        widgets.icon_button("archive", "Archive", seat.doing(lambda: _archive(seat, atom, then)))
-    widgets.icon_button("delete_outline", "Forget", seat.doing(lambda: _forget(seat, atom, then)))
+        widgets.icon_button("archive", "Archive", ctx.guard(lambda: _archive_atom(ctx, atom, on_changed)))
+    widgets.icon_button("delete_outline", "Forget", ctx.guard(lambda: _confirm_forget(ctx, atom, on_changed)))
 
 
-async def _archive(seat: Seat, atom: Atom, then: Then) -> None:
-    changed = await seat.user.memory.archive_atom(atom.id)
-    tell("Archived: it is kept, and recalled only when asked for.")
-    await then(changed)
+async def _archive_atom(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
+    changed = await ctx.user.memory.archive_atom(atom.id)
+    notify("Archived: it is kept, and recalled only when asked for.")
+    await on_changed(changed)
 
 
-async def _restore(seat: Seat, atom: Atom, then: Then) -> None:
-    changed = await seat.user.memory.restore_atom(atom.id)
-    tell("Restored: it is recalled again.")
-    await then(changed)
+async def _restore_atom(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
+    changed = await ctx.user.memory.restore_atom(atom.id)
+    notify("Restored: it is recalled again.")
+    await on_changed(changed)
 
 
-def _forget(seat: Seat, atom: Atom, then: Then) -> None:
+def _confirm_forget(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
     async def forget() -> None:
-        changed = await seat.user.memory.delete_atom(atom.id)
-        tell("Forgotten: it is never recalled again.")
-        await then(changed)
+        changed = await ctx.user.memory.delete_atom(atom.id)
+        notify("Forgotten: it is never recalled again.")
+        await on_changed(changed)
 
-    text = f"“{widgets.cut(atom.text, 200)}” is never recalled again. This cannot be taken back."
+    text = f"“{widgets.truncate(atom.text, 200)}” is never recalled again. This cannot be taken back."
     if atom.supersedes is not None:
         text += " What it had replaced holds again."
     text += " Its row stays in the store, marked, until all your data is deleted."
-    widgets.confirmed(seat, "Forget this memory?", text, "Forget", forget)
+    widgets.confirm(ctx, "Forget this memory?", text, "Forget", forget)
 
 
-def edit(seat: Seat, atom: Atom, then: Then) -> None:
+def open_edit_dialog(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
     """Put a new memory in the place of one."""
     kind = atom.category.kind
     is_pattern = kind is CategoryKind.PATTERN
-    with widgets.dialog("Edit this memory") as asking:
-        widgets.quiet("Nothing is rewritten: the new text takes the old one's place, which is kept with its time.")
-        form = _Form(
+    with widgets.dialog("Edit this memory") as dialog:
+        widgets.muted("Nothing is rewritten: the new text takes the old one's place, which is kept with its time.")
+        form = AtomForm(
             atom.text,
             "fact" if is_pattern else atom.category.name,
             CategoryKind.FACT if is_pattern else kind,
@@ -189,46 +193,48 @@ def edit(seat: Seat, atom: Atom, then: Then) -> None:
         )
 
         async def save() -> None:
-            made = await seat.user.memory.supersede_atom(atom.id, **form.given())
-            asking.close()
-            tell("Saved. The timeline has what it was before.")
-            await then(made)
+            created = await ctx.user.memory.supersede_atom(atom.id, **form.values())
+            dialog.close()
+            notify("Saved. The timeline has what it was before.")
+            await on_changed(created)
 
-        form.done(asking, "Save", seat.doing(save))
+        form.add_buttons(dialog, "Save", ctx.guard(save))
 
 
-def add(seat: Seat, space_id: str | None, then: Then) -> None:
+def open_add_dialog(ctx: PageContext, space_id: str | None, on_changed: OnChanged) -> None:
     """Write a memory by hand; without a space, into the one called "default"."""
-    with widgets.dialog("Write a memory") as asking:
-        form = _Form("", "fact", CategoryKind.FACT, 3, "True since (now, if empty)")
+    with widgets.dialog("Write a memory") as dialog:
+        form = AtomForm("", "fact", CategoryKind.FACT, 3, "True since (now, if empty)")
 
         async def save() -> None:
-            memory = seat.user.memory
+            memory = ctx.user.memory
             space = space_id or (await memory.create_space(once=True)).id
-            made = await memory.add_atom(space, **form.given())
-            asking.close()
-            tell("Remembered.")
-            await then(made)
+            created = await memory.add_atom(space, **form.values())
+            dialog.close()
+            notify("Remembered.")
+            await on_changed(created)
 
-        form.done(asking, "Remember", seat.doing(save))
+        form.add_buttons(dialog, "Remember", ctx.guard(save))
 
 
-class _Form:
+class AtomForm:
     """The fields of a memory."""
 
-    def __init__(self, text: str, category: str, kind: CategoryKind, importance: int, since: str) -> None:
+    def __init__(self, text: str, category: str, kind: CategoryKind, importance: int, since_label: str) -> None:
         self.text = ui.textarea("What to remember", value=text).props("outlined autogrow autofocus dir=auto")
         self.text.classes("full")
         with widgets.box("line"):
-            self.kind = ui.select({each.value: says for each, says in KINDS.items()}, label="Kind", value=kind.value)
+            self.kind = ui.select(
+                {each.value: label for each, label in KIND_LABELS.items()}, label="Kind", value=kind.value
+            )
             self.kind.props("outlined dense options-dense").classes("wide pick")
-            self.importance = ui.select(IMPORTANCES, label="Importance", value=importance)
+            self.importance = ui.select(IMPORTANCE_LABELS, label="Importance", value=importance)
             self.importance.props("outlined dense options-dense").classes("some")
         with widgets.box("line"):
             self.category = ui.input("Category", value=category).props("outlined dense").classes("wide")
-            self.since = widgets.day_field(since, None).classes("wide")
+            self.since = widgets.date_field(since_label, None).classes("wide")
 
-    def given(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """What `add_atom` and `supersede_atom` take."""
         text = (self.text.value or "").strip()
         if not text:
@@ -238,13 +244,13 @@ class _Form:
             "text": text,
             "category": {"name": name, "kind": self.kind.value},
             "importance": self.importance.value,
-            "valid_from": widgets.day_start(self.since.value),
+            "valid_from": widgets.parse_day_start(self.since.value),
         }
 
-    def done(self, asking: ui.dialog, act: str, save: Callable[..., Any]) -> None:
+    def add_buttons(self, dialog: ui.dialog, label: str, on_save: Callable[..., Any]) -> None:
         """The buttons; Enter in a line and Ctrl+Enter in the text do the same."""
         for field in (self.category, self.since):
-            field.on("keydown.enter", save)
-        self.text.on("keydown.ctrl.enter", save)
-        self.text.on("keydown.meta.enter", save)
-        widgets.buttons(asking, act, save)
+            field.on("keydown.enter", on_save)
+        self.text.on("keydown.ctrl.enter", on_save)
+        self.text.on("keydown.meta.enter", on_save)
+        widgets.dialog_buttons(dialog, label, on_save)

@@ -10,21 +10,21 @@ from starlette.responses import HTMLResponse, Response
 
 from tellback.errors import MissingExtraError
 from tellback.server.problems import on_http_error
-from tellback.server.reception import is_for_eyes, plain_page
+from tellback.server.reception import accepts_html, render_plain_page
 
-PATH = "/console"
+MOUNT_PATH = "/console"
 
 
-class ConsoleFace:
+class ConsoleUI:
     """The console's pages, below `/console`. NiceGUI holds one set of pages for a process, so there is one console."""
 
-    path = PATH
+    path = MOUNT_PATH
 
     def __init__(self) -> None:
         from nicegui import __version__
 
         # What comes with NiceGUI is for everyone. What pages hand out by its other paths is not.
-        self.assets: tuple[str, ...] = (f"{PATH}/_nicegui/{__version__}/",)
+        self.assets: tuple[str, ...] = (f"{MOUNT_PATH}/_nicegui/{__version__}/",)
 
     def add_to(self, app: FastAPI) -> None:
         """Mount the pages on a server's app."""
@@ -34,10 +34,10 @@ class ConsoleFace:
         from tellback.console import pages  # they register themselves
 
         assert pages
-        nicegui_app.add_exception_handler(404, _missing)
+        nicegui_app.add_exception_handler(404, _not_found)
         ui.run_with(
             app,
-            mount_path=PATH,
+            mount_path=MOUNT_PATH,
             title="Tellback",
             favicon="💬",
             dark=None,
@@ -47,7 +47,7 @@ class ConsoleFace:
         )
 
 
-def console_face() -> ConsoleFace:
+def create_console_ui() -> ConsoleUI:
     """The console, if what it is made with is installed; raises `MissingExtraError`."""
     try:
         import nicegui  # noqa: F401
@@ -55,13 +55,13 @@ def console_face() -> ConsoleFace:
         if error.name != "nicegui":
             raise
         raise MissingExtraError("nicegui", "console", "The console") from error
-    return ConsoleFace()
+    return ConsoleUI()
 
 
-async def _missing(request: Request, error: Exception) -> Response:
+async def _not_found(request: Request, error: Exception) -> Response:
     """What is not there. NiceGUI would make a page of its own, and keep it for a minute, for whoever asks."""
-    if not is_for_eyes(request.scope):
+    if not accepts_html(request.scope):
         return await on_http_error(request, error)
     home = escape(f"{request.scope.get('root_path', '')}/")
-    told = f'<p class="wrong" role="alert">There is no such page.</p><p><a href="{home}">To the chat</a></p>'
-    return HTMLResponse(plain_page("Not here", told), 404)
+    body = f'<p class="wrong" role="alert">There is no such page.</p><p><a href="{home}">To the chat</a></p>'
+    return HTMLResponse(render_plain_page("Not here", body), 404)

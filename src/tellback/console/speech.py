@@ -12,8 +12,8 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from tellback.console import widgets
-from tellback.console.parts import block, inline, note, words
-from tellback.console.prose import draw, is_plain
+from tellback.console.parts import code_block, note, text_label, text_span
+from tellback.console.prose import is_plain_text, render_markdown
 from tellback.types import (
     ReplyDelta,
     TextDelta,
@@ -26,42 +26,42 @@ from tellback.types import (
 from tellback.types.blocks import ContentBlock, MediaBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from tellback.types.conversations import StoredMessage, ToolInvocation
 
-PIECE = 600
+SPAN_LENGTH = 600
 """A streamed text is shown in pieces of about so many characters: what is sent again with each of them stays small."""
 
-Decide = Callable[[bool], Any]
+OnDecision = Callable[[bool], Any]
 
 
-class Flow:
+class StreamingText:
     """A text that grows. It is shown when `flush` is called, so that many small pieces cost one update."""
 
     def __init__(self) -> None:
         self._root = widgets.box("said").props("dir=auto")
-        self._last: TextElement | None = None
-        self._new: list[str] = []
+        self._last_span: TextElement | None = None
+        self._buffer: list[str] = []
         self.text = ""
 
     def add(self, text: str) -> None:
         self.text += text
-        self._new.append(text)
+        self._buffer.append(text)
 
     def flush(self) -> None:
-        new = "".join(self._new)
-        self._new.clear()
+        new = "".join(self._buffer)
+        self._buffer.clear()
         if not new:
             return
-        if self._last is None or len(self._last.text) > PIECE:
+        if self._last_span is None or len(self._last_span.text) > SPAN_LENGTH:
             with self._root:
-                self._last = inline("")
-        self._last.text += new
+                self._last_span = text_span("")
+        self._last_span.text += new
 
-    def finish(self, addresses: Sequence[tuple[str, str]]) -> None:
+    def finish(self, citation_links: Sequence[tuple[str, str]]) -> None:
         """It is complete: draw its marks, and links where its numbers in brackets lead."""
         self.flush()
-        if not is_plain(self.text):
+        if not is_plain_text(self.text):
             self._root.clear()
             with self._root:
-                draw(self.text, addresses)
+                render_markdown(self.text, citation_links)
 
 
 class ToolCard:
@@ -72,184 +72,184 @@ class ToolCard:
         self._root = ui.expansion(name, icon="build").classes("tool").props("dense dense-toggle")
         self._root.props["aria-label"] = f"Tool {name}"
         with self._root, widgets.box("stack", "tight"):
-            widgets.quiet("Input")
-            self._shown = block("")
-            self._result = widgets.box("stack", "tight")
-        self._caption("…")
+            widgets.muted("Input")
+            self._input_block = code_block("")
+            self._result_box = widgets.box("stack", "tight")
+        self._set_caption("…")
 
     def add_input(self, part: str) -> None:
         self._input += part
 
     def set_input(self, value: Any) -> None:
-        self._input = _json(value)
+        self._input = _format_json(value)
 
     def flush(self) -> None:
-        if self._shown.text != self._input:
-            self._shown.text = self._input
+        if self._input_block.text != self._input:
+            self._input_block.text = self._input
 
-    def input_ended(self) -> None:
+    def finish_input(self) -> None:
         """Its input has come: show it so that people can read it."""
         with suppress(ValueError):  # else as the model wrote it, who is told of its mistake
-            self._input = _json(json.loads(self._input or "{}"))
+            self._input = _format_json(json.loads(self._input or "{}"))
         self.flush()
-        self._caption("running…")
+        self._set_caption("running…")
 
-    def done(self, content: str, *, is_error: bool) -> None:
-        self._caption("failed" if is_error else "done")
-        self._result.clear()
-        with self._result:
-            widgets.quiet("Error" if is_error else "Result")
-            block(content)
+    def show_result(self, content: str, *, is_error: bool) -> None:
+        self._set_caption("failed" if is_error else "done")
+        self._result_box.clear()
+        with self._result_box:
+            widgets.muted("Error" if is_error else "Result")
+            code_block(content)
 
-    def left(self) -> None:
+    def show_unfinished(self) -> None:
         """Nothing came of it."""
-        self._caption("not finished")
+        self._set_caption("not finished")
 
-    def ask(self, decide: Decide) -> None:
+    def ask_approval(self, on_decision: OnDecision) -> None:
         """Have a person decide whether it is called."""
-        self._caption("waits for your decision")
+        self._set_caption("waits for your decision")
         self._root.open()
-        self._result.clear()
-        with self._result, widgets.box("line"):
+        self._result_box.clear()
+        with self._result_box, widgets.box("line"):
 
-            async def on(approved: bool) -> None:
-                self._result.clear()
-                self._caption("running…" if approved else "declined")
-                await decide(approved)
+            async def submit(approved: bool) -> None:
+                self._result_box.clear()
+                self._set_caption("running…" if approved else "declined")
+                await on_decision(approved)
 
-            ui.button("Approve", icon="check", on_click=lambda: on(True)).props("no-caps unelevated dense")
-            ui.button("Decline", icon="close", on_click=lambda: on(False)).props("no-caps outline dense")
+            ui.button("Approve", icon="check", on_click=lambda: submit(True)).props("no-caps unelevated dense")
+            ui.button("Decline", icon="close", on_click=lambda: submit(False)).props("no-caps outline dense")
 
-    def _caption(self, text: str) -> None:
+    def _set_caption(self, text: str) -> None:
         self._root.props["caption"] = text
         self._root.update()
 
 
-class AnswerView:
+class ReplyView:
     """An answer while it comes. `addresses` are where the numbers in it lead, once that is known."""
 
-    def __init__(self, who: str) -> None:
+    def __init__(self, speaker: str) -> None:
         self.root = widgets.box("answer", tag="article").props("aria-busy=true")
-        self.root.props["aria-label"] = f"{who} says"
+        self.root.props["aria-label"] = f"{speaker} says"
         with self.root:
-            self._parts = widgets.box("stack", "tight")
-            self._waiting = ui.spinner("dots", size="1.75rem").props("aria-label=Answering")
-            self.foot = widgets.box("line", "foot")
-        self._text: Flow | None = None
-        self._thinking: Flow | None = None
-        self._flows: list[Flow] = []
-        self._thoughts: list[Flow] = []
-        self._finished = 0
-        self.addresses: Sequence[tuple[str, str]] = ()
+            self._parts_box = widgets.box("stack", "tight")
+            self._spinner = ui.spinner("dots", size="1.75rem").props("aria-label=Answering")
+            self.footer = widgets.box("line", "foot")
+        self._current_text: StreamingText | None = None
+        self._current_thinking: StreamingText | None = None
+        self._texts: list[StreamingText] = []
+        self._thinking_texts: list[StreamingText] = []
+        self._finished_count = 0
+        self.citation_links: Sequence[tuple[str, str]] = ()
         self.cards: dict[str, ToolCard] = {}
 
     @property
     def text(self) -> str:
-        return "".join(flow.text for flow in self._flows)
+        return "".join(flow.text for flow in self._texts)
 
-    def take(self, delta: ReplyDelta) -> None:
+    def add_delta(self, delta: ReplyDelta) -> None:
         """Show a delta at the next `flush`."""
         match delta:
             case TextDelta(text):
-                self._thinking = None
-                if self._text is None:
-                    with self._parts:
-                        self._text = Flow()
-                    self._flows.append(self._text)
-                self._text.add(text)
+                self._current_thinking = None
+                if self._current_text is None:
+                    with self._parts_box:
+                        self._current_text = StreamingText()
+                    self._texts.append(self._current_text)
+                self._current_text.add(text)
             case ThinkingDelta(text):
-                self._text = None
-                if self._thinking is None:
-                    with self._parts, ui.expansion("Thinking", icon="psychology_alt").classes("tool") as opened:
+                self._current_text = None
+                if self._current_thinking is None:
+                    with self._parts_box, ui.expansion("Thinking", icon="psychology_alt").classes("tool") as opened:
                         opened.props("dense dense-toggle")
-                        self._thinking = Flow()
-                    self._thoughts.append(self._thinking)
-                self._thinking.add(text)
+                        self._current_thinking = StreamingText()
+                    self._thinking_texts.append(self._current_thinking)
+                self._current_thinking.add(text)
             case ToolUseStart(id, name):
-                self._text = self._thinking = None
-                with self._parts:
+                self._current_text = self._current_thinking = None
+                with self._parts_box:
                     self.cards[id] = ToolCard(name)
-            case ToolUseInputDelta(id, part) if id in self.cards:
-                self.cards[id].add_input(part)
+            case ToolUseInputDelta(id, partial_json) if id in self.cards:
+                self.cards[id].add_input(partial_json)
             case ToolUseEnd(id) if id in self.cards:
-                self.cards[id].input_ended()
+                self.cards[id].finish_input()
 
     def flush(self) -> None:
-        for flow in (*self._thoughts, *self._flows):
+        for flow in (*self._thinking_texts, *self._texts):
             flow.flush()
         for card in self.cards.values():
             card.flush()
 
-    def tell(self, text: str) -> None:
+    def set_text_if_empty(self, text: str) -> None:
         """A text that did not come as deltas."""
         if not self.text and text:
-            self.take(TextDelta(text))
+            self.add_delta(TextDelta(text))
 
-    def tools(self, invocations: Sequence[ToolInvocation]) -> None:
+    def show_tools(self, invocations: Sequence[ToolInvocation]) -> None:
         """What the tools gave."""
         for each in invocations:
-            card = self._card(each.id, each.name, each.arguments)
+            card = self._tool_card(each.id, each.name, each.arguments)
             if each.content is not None:  # else it waits
-                card.done(each.content, is_error=each.is_error)
+                card.show_result(each.content, is_error=each.is_error)
 
-    def ask(self, calls: Sequence[ToolCall], decide: Callable[[str, bool], Any]) -> None:
+    def ask_approvals(self, calls: Sequence[ToolCall], on_decision: Callable[[str, bool], Any]) -> None:
         """Have a person decide on calls."""
         for call in calls:
-            self._card(call.id, call.name, call.input).ask(partial(decide, call.id))
+            self._tool_card(call.id, call.name, call.input).ask_approval(partial(on_decision, call.id))
 
-    def remark(self, text: str, *, is_wrong: bool = False) -> None:
-        with self._parts:
-            note(text, is_wrong=is_wrong)
+    def add_note(self, text: str, *, is_error: bool = False) -> None:
+        with self._parts_box:
+            note(text, is_error=is_error)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """More comes."""
-        self._text = self._thinking = None
-        self._waiting.set_visibility(True)
+        self._current_text = self._current_thinking = None
+        self._spinner.set_visibility(True)
         self.root.props("aria-busy=true")
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Nothing more comes."""
         self.flush()
-        for flow in self._flows[self._finished :]:
-            flow.finish(self.addresses)
-        self._finished = len(self._flows)
-        self._waiting.set_visibility(False)
+        for flow in self._texts[self._finished_count :]:
+            flow.finish(self.citation_links)
+        self._finished_count = len(self._texts)
+        self._spinner.set_visibility(False)
         self.root.props("aria-busy=false")
 
-    def _card(self, id: str, name: str, arguments: Mapping[str, Any]) -> ToolCard:
+    def _tool_card(self, id: str, name: str, arguments: Mapping[str, Any]) -> ToolCard:
         if id not in self.cards:
-            with self._parts:
+            with self._parts_box:
                 self.cards[id] = ToolCard(name)
         self.cards[id].set_input(arguments)
         self.cards[id].flush()
         return self.cards[id]
 
 
-def show_user(text: str) -> None:
+def show_user_message(text: str) -> None:
     """What the user says."""
     with widgets.box("mine", tag="article").props('aria-label="You say"'):
-        words(text)
+        text_label(text)
 
 
-def results_in(messages: Sequence[StoredMessage]) -> dict[str, ToolResultBlock]:
+def tool_results_by_id(messages: Sequence[StoredMessage]) -> dict[str, ToolResultBlock]:
     """What tools gave, by the ids of the calls."""
     return {
         each.tool_use_id: each for message in messages for each in message.content if isinstance(each, ToolResultBlock)
     }
 
 
-def show_stored(message: StoredMessage, results: Mapping[str, ToolResultBlock]) -> None:
+def show_stored_message(message: StoredMessage, results: Mapping[str, ToolResultBlock]) -> None:
     """What of a message is there to be read: its words, files by their names, and tool calls with what they gave."""
-    _show_blocks(message.content, results, is_marked=message.role == "assistant")
+    _show_blocks(message.content, results, has_markdown=message.role == "assistant")
 
 
-def _show_blocks(blocks: Sequence[ContentBlock], results: Mapping[str, ToolResultBlock], *, is_marked: bool) -> None:
+def _show_blocks(blocks: Sequence[ContentBlock], results: Mapping[str, ToolResultBlock], *, has_markdown: bool) -> None:
     for each in blocks:
         if isinstance(each, TextBlock):
-            if is_marked and not is_plain(each.text):
-                draw(each.text)
+            if has_markdown and not is_plain_text(each.text):
+                render_markdown(each.text)
             elif each.text:
-                words(each.text)
+                text_label(each.text)
         elif isinstance(each, MediaBlock):
             widgets.chip(f"{each.type}: {each.name or each.mime_type or 'without a name'}")
         elif isinstance(each, ToolUseBlock):
@@ -258,43 +258,43 @@ def _show_blocks(blocks: Sequence[ContentBlock], results: Mapping[str, ToolResul
             card.flush()
             result = results.get(each.id)
             if result is None:
-                card.left()
+                card.show_unfinished()
             else:
-                card.done(result.content, is_error=result.is_error)
+                card.show_result(result.content, is_error=result.is_error)
 
 
-def is_shown(message: StoredMessage) -> bool:
+def has_own_content(message: StoredMessage) -> bool:
     """Whether a message is more than the results of calls, which are shown with those."""
     return any(not isinstance(each, ToolResultBlock) for each in message.content)
 
 
-def show_talk(
+def show_conversation(
     messages: Sequence[StoredMessage],
-    who: str,
-    foot: Callable[[StoredMessage], None],
-    waiting: Collection[str] = (),
+    speaker: str,
+    show_footer: Callable[[StoredMessage], None],
+    pending_ids: Collection[str] = (),
 ) -> None:
     """The messages of a chat that a person sees; `foot` adds something to each answer.
 
     Calls that are `waiting` for a decision are left out: they are shown where it is asked for.
     """
-    results = results_in(messages)
+    results = tool_results_by_id(messages)
     for message in messages:
-        shown = [each for each in message.content if not isinstance(each, ToolUseBlock) or each.id not in waiting]
+        blocks = [each for each in message.content if not isinstance(each, ToolUseBlock) or each.id not in pending_ids]
         if message.visibility == "hidden" or message.role == "system":
             continue
-        if not any(not isinstance(each, ToolResultBlock) for each in shown):
+        if not any(not isinstance(each, ToolResultBlock) for each in blocks):
             continue
         if message.visibility == "internal" and not message.tool_calls:
             continue
-        is_mine = message.role == "user"
-        with widgets.box("mine" if is_mine else "answer", tag="article") as said:
-            said.props["aria-label"] = "You said" if is_mine else f"{who} said"
-            _show_blocks(shown, results, is_marked=not is_mine)
-            if not is_mine and not message.tool_calls:
+        is_user = message.role == "user"
+        with widgets.box("mine" if is_user else "answer", tag="article") as article:
+            article.props["aria-label"] = "You said" if is_user else f"{speaker} said"
+            _show_blocks(blocks, results, has_markdown=not is_user)
+            if not is_user and not message.tool_calls:
                 with widgets.box("line", "foot"):
-                    foot(message)
+                    show_footer(message)
 
 
-def _json(value: Any) -> str:
+def _format_json(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)

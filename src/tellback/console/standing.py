@@ -8,14 +8,14 @@ from nicegui import ui
 
 from tellback.agent.session import SessionState
 from tellback.console import widgets
-from tellback.console.seat import Seat
+from tellback.console.seat import PageContext
 
 
-class Standing:
+class SessionCard:
     """A card that is shown anew after each answer."""
 
-    def __init__(self, seat: Seat, agent: str) -> None:
-        self._seat = seat
+    def __init__(self, ctx: PageContext, agent: str) -> None:
+        self._ctx = ctx
         self._agent = agent
         self._root = widgets.box("card", "stack", "tight", tag="section").props('aria-label="Where it stands"')
 
@@ -28,18 +28,20 @@ class Standing:
                 state = None if session is None else session.current_state
                 widgets.chip(route.title if route is not None else "no route yet", "good" if route else "")
                 if state is not None:
-                    widgets.quiet(widgets.cut(state.description or state.id, 120))
+                    widgets.muted(widgets.truncate(state.description or state.id, 120))
                 with widgets.box("actions"):
-                    ui.link("Show the routes", self._seat.link("/routes", agent=self._agent)).classes("go quiet")
+                    ui.link("Show the routes", self._ctx.link("/routes", agent=self._agent)).classes("go quiet")
             if session is not None:
-                gathered(session)
+                show_gathered(session)
 
 
-def gathered(session: SessionState) -> None:
+def show_gathered(session: SessionState) -> None:
     """What the user has said so far, by field."""
     if session.extracted:
-        widgets.pairs(*((name, widgets.cut(_shown(value), 300)) for name, value in session.extracted.items()))
+        widgets.pairs(
+            *((name, widgets.truncate(_format_value(value), 300)) for name, value in session.extracted.items())
+        )
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

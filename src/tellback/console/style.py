@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-STYLE = """
+BASE_CSS = """
 body {
   --surface: #ffffff; --ground: #f7f7f4; --ink: #1f2328; --quiet: #5b626c; --edge: #dfdfd9; --mine: #e4ecf9;
   --link: #2a4d86; --good: #1e6b3a; --warn: #8a5300; --bad: #b3261e; --lit: #fff3c4;

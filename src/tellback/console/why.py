@@ -7,155 +7,158 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from tellback.console import atoms, widgets
-from tellback.console.parts import block, words
-from tellback.console.seat import Seat
-from tellback.console.talks import Answer
+from tellback.console.parts import code_block, text_label
+from tellback.console.seat import PageContext
+from tellback.console.talks import PageReply
 from tellback.types import ChatUsage
 from tellback.types.conversations import StoredMessage
 from tellback.types.memory import Atom
 
 
-def addresses(seat: Seat, answer: Answer) -> list[tuple[str, str]]:
+def citation_links(ctx: PageContext, reply: PageReply) -> list[tuple[str, str]]:
     """Where the numbers in an answer lead: to the messages in which the memories were said, with their texts.
 
     A memory that somebody wrote, and that was never said, has a page of its own.
     """
-    known = {atom.id: atom for atom in _atoms(answer)}
-    return [(_source(seat, known.get(id), id), known[id].text if id in known else "") for id in answer.cited]
+    atoms_by_id = {atom.id: atom for atom in _atoms_used(reply)}
+    return [
+        (_source_link(ctx, atoms_by_id.get(id), id), atoms_by_id[id].text if id in atoms_by_id else "")
+        for id in reply.cited
+    ]
 
 
-def _source(seat: Seat, atom: Atom | None, id: str) -> str:
+def _source_link(ctx: PageContext, atom: Atom | None, id: str) -> str:
     for each in atom.citations if atom is not None else ():
         if each.message_ids:
-            return seat.link("/conversations", id=each.conversation_id, message=each.message_ids[0])
-    return seat.link("/atom", id=id)
+            return ctx.link("/conversations", id=each.conversation_id, message=each.message_ids[0])
+    return ctx.link("/atom", id=id)
 
 
-def show_why(seat: Seat, answer: Answer) -> None:
+def open_explanation(ctx: PageContext, reply: PageReply) -> None:
     """Open a dialog with it all."""
-    with widgets.dialog("Why this answer") as opened:
-        _memories(seat, answer)
-        _route(answer)
-        _given(answer)
-        _cost(answer.usage, answer.model_calls)
+    with widgets.dialog("Why this answer") as dialog:
+        _show_memories(ctx, reply)
+        _show_route(reply)
+        _show_model_input(reply)
+        _show_cost(reply.usage, reply.model_calls)
         with widgets.box("line").style("justify-content: flex-end"):
-            ui.button("Close", on_click=opened.close).props("flat no-caps autofocus")
+            ui.button("Close", on_click=dialog.close).props("flat no-caps autofocus")
 
 
-def show_stored_why(seat: Seat, message: StoredMessage) -> None:
+def open_stored_explanation(ctx: PageContext, message: StoredMessage) -> None:
     """Open a dialog with what is kept of an answer that was given before."""
-    with widgets.dialog("Why this answer") as opened:
+    with widgets.dialog("Why this answer") as dialog:
         usage = message.usage or ChatUsage()
-        widgets.quiet("It was given before this page was opened: what the model was given then is not kept.")
+        widgets.muted("It was given before this page was opened: what the model was given then is not kept.")
         widgets.pairs(
-            ("Given", widgets.moment(message.created_at)),
+            ("Given", widgets.format_datetime(message.created_at)),
             ("Model", message.model or usage.model),
             ("Ended by", message.stop_reason),
             ("Trace", message.trace_id),
         )
-        _cost(usage, 0)
+        _show_cost(usage, 0)
         with widgets.box("line"):
-            address = seat.link("/conversations", id=message.conversation_id, message=message.id)
-            widgets.go("Show it in its conversation", address)
+            address = ctx.link("/conversations", id=message.conversation_id, message=message.id)
+            widgets.page_link("Show it in its conversation", address)
         with widgets.box("line").style("justify-content: flex-end"):
-            ui.button("Close", on_click=opened.close).props("flat no-caps autofocus")
+            ui.button("Close", on_click=dialog.close).props("flat no-caps autofocus")
 
 
-def cost_line(usage: ChatUsage) -> str:
+def format_cost(usage: ChatUsage) -> str:
     """Which model it was and what it took, in a line."""
     parts = [usage.model or ""]
     tokens = usage.total_tokens or (usage.input_tokens or 0) + (usage.output_tokens or 0)
     if tokens:
-        parts.append(widgets.counted(tokens, "token"))
+        parts.append(widgets.format_count(tokens, "token"))
     if usage.cost_usd:
         parts.append(f"${usage.cost_usd:.4f}")
     return " · ".join(filter(None, parts))
 
 
-def _atoms(answer: Answer) -> Sequence[Atom]:
-    return () if answer.context is None else answer.context.atoms_used
+def _atoms_used(reply: PageReply) -> Sequence[Atom]:
+    return () if reply.context is None else reply.context.atoms_used
 
 
-def _memories(seat: Seat, answer: Answer) -> None:
-    context = answer.context
-    used = _atoms(answer)
-    widgets.title("Memories it was given" if used else "No memory was used")
+def _show_memories(ctx: PageContext, reply: PageReply) -> None:
+    context = reply.context
+    used = _atoms_used(reply)
+    widgets.heading("Memories it was given" if used else "No memory was used")
     if not used:
-        asked = None if context is None else context.recall_query
-        widgets.quiet(
+        query = None if context is None else context.recall_query
+        widgets.muted(
             "Nothing was recalled for this message."
-            if asked is None
+            if query is None
             else "Nothing that is remembered fits the message."
         )
         return
     hits = {hit.atom.id: hit for hit in (context.hits if context is not None else ())}
     for atom in used:
         with widgets.box("card", "stack", "tight", tag="article"):
-            with ui.link(target=seat.link("/atom", id=atom.id)).classes("go plain"):
-                words(atom.text)
+            with ui.link(target=ctx.link("/atom", id=atom.id)).classes("go plain"):
+                text_label(atom.text)
             with widgets.box("line"):
-                if atom.id in answer.cited:
-                    widgets.chip(f"cited as [{answer.cited.index(atom.id) + 1}]", "good")
+                if atom.id in reply.cited:
+                    widgets.chip(f"cited as [{reply.cited.index(atom.id) + 1}]", "good")
                 if atom.id not in hits:
                     widgets.chip("always given")
-                widgets.chip(atoms.category_of(atom))
-                widgets.quiet(atoms.held(atom))
+                widgets.chip(atoms.format_category(atom))
+                widgets.muted(atoms.format_validity(atom))
             with widgets.box("line"):
-                atoms.sources(seat, atom)
+                atoms.show_sources(ctx, atom)
             if atom.id in hits:
-                atoms.score(hits[atom.id])
+                atoms.show_score(hits[atom.id])
     if context is not None and context.hits_dropped:
-        widgets.quiet(
-            f"{widgets.counted(context.hits_dropped, 'more memory', 'more memories')} did not fit the budget."
+        widgets.muted(
+            f"{widgets.format_count(context.hits_dropped, 'more memory', 'more memories')} did not fit the budget."
         )
 
 
-def _route(answer: Answer) -> None:
-    trace = answer.trace
+def _show_route(reply: PageReply) -> None:
+    trace = reply.trace
     if trace is None:
         return
-    widgets.title("The way through its routes")
+    widgets.heading("The way through its routes")
     if trace.route:
-        words(trace.route)
+        text_label(trace.route)
     if trace.scores:
         rows = [(title, f"{score:g}") for title, score in trace.scores.items()]
         widgets.table(("Route", "Score"), rows, frozenset({1}))
     if trace.walked:
         widgets.table(("State", "What happened"), [(step.state, f"{step.action}: {step.why}") for step in trace.walked])
     for match in trace.guidelines:
-        words(f"Guideline: {match.guideline.action} ({match.rationale})")
+        text_label(f"Guideline: {match.guideline.action} ({match.rationale})")
     for each in trace.rejected:
-        words(f"Not taken: {each.field} = {each.value!r:.120} ({each.problem})")
+        text_label(f"Not taken: {each.field} = {each.value!r:.120} ({each.problem})")
     for problem in trace.problems:
-        words(f"Problem: {problem}")
+        text_label(f"Problem: {problem}")
 
 
-def _given(answer: Answer) -> None:
-    context = answer.context
+def _show_model_input(reply: PageReply) -> None:
+    context = reply.context
     if context is not None and (context.context_block or context.turns_used):
-        widgets.title("What the model was given")
+        widgets.heading("What the model was given")
         parts = [
-            f"about {widgets.counted(context.tokens_estimated, 'token')}",
-            f"{widgets.counted(context.turns_used, 'turn')} of this conversation",
+            f"about {widgets.format_count(context.tokens_estimated, 'token')}",
+            f"{widgets.format_count(context.turns_used, 'turn')} of this conversation",
         ]
         if context.turns_dropped:
-            parts.append(f"{widgets.counted(context.turns_dropped, 'older turn')} left out")
-        widgets.quiet(", ".join(parts) + (": more than the budget" if context.over_budget else ""))
+            parts.append(f"{widgets.format_count(context.turns_dropped, 'older turn')} left out")
+        widgets.muted(", ".join(parts) + (": more than the budget" if context.over_budget else ""))
         if context.recall_query:
-            widgets.quiet(f"Recalled by: {widgets.cut(context.recall_query, 200)}")
-        block(context.context_block)
-    for number, call in enumerate(answer.trace.calls if answer.trace is not None else (), 1):
+            widgets.muted(f"Recalled by: {widgets.truncate(context.recall_query, 200)}")
+        code_block(context.context_block)
+    for number, call in enumerate(reply.trace.calls if reply.trace is not None else (), 1):
         with ui.expansion(f"Model call {number}: {call.purpose}").classes("full").props("dense dense-toggle"):
             if call.system:
-                widgets.quiet("System prompt")
-                block(call.system)
+                widgets.muted("System prompt")
+                code_block(call.system)
             if call.text:
-                widgets.quiet("What it said")
-                block(call.text)
+                widgets.muted("What it said")
+                code_block(call.text)
 
 
-def _cost(usage: ChatUsage, calls: int) -> None:
-    widgets.title("What it took")
+def _show_cost(usage: ChatUsage, calls: int) -> None:
+    widgets.heading("What it took")
     number = "{:,}".format
     widgets.pairs(
         ("Model", usage.model),
@@ -168,4 +171,4 @@ def _cost(usage: ChatUsage, calls: int) -> None:
         ("Time", f"{usage.latency_ms / 1000:.2f} s" if usage.latency_ms is not None else None),
     )
     if usage.input_tokens is None and usage.output_tokens is None:
-        widgets.quiet("No tokens: no model was asked, or its provider does not count them.")
+        widgets.muted("No tokens: no model was asked, or its provider does not count them.")

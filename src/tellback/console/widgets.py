@@ -9,13 +9,13 @@ from typing import Any
 
 from nicegui import ui
 
-from tellback.console.seat import Seat
+from tellback.console.seat import PageContext
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.types.memory import MemorySpace
 
 Work = Callable[[], Awaitable[Any]]
 
-_STYLE = """
+WIDGET_CSS = """
 .stack { display: flex; flex-direction: column; gap: .75rem; width: 100%; min-width: 0; }
 .stack.tight { gap: .35rem; } .stack > .q-btn { align-self: flex-start; }
 .body--dark input[type=date] { color-scheme: dark; }
@@ -54,9 +54,9 @@ _STYLE = """
 """
 
 
-def styled() -> None:
+def add_widget_css() -> None:
     """Give a page the looks of these parts."""
-    ui.add_css(_STYLE)
+    ui.add_css(WIDGET_CSS)
 
 
 def box(*classes: str, tag: str = "div") -> ui.element:
@@ -64,12 +64,12 @@ def box(*classes: str, tag: str = "div") -> ui.element:
     return ui.element(tag).classes(" ".join(classes))
 
 
-def title(text: str) -> ui.label:
+def heading(text: str) -> ui.label:
     """The heading of a part of a page."""
     return ui.label(text).classes("head2").props('role=heading aria-level="2"')
 
 
-def quiet(text: str) -> ui.label:
+def muted(text: str) -> ui.label:
     """A remark."""
     return ui.label(text).classes("quiet said")
 
@@ -79,7 +79,7 @@ def chip(text: str, tone: str = "") -> ui.label:
     return ui.label(text).classes(f"chip {tone}".strip())
 
 
-def named(element: ui.element, name: str) -> ui.element:
+def set_accessible_name(element: ui.element, name: str) -> ui.element:
     """Say what something is to those who do not see it, and to those who point at it; it may hold any characters."""
     element.props["aria-label"] = name
     element.props["title"] = name
@@ -89,11 +89,11 @@ def named(element: ui.element, name: str) -> ui.element:
 def icon_button(icon: str, name: str, on_click: Callable[..., Any]) -> ui.button:
     """A button with a picture, and a name for everyone."""
     button = ui.button(icon=icon, on_click=on_click).props("flat round dense size=md")
-    named(button, name)
+    set_accessible_name(button, name)
     return button
 
 
-def go(text: str, address: str) -> ui.link:
+def page_link(text: str, address: str) -> ui.link:
     """A link within the console."""
     return ui.link(text, address).classes("go said")
 
@@ -106,12 +106,12 @@ def link_button(text: str, icon: str, address: str) -> ui.button:
 
 
 @contextmanager
-def empty(icon: str, what: str, how: str) -> Iterator[None]:
+def empty_state(icon: str, message: str, hint: str) -> Iterator[None]:
     """Where there is nothing yet: what that means, and what to do. What is put in it are the ways on."""
     with box("empty"):
         ui.icon(icon, size="2.2rem").classes("quiet").props("aria-hidden=true")
-        ui.label(what).classes("said").style("font-weight: 600")
-        ui.label(how).classes("quiet said").style("max-width: 34rem")
+        ui.label(message).classes("said").style("font-weight: 600")
+        ui.label(hint).classes("quiet said").style("max-width: 34rem")
         with box("line").style("justify-content: center"):
             yield
 
@@ -125,17 +125,17 @@ def pairs(*rows: tuple[str, str | None]) -> None:
                 ui.label(value).classes("said")
 
 
-def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: frozenset[int] = frozenset()) -> None:
+def table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: frozenset[int] = frozenset()) -> None:
     """A table of plain text. Columns in `numbers` are aligned to the right."""
     with box("scroll"), box("facts", tag="table"):
         with box(tag="thead"), box(tag="tr"):
-            for place, head in enumerate(heads):
-                _cell("th", head, place in numbers)
+            for index, column in enumerate(columns):
+                _cell("th", column, index in numbers)
         with box(tag="tbody"):
             for row in rows:
                 with box(tag="tr"):
-                    for place, value in enumerate(row):
-                        _cell("td", value, place in numbers)
+                    for index, value in enumerate(row):
+                        _cell("td", value, index in numbers)
 
 
 def _cell(tag: str, text: str, is_number: bool) -> None:
@@ -146,45 +146,47 @@ def _cell(tag: str, text: str, is_number: bool) -> None:
 @contextmanager
 def dialog(name: str) -> Iterator[ui.dialog]:
     """A dialog that is open, closes by Escape, and is gone when it was closed."""
-    with ui.dialog(value=True) as found, ui.card().classes("dialog"):
-        found.props["aria-label"] = name
-        found.on("hide", found.delete)
+    with ui.dialog(value=True) as opened, ui.card().classes("dialog"):
+        opened.props["aria-label"] = name
+        opened.on("hide", opened.delete)
         ui.label(name).classes("dialog-title")
-        yield found
+        yield opened
 
 
-def confirmed(seat: Seat, name: str, text: str, act: str, work: Work, *, is_grave: bool = True) -> None:
+def confirm(ctx: PageContext, name: str, text: str, label: str, work: Work, *, is_destructive: bool = True) -> None:
     """Ask before something is done."""
-    with dialog(name) as asking:
+    with dialog(name) as opened:
         ui.label(text).classes("said")
 
-        async def do() -> None:
+        async def run_work() -> None:
             await work()
-            asking.close()
+            opened.close()
 
-        buttons(asking, act, seat.doing(do), is_grave=is_grave)
+        dialog_buttons(opened, label, ctx.guard(run_work), is_destructive=is_destructive)
 
 
-def buttons(asking: ui.dialog, act: str, do: Callable[..., Any], *, is_grave: bool = False) -> ui.button:
+def dialog_buttons(
+    opened: ui.dialog, label: str, on_confirm: Callable[..., Any], *, is_destructive: bool = False
+) -> ui.button:
     """How a dialog ends: by not doing it, or by doing it."""
     with box("line").style("justify-content: flex-end"):
-        ui.button("Cancel", on_click=asking.close).props("flat no-caps" + (" autofocus" if is_grave else ""))
-        done = ui.button(act, on_click=do).props("no-caps unelevated")
-        if is_grave:
-            done.props("color=negative")
-    return done
+        ui.button("Cancel", on_click=opened.close).props("flat no-caps" + (" autofocus" if is_destructive else ""))
+        confirm_button = ui.button(label, on_click=on_confirm).props("no-caps unelevated")
+        if is_destructive:
+            confirm_button.props("color=negative")
+    return confirm_button
 
 
-def day_field(label: str, value: str | None, on_change: Callable[..., Any] | None = None) -> ui.input:
+def date_field(label: str, value: str | None, on_change: Callable[..., Any] | None = None) -> ui.input:
     """A day, which may be left out: `value` is like 2026-03-01."""
     field = ui.input(label, value=value or "", on_change=on_change)
     return field.props("type=date stack-label outlined dense clearable clear-icon=close")
 
 
-def day_start(day: str | None) -> datetime | None:
+def parse_day_start(day: str | None) -> datetime | None:
     """When a day begins, by UTC.
 
-    >>> day_start("2026-03-01").isoformat()
+    >>> parse_day_start("2026-03-01").isoformat()
     '2026-03-01T00:00:00+00:00'
     """
     if not day:
@@ -195,71 +197,71 @@ def day_start(day: str | None) -> datetime | None:
         raise InvalidArgumentError(f"A day is written like 2026-03-01, not {day!r:.40}.") from None
 
 
-def day_end(day: str | None) -> datetime | None:
+def parse_day_end(day: str | None) -> datetime | None:
     """The last moment of a day, by UTC."""
-    start = day_start(day)
+    start = parse_day_start(day)
     return None if start is None else start + timedelta(days=1, microseconds=-1)
 
 
-def day(moment: datetime) -> str:
+def format_date(moment: datetime) -> str:
     """The day of a moment, by UTC.
 
-    >>> day(datetime(2026, 3, 1, tzinfo=UTC))
+    >>> format_date(datetime(2026, 3, 1, tzinfo=UTC))
     '1 Mar 2026'
     """
-    here = moment.astimezone(UTC)
-    return f"{here.day} {here:%b} {here.year}"
+    utc = moment.astimezone(UTC)
+    return f"{utc.day} {utc:%b} {utc.year}"
 
 
-def moment(at: datetime | None) -> str | None:
+def format_datetime(at: datetime | None) -> str | None:
     """A moment, by UTC."""
-    return None if at is None else f"{day(at)}, {at.astimezone(UTC):%H:%M} UTC"
+    return None if at is None else f"{format_date(at)}, {at.astimezone(UTC):%H:%M} UTC"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
+def format_count(number: int, singular: str, plural: str | None = None) -> str:
     """A number of things.
 
-    >>> counted(1, "memory", "memories"), counted(1200, "job")
+    >>> format_count(1, "memory", "memories"), format_count(1200, "job")
     ('1 memory', '1,200 jobs')
     """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
-def cut(text: str, length: int = 80) -> str:
+def truncate(text: str, length: int = 80) -> str:
     """A text for a place that is small."""
     flat = " ".join(text.split())
     return flat if len(flat) <= length else flat[: length - 1].rstrip() + "…"
 
 
-async def chosen_space(seat: Seat) -> tuple[list[MemorySpace], MemorySpace | None]:
+async def resolve_space(ctx: PageContext) -> tuple[list[MemorySpace], MemorySpace | None]:
     """The user's spaces, and the one that the page is about: the one its address names, "default", or the first."""
-    spaces = await seat.user.memory.list_spaces()
-    asked = seat.query.get("space")
-    if asked is not None:
+    spaces = await ctx.user.memory.list_spaces()
+    requested = ctx.query.get("space")
+    if requested is not None:
         for space in spaces:
-            if space.id == asked:
+            if space.id == requested:
                 return spaces, space
-        raise NotFoundError("space", asked)
+        raise NotFoundError("space", requested)
     return spaces, next((space for space in spaces if space.name == "default"), spaces[0] if spaces else None)
 
 
-def space_field(seat: Seat, spaces: list[MemorySpace], chosen: MemorySpace, path: str) -> ui.select:
+def space_select(ctx: PageContext, spaces: list[MemorySpace], chosen: MemorySpace, path: str) -> ui.select:
     """Choose another space: the page is shown anew for it."""
-    names = {space.id: f"{cut(space.name, 60)} ({space.atom_count:,})" for space in spaces}
+    names = {space.id: f"{truncate(space.name, 60)} ({space.atom_count:,})" for space in spaces}
     return ui.select(
         names,
         label="Space",
         value=chosen.id,
-        on_change=lambda event: ui.navigate.to(seat.link(path, space=event.value)),
+        on_change=lambda event: ui.navigate.to(ctx.link(path, space=event.value)),
     ).props("outlined dense options-dense")
 
 
-def no_spaces(seat: Seat, icon: str, here: str = "") -> None:
+def show_no_memory(ctx: PageContext, icon: str, extra_hint: str = "") -> None:
     """What is shown to whom nothing is remembered of; `here` says what there will be."""
-    how = (
+    hint = (
         "What you say in a chat becomes memories when the conversation closes, each with the place where it was said."
         " You can also write one yourself."
     )
-    with empty(icon, "Nothing is remembered yet.", f"{how} {here}".strip()):
-        link_button("Start a chat", "chat", seat.link("/"))
-        link_button("Write a memory", "edit_note", seat.link("/memory", add="1"))
+    with empty_state(icon, "Nothing is remembered yet.", f"{hint} {extra_hint}".strip()):
+        link_button("Start a chat", "chat", ctx.link("/"))
+        link_button("Write a memory", "edit_note", ctx.link("/memory", add="1"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tellback.chat.history import open_calls
+from tellback.chat.history import pending_calls
 from tellback.stores import ConversationLog
 from tellback.types import Message, ToolCall
 from tellback.types.blocks import TextBlock
@@ -21,7 +21,7 @@ from tellback.types.ids import new_id
 from tellback.types.scope import Scope
 
 APPROVED, WAITING, SKILLS = "approved_calls", "waiting_calls", "open_skills"
-LOOK_BACK = 500
+APPROVAL_LOOKBACK = 500
 """How many messages a reply, the decisions on its calls and their results may take at the end of a log."""
 
 
@@ -42,32 +42,32 @@ def approval_note(kind: str, calls: Sequence[ToolCall], now: datetime, open_skil
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
+class ApprovalState:
     """The end of a log, as far as approvals go: calls that wait, calls that were begun, whose turn it is."""
 
     waiting: tuple[ToolCall, ...]
-    begun: frozenset[str]
+    started: frozenset[str]
     message_id: str | None
     open_skills: tuple[str, ...] = ()
 
 
-async def undecided(log: ConversationLog, scope: Scope, id: str) -> Undecided:
+async def load_approval_state(log: ConversationLog, scope: Scope, id: str) -> ApprovalState:
     """What the end of the log says. A provider may use a call's id again: what was noted before is not meant then."""
     noted: dict[str, set[str]] = {APPROVED: set(), WAITING: set()}
     message_id, open_skills = None, ()
-    shown: list[Message] = []
-    for kept in await log.messages(scope, id, limit=LOOK_BACK, internal=True, hidden=True):
-        if kept.visibility == "hidden":
-            open_skills = (kept.metadata or {}).get(SKILLS, open_skills)
+    messages: list[Message] = []
+    for stored in await log.messages(scope, id, limit=APPROVAL_LOOKBACK, include_internal=True, include_hidden=True):
+        if stored.visibility == "hidden":
+            open_skills = (stored.metadata or {}).get(SKILLS, open_skills)
             for kind, calls in noted.items():
-                calls.update((kept.metadata or {}).get(kind, ()) if kept.role == "system" else ())
+                calls.update((stored.metadata or {}).get(kind, ()) if stored.role == "system" else ())
             continue
-        if kept.role == "user" and kept.visibility == "user":
-            message_id = kept.id
-        for message in kept.messages:
-            over = {call.id for call in message.tool_calls} or {message.tool_call_id or ""}
+        if stored.role == "user" and stored.visibility == "user":
+            message_id = stored.id
+        for message in stored.messages:
+            settled = {call.id for call in message.tool_calls} or {message.tool_call_id or ""}
             for calls in noted.values():
-                calls -= over
-            shown.append(message)
-    waiting = [call for call in open_calls(shown) if call.id in noted[WAITING] - noted[APPROVED]]
-    return Undecided(tuple(waiting), frozenset(noted[APPROVED]), message_id, tuple(open_skills))
+                calls -= settled
+            messages.append(message)
+    waiting = [call for call in pending_calls(messages) if call.id in noted[WAITING] - noted[APPROVED]]
+    return ApprovalState(tuple(waiting), frozenset(noted[APPROVED]), message_id, tuple(open_skills))

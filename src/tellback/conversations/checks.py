@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.stores.rows import check_depth, strict_json
-from tellback.types.blocks import Content, ContentBlock, TextBlock, as_blocks, stored_blocks
+from tellback.stores.rows import dump_strict_json, validate_depth
+from tellback.types.blocks import Content, ContentBlock, TextBlock, as_blocks, load_blocks
 from tellback.types.conversations import VISIBILITIES
 from tellback.types.jsontext import is_storable
 from tellback.types.replies import ChatUsage
@@ -24,52 +24,52 @@ METADATA_BYTES = 16_384
 QUERY_LENGTH = 4_000
 """How much of a user's message is recalled by: a pasted document has no topic."""
 CONTENT_LENGTH = 20_000_000
-MOST = 2**62
+MAX_INTEGER = 2**62
 
 
-def scope_name(what: str, value: Any) -> str:
+def validate_scope_id(label: str, value: Any) -> str:
     """A tenant's, an app's or a user's id. "*" means everyone in bindings, so nobody may be called that."""
-    checked = name(what, value)
+    checked = validate_name(label, value)
     if checked == "*":
-        raise InvalidArgumentError(f"{what} cannot be '*'.")
+        raise InvalidArgumentError(f"{label} cannot be '*'.")
     return checked
 
 
-def name(what: str, value: Any, limit: int = NAME_LENGTH) -> str:
+def validate_name(label: str, value: Any, limit: int = NAME_LENGTH) -> str:
     """A short text that is not empty."""
     if not isinstance(value, str) or not value.strip():
-        raise InvalidArgumentError(f"{what} is a text that is not empty, not {value!r:.80}.")
-    checked = optional_text(what, value, limit)
+        raise InvalidArgumentError(f"{label} is a text that is not empty, not {value!r:.80}.")
+    checked = validate_optional_text(label, value, limit)
     assert checked is not None
     return checked
 
 
-def optional_text(what: str, value: Any, limit: int) -> str | None:
+def validate_optional_text(label: str, value: Any, limit: int) -> str | None:
     """A text within a limit, that every database can hold, or None."""
     if value is None:
         return None
     if not isinstance(value, str):
-        raise InvalidArgumentError(f"{what} is a text, not {value!r:.80}.")
+        raise InvalidArgumentError(f"{label} is a text, not {value!r:.80}.")
     if len(value) > limit:
-        raise InvalidArgumentError(f"{what} has {len(value)} characters; {limit} is the limit.")
+        raise InvalidArgumentError(f"{label} has {len(value)} characters; {limit} is the limit.")
     if not is_storable(value):
-        raise InvalidArgumentError(f"{what} holds characters that cannot be stored: {value!r:.80}.")
+        raise InvalidArgumentError(f"{label} holds characters that cannot be stored: {value!r:.80}.")
     return value
 
 
-def one_of(what: str, value: Any, choices: tuple[str, ...]) -> str:
+def validate_choice(label: str, value: Any, choices: tuple[str, ...]) -> str:
     """One of a few words."""
     if value not in choices:
-        raise InvalidArgumentError(f"{what} is {' or '.join(map(repr, choices))}, not {value!r:.80}.")
+        raise InvalidArgumentError(f"{label} is {' or '.join(map(repr, choices))}, not {value!r:.80}.")
     return str(value)
 
 
-def visibility(value: Any) -> str:
+def validate_visibility(value: Any) -> str:
     """Who sees a message."""
-    return one_of("visibility", value, VISIBILITIES)
+    return validate_choice("visibility", value, VISIBILITIES)
 
 
-def metadata(value: Mapping[str, Any] | None) -> dict[str, Any]:
+def validate_metadata(value: Mapping[str, Any] | None) -> dict[str, Any]:
     """Your own data about a conversation: a JSON object, not too large."""
     if value is None:
         return {}
@@ -86,55 +86,59 @@ def metadata(value: Mapping[str, Any] | None) -> dict[str, Any]:
     return plain
 
 
-def context_values(what: str, value: Mapping[str, Any] | None) -> None:
+def validate_mapping(label: str, value: Mapping[str, Any] | None) -> None:
     """What an application binds for its tools: any values, by name."""
     if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
-        raise InvalidArgumentError(f"{what} is a mapping with texts as keys, not {value!r:.80}.")
+        raise InvalidArgumentError(f"{label} is a mapping with texts as keys, not {value!r:.80}.")
 
 
-RECALL_NAMES = (
+RECALL_OPTION_NAMES = (
     *("memory_space_id", "recall_query", "recent_turns", "recall_limit", "token_budget", "include_rolling_summary"),
     *("always_on_category_names", "template_id", "count_tokens", "now", "min_score"),
 )
 """The arguments of `working_context.build`, but for the conversation."""
 
 
-def recall(what: str, value: Mapping[str, Any] | None, more: tuple[str, ...] = ()) -> None:
+def validate_recall_options(label: str, value: Mapping[str, Any] | None, more: tuple[str, ...] = ()) -> None:
     """How to recall: arguments of `working_context.build`, or `more`."""
-    context_values(what, value)
-    unknown = [name for name in value or () if name not in RECALL_NAMES and name not in more]
+    validate_mapping(label, value)
+    unknown = [name for name in value or () if name not in RECALL_OPTION_NAMES and name not in more]
     if unknown:
-        raise InvalidArgumentError(f"{what} has {', '.join((*more, *RECALL_NAMES))}, but not {', '.join(unknown)}.")
+        raise InvalidArgumentError(
+            f"{label} has {', '.join((*more, *RECALL_OPTION_NAMES))}, but not {', '.join(unknown)}."
+        )
 
 
-def moment(what: str, value: datetime | str) -> datetime:
+def parse_datetime(label: str, value: datetime | str) -> datetime:
     """A point in time."""
-    return _named(what, as_utc, value)
+    return _wrap_errors(label, as_utc, value)
 
 
-def content(value: Content) -> tuple[ContentBlock, ...]:
+def parse_content(value: Content) -> tuple[ContentBlock, ...]:
     """A message's content as blocks."""
-    blocks = (TextBlock(value),) if type(value) is str else _named("content", as_blocks, value)
+    blocks = (TextBlock(value),) if type(value) is str else _wrap_errors("content", as_blocks, value)
     if not blocks:
         raise InvalidArgumentError("content is empty: a message has at least one block.")
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock) and blocks[0].meta is None:
         size = len(blocks[0].text)
     else:
         # As it will be read back: keys become texts and tuples lists, and what is not JSON is refused.
-        text = _named("content", _encoded, blocks)
-        size, blocks = len(text), stored_blocks(json.loads(text))
+        text = _wrap_errors("content", _encode_blocks, blocks)
+        size, blocks = len(text), load_blocks(json.loads(text))
     if size > CONTENT_LENGTH:
         raise InvalidArgumentError(f"content has {size} characters; {CONTENT_LENGTH} is the limit.")
     return blocks
 
 
-def _encoded(blocks: tuple[ContentBlock, ...]) -> str:
+def _encode_blocks(blocks: tuple[ContentBlock, ...]) -> str:
     plain = [dict(block) for block in blocks]
-    check_depth(plain)
-    return strict_json(plain)
+    validate_depth(plain)
+    return dump_strict_json(plain)
 
 
-def usage(value: ChatUsage | Mapping[str, Any] | None, provider: str | None, model: str | None) -> ChatUsage | None:
+def parse_usage(
+    value: ChatUsage | Mapping[str, Any] | None, provider: str | None, model: str | None
+) -> ChatUsage | None:
     """Usage numbers, in our names, in camelCase or in a provider's own."""
     if value is None or isinstance(value, ChatUsage):
         return value
@@ -142,53 +146,53 @@ def usage(value: ChatUsage | Mapping[str, Any] | None, provider: str | None, mod
 
     if not isinstance(value, Mapping):
         raise InvalidArgumentError(f"usage is a ChatUsage or a mapping, not {value!r:.80}.")
-    return make_usage({_snake(str(key)): amount for key, amount in value.items()}, provider, model)
+    return make_usage({_to_snake_case(str(key)): amount for key, amount in value.items()}, provider, model)
 
 
-def count(what: str, value: Any, least: int = 0) -> int:
+def validate_count(label: str, value: Any, minimum: int = 0) -> int:
     """A whole number."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidArgumentError(f"{what} is a whole number of at least {least}, not {value!r:.80}.")
-    return min(value, MOST)
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise InvalidArgumentError(f"{label} is a whole number of at least {minimum}, not {value!r:.80}.")
+    return min(value, MAX_INTEGER)
 
 
-def seconds(what: str, value: Any) -> float:
+def validate_seconds(label: str, value: Any) -> float:
     """A length of time in seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise InvalidArgumentError(f"{what} is a number of seconds, not {value!r:.80}.")
+        raise InvalidArgumentError(f"{label} is a number of seconds, not {value!r:.80}.")
     return float(value)
 
 
-def duration(what: str, value: Any) -> timedelta:
+def parse_duration(label: str, value: Any) -> timedelta:
     """A length of time, or its seconds."""
     try:
-        age = value if isinstance(value, timedelta) else timedelta(seconds=seconds(what, value))
+        age = value if isinstance(value, timedelta) else timedelta(seconds=validate_seconds(label, value))
     except OverflowError:
         age = timedelta(-1)
     if not timedelta(0) <= age <= timedelta(days=365_000):
-        raise InvalidArgumentError(f"{what} is a length of time, not {value!r:.80}.")
+        raise InvalidArgumentError(f"{label} is a length of time, not {value!r:.80}.")
     return age
 
 
-def is_id(value: Any) -> bool:
+def is_valid_id(value: Any) -> bool:
     """Whether anything could have that id."""
     return isinstance(value, str) and is_storable(value)
 
 
-def known_id(kind: str, value: Any) -> str:
+def validate_id(kind: str, value: Any) -> str:
     """An id to act on: one that nothing can have is not found."""
-    if not is_id(value):
+    if not is_valid_id(value):
         raise NotFoundError(kind, value)
     checked: str = value
     return checked
 
 
-def _named(what: str, make: Callable[[Any], T], value: Any) -> T:
+def _wrap_errors(label: str, convert: Callable[[Any], T], value: Any) -> T:
     try:
-        return make(value)
+        return convert(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidArgumentError(f"{what}: {error}.") from error
+        raise InvalidArgumentError(f"{label}: {error}.") from error
 
 
-def _snake(key: str) -> str:
+def _to_snake_case(key: str) -> str:
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in key)

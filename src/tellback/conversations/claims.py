@@ -25,28 +25,28 @@ from tellback.types.scope import Scope
 log = logging.getLogger("tellback.conversations")
 
 CLAIM_SECONDS = 30.0
-FIRST_LOOK, LONGEST_LOOK = 0.02, 0.5
-SEPARATOR = "#"
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.5
+OWNER_SEPARATOR = "#"
 """Between the name of an opened store and that of the claim."""
 
-_openings: set[str] = set()
+_open_stores: set[str] = set()
 """The stores that this process has open and claims turns on."""
-_held: set[str] = set()
+_active_claims: set[str] = set()
 """The claims of this process: one on a store of ours that is not in here is nobody's."""
 
 
-def _forget() -> None:
+def _clear_after_fork() -> None:
     """A forked process holds nothing, and cannot tell what its parent holds."""
-    _openings.clear()
-    _held.clear()
+    _open_stores.clear()
+    _active_claims.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_clear_after_fork)
 
 
 @dataclass(slots=True)
-class Claim:
+class ConversationClaim:
     """A turn that is ours. `owner` names this claim alone; `released` is set once the store knows that it has ended."""
 
     scope: Scope
@@ -62,7 +62,7 @@ class Claim:
         return self.started.turn_id
 
 
-class _Line:
+class _WaitQueue:
     """The tasks of one event loop that want the same conversation, in the order they came."""
 
     __slots__ = ("lock", "turn_id", "waiting")
@@ -78,23 +78,23 @@ class TurnClaims:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._lines: dict[tuple[asyncio.AbstractEventLoop, Scope, str], _Line] = {}
-        self._claims: dict[str, Claim] = {}
+        self._queues: dict[tuple[asyncio.AbstractEventLoop, Scope, str], _WaitQueue] = {}
+        self._claims: dict[str, ConversationClaim] = {}
 
     async def close(self) -> None:
         """Give up what is still claimed: the store is about to close."""
         for claim in list(self._claims.values()):
-            await self._end(claim)
-        _openings.discard(self._runtime.store.owner)
+            await self._finish(claim)
+        _open_stores.discard(self._runtime.store.owner)
 
-    async def take(
+    async def acquire(
         self,
         scope: Scope,
         id: str,
         draft: MessageDraft | None,
-        before: Callable[[], Awaitable[int]],
+        before_claim: Callable[[], Awaitable[int]],
         wait: float,
-    ) -> Claim:
+    ) -> ConversationClaim:
         """Wait for the conversation, and append the user's message. The claim is ours until it is given back.
 
         `before` is awaited when it is our turn and nothing has been stored yet; it gives how much of the tail to read.
@@ -102,98 +102,98 @@ class TurnClaims:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
         key = (loop, scope, id)
-        line = self._lines.setdefault(key, _Line())
-        line.waiting += 1
+        queue = self._queues.setdefault(key, _WaitQueue())
+        queue.waiting += 1
         try:
-            if line.waiting == 1:
-                await line.lock.acquire()
+            if queue.waiting == 1:
+                await queue.lock.acquire()
             else:
                 try:
                     async with asyncio.timeout_at(deadline):
-                        await line.lock.acquire()
+                        await queue.lock.acquire()
                 except TimeoutError:
-                    raise TurnConflictError(id, line.turn_id, wait) from None
+                    raise TurnConflictError(id, queue.turn_id, wait) from None
             try:
-                return await self._claim(line, scope, id, draft, await before(), deadline, wait)
+                return await self._claim(queue, scope, id, draft, await before_claim(), deadline, wait)
             except BaseException:
-                line.lock.release()
+                queue.lock.release()
                 raise
         except BaseException:
-            self._step_out(key, line)
+            self._leave_queue(key, queue)
             raise
 
-    async def give_back(self, claim: Claim) -> None:
+    async def release(self, claim: ConversationClaim) -> None:
         """The turn is over."""
         key = (asyncio.get_running_loop(), claim.scope, claim.conversation_id)
-        line = self._lines[key]
+        queue = self._queues[key]
         try:
-            await self._end(claim)
+            await self._finish(claim)
         finally:
-            line.lock.release()
-            self._step_out(key, line)
+            queue.lock.release()
+            self._leave_queue(key, queue)
 
-    def _step_out(self, key: tuple[asyncio.AbstractEventLoop, Scope, str], line: _Line) -> None:
-        line.waiting -= 1
-        if not line.waiting:
-            del self._lines[key]
+    def _leave_queue(self, key: tuple[asyncio.AbstractEventLoop, Scope, str], queue: _WaitQueue) -> None:
+        queue.waiting -= 1
+        if not queue.waiting:
+            del self._queues[key]
 
     async def _claim(
         self,
-        line: _Line,
+        queue: _WaitQueue,
         scope: Scope,
         id: str,
         draft: MessageDraft | None,
         tail_limit: int,
         deadline: float,
         wait: float,
-    ) -> Claim:
+    ) -> ConversationClaim:
         loop = asyncio.get_running_loop()
-        owner = f"{self._runtime.store.owner}{SEPARATOR}{secrets.token_hex(8)}"
+        owner = f"{self._runtime.store.owner}{OWNER_SEPARATOR}{secrets.token_hex(8)}"
         evict: str | None = None
-        look = FIRST_LOOK
-        _openings.add(self._runtime.store.owner)
-        _held.add(owner)
+        look = MIN_POLL_SECONDS
+        _open_stores.add(self._runtime.store.owner)
+        _active_claims.add(owner)
         try:
             while True:
-                answer = await self._ask(scope, id, draft, owner, evict, tail_limit)
-                line.turn_id = answer.turn_id
+                answer = await self._try_claim(scope, id, draft, owner, evict, tail_limit)
+                queue.turn_id = answer.turn_id
                 if isinstance(answer, TurnStarted):
-                    claim = self._claims[owner] = Claim(scope, id, answer, owner)
+                    claim = self._claims[owner] = ConversationClaim(scope, id, answer, owner)
                     claim.renewal = loop.call_later(CLAIM_SECONDS / 3, self._renew, claim)
                     return claim
-                if answer.owner != evict and await self._is_gone(answer.owner):
+                if answer.owner != evict and await self._is_abandoned(answer.owner):
                     evict = answer.owner
                     continue
                 if loop.time() >= deadline:
                     raise TurnConflictError(id, answer.turn_id, wait)
                 await asyncio.sleep(min(look, max(0.0, deadline - loop.time())))
-                look = min(look * 1.5, LONGEST_LOOK)
+                look = min(look * 1.5, MAX_POLL_SECONDS)
         except BaseException:
-            _held.discard(owner)
+            _active_claims.discard(owner)
             raise
 
-    async def _ask(
+    async def _try_claim(
         self, scope: Scope, id: str, draft: MessageDraft | None, owner: str, evict: str | None, tail_limit: int
     ) -> TurnStarted | TurnBusy:
         runtime, now = self._runtime, time.time()
-        wish = TurnClaim(new_id("turn"), owner, now, now + CLAIM_SECONDS, evict)
+        turn_claim = TurnClaim(new_id("turn"), owner, now, now + CLAIM_SECONDS, evict)
         try:
             return await runtime.store.conversations.begin_turn(
-                scope, id, wish, draft, tail_limit=tail_limit, now=runtime.clock()
+                scope, id, turn_claim, draft, tail_limit=tail_limit, now=runtime.clock()
             )
         except (asyncio.CancelledError, StoreError) as error:
             if isinstance(error, asyncio.CancelledError) or error.in_doubt:  # the store may have made the claim
-                runtime.jobs.start(self._release(scope, id, owner), f"give up a turn of {id}")
+                runtime.jobs.start(self._release_in_store(scope, id, owner), f"give up a turn of {id}")
             raise
 
-    async def _is_gone(self, owner: str) -> bool:
+    async def _is_abandoned(self, owner: str) -> bool:
         """Whether nobody holds that claim any more."""
-        opening = owner.partition(SEPARATOR)[0]
-        if opening in _openings:
-            return owner not in _held
-        return await self._runtime.store.is_alive(opening) is False
+        store_owner = owner.partition(OWNER_SEPARATOR)[0]
+        if store_owner in _open_stores:
+            return owner not in _active_claims
+        return await self._runtime.store.is_alive(store_owner) is False
 
-    def _renew(self, claim: Claim) -> None:
+    def _renew(self, claim: ConversationClaim) -> None:
         """Called from time to time while a turn runs."""
         claim.renewal = asyncio.get_running_loop().call_later(CLAIM_SECONDS / 3, self._renew, claim)
         until = time.time() + CLAIM_SECONDS
@@ -201,21 +201,21 @@ class TurnClaims:
         work = extend(claim.scope, claim.conversation_id, claim.owner, until)
         self._runtime.jobs.start(work, f"renew the claim on {claim.conversation_id}")
 
-    async def _end(self, claim: Claim) -> None:
+    async def _finish(self, claim: ConversationClaim) -> None:
         """Give the claim up. Whoever is cancelled does not wait for the store, which is told all the same."""
-        _held.discard(claim.owner)  # from here on the next turn may take it over
+        _active_claims.discard(claim.owner)  # from here on the next turn may take it over
         self._claims.pop(claim.owner, None)
         if claim.renewal is not None:
             claim.renewal.cancel()
         if not claim.released:
             claim.released = True
-            release = self._release(claim.scope, claim.conversation_id, claim.owner)
+            release = self._release_in_store(claim.scope, claim.conversation_id, claim.owner)
             task = self._runtime.jobs.start(release, f"end a turn of {claim.conversation_id}")
             current = asyncio.current_task()
             if current is None or not current.cancelling():
                 await asyncio.shield(task)
 
-    async def _release(self, scope: Scope, id: str, owner: str) -> None:
+    async def _release_in_store(self, scope: Scope, id: str, owner: str) -> None:
         """Tell the store. If it cannot hear it now, the claim runs out by itself."""
         try:
             await self._runtime.store.conversations.end_turn(scope, id, owner)

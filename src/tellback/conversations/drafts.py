@@ -17,16 +17,16 @@ from tellback.types.ids import new_id
 
 ROLES = ("user", "assistant", "tool", "system")
 
-_OTHER_NAMES = {
+_FIELD_ALIASES = {
     "stopReason": "stop_reason",
     "traceId": "trace_id",
     "createdAt": "created_at",
     "idempotencyKey": "idempotency_key",
 }
-_ASSISTANT = tuple(field.name for field in fields(AssistantTurn))
+_ASSISTANT_FIELDS = tuple(field.name for field in fields(AssistantTurn))
 
 
-def plain_draft(
+def build_draft(
     role: str,
     content: Content,
     now: datetime,
@@ -41,35 +41,35 @@ def plain_draft(
     return MessageDraft(
         id=new_id("msg"),
         role=role,
-        content=checks.content(content),
-        created_at=now if created_at is None else checks.moment("created_at", created_at),
-        visibility=checks.visibility(visibility),
-        trace_id=checks.optional_text("trace_id", trace_id, checks.KEY_LENGTH),
-        idempotency_key=checks.optional_text("idempotency_key", idempotency_key, checks.KEY_LENGTH),
-        metadata=None if metadata is None else checks.metadata(metadata),
+        content=checks.parse_content(content),
+        created_at=now if created_at is None else checks.parse_datetime("created_at", created_at),
+        visibility=checks.validate_visibility(visibility),
+        trace_id=checks.validate_optional_text("trace_id", trace_id, checks.KEY_LENGTH),
+        idempotency_key=checks.validate_optional_text("idempotency_key", idempotency_key, checks.KEY_LENGTH),
+        metadata=None if metadata is None else checks.validate_metadata(metadata),
     )
 
 
-def assistant_draft(given: AssistantTurn | Mapping[str, Any], now: datetime) -> MessageDraft:
+def build_assistant_draft(turn: AssistantTurn | Mapping[str, Any], now: datetime) -> MessageDraft:
     """A message of the assistant, with what is known of how it came about."""
-    if not isinstance(given, AssistantTurn):
-        given = AssistantTurn(**_named("an assistant's turn", given, _ASSISTANT))
-    return _draft("assistant", given, now)
+    if not isinstance(turn, AssistantTurn):
+        turn = AssistantTurn(**_parse_mapping("an assistant's turn", turn, _ASSISTANT_FIELDS))
+    return _draft("assistant", turn, now)
 
 
-def imported_draft(message: Message | Mapping[str, Any], now: datetime) -> MessageDraft:
+def build_imported_draft(message: Message | Mapping[str, Any], now: datetime) -> MessageDraft:
     """A message of a chat that took place elsewhere."""
     if isinstance(message, Message):
-        role = checks.one_of("role", message.role, ROLES)
+        role = checks.validate_choice("role", message.role, ROLES)
         return MessageDraft(new_id("msg"), role, message_blocks(message), now, meta=message.meta)
-    given = _named("a message", message, ("role", "idempotency_key", *_ASSISTANT))
-    role = checks.one_of("role", given.pop("role", None), ROLES)
-    key = checks.optional_text("idempotency_key", given.pop("idempotency_key", None), checks.KEY_LENGTH)
-    turn = AssistantTurn(**{"visibility": "internal" if role == "system" else "user", **given})
+    values = _parse_mapping("a message", message, ("role", "idempotency_key", *_ASSISTANT_FIELDS))
+    role = checks.validate_choice("role", values.pop("role", None), ROLES)
+    key = checks.validate_optional_text("idempotency_key", values.pop("idempotency_key", None), checks.KEY_LENGTH)
+    turn = AssistantTurn(**{"visibility": "internal" if role == "system" else "user", **values})
     return replace(_draft(role, turn, now), idempotency_key=key)
 
 
-def in_turns(drafts: Sequence[MessageDraft]) -> list[TurnDraft]:
+def group_by_turn(drafts: Sequence[MessageDraft]) -> list[TurnDraft]:
     """Drafts by turn: a user's message begins one, and what comes before the first joins the one that is going on."""
     turns: list[tuple[bool, list[MessageDraft]]] = []
     for draft in drafts:
@@ -83,22 +83,22 @@ def _draft(role: str, turn: AssistantTurn, now: datetime) -> MessageDraft:
     return MessageDraft(
         id=new_id("msg"),
         role=role,
-        content=checks.content(turn.content),
-        created_at=now if turn.created_at is None else checks.moment("created_at", turn.created_at),
-        visibility=checks.visibility(turn.visibility),
-        stop_reason=checks.optional_text("stop_reason", turn.stop_reason, checks.KEY_LENGTH),
-        model=checks.optional_text("model", turn.model, checks.KEY_LENGTH),
-        provider=checks.optional_text("provider", turn.provider, checks.KEY_LENGTH),
-        usage=checks.usage(turn.usage, turn.provider, turn.model),
-        trace_id=checks.optional_text("trace_id", turn.trace_id, checks.KEY_LENGTH),
+        content=checks.parse_content(turn.content),
+        created_at=now if turn.created_at is None else checks.parse_datetime("created_at", turn.created_at),
+        visibility=checks.validate_visibility(turn.visibility),
+        stop_reason=checks.validate_optional_text("stop_reason", turn.stop_reason, checks.KEY_LENGTH),
+        model=checks.validate_optional_text("model", turn.model, checks.KEY_LENGTH),
+        provider=checks.validate_optional_text("provider", turn.provider, checks.KEY_LENGTH),
+        usage=checks.parse_usage(turn.usage, turn.provider, turn.model),
+        trace_id=checks.validate_optional_text("trace_id", turn.trace_id, checks.KEY_LENGTH),
     )
 
 
-def _named(what: str, given: Any, known: Sequence[str]) -> dict[str, Any]:
-    if not isinstance(given, Mapping) or "content" not in given:
-        raise InvalidArgumentError(f"{what} is a mapping with 'content', not {given!r:.80}.")
-    named = {str(_OTHER_NAMES.get(name, name)): value for name, value in given.items()}
-    unknown = [name for name in named if name not in known]
+def _parse_mapping(label: str, values: Any, field_names: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(values, Mapping) or "content" not in values:
+        raise InvalidArgumentError(f"{label} is a mapping with 'content', not {values!r:.80}.")
+    renamed = {str(_FIELD_ALIASES.get(name, name)): value for name, value in values.items()}
+    unknown = [name for name in renamed if name not in field_names]
     if unknown:
-        raise InvalidArgumentError(f"{what} has {', '.join(known)}, but not {', '.join(unknown)}.")
-    return named
+        raise InvalidArgumentError(f"{label} has {', '.join(field_names)}, but not {', '.join(unknown)}.")
+    return renamed

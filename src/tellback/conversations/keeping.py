@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from tellback.chat import LoopResult
-from tellback.conversations.approvals import APPROVED, WAITING, approval_note, undecided
-from tellback.conversations.claims import Claim
+from tellback.conversations.approvals import APPROVED, WAITING, approval_note, load_approval_state
+from tellback.conversations.claims import ConversationClaim
 from tellback.conversations.runtime import Runtime
-from tellback.conversations.turn_requests import Prepared, TurnRequest
+from tellback.conversations.turn_requests import RecalledContext, TurnRequest
 from tellback.errors import (
     ConfigurationError,
     ConversationClosedError,
@@ -21,7 +21,7 @@ from tellback.errors import (
     SessionConflictError,
     StoreError,
 )
-from tellback.stores import SESSION_NOTE, Appended, SessionTurn, TurnDraft
+from tellback.stores import SESSION_NOTE, AppendResult, SessionTurn, TurnDraft
 from tellback.types import ChatReply, Message, ToolCall
 from tellback.types.blocks import ToolResultBlock, ToolUseBlock, blocks_text, message_blocks
 from tellback.types.conversations import MessageDraft, StoredMessage, ToolInvocation, TurnOutcome
@@ -33,85 +33,87 @@ log = logging.getLogger("tellback.conversations")
 _STATUS = {"approval": "approval", "max_iterations": "max_cycles", "max_tokens": "truncated"}
 
 
-class Keeper:
+class TurnWriter:
     """Puts a run's messages into the log, each in a transaction of its own; the last one also ends the claim.
 
     A lenient turn outlives a store that fails: what could not be stored is tried again with the next thing the model
     says, all of it together and in order, and is reported if that fails too.
     """
 
-    def __init__(self, runtime: Runtime, request: TurnRequest, claim: Claim | None, prepared: Prepared) -> None:
+    def __init__(
+        self, runtime: Runtime, request: TurnRequest, claim: ConversationClaim | None, recalled: RecalledContext
+    ) -> None:
         self._runtime = runtime
         self._request = request
         self._claim = claim
-        self._prepared = prepared
-        self._kept: list[StoredMessage] = []
+        self._recalled = recalled
+        self._stored: list[StoredMessage] = []
         self._unsaved: list[MessageDraft] = []
-        self._one_at_a_time = asyncio.Lock()
-        self._failing = claim is None
+        self._write_lock = asyncio.Lock()
+        self._store_failed = claim is None
         self._in_doubt = any(_is_in_doubt(problem.error) for problem in request.problems)
         self.turn_id = new_id("turn") if claim is None else claim.turn_id
-        self._starts = claim is None or (request.draft is not None and not request.keeps_user)
+        self._starts = claim is None or (request.draft is not None and not request.store_user_message)
         if self._starts:
             self.turn_id = new_id("turn")
-        self._ended_by: str | None = None
-        self.progress: Appended | None = None
-        self.answered: str | None = None
+        self._session_message_id: str | None = None
+        self.progress: AppendResult | None = None
+        self.previous_answer: str | None = None
         if claim is not None and claim.started.user_message is not None:
-            self._kept.append(claim.started.user_message)
-        elif claim is None and request.draft is not None and request.keeps_user:
+            self._stored.append(claim.started.user_message)
+        elif claim is None and request.draft is not None and request.store_user_message:
             self._unsaved.append(request.draft)
 
-    async def keep(self, message: Message, reply: ChatReply | None, last: bool) -> None:
+    async def write(self, message: Message, reply: ChatReply | None, last: bool) -> None:
         """`on_message` of the loop."""
-        if self._request.keeps_reply:
-            await self._store(self._draft(message, reply), last)
+        if self._request.store_reply:
+            await self._save(self._draft(message, reply), last)
 
-    async def note_approved(self, calls: Sequence[ToolCall]) -> None:
+    async def record_approved(self, calls: Sequence[ToolCall]) -> None:
         """`on_approved` of the loop: without the note on record the calls do not run."""
-        if self._request.keeps_reply and self._claim is not None:
+        if self._request.store_reply and self._claim is not None:
             # Another process that took the turn over may run them: then we must not.
-            await self._append([approval_note(APPROVED, calls, self._runtime.clock())], last=False, fenced=True)
+            await self._append([approval_note(APPROVED, calls, self._runtime.clock())], last=False, require_claim=True)
 
-    async def begins(self, call: ToolCall) -> bool:
+    async def begin_call(self, call: ToolCall) -> bool:
         """Note that an approved call is about to run; not if it was noted before, by whoever has it begun."""
         id = self._request.conversation_id
         if self._claim is None or id is None:
             return True
-        if call.id in (await undecided(self._runtime.store.conversations, self._request.scope, id)).begun:
+        if call.id in (await load_approval_state(self._runtime.store.conversations, self._request.scope, id)).started:
             return False
-        await self.note_approved([call])
+        await self.record_approved([call])
         return True
 
     async def finish(self, result: LoopResult | None) -> None:
         """The run has ended, or failed without a result: note the calls it leaves waiting, and try what is unsaved."""
-        kept = self._request.conversation_id is not None
+        has_conversation = self._request.conversation_id is not None
         if result is not None and result.pending:
-            if kept and self._request.keeps_reply:
+            if has_conversation and self._request.store_reply:
                 note = approval_note(WAITING, result.pending, self._runtime.clock(), result.open_skills)
-                await self._store(note, last=True)
+                await self._save(note, last=True)
             else:
-                lost = ConfigurationError("calls wait for a decision that cannot be taken: they are not in the log")
-                self._request.problems.append(TurnProblem("store_reply", lost))
-        if self._unsaved and kept:
-            async with self._one_at_a_time:
-                await self._try_unsaved(last=result is not None)
+                error = ConfigurationError("calls wait for a decision that cannot be taken: they are not in the log")
+                self._request.problems.append(TurnProblem("store_reply", error))
+        if self._unsaved and has_conversation:
+            async with self._write_lock:
+                await self._flush(last=result is not None)
 
-    async def _store(self, draft: MessageDraft, last: bool) -> None:
+    async def _save(self, draft: MessageDraft, last: bool) -> None:
         if not self._request.lenient:
             await self._append([draft], last)
             return
-        async with self._one_at_a_time:  # results of tools come as they like
+        async with self._write_lock:  # results of tools come as they like
             self._unsaved.append(draft)
-            if self._request.conversation_id is None or (self._failing and draft.role != "assistant"):
+            if self._request.conversation_id is None or (self._store_failed and draft.role != "assistant"):
                 return  # the store failed a moment ago: it is asked again when the model has spoken, perhaps for good
-            await self._try_unsaved(last)
+            await self._flush(last)
 
-    async def _try_unsaved(self, last: bool) -> None:
+    async def _flush(self, last: bool) -> None:
         try:
-            await self._append(await self._missing(), last)
+            await self._append(await self._unsaved_drafts(), last)
         except (StoreError, ConversationClosedError, NotFoundError) as error:  # closed or erased during the turn
-            self._failing = True
+            self._store_failed = True
             self._in_doubt = self._in_doubt or _is_in_doubt(error)
             self._request.problems.append(TurnProblem("store_reply", error))
             log.warning("a turn of %s goes on unkept", self._request.conversation_id, exc_info=error)
@@ -119,10 +121,10 @@ class Keeper:
             self._unsaved.clear()  # another turn was faster: nothing of this one is kept any more
             raise
         else:
-            self._failing = False
+            self._store_failed = False
             self._unsaved.clear()
 
-    async def _missing(self) -> list[MessageDraft]:
+    async def _unsaved_drafts(self) -> list[MessageDraft]:
         """What is not stored yet: a store that broke while committing may have kept it after all."""
         if not self._in_doubt:
             return [*self._unsaved]
@@ -130,54 +132,58 @@ class Keeper:
         stored = [await log_.message(scope, draft.id) for draft in self._unsaved]
         missing = [draft for draft, found in zip(self._unsaved, stored, strict=True) if found is None]
         for found in filter(None, stored):
-            self._kept.append(found)
+            self._stored.append(found)
             self.turn_id, self._starts = found.turn_id, False
-            if found.id == self._ended_by and self._request.session_end is not None:
-                self._request.session_end.saved = True  # both were one step
+            if found.id == self._session_message_id and self._request.session_save is not None:
+                self._request.session_save.saved = True  # both were one step
         self._unsaved, self._in_doubt = missing, False
         return missing
 
-    async def _append(self, drafts: Sequence[MessageDraft], last: bool, *, fenced: bool = False) -> None:
+    async def _append(self, drafts: Sequence[MessageDraft], last: bool, *, require_claim: bool = False) -> None:
         claim, id = self._claim, self._request.conversation_id
         assert id is not None
         if drafts:
-            end = self._request.session_end if last else None
-            turn = None if end is None or end.saved else end.after(self._last_words(drafts), self._invoked(drafts))
+            session_save = self._request.session_save if last else None
+            turn = (
+                None
+                if session_save is None or session_save.saved
+                else session_save.after(self._last_reply_text(drafts), self._tool_invocations(drafts))
+            )
             if turn is not None:
-                drafts, self._ended_by = _with_tool_calls(drafts, turn), drafts[-1].id
+                drafts, self._session_message_id = _with_session_tool_calls(drafts, turn), drafts[-1].id
             self.progress = await self._runtime.store.conversations.append(
                 self._request.scope,
                 id,
                 [TurnDraft(self.turn_id, drafts, starts=self._starts)],
                 now=self._runtime.clock(),
-                release=claim.owner if last and claim is not None else None,
-                held_by=claim.owner if fenced and claim is not None else None,
+                release_owner=claim.owner if last and claim is not None else None,
+                required_owner=claim.owner if require_claim and claim is not None else None,
                 session=turn,
             )
-            if end is not None:
-                end.saved = True
+            if session_save is not None:
+                session_save.saved = True
             self._starts = False
-            self._kept.extend(self.progress.messages)
+            self._stored.extend(self.progress.messages)
             if claim is not None:
                 claim.released = claim.released or last
 
-    def _last_words(self, drafts: Sequence[MessageDraft]) -> str:
+    def _last_reply_text(self, drafts: Sequence[MessageDraft]) -> str:
         """What was said last, in what is stored now or was before."""
-        said: list[MessageDraft | StoredMessage] = [*self._kept, *drafts]
-        return next((blocks_text(each.content) for each in reversed(said) if each.role == "assistant"), "")
+        messages: list[MessageDraft | StoredMessage] = [*self._stored, *drafts]
+        return next((blocks_text(message.content) for message in reversed(messages) if message.role == "assistant"), "")
 
-    def _invoked(self, drafts: Sequence[MessageDraft]) -> list[ToolInvocation]:
+    def _tool_invocations(self, drafts: Sequence[MessageDraft]) -> list[ToolInvocation]:
         """The tools that the model called in this turn, and what came of them."""
-        said: list[MessageDraft | StoredMessage] = [*self._kept, *drafts]
-        blocks = [block for each in said for block in each.content]
+        messages: list[MessageDraft | StoredMessage] = [*self._stored, *drafts]
+        blocks = [block for message in messages for block in message.content]
         results = {block.tool_use_id: block for block in blocks if isinstance(block, ToolResultBlock)}
-        found = []
+        invocations = []
         for block in blocks:
             if isinstance(block, ToolUseBlock):
                 result = results.get(block.id)
                 content = None if result is None else result.content
-                found.append(ToolInvocation(block.id, block.name, block.arguments, content))
-        return found
+                invocations.append(ToolInvocation(block.id, block.name, block.arguments, content))
+        return invocations
 
     def _draft(self, message: Message, reply: ChatReply | None) -> MessageDraft:
         usage = None if reply is None else reply.usage
@@ -198,31 +204,31 @@ class Keeper:
         )
 
     def _metadata(self) -> Mapping[str, Any] | None:
-        given = self._request.reply_metadata
-        return given() if callable(given) else given
+        metadata = self._request.reply_metadata
+        return metadata() if callable(metadata) else metadata
 
-    def outcome(self, result: LoopResult, began: float) -> TurnOutcome:
+    def outcome(self, result: LoopResult, started_at: float) -> TurnOutcome:
         """The turn as it stands in the log."""
-        shown = tuple([message for message in self._kept if message.visibility != "hidden"])
+        visible = tuple([message for message in self._stored if message.visibility != "hidden"])
         return TurnOutcome(
             status=_STATUS.get(result.stop_reason, "completed"),
             text=result.text,
             turn_id=self.turn_id,
             conversation_id=self._request.conversation_id or "",
-            appended_messages=shown,
+            appended_messages=visible,
             aggregate_usage=result.usage,
-            tool_invocations=_invocations(result),
-            total_latency_ms=round((time.monotonic() - began) * 1000),
+            tool_invocations=_tool_invocations(result),
+            total_latency_ms=round((time.monotonic() - started_at) * 1000),
             stop_reason=result.stop_reason,
             pending=result.pending,
             output=result.output,
             model_calls=len(result.steps),
-            context=self._prepared.context,
+            context=self._recalled.context,
             problems=tuple(self._request.problems),
         )
 
 
-def _with_tool_calls(drafts: Sequence[MessageDraft], turn: SessionTurn) -> list[MessageDraft]:
+def _with_session_tool_calls(drafts: Sequence[MessageDraft], turn: SessionTurn) -> list[MessageDraft]:
     """The messages, with the tools that ran noted at the last of them: a session's history has them there."""
     *before, last = drafts
     if not turn.tool_calls:
@@ -236,14 +242,16 @@ def _is_in_doubt(error: Exception) -> bool:
     return isinstance(error, StoreError) and error.in_doubt
 
 
-def _invocations(result: LoopResult) -> tuple[ToolInvocation, ...]:
-    found = []
+def _tool_invocations(result: LoopResult) -> tuple[ToolInvocation, ...]:
+    invocations = []
     for step in result.steps:
-        results = {given.id: given for given in step.tool_results}
+        results = {tool_result.id: tool_result for tool_result in step.tool_results}
         for call in step.reply.tool_calls:
-            given = results.get(call.id)
-            if given is None:
-                found.append(ToolInvocation(call.id, call.name, call.input))
+            tool_result = results.get(call.id)
+            if tool_result is None:
+                invocations.append(ToolInvocation(call.id, call.name, call.input))
             else:
-                found.append(ToolInvocation(call.id, call.name, call.input, given.content, given.is_error))
-    return tuple(found)
+                invocations.append(
+                    ToolInvocation(call.id, call.name, call.input, tool_result.content, tool_result.is_error)
+                )
+    return tuple(invocations)

@@ -9,13 +9,13 @@ from typing import Any, Unpack
 
 from tellback.chat import Model
 from tellback.conversations import checks
-from tellback.conversations.approvals import undecided
-from tellback.conversations.drafts import assistant_draft, imported_draft, in_turns, plain_draft
+from tellback.conversations.approvals import load_approval_state
+from tellback.conversations.drafts import build_assistant_draft, build_draft, build_imported_draft, group_by_turn
 from tellback.conversations.runtime import Runtime
-from tellback.conversations.summary import Summaries
-from tellback.conversations.turn_requests import BuildContext, TurnArguments, TurnRequest, turn_request
-from tellback.conversations.turns import Turns
-from tellback.stores import Appended, ConversationLog, TurnDraft
+from tellback.conversations.summary import RollingSummaries
+from tellback.conversations.turn_requests import BuildContext, TurnArguments, TurnRequest, build_turn_request
+from tellback.conversations.turns import TurnEngine
+from tellback.stores import AppendResult, ConversationLog, TurnDraft
 from tellback.types import ChatUsage, Message, ReplyDelta, ToolCall
 from tellback.types.blocks import Content
 from tellback.types.conversations import (
@@ -44,8 +44,8 @@ class Conversations:
         self,
         runtime: Runtime,
         scope: Scope,
-        turns: Turns,
-        summaries: Summaries,
+        turns: TurnEngine,
+        summaries: RollingSummaries,
         build_context: BuildContext,
     ) -> None:
         self._scope = scope
@@ -71,9 +71,9 @@ class Conversations:
 
     async def find(self, namespace: str, session_id: str | None = None) -> Conversation | None:
         """The newest open conversation of a namespace and session, or None."""
-        name = checks.name("namespace", namespace)
-        session = None if session_id is None else checks.name("session_id", session_id, checks.KEY_LENGTH)
-        return await self._log.in_session(self._scope, name, session)
+        name = checks.validate_name("namespace", namespace)
+        session = None if session_id is None else checks.validate_name("session_id", session_id, checks.KEY_LENGTH)
+        return await self._log.find_in_session(self._scope, name, session)
 
     async def find_or_create(
         self,
@@ -89,7 +89,7 @@ class Conversations:
         Title, metadata and `close_after` are for a new one.
         """
         if session_id is not None:
-            checks.name("session_id", session_id, checks.KEY_LENGTH)
+            checks.validate_name("session_id", session_id, checks.KEY_LENGTH)
         new = self._new(namespace, title, session_id, metadata, close_after)
         return await self._log.find_or_create(self._scope, new)
 
@@ -105,19 +105,19 @@ class Conversations:
         return Conversation(
             id=new_id("conv"),
             scope=self._scope,
-            namespace=checks.name("namespace", namespace),
+            namespace=checks.validate_name("namespace", namespace),
             status="open",
             created_at=now,
             updated_at=now,
-            title=checks.optional_text("title", title, checks.TITLE_LENGTH),
-            session_id=checks.optional_text("session_id", session_id, checks.KEY_LENGTH),
-            metadata=checks.metadata(metadata),
-            close_after=None if close_after is None else checks.duration("close_after", close_after),
+            title=checks.validate_optional_text("title", title, checks.TITLE_LENGTH),
+            session_id=checks.validate_optional_text("session_id", session_id, checks.KEY_LENGTH),
+            metadata=checks.validate_metadata(metadata),
+            close_after=None if close_after is None else checks.parse_duration("close_after", close_after),
         )
 
     async def get(self, id: str) -> Conversation | None:
         """The conversation of that id, or None."""
-        return await self._log.get(self._scope, id) if checks.is_id(id) else None
+        return await self._log.get(self._scope, id) if checks.is_valid_id(id) else None
 
     async def list(
         self,
@@ -128,18 +128,20 @@ class Conversations:
     ) -> builtins.list[Conversation]:
         """Conversations, the newest first. For the next page, pass the last one as `before`."""
         if status is not None:
-            checks.one_of("status", status, STATUSES)
-        return await self._log.listed(
+            checks.validate_choice("status", status, STATUSES)
+        return await self._log.list_conversations(
             self._scope,
-            namespace=checks.optional_text("namespace", namespace, checks.NAME_LENGTH),
+            namespace=checks.validate_optional_text("namespace", namespace, checks.NAME_LENGTH),
             status=status,
-            limit=None if limit is None else checks.count("limit", limit),
-            before=before.id if isinstance(before, Conversation) else checks.optional_text("before", before, 500),
+            limit=None if limit is None else checks.validate_count("limit", limit),
+            before=before.id
+            if isinstance(before, Conversation)
+            else checks.validate_optional_text("before", before, 500),
         )
 
     async def close(self, id: str) -> Conversation:
         """Close a conversation, which is when its memories are made. Closing it again changes nothing."""
-        id = checks.known_id("conversation", id)
+        id = checks.validate_id("conversation", id)
         return await self._log.close(self._scope, id, now=self._runtime.clock())
 
     async def close_stale(self, older_than: timedelta | float) -> builtins.list[Conversation]:
@@ -160,7 +162,7 @@ class Conversations:
         With an `idempotency_key` a retry is harmless: the message stored the first time is given back.
         """
         now = self._runtime.clock()
-        draft = plain_draft(
+        draft = build_draft(
             "user",
             content,
             now,
@@ -187,7 +189,7 @@ class Conversations:
         """Append what the assistant said, in the turn that is going on."""
         assistant = AssistantTurn(content, stop_reason, model, provider, usage, trace_id, visibility, created_at)
         now = self._runtime.clock()
-        return await self._append_joining(id, assistant_draft(assistant, now), now)
+        return await self._append_joining(id, build_assistant_draft(assistant, now), now)
 
     async def append_tool_result(
         self,
@@ -202,13 +204,13 @@ class Conversations:
         """Append what a tool gave for the call `tool_use_id`."""
         block = {
             "type": "tool_result",
-            "tool_use_id": checks.name("tool_use_id", tool_use_id, checks.KEY_LENGTH),
+            "tool_use_id": checks.validate_name("tool_use_id", tool_use_id, checks.KEY_LENGTH),
             "content": content,
             "tool_name": tool_name,
             "is_error": is_error,
         }
         now = self._runtime.clock()
-        draft = plain_draft("tool", [block], now, visibility=visibility, created_at=created_at)
+        draft = build_draft("tool", [block], now, visibility=visibility, created_at=created_at)
         return await self._append_joining(id, draft, now)
 
     async def append_system_message(
@@ -216,7 +218,7 @@ class Conversations:
     ) -> StoredMessage:
         """Append an instruction or a note; by default the model sees it and the person does not."""
         now = self._runtime.clock()
-        draft = plain_draft("system", content, now, visibility=visibility, created_at=created_at)
+        draft = build_draft("system", content, now, visibility=visibility, created_at=created_at)
         return await self._append_joining(id, draft, now)
 
     async def append_turn(
@@ -233,7 +235,7 @@ class Conversations:
         With an `idempotency_key` the user's message is stored once; the assistant's is always a new one of its turn.
         """
         now = self._runtime.clock()
-        said = plain_draft(
+        said = build_draft(
             "user",
             user_content,
             now,
@@ -241,7 +243,7 @@ class Conversations:
             created_at=created_at,
             idempotency_key=idempotency_key,
         )
-        turn = TurnDraft(new_id("turn"), [said, assistant_draft(assistant, now)], starts=True)
+        turn = TurnDraft(new_id("turn"), [said, build_assistant_draft(assistant, now)], starts=True)
         appended = await self._append(id, [turn], now)
         user_message, assistant_message = appended.messages
         return AppendedTurn(assistant_message.turn_id, user_message, assistant_message)
@@ -255,7 +257,7 @@ class Conversations:
         `stop_reason`, `model`, `provider`, `usage`, `trace_id`, `idempotency_key`. A user's message begins a turn.
         """
         now = self._runtime.clock()
-        turns = in_turns([imported_draft(message, now) for message in messages])
+        turns = group_by_turn([build_imported_draft(message, now) for message in messages])
         if not turns:
             return []
         return [*(await self._append(id, turns, now)).messages]
@@ -288,7 +290,7 @@ class Conversations:
 
     async def message(self, message_id: str) -> StoredMessage | None:
         """One message by its id, or None: what a citation points to."""
-        return await self._log.message(self._scope, message_id) if checks.is_id(message_id) else None
+        return await self._log.message(self._scope, message_id) if checks.is_valid_id(message_id) else None
 
     async def run_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
@@ -322,23 +324,23 @@ class Conversations:
 
     async def pending(self, id: str) -> tuple[ToolCall, ...]:
         """The tool calls that wait for a person's decision, which `run_turn(id, approvals={call_id: True})` takes."""
-        return (await undecided(self._log, self._scope, checks.known_id("conversation", id))).waiting
+        return (await load_approval_state(self._log, self._scope, checks.validate_id("conversation", id))).waiting
 
     async def refresh_rolling_summary(self, id: str, model: str | Model | None = None) -> RollingSummary:
         """Bring the rolling summary forward to the newest message, with the model if there is one.
 
         It also happens by itself every `Tellback(summary_every=...)` turns.
         """
-        return await self._summaries.refresh(self._scope, checks.known_id("conversation", id), model)
+        return await self._summaries.refresh(self._scope, checks.validate_id("conversation", id), model)
 
     @property
     def _log(self) -> ConversationLog:
         return self._runtime.store.conversations
 
-    async def _append(self, id: str, turns: Sequence[TurnDraft], now: datetime) -> Appended:
-        appended = await self._log.append(self._scope, checks.known_id("conversation", id), turns, now=now)
+    async def _append(self, id: str, turns: Sequence[TurnDraft], now: datetime) -> AppendResult:
+        appended = await self._log.append(self._scope, checks.validate_id("conversation", id), turns, now=now)
         if turns[-1].messages[-1].role == "assistant":
-            self._summaries.consider(self._scope, id, appended)
+            self._summaries.schedule_refresh(self._scope, id, appended)
         return appended
 
     async def _append_joining(self, id: str, draft: MessageDraft, now: datetime) -> StoredMessage:
@@ -347,25 +349,25 @@ class Conversations:
         return appended.messages[0]
 
     def _request(self, id: str, model: str | Model | None, user_text: str | None, more: TurnArguments) -> TurnRequest:
-        return turn_request(self._runtime, self._scope, self.build_context, id, model, user_text, **more)
+        return build_turn_request(self._runtime, self._scope, self.build_context, id, model, user_text, **more)
 
     async def _read(
         self, id: str, limit: int | None, before: int | None, after: int | None, internal: bool, hidden: bool
     ) -> builtins.list[StoredMessage]:
         return await self._log.messages(
             self._scope,
-            checks.known_id("conversation", id),
-            limit=None if limit is None else checks.count("limit", limit),
-            after=0 if after is None else checks.count("after", after),
-            before=None if before is None else checks.count("before", before),
-            internal=internal,
-            hidden=hidden,
+            checks.validate_id("conversation", id),
+            limit=None if limit is None else checks.validate_count("limit", limit),
+            after=0 if after is None else checks.validate_count("after", after),
+            before=None if before is None else checks.validate_count("before", before),
+            include_internal=internal,
+            include_hidden=hidden,
             from_start=after is not None and before is None,
         )
 
 
 async def close_stale(runtime: Runtime, scope: Scope | None, older_than: timedelta | float) -> list[Conversation]:
     """Close what was left open, for one user or for all."""
-    age = checks.duration("older_than", older_than)
+    age = checks.parse_duration("older_than", older_than)
     now = runtime.clock()
     return await runtime.store.conversations.close_stale(scope, idle_since=now - age, now=now)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tellback import events
 
-START, DELTA, END, ERROR = "reply:start", "reply:delta", "reply:end", "reply:error"
+REPLY_START, REPLY_DELTA, REPLY_END, REPLY_ERROR = "reply:start", "reply:delta", "reply:end", "reply:error"
 
 
 class ReplyEvents:
@@ -20,24 +20,24 @@ class ReplyEvents:
     __slots__ = ("_payload", "text")
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
-        self._payload = payload if events.are_heard() else None
+        self._payload = payload if events.has_listeners() else None
         self.text = ""
 
     def __enter__(self) -> ReplyEvents:
         if self._payload is not None:
-            events.emit(START, dict(self._payload))
+            events.emit(REPLY_START, dict(self._payload))
         return self
 
     def delta(self, text: str) -> None:
         """A piece of the answer has come."""
         if self._payload is not None:
-            events.emit(DELTA, {**self._payload, "text": text})
+            events.emit(REPLY_DELTA, {**self._payload, "text": text})
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if self._payload is None:
             return
         if error is None:
-            events.emit(END, {**self._payload, "text": self.text})
+            events.emit(REPLY_END, {**self._payload, "text": self.text})
         else:
             name = type(error).__name__
-            events.emit(ERROR, {**self._payload, "error": str(error) or name, "error_type": name})
+            events.emit(REPLY_ERROR, {**self._payload, "error": str(error) or name, "error_type": name})

@@ -16,7 +16,7 @@ ToolHandler = Callable[[str, dict[str, Any]], Any]
 
 
 def resolve_options(
-    given: ChatOptions | Mapping[str, Any] | None,
+    options: ChatOptions | Mapping[str, Any] | None,
     *,
     model: str | Model | None,
     provider: str | None,
@@ -27,25 +27,25 @@ def resolve_options(
 ) -> ChatOptions:
     """What a caller passed to `run_turn`, as options for the loop; whatever is wrong with it is found here."""
     changes: dict[str, Any] = {}
-    if not isinstance(given, ChatOptions | Mapping | None):
-        raise InvalidArgumentError(f"options is a ChatOptions or a mapping, not {given!r:.80}.")
-    if not isinstance(given, ChatOptions):
-        changes = {"on_max_iterations": "answer", **_option_fields(given or {})}
-        given = _NO_OPTIONS
+    if not isinstance(options, ChatOptions | Mapping | None):
+        raise InvalidArgumentError(f"options is a ChatOptions or a mapping, not {options!r:.80}.")
+    if not isinstance(options, ChatOptions):
+        changes = {"on_max_iterations": "answer", **_option_fields(options or {})}
+        options = _NO_OPTIONS
     if model is not None:
         changes["model"] = model
-    elif not (changes.get("model") or given.model or _has_function(given) or changes.keys() & _FUNCTIONS):
+    elif not (changes.get("model") or options.model or _has_function(options) or changes.keys() & _FUNCTIONS):
         changes["model"] = OFFLINE if default_model is None else default_model
     tools = changes.get("tools") if tools is None else tools
     if tools is not None:
         if callable(tools) or isinstance(tools, str | Mapping):
             raise InvalidArgumentError(f"tools is a list, not {tools!r:.80}: write tools=[...].")
-        changes["tools"] = [described_tool(entry, tool_handler) for entry in tools]
+        changes["tools"] = [tool_from_description(entry, tool_handler) for entry in tools]
     if max_cycles is not None:
         changes["max_iterations"] = max_cycles
     if provider is not None:
-        changes["providers"] = [_named_provider(provider, changes.get("providers", given.providers))]
-    return ChatOptions(**changes) if given is _NO_OPTIONS else replace(given, **changes)
+        changes["providers"] = [_find_provider(provider, changes.get("providers", options.providers))]
+    return ChatOptions(**changes) if options is _NO_OPTIONS else replace(options, **changes)
 
 
 _NO_OPTIONS = ChatOptions()
@@ -57,9 +57,9 @@ def _has_function(options: ChatOptions) -> bool:
     return options.chat_fn is not None or options.chat_stream_fn is not None
 
 
-def _option_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+def _option_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
-    for name, value in given.items():
+    for name, value in values.items():
         name = {"system_prompt": "system", "systemPrompt": "system"}.get(name, name)
         if name not in _OPTIONS:
             raise InvalidArgumentError(
@@ -70,7 +70,7 @@ def _option_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def described_tool(entry: Any, handler: ToolHandler | None) -> Any:
+def tool_from_description(entry: Any, handler: ToolHandler | None) -> Any:
     """A tool, a function, or a description whose calls go to the handler."""
     if not isinstance(entry, Mapping):
         return entry
@@ -84,10 +84,10 @@ def described_tool(entry: Any, handler: ToolHandler | None) -> Any:
         (described[key] for key in ("parameters", "input_schema", "inputSchema") if described.get(key) is not None),
         {"type": "object", "properties": {}},
     )
-    return Tool(name, str(described.get("description") or ""), schema, _handled(name, handler))
+    return Tool(name, str(described.get("description") or ""), schema, _wrap_handler(name, handler))
 
 
-def _handled(name: str, handler: ToolHandler) -> Callable[..., Any]:
+def _wrap_handler(name: str, handler: ToolHandler) -> Callable[..., Any]:
     if inspect.iscoroutinefunction(handler):
 
         async def call(**arguments: Any) -> Any:
@@ -97,7 +97,7 @@ def _handled(name: str, handler: ToolHandler) -> Callable[..., Any]:
     return lambda **arguments: handler(name, arguments)
 
 
-def _named_provider(provider: str, registry: Sequence[ProviderRegistration] | None) -> ProviderRegistration:
+def _find_provider(provider: str, registry: Sequence[ProviderRegistration] | None) -> ProviderRegistration:
     """The registration of that name, for whatever model it is asked."""
     entries = builtin_providers() if registry is None else list(registry)
     for entry in reversed(entries):

@@ -9,13 +9,13 @@ from typing import Any, Protocol, TypedDict
 from tellback.chat import ChatOptions, Model
 from tellback.chat.approval import as_approvals
 from tellback.conversations import checks
-from tellback.conversations.drafts import plain_draft
+from tellback.conversations.drafts import build_draft
 from tellback.conversations.runtime import Runtime
 from tellback.conversations.turn_options import ToolHandler, resolve_options
 from tellback.errors import InvalidArgumentError
 from tellback.request import Request
 from tellback.stores import SessionTurn
-from tellback.tools.context import AgentTurn
+from tellback.tools.context import ToolHost
 from tellback.types import ChatUsage, Message, ToolCall
 from tellback.types.blocks import Content, blocks_text
 from tellback.types.context import WorkingContext
@@ -31,9 +31,9 @@ class TurnLog(Protocol):
     """What a plan may ask of the log: whether the message was `answered` before (what was said then), and whether an
     approved call `begins`: it is noted, and may not if it was noted before."""
 
-    answered: str | None
+    previous_answer: str | None
 
-    async def begins(self, call: ToolCall) -> bool: ...
+    async def begin_call(self, call: ToolCall) -> bool: ...
 
 
 Plan = Callable[[ChatOptions, list[Message], TurnLog], Awaitable[tuple[ChatOptions, list[Message]]]]
@@ -41,11 +41,11 @@ Plan = Callable[[ChatOptions, list[Message], TurnLog], Awaitable[tuple[ChatOptio
 options and the history of the turn, and gives those to use."""
 
 
-class Planner(AgentTurn, Protocol):
+class TurnPlanner(ToolHost, Protocol):
     """An agent that plans its turns. `reply_metadata` is asked for when what it says is stored."""
 
     name: str
-    session_end: SessionEnd | None
+    session_save: SessionSave | None
 
     async def plan(
         self, options: ChatOptions, history: list[Message], log: TurnLog
@@ -56,7 +56,7 @@ class Planner(AgentTurn, Protocol):
     def planning_usage(self) -> ChatUsage: ...
 
 
-class SessionEnd(Protocol):
+class SessionSave(Protocol):
     """What is saved of an agent's session together with the last message of a turn.
 
     `after` gives it for what the agent said and the tools that the model called; `saved` is set once it is stored.
@@ -94,7 +94,7 @@ class TurnArguments(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class RecalledContext:
     """What was found out before the user's message was stored: the system prompt with what is remembered in it.
 
     `tail_limit` is how many messages of the log fit beside it, if that was measured.
@@ -125,22 +125,22 @@ class TurnRequest:
     tail_limit: int = TAIL_LIMIT
     wait: float = WAIT_SECONDS
     trace_id: str | None = None
-    prepare: Callable[[], Awaitable[Prepared]] | None = None
+    prepare: Callable[[], Awaitable[RecalledContext]] | None = None
     request: Request | None = None
-    reply_to: Mapping[str, Any] = field(default_factory=dict)
-    said: Sequence[Message] = ()
-    keeps_user: bool = True
-    keeps_reply: bool = True
+    event_payload: Mapping[str, Any] = field(default_factory=dict)
+    user_messages: Sequence[Message] = ()
+    store_user_message: bool = True
+    store_reply: bool = True
     reply_metadata: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None
     plan: Plan | None = None
     planning_usage: Callable[[], ChatUsage] | None = None
-    session_end: SessionEnd | None = None
+    session_save: SessionSave | None = None
     agent: str | None = None
     lenient: bool = False
     problems: list[TurnProblem] = field(default_factory=list)
 
 
-def turn_request(
+def build_turn_request(
     runtime: Runtime,
     scope: Scope,
     build_context: BuildContext,
@@ -167,24 +167,24 @@ def turn_request(
     metadata: Mapping[str, Any] | None = None,
 ) -> TurnRequest:
     """The arguments of `run_turn`, checked; whatever is wrong with them is found before anything is stored."""
-    said = _said(user_text, content, approvals)
-    checks.optional_text("trace_id", trace_id, checks.KEY_LENGTH)
-    checks.context_values("extras", extras)
+    user_content = _user_content(user_text, content, approvals)
+    checks.validate_optional_text("trace_id", trace_id, checks.KEY_LENGTH)
+    checks.validate_mapping("extras", extras)
     if not isinstance(sender, Identity | None) or not isinstance(session, Session | None):
         raise InvalidArgumentError("sender is an Identity and session a Session of tellback.turn.")
-    checks.recall("recall", recall)
+    checks.validate_recall_options("recall", recall)
     draft = None
-    if said is not None:
-        draft = plain_draft(
+    if user_content is not None:
+        draft = build_draft(
             "user",
-            said,
+            user_content,
             runtime.clock(),
             visibility="user",
             trace_id=trace_id,
             idempotency_key=idempotency_key,
             metadata=metadata,
         )
-    id = checks.known_id("conversation", id)
+    id = checks.validate_id("conversation", id)
     resolved = with_attachments(
         resolve_options(
             options,
@@ -192,14 +192,14 @@ def turn_request(
             provider=provider,
             tools=tools,
             tool_handler=tool_handler,
-            max_cycles=None if max_cycles is None else checks.count("max_cycles", max_cycles, 1),
+            max_cycles=None if max_cycles is None else checks.validate_count("max_cycles", max_cycles, 1),
             default_model=runtime.model,
         ),
         (),
     )
     prepare = None
     if memory_space_id is not None or recall is not None:
-        prepare = remembering(build_context, id, memory_space_id, recall or {}, draft, resolved.system)
+        prepare = recall_step(build_context, id, memory_space_id, recall or {}, draft, resolved.system)
     session = Session(id, conversation_id=id) if session is None else session
     return TurnRequest(
         scope=scope,
@@ -207,12 +207,12 @@ def turn_request(
         options=resolved,
         draft=draft,
         approvals=approvals,
-        tail_limit=TAIL_LIMIT if tail_limit is None else checks.count("tail_limit", tail_limit, 1),
-        wait=checks.seconds("wait", wait),
+        tail_limit=TAIL_LIMIT if tail_limit is None else checks.validate_count("tail_limit", tail_limit, 1),
+        wait=checks.validate_seconds("wait", wait),
         trace_id=trace_id,
         prepare=prepare,
         request=Request(session, sender or Identity(scope.user_id), dict(extras or {})),
-        reply_to={"session_id": session.id},
+        event_payload={"session_id": session.id},
     )
 
 
@@ -220,50 +220,52 @@ def with_attachments(options: ChatOptions, attachments: Sequence[Any]) -> ChatOp
     """Options whose skills are told what is attached, also that nothing is: the model cannot say otherwise."""
     if not options.skills and options.skill_resolver is None:
         return options
-    given = options.skill_context or {}
-    if "attachments" in given and not attachments:
+    context = options.skill_context or {}
+    if "attachments" in context and not attachments:
         return options
-    return replace(options, skill_context={"attachments": list(attachments), **given})
+    return replace(options, skill_context={"attachments": list(attachments), **context})
 
 
-def remembering(
+def recall_step(
     build_context: BuildContext,
     conversation_id: str | None,
     space_id: str | None,
     recall: Mapping[str, Any],
     draft: MessageDraft | None,
     system: str | None,
-) -> Callable[[], Awaitable[Prepared]]:
+) -> Callable[[], Awaitable[RecalledContext]]:
     """What puts the working context behind the system prompt. The turns in it are sent as the history they are."""
-    given = {"recall_query": text_of(draft), "template_id": "messages", **recall}
-    space_id = given.pop("memory_space_id", None) or space_id
+    arguments = {"recall_query": query_from_draft(draft), "template_id": "messages", **recall}
+    space_id = arguments.pop("memory_space_id", None) or space_id
 
-    async def prepare() -> Prepared:
-        context = await build_context(conversation_id, space_id, **given)
-        fitting = None if not context.turns_dropped else max(1, len(context.messages) - 1) + (draft is not None)
-        return Prepared("\n\n".join(filter(None, (system, context.system))) or None, context, fitting)
+    async def prepare() -> RecalledContext:
+        context = await build_context(conversation_id, space_id, **arguments)
+        fitting_messages = (
+            None if not context.turns_dropped else max(1, len(context.messages) - 1) + (draft is not None)
+        )
+        return RecalledContext("\n\n".join(filter(None, (system, context.system))) or None, context, fitting_messages)
 
     return prepare
 
 
-def text_of(draft: MessageDraft | None) -> str | None:
+def query_from_draft(draft: MessageDraft | None) -> str | None:
     """What to recall by: the words of the message; None for the last one in the log."""
-    return None if draft is None else topic_of(blocks_text(draft.content))
+    return None if draft is None else query_from_text(blocks_text(draft.content))
 
 
-def topic_of(text: str) -> str | None:
+def query_from_text(text: str) -> str | None:
     """A text as far as it can be recalled by: a pasted document has no topic, nor has what no database can hold."""
     return text[: checks.QUERY_LENGTH].encode(errors="ignore").decode().replace("\x00", " ") or None
 
 
-def _said(user_text: str | None, content: Content | None, approvals: Any) -> Content | None:
+def _user_content(user_text: str | None, content: Content | None, approvals: Any) -> Content | None:
     if user_text is not None and content is not None:
         raise InvalidArgumentError("pass user_text or content, not both.")
-    said = user_text if content is None else content
-    if said is None and approvals is None:
+    user_content = user_text if content is None else content
+    if user_content is None and approvals is None:
         raise InvalidArgumentError("there is nothing to answer: pass user_text, content or approvals.")
-    if said is not None and approvals is not None:
+    if user_content is not None and approvals is not None:
         raise InvalidArgumentError("approvals go on with a turn: pass them without user_text and content.")
     if approvals is not None:
         as_approvals(approvals)
-    return said
+    return user_content

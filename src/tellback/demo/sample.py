@@ -8,11 +8,11 @@ from tellback.app import Tellback
 from tellback.types.memory import Atom
 from tellback.user import User
 
-USER = "maya"
-NAMESPACE = "sample"
-SPACE = "sample"
+SAMPLE_USER = "maya"
+SAMPLE_NAMESPACE = "sample"
+SAMPLE_SPACE = "sample"
 
-_TALKS = (
+_SAMPLE_CONVERSATIONS = (
     (
         datetime(2024, 5, 3, 18, 30, tzinfo=UTC),
         "A new job",
@@ -40,20 +40,20 @@ _TALKS = (
 )
 
 
-async def put_sample(rc: Tellback) -> bool:
+async def load_sample(rc: Tellback) -> bool:
     """Put Maya into a store that is empty; gives whether she is there, now or since before. No model is asked."""
-    maya = rc.user(USER)
-    if await maya.conversations.list(NAMESPACE, limit=1):
+    maya = rc.user(SAMPLE_USER)
+    if await maya.conversations.list(SAMPLE_NAMESPACE, limit=1):
         return True
-    if await rc.store.conversations.everyones(
+    if await rc.store.conversations.list_across_users(
         tenant_id=None, app_id=None, user_id=None, namespace=None, after="", limit=1
     ):
         return False  # real people are in it: nobody made up belongs among them
-    said = [await _kept(maya, when, title, turns) for when, title, turns in _TALKS]
-    space = await maya.memory.create_space(SPACE, once=True)
+    stored = [await _store_conversation(maya, when, title, turns) for when, title, turns in _SAMPLE_CONVERSATIONS]
+    space = await maya.memory.create_space(SAMPLE_SPACE, once=True)
 
-    async def add(text: str, kind: tuple[str, str], talk: int, turn: int, importance: int = 3) -> Atom:
-        (when, _, _), (conversation, messages) = _TALKS[talk], said[talk]
+    async def add(text: str, kind: tuple[str, str], conversation_index: int, turn: int, importance: int = 3) -> Atom:
+        (when, _, _), (conversation, messages) = _SAMPLE_CONVERSATIONS[conversation_index], stored[conversation_index]
         return await maya.memory.add_atom(
             space.id,
             text,
@@ -68,7 +68,7 @@ async def put_sample(rc: Tellback) -> bool:
     shifts = await add("Maya is a nurse at the city hospital in Porto, on night shifts.", ("work", "FACT"), 0, 0, 4)
     await add("Maya is vegetarian, and eats no fish.", ("food", "PREFERENCE"), 1, 1, 5)
     await add("Ana, Maya's sister, is allergic to nuts.", ("health", "FACT"), 1, 0, 5)
-    when, (conversation, messages) = _TALKS[2][0], said[2]
+    when, (conversation, messages) = _SAMPLE_CONVERSATIONS[2][0], stored[2]
     for old, text, turn in (
         (home, "Maya lives in Lisbon, in a flat near the river.", 0),
         (shifts, "Maya is a nurse at Santa Maria in Lisbon, on day shifts.", 1),
@@ -80,22 +80,24 @@ async def put_sample(rc: Tellback) -> bool:
             source_conversation_id=conversation,
             source_message_ids=[messages[turn]],
         )
-    for kind, name, about in (
+    for kind, name, description in (
         ("person", "Ana", "Maya's sister"),
         ("place", "Lisbon", "Where Maya lives"),
         ("place", "Porto", "Where Maya lived before"),
     ):
-        await maya.memory.create_entity(space.id, kind, name, description=about)
+        await maya.memory.create_entity(space.id, kind, name, description=description)
     return True
 
 
-async def _kept(maya: User, when: datetime, title: str, turns: tuple[tuple[str, str], ...]) -> tuple[str, list[str]]:
+async def _store_conversation(
+    maya: User, when: datetime, title: str, turns: tuple[tuple[str, str], ...]
+) -> tuple[str, list[str]]:
     """A closed conversation; gives its id, and those of what Maya said in it."""
-    talk = await maya.conversations.create(NAMESPACE, title=title)
+    conversation = await maya.conversations.create(SAMPLE_NAMESPACE, title=title)
     ids = []
-    for said, answered in turns:
-        message = await maya.conversations.append_user_message(talk.id, said, created_at=when)
-        await maya.conversations.append_assistant_turn(talk.id, answered, created_at=when)
+    for user_text, reply_text in turns:
+        message = await maya.conversations.append_user_message(conversation.id, user_text, created_at=when)
+        await maya.conversations.append_assistant_turn(conversation.id, reply_text, created_at=when)
         ids.append(message.id)
-    await maya.conversations.close(talk.id)
-    return talk.id, ids
+    await maya.conversations.close(conversation.id)
+    return conversation.id, ids

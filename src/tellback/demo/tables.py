@@ -13,12 +13,12 @@ from tellback.app import Tellback
 from tellback.testing import FlowModel
 from tellback.types.times import utc_now
 
-TAKES_IT = "the user takes a table that was offered"
-_DAYS = {"today": 0, "tonight": 0, "tomorrow": 1}
-_GUESTS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+ACCEPTS_TABLE = "the user takes a table that was offered"
+_DAY_OFFSETS = {"today": 0, "tonight": 0, "tomorrow": 1}
+_GUEST_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 
 
-class Dinner(BaseModel):
+class DinnerBooking(BaseModel):
     """What is learnt on the way; what has a default nobody is asked for."""
 
     kitchen: Literal["italian", "indian", "portuguese"]
@@ -39,20 +39,20 @@ def book_table(kitchen: str, guests: int) -> str:
     return f"{guests} at the {kitchen} place, under the name Tellback"
 
 
-def tables(rc: Tellback) -> Agent:
+def build_tables_agent(rc: Tellback) -> Agent:
     """The agent, with the model of the Tellback that serves it."""
     agent = Agent(
         name="Tables",
         description="Books a table for dinner, and knows when the kitchens are open.",
         goal="Book a table",
-        model=rc.model or _by_rules(),
+        model=rc.model or _rule_based_model(),
         composition_mode=CompositionMode.CANNED_FLUID,
         canned_responses=["I book tables: italian, indian or portuguese. What would you like?"],
     )
     book = agent.create_route(
         title="Book a table",
         conditions=["the user wants to eat out"],
-        gather_schema=Dinner,
+        gather_schema=DinnerBooking,
         canned_responses=["Booked: {{booking}}. Enjoy your dinner!"],
     )
     offer = (
@@ -69,7 +69,7 @@ def tables(rc: Tellback) -> Agent:
         .transition_to(tool_state=find_tables, save_as="tables")
         .transition_to(chat_state="Offer the tables found", canned_responses=["I found {{tables}}. Shall I book it?"])
     )
-    booked = offer.transition_to(tool_state=book_table, condition=TAKES_IT, save_as="booking", repeat=False)
+    booked = offer.transition_to(tool_state=book_table, condition=ACCEPTS_TABLE, save_as="booking", repeat=False)
     booked.transition_to(state=END_ROUTE)
     hours = agent.create_route(title="Opening hours", conditions=["the user asks when a place is open"])
     hours.initial_state.transition_to(
@@ -78,24 +78,24 @@ def tables(rc: Tellback) -> Agent:
     return agent
 
 
-def _by_rules() -> FlowModel:
+def _rule_based_model() -> FlowModel:
     return FlowModel(
-        reads={"day": _day, "guests": _guests},
+        reads={"day": _parse_day, "guests": _parse_guests},
         routes={"Book a table": ["table", "eat", "dinner", "book"], "Opening hours": ["open", "hours"]},
-        holds={TAKES_IT: ["yes", "take", "book it", "please"]},
+        holds={ACCEPTS_TABLE: ["yes", "take", "book it", "please"]},
     )
 
 
-def _day(text: str) -> str | None:
-    written = re.search(r"\b\d{4}-\d{2}-\d{2}\b", text)
-    if written is not None:
-        return written[0]
-    said = next((days for word, days in _DAYS.items() if word in text.lower()), None)
-    return None if said is None else (utc_now().date() + timedelta(days=said)).isoformat()
+def _parse_day(text: str) -> str | None:
+    iso_date = re.search(r"\b\d{4}-\d{2}-\d{2}\b", text)
+    if iso_date is not None:
+        return iso_date[0]
+    offset = next((days for word, days in _DAY_OFFSETS.items() if word in text.lower()), None)
+    return None if offset is None else (utc_now().date() + timedelta(days=offset)).isoformat()
 
 
-def _guests(text: str) -> int | None:
+def _parse_guests(text: str) -> int | None:
     number = re.search(r"(?<![\d-])([1-8])(?![\d-])", text)
     if number is not None:
         return int(number[1])
-    return next((count for word, count in _GUESTS.items() if re.search(rf"\b{word}\b", text.lower())), None)
+    return next((count for word, count in _GUEST_WORDS.items() if re.search(rf"\b{word}\b", text.lower())), None)

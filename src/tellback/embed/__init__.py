@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tellback.embed.openai import CompatibleEmbedder, OllamaEmbedder, OpenAIEmbedder, OpenRouterEmbedder
     from tellback.embed.static import StaticEmbedder
 
-_HOME = {
+_MODULE_BY_NAME = {
     "CompatibleEmbedder": "openai",
     "FunctionEmbedder": "function",
     "GeminiEmbedder": "gemini",
@@ -40,7 +40,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    module = _HOME.get(name)
+    module = _MODULE_BY_NAME.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(f"tellback.embed.{module}"), name)

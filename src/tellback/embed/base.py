@@ -13,7 +13,7 @@ from tellback.errors import ConfigurationError
 if TYPE_CHECKING:
     from tellback.embed.vectors import Vectors
 
-_MAKERS = {
+_EMBEDDER_PATHS = {
     "static": "static:StaticEmbedder",
     "onnx": "onnx:OnnxEmbedder",
     "openai": "openai:OpenAIEmbedder",
@@ -21,7 +21,7 @@ _MAKERS = {
     "openrouter": "openai:OpenRouterEmbedder",
     "ollama": "openai:OllamaEmbedder",
 }
-_NAMED = {
+_PROVIDER_BY_PREFIX = {
     "text-embedding-004": "gemini",
     "text-embedding-": "openai",
     "gemini-embedding-": "gemini",
@@ -75,70 +75,74 @@ def resolve_embedder(
     if embedder is None:
         return None
     if not isinstance(embedder, str):
-        return _as_embedder(embedder)
+        return _coerce_embedder(embedder)
     registry = builtin_providers() if providers is None else providers
     kind, _, model = embedder.partition(":")
     kind = kind.strip().lower()
-    if model and (entry := _entry_of(registry, kind)) is not None and entry.embed_fn is not None:
-        return _registered(entry, model)
-    if kind in _MAKERS and (model or not embedder.endswith(":")):
-        return _make(kind, model)
-    for entry in reversed(registry):
-        if entry.embed_fn is not None and entry.detect(embedder.lower()):
-            return _registered(entry, embedder)
-    for start, maker in _NAMED.items():
-        if embedder.lower().startswith(start):
-            return _make(maker, embedder.removeprefix(f"{maker}/"))
-    raise ConfigurationError(_unknown(embedder, registry))
+    if model and (registration := _find_registration(registry, kind)) is not None and registration.embed_fn is not None:
+        return _from_registration(registration, model)
+    if kind in _EMBEDDER_PATHS and (model or not embedder.endswith(":")):
+        return _create_embedder(kind, model)
+    for registration in reversed(registry):
+        if registration.embed_fn is not None and registration.detect(embedder.lower()):
+            return _from_registration(registration, embedder)
+    for prefix, provider in _PROVIDER_BY_PREFIX.items():
+        if embedder.lower().startswith(prefix):
+            return _create_embedder(provider, embedder.removeprefix(f"{provider}/"))
+    raise ConfigurationError(_unknown_embedder_message(embedder, registry))
 
 
-def _make(kind: str, model: str) -> Embedder:
-    module, name = _MAKERS[kind].split(":")
+def _create_embedder(kind: str, model: str) -> Embedder:
+    module, name = _EMBEDDER_PATHS[kind].split(":")
     if not model and kind in ("ollama", "openrouter"):
         raise ConfigurationError(f"Which model? Write {kind + ':'}<model>.")
     if model and kind == "static":
         raise ConfigurationError(f"There is only one static embedder: write 'static', not 'static:{model}'.")
-    maker = getattr(importlib.import_module(f"tellback.embed.{module}"), name)
-    made: Embedder = maker(model) if model else maker()
-    return made
+    factory = getattr(importlib.import_module(f"tellback.embed.{module}"), name)
+    embedder: Embedder = factory(model) if model else factory()
+    return embedder
 
 
-def _registered(entry: ProviderRegistration, model: str) -> Embedder:
+def _from_registration(registration: ProviderRegistration, model: str) -> Embedder:
     from tellback.embed.function import FunctionEmbedder
 
-    assert entry.embed_fn is not None
-    batch_size = entry.meta.get("embed_batch_size", 100)
-    return FunctionEmbedder(f"{entry.variant}/{model}", partial(entry.embed_fn, model), batch_size=batch_size)
+    assert registration.embed_fn is not None
+    batch_size = registration.meta.get("embed_batch_size", 100)
+    return FunctionEmbedder(
+        f"{registration.variant}/{model}", partial(registration.embed_fn, model), batch_size=batch_size
+    )
 
 
-def _as_embedder(given: Any) -> Embedder:
-    if callable(getattr(given, "embed", None)) and isinstance(getattr(given, "name", None), str):
-        if hasattr(given, "close"):
-            found: Embedder = given
-            return found
+def _coerce_embedder(value: Any) -> Embedder:
+    if callable(getattr(value, "embed", None)) and isinstance(getattr(value, "name", None), str):
+        if hasattr(value, "close"):
+            embedder: Embedder = value
+            return embedder
         from tellback.embed.function import FunctionEmbedder
 
-        return FunctionEmbedder(given.name, given.embed)
+        return FunctionEmbedder(value.name, value.embed)
     raise ConfigurationError(
-        f"An embedder is a name, such as 'static', or an object with a name and an embed method, not {given!r:.80}."
+        f"An embedder is a name, such as 'static', or an object with a name and an embed method, not {value!r:.80}."
         " To use a function, wrap it: FunctionEmbedder('my-vectors', function)."
     )
 
 
-def _entry_of(registry: Sequence[ProviderRegistration], variant: str) -> ProviderRegistration | None:
-    return next((entry for entry in reversed(registry) if str(entry.variant).lower() == variant), None)
+def _find_registration(registry: Sequence[ProviderRegistration], variant: str) -> ProviderRegistration | None:
+    return next(
+        (registration for registration in reversed(registry) if str(registration.variant).lower() == variant), None
+    )
 
 
-def _unknown(name: str, registry: Sequence[ProviderRegistration]) -> str:
+def _unknown_embedder_message(name: str, registry: Sequence[ProviderRegistration]) -> str:
     known = (
         "Known: 'static' (the bundled one), 'onnx', 'text-embedding-3-small' and other models of OpenAI,"
         " 'gemini-embedding-001', 'openrouter:<model>', 'ollama:<model>'"
     )
-    others = [entry.display_name for entry in registry if entry.embed_fn is not None]
+    others = [registration.display_name for registration in registry if registration.embed_fn is not None]
     known += f", and the models of {', '.join(others)}." if others else "."
-    entry = detect_provider_from(registry, name) or _entry_of(registry, name.partition(":")[0].lower())
-    if entry is None:
+    registration = detect_provider_from(registry, name) or _find_registration(registry, name.partition(":")[0].lower())
+    if registration is None:
         return f"There is no embedder {name!r}. {known}"
-    if entry.variant == "anthropic":
+    if registration.variant == "anthropic":
         return f"{name!r} cannot embed: Anthropic has no embedding API. {known}"
-    return f"{name!r} is a model of {entry.display_name} to talk to, not one that embeds. {known}"
+    return f"{name!r} is a model of {registration.display_name} to talk to, not one that embeds. {known}"

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tellback.embed.vectors import Vectors, as_texts, clean_vectors, unit_rows
+from tellback.embed.vectors import Vectors, normalize_rows, to_unit_vectors, validate_texts
 from tellback.errors import ConfigurationError, EmbeddingError, TellbackError
 
-_ANY_TEXT = "."
+_PROBE_TEXT = "."
 
 
 class FunctionEmbedder:
@@ -40,7 +40,7 @@ class FunctionEmbedder:
         self._fn = fn
         self._batch_size = batch_size
         self._takes_query = _takes_query(fn)
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()
         self._dimensions: int | None = None
 
     @property
@@ -53,22 +53,24 @@ class FunctionEmbedder:
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """The texts' vectors."""
-        texts = as_texts(texts)
-        places = [index for index, text in enumerate(texts) if text.strip()]
-        full = [texts[index] for index in places]
-        if not full and self._dimensions is None:
-            await self._rows([_ANY_TEXT], query)  # how long would a row of zeros be?
-        size = self._batch_size or len(full) or 1
-        parts = [await self._rows(full[start : start + size], query) for start in range(0, len(full), size)]
+        texts = validate_texts(texts)
+        indices = [index for index, text in enumerate(texts) if text.strip()]
+        non_blank = [texts[index] for index in indices]
+        if not non_blank and self._dimensions is None:
+            await self._embed_batch([_PROBE_TEXT], query)  # how long would a row of zeros be?
+        size = self._batch_size or len(non_blank) or 1
+        batches = [
+            await self._embed_batch(non_blank[start : start + size], query) for start in range(0, len(non_blank), size)
+        ]
         vectors = np.zeros((len(texts), self._dimensions or 0), dtype=np.float32)
-        if parts:
-            vectors[places] = np.concatenate(parts)
-        return unit_rows(vectors)
+        if batches:
+            vectors[indices] = np.concatenate(batches)
+        return normalize_rows(vectors)
 
     async def close(self) -> None:
         """Nothing is held open."""
 
-    async def _rows(self, texts: list[str], query: bool) -> Vectors:
+    async def _embed_batch(self, texts: list[str], query: bool) -> Vectors:
         extra = {"query": query} if self._takes_query else {}
         try:
             if inspect.iscoroutinefunction(self._fn):
@@ -81,7 +83,7 @@ class FunctionEmbedder:
             raise
         except Exception as error:
             raise EmbeddingError(f"{self._name} failed: {type(error).__name__}: {error}") from error
-        vectors = clean_vectors(rows, len(texts), self._name)
+        vectors = to_unit_vectors(rows, len(texts), self._name)
         if self._dimensions is None:
             self._dimensions = vectors.shape[1]
         if vectors.shape[1] != self._dimensions:
@@ -92,7 +94,7 @@ class FunctionEmbedder:
         return vectors
 
     def _call(self, texts: list[str], extra: dict[str, Any]) -> Any:
-        with self._one_at_a_time:
+        with self._lock:
             return self._fn(texts, **extra)
 
 

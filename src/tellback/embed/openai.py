@@ -12,10 +12,10 @@ import numpy as np
 from tellback.chat.providers import stainless
 from tellback.chat.providers.base import ProviderModel
 from tellback.chat.providers.openai import CompatibleModel, OllamaModel, OpenAIModel, OpenRouterModel
-from tellback.chat.providers.pace import Pace
-from tellback.embed.remote import EmbedderOptions, Limits, ProviderEmbedder
+from tellback.chat.providers.pace import IdleTimeout
+from tellback.embed.remote import BatchLimits, EmbedderOptions, ProviderEmbedder
 
-_OPENAI_SIZES = {
+_OPENAI_DIMENSIONS = {
     "text-embedding-3-small": 1536,
     "text-embedding-3-large": 3072,
     "text-embedding-ada-002": 1536,
@@ -30,11 +30,11 @@ class OpenAIEmbedder(ProviderEmbedder):
     """
 
     prefix = "openai"
-    limits = Limits(texts=2048, bytes=300_000, bytes_of_text=8_000)
-    sizes: Mapping[str, int] = _OPENAI_SIZES
-    shortened: tuple[str, ...] = ("text-embedding-3",)
+    limits = BatchLimits(max_texts=2048, max_bytes=300_000, max_text_bytes=8_000)
+    model_dimensions: Mapping[str, int] = _OPENAI_DIMENSIONS
+    shortenable_prefixes: tuple[str, ...] = ("text-embedding-3",)
     encoding = "base64"
-    _adapter: type[ProviderModel] = OpenAIModel
+    _chat_model_class: type[ProviderModel] = OpenAIModel
 
     def __init__(
         self,
@@ -43,31 +43,31 @@ class OpenAIEmbedder(ProviderEmbedder):
         dimensions: int | None = None,
         **options: Unpack[EmbedderOptions],
     ) -> None:
-        super().__init__(self._adapter(model, **options), dimensions)
+        super().__init__(self._chat_model_class(model, **options), dimensions)
 
-    async def _request(self, texts: list[str], query: bool, pace: Pace) -> Any:
+    async def _request(self, texts: list[str], query: bool, pace: IdleTimeout) -> Any:
         body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": self.encoding}
-        if self._asked:
-            body["dimensions"] = self._asked
-        arguments = stainless.arguments(body, dict(self._model.config), self._model.timeout)
+        if self._requested_dimensions:
+            body["dimensions"] = self._requested_dimensions
+        arguments = stainless.build_arguments(body, dict(self._model.config), self._model.timeout)
         response = await pace.wait(self._model.client.embeddings.create(**arguments))
         items = getattr(response, "data", None)
         if not isinstance(items, list):
-            raise self._unreadable(f"{response!r:.200}")
-        places = [getattr(item, "index", None) for item in items]
-        if sorted(map(str, places)) == sorted(map(str, range(len(items)))):
+            raise self._unreadable_response(f"{response!r:.200}")
+        indices = [getattr(item, "index", None) for item in items]
+        if sorted(map(str, indices)) == sorted(map(str, range(len(items)))):
             items = sorted(items, key=lambda item: int(item.index))
-        elif len(set(places)) > 1:  # some servers number nothing, and keep the order
-            raise self._unreadable(f"vectors numbered {places}")
-        return [self._vector(getattr(item, "embedding", None)) for item in items]
+        elif len(set(indices)) > 1:  # some servers number nothing, and keep the order
+            raise self._unreadable_response(f"vectors numbered {indices}")
+        return [self._decode_vector(getattr(item, "embedding", None)) for item in items]
 
-    def _vector(self, sent: Any) -> Any:
-        if not isinstance(sent, str):
-            return sent
+    def _decode_vector(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
         try:
-            return np.frombuffer(base64.b64decode(sent, validate=True), dtype="<f4")
+            return np.frombuffer(base64.b64decode(value, validate=True), dtype="<f4")
         except (binascii.Error, ValueError) as error:
-            raise self._unreadable(f"a vector that is no base64 of floats: {error}") from error
+            raise self._unreadable_response(f"a vector that is no base64 of floats: {error}") from error
 
 
 class OpenRouterEmbedder(OpenAIEmbedder):
@@ -78,13 +78,17 @@ class OpenRouterEmbedder(OpenAIEmbedder):
     """
 
     prefix = "openrouter"
-    limits = Limits(texts=256, bytes=300_000, bytes_of_text=8_000)
-    sizes: Mapping[str, int] = {**_OPENAI_SIZES, "gemini-embedding-001": 3072, "qwen3-embedding-8b": 4096}
-    shortened = ("text-embedding-3", "gemini-embedding")
+    limits = BatchLimits(max_texts=256, max_bytes=300_000, max_text_bytes=8_000)
+    model_dimensions: Mapping[str, int] = {
+        **_OPENAI_DIMENSIONS,
+        "gemini-embedding-001": 3072,
+        "qwen3-embedding-8b": 4096,
+    }
+    shortenable_prefixes = ("text-embedding-3", "gemini-embedding")
     encoding = "float"
-    _adapter: type[ProviderModel] = OpenRouterModel
+    _chat_model_class: type[ProviderModel] = OpenRouterModel
 
-    def _plain_name(self) -> str:
+    def _base_model_name(self) -> str:
         return self.model.rpartition("/")[2]
 
 
@@ -99,17 +103,17 @@ class CompatibleEmbedder(OpenAIEmbedder):
     """
 
     prefix = "compatible"
-    limits = Limits(texts=128, bytes=100_000, bytes_of_text=2_000)
-    sizes: Mapping[str, int] = {
+    limits = BatchLimits(max_texts=128, max_bytes=100_000, max_text_bytes=2_000)
+    model_dimensions: Mapping[str, int] = {
         "all-minilm": 384,
         "bge-m3": 1024,
         "embeddinggemma": 768,
         "mxbai-embed-large": 1024,
         "nomic-embed-text": 768,
     }
-    shortened = ()
+    shortenable_prefixes = ()
     encoding = "float"
-    _adapter: type[ProviderModel] = CompatibleModel
+    _chat_model_class: type[ProviderModel] = CompatibleModel
 
     def __init__(
         self,
@@ -123,7 +127,7 @@ class CompatibleEmbedder(OpenAIEmbedder):
         if provider is not None:
             self._model.provider = self.prefix = provider
 
-    def _plain_name(self) -> str:
+    def _base_model_name(self) -> str:
         return self.model.partition(":")[0].rpartition("/")[2]
 
 
@@ -135,4 +139,4 @@ class OllamaEmbedder(CompatibleEmbedder):
     """
 
     prefix = "ollama"
-    _adapter: type[ProviderModel] = OllamaModel
+    _chat_model_class: type[ProviderModel] = OllamaModel

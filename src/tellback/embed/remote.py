@@ -14,14 +14,14 @@ from typing import Any, TypedDict
 import numpy as np
 
 from tellback import telemetry
-from tellback.chat.providers.attempts import Attempts
+from tellback.chat.providers.attempts import RetryAttempts
 from tellback.chat.providers.base import ProviderModel
-from tellback.chat.providers.failures import unreadable
-from tellback.chat.providers.pace import Pace
-from tellback.embed.vectors import Vectors, as_texts, clean_vectors, unit_rows
+from tellback.chat.providers.failures import unreadable_response_error
+from tellback.chat.providers.pace import IdleTimeout
+from tellback.embed.vectors import Vectors, normalize_rows, to_unit_vectors, validate_texts
 from tellback.errors import ConfigurationError, EmbeddingError, ProviderError
 
-REQUESTS_AT_ONCE = 4
+MAX_CONCURRENT_REQUESTS = 4
 
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
@@ -38,12 +38,12 @@ class EmbedderOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """What one request may hold. A token is at least one byte, so counting bytes never counts too few tokens."""
 
-    texts: int
-    bytes: int
-    bytes_of_text: int
+    max_texts: int
+    max_bytes: int
+    max_text_bytes: int
 
 
 class ProviderEmbedder:
@@ -55,31 +55,33 @@ class ProviderEmbedder:
     """
 
     prefix = ""
-    limits = Limits(texts=100, bytes=100_000, bytes_of_text=2_000)
-    sizes: Mapping[str, int] = {}
+    limits = BatchLimits(max_texts=100, max_bytes=100_000, max_text_bytes=2_000)
+    model_dimensions: Mapping[str, int] = {}
     """The models known by name, and how long their vectors are."""
-    shortened: tuple[str, ...] = ()
+    shortenable_prefixes: tuple[str, ...] = ()
     """How the names of models begin that make shorter vectors when asked to."""
 
     def __init__(self, model: ProviderModel, dimensions: int | None) -> None:
         self._model = model
-        known = self.sizes.get(self._plain_name())
-        if dimensions is None and known is None:
+        known_dimensions = self.model_dimensions.get(self._base_model_name())
+        if dimensions is None and known_dimensions is None:
             raise ConfigurationError(
                 f"How long are the vectors of {model.model!r}? Pass dimensions=... to {type(self).__name__}."
-                f" Known without: {', '.join(self.sizes)}."
+                f" Known without: {', '.join(self.model_dimensions)}."
             )
         if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
             raise ConfigurationError(f"dimensions is a number above 0, not {dimensions!r}.")
-        asked = dimensions if dimensions != known else None
-        if asked and known and not self._shortens():
-            raise ConfigurationError(f"The vectors of {model.model!r} have {known} dimensions, not {dimensions}.")
-        if asked and known and asked > known:
+        requested = dimensions if dimensions != known_dimensions else None
+        if requested and known_dimensions and not self._can_shorten():
             raise ConfigurationError(
-                f"The vectors of {model.model!r} have at most {known} dimensions, not {dimensions}."
+                f"The vectors of {model.model!r} have {known_dimensions} dimensions, not {dimensions}."
             )
-        self.dimensions: int = dimensions or known or 0
-        self._asked = asked if self._shortens() else None
+        if requested and known_dimensions and requested > known_dimensions:
+            raise ConfigurationError(
+                f"The vectors of {model.model!r} have at most {known_dimensions} dimensions, not {dimensions}."
+            )
+        self.dimensions: int = dimensions or known_dimensions or 0
+        self._requested_dimensions = requested if self._can_shorten() else None
 
     @property
     def model(self) -> str:
@@ -96,16 +98,16 @@ class ProviderEmbedder:
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """The texts' vectors. Equal texts are sent once, blank ones never."""
-        texts = [_SURROGATES.sub("\ufffd", text) for text in as_texts(texts)]
-        pieces = {text: list(cut(text, self.limits.bytes_of_text)) for text in texts if text.strip()}
+        texts = [_SURROGATES.sub("\ufffd", text) for text in validate_texts(texts)]
+        pieces = {text: list(split_text(text, self.limits.max_text_bytes)) for text in texts if text.strip()}
         distinct = list(dict.fromkeys(piece for parts in pieces.values() for piece in parts))
-        rows = await self._rows(distinct, query)
-        places = {piece: index for index, piece in enumerate(distinct)}
+        rows = await self._embed_texts(distinct, query)
+        row_by_piece = {piece: index for index, piece in enumerate(distinct)}
         vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for index, text in enumerate(texts):
             for piece in pieces.get(text, ()):
-                vectors[index] += rows[places[piece]] * len(piece)
-        return unit_rows(vectors)
+                vectors[index] += rows[row_by_piece[piece]] * len(piece)
+        return normalize_rows(vectors)
 
     async def close(self) -> None:
         """Close this event loop's connections, unless the client was passed in."""
@@ -113,49 +115,49 @@ class ProviderEmbedder:
 
     # What an adapter supplies.
 
-    async def _request(self, texts: list[str], query: bool, pace: Pace) -> Any:
+    async def _request(self, texts: list[str], query: bool, pace: IdleTimeout) -> Any:
         """One vector for each of the texts, in their order, in whatever shape numpy can read."""
         raise NotImplementedError
 
-    def _plain_name(self) -> str:
+    def _base_model_name(self) -> str:
         return self._model.model
 
     # The rest is the same for all.
 
-    def _shortens(self) -> bool:
-        return self._plain_name().startswith(self.shortened) if self.shortened else False
+    def _can_shorten(self) -> bool:
+        return self._base_model_name().startswith(self.shortenable_prefixes) if self.shortenable_prefixes else False
 
-    async def _rows(self, texts: list[str], query: bool) -> Vectors:
+    async def _embed_texts(self, texts: list[str], query: bool) -> Vectors:
         rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
-        free = asyncio.Semaphore(REQUESTS_AT_ONCE)
+        semaphore = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
         async def fill(start: int, end: int) -> None:
-            async with free:
+            async with semaphore:
                 with telemetry.embedding_span(self.model, self._model.provider, self.dimensions, end - start):
-                    rows[start:end] = await self._batch(texts[start:end], query)
+                    rows[start:end] = await self._embed_batch(texts[start:end], query)
 
         try:
             async with asyncio.TaskGroup() as group:
-                for start, end in batches(texts, self.limits):
+                for start, end in split_batches(texts, self.limits):
                     group.create_task(fill(start, end))
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
         return rows
 
-    async def _batch(self, texts: list[str], query: bool) -> Vectors:
-        attempts = Attempts((self.model,), self._model.retries, self._model._provider_error)
-        while await attempts.next() is not None:
+    async def _embed_batch(self, texts: list[str], query: bool) -> Vectors:
+        attempts = RetryAttempts((self.model,), self._model.retries, self._model._provider_error)
+        while await attempts.next_target() is not None:
             try:
-                pace = Pace(self._model.provider, self.model, self._model.timeout)
-                return self._checked(await self._request(texts, query, pace), len(texts))
+                pace = IdleTimeout(self._model.provider, self.model, self._model.timeout)
+                return self._validate_response(await self._request(texts, query, pace), len(texts))
             except Exception as error:
-                if not attempts.failed(error):
+                if not attempts.record_failure(error):
                     raise
-        failure = attempts.given_up()
+        failure = attempts.final_error()
         raise EmbeddingError(str(failure), retryable=failure.retryable) from failure
 
-    def _checked(self, rows: Any, count: int) -> Vectors:
-        vectors = clean_vectors(rows, count, f"{self._model.provider} ({self.model})")
+    def _validate_response(self, rows: Any, count: int) -> Vectors:
+        vectors = to_unit_vectors(rows, count, f"{self._model.provider} ({self.model})")
         if vectors.shape[1] != self.dimensions:
             raise EmbeddingError(
                 f"{self._model.provider} gave vectors of {vectors.shape[1]} dimensions for {self.model}, not of"
@@ -163,20 +165,20 @@ class ProviderEmbedder:
             )
         return vectors
 
-    def _unreadable(self, problem: str) -> ProviderError:
-        return unreadable(self._model.provider, self.model, problem)
+    def _unreadable_response(self, problem: str) -> ProviderError:
+        return unreadable_response_error(self._model.provider, self.model, problem)
 
 
-def batches(texts: Sequence[str], limits: Limits) -> Iterator[tuple[int, int]]:
+def split_batches(texts: Sequence[str], limits: BatchLimits) -> Iterator[tuple[int, int]]:
     """Where to cut the texts into requests: start and end of each.
 
-    >>> list(batches(["aa", "bb", "cc", "dddd", "e"], Limits(texts=2, bytes=5, bytes_of_text=5)))
+    >>> list(split_batches(["aa", "bb", "cc", "dddd", "e"], BatchLimits(max_texts=2, max_bytes=5, max_text_bytes=5)))
     [(0, 2), (2, 3), (3, 5)]
     """
     start = size = 0
     for index, text in enumerate(texts):
         length = len(text.encode())
-        if index > start and (index - start >= limits.texts or size + length > limits.bytes):
+        if index > start and (index - start >= limits.max_texts or size + length > limits.max_bytes):
             yield start, index
             start, size = index, 0
         size += length
@@ -184,10 +186,10 @@ def batches(texts: Sequence[str], limits: Limits) -> Iterator[tuple[int, int]]:
         yield start, len(texts)
 
 
-def cut(text: str, limit: int) -> Iterator[str]:
+def split_text(text: str, limit: int) -> Iterator[str]:
     """A text in pieces of at most `limit` bytes, between words where it can be.
 
-    >>> list(cut("one two three", 8))
+    >>> list(split_text("one two three", 8))
     ['one two ', 'three']
     """
     data = text.encode()

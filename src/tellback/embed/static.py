@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 
 from tellback.embed import weights
-from tellback.embed.vectors import Vectors, as_texts
+from tellback.embed.vectors import Vectors, validate_texts
 
-INLINE_TEXTS = 256
-INLINE_CHARACTERS = 50_000
+MAX_INLINE_TEXTS = 256
+MAX_INLINE_CHARACTERS = 50_000
 
 
 class StaticEmbedder:
@@ -32,10 +32,10 @@ class StaticEmbedder:
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """The texts' vectors; questions are embedded like anything else. Long work is done in a thread."""
-        texts = as_texts(texts)
-        few = len(texts) <= INLINE_TEXTS and sum(map(len, texts)) <= INLINE_CHARACTERS
-        if few and weights.loaded():
-            return weights.load().vectors(texts)
+        texts = validate_texts(texts)
+        is_small = len(texts) <= MAX_INLINE_TEXTS and sum(map(len, texts)) <= MAX_INLINE_CHARACTERS
+        if is_small and weights.weights_loaded():
+            return weights.load_weights().vectors(texts)
         return await asyncio.to_thread(self.vectors, texts)
 
     async def close(self) -> None:
@@ -43,7 +43,7 @@ class StaticEmbedder:
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
         """The same as `embed`, at once and in this thread."""
-        return weights.load().vectors(as_texts(texts))
+        return weights.load_weights().vectors(validate_texts(texts))
 
     def words(self, words: Sequence[str]) -> Vectors:
         """Vectors for comparing single words: without what all words have in common, of length 1, zero if unknown.
@@ -52,4 +52,4 @@ class StaticEmbedder:
         >>> bool(movie @ film > 0.5 > movie @ cheese)
         True
         """
-        return weights.load().words(as_texts(words))
+        return weights.load_weights().words(validate_texts(words))

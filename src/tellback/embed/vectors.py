@@ -13,18 +13,18 @@ from tellback.errors import EmbeddingError, InvalidArgumentError
 Vectors = NDArray[np.float32]
 
 
-def as_texts(texts: Sequence[str]) -> list[str]:
+def validate_texts(texts: Sequence[str]) -> list[str]:
     """The texts as a list; a lone text would be taken letter by letter, so it is refused."""
     if isinstance(texts, str):
         raise InvalidArgumentError("embed takes several texts: pass a list, such as [text].")
-    found = list(texts)
-    for text in found:
+    result = list(texts)
+    for text in result:
         if not isinstance(text, str):
             raise InvalidArgumentError(f"Only texts can be embedded, not {text!r:.80}.")
-    return found
+    return result
 
 
-def unit_rows(rows: Vectors) -> Vectors:
+def normalize_rows(rows: Vectors) -> Vectors:
     """The rows brought to length 1, in place; a row of zeros stays one."""
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     lengths[lengths == 0] = 1
@@ -32,7 +32,7 @@ def unit_rows(rows: Vectors) -> Vectors:
     return rows
 
 
-def clean_vectors(rows: Any, count: int, source: str) -> Vectors:
+def to_unit_vectors(rows: Any, count: int, source: str) -> Vectors:
     """What an embedder outside our control gave, as `count` unit vectors; raises `EmbeddingError` for anything else."""
     if hasattr(rows, "__array__"):  # tensors of other libraries too
         rows = np.atleast_1d(np.asarray(rows))
@@ -54,15 +54,15 @@ def clean_vectors(rows: Any, count: int, source: str) -> Vectors:
     largest = np.abs(wide).max(axis=1, keepdims=True)
     largest[largest == 0] = 1
     wide /= largest  # so that no square overflows or vanishes
-    return unit_rows(wide.astype(np.float32))
+    return normalize_rows(wide.astype(np.float32))
 
 
-def checked_vectors(rows: Any, count: int, source: str) -> Vectors:
+def validate_vectors(rows: Any, count: int, source: str) -> Vectors:
     """What any embedder gave, as `clean_vectors` makes it; what is so already stays as it is."""
     if isinstance(rows, np.ndarray) and rows.dtype == np.float32 and rows.ndim == 2 and len(rows) == count > 0:
         squares = np.einsum("ij,ij->i", rows, rows).tolist()
         # That of a row with a value that is not finite is neither, so what passes is finite.
-        good = rows.shape[1] > 0 and all(abs(square - 1) < 1e-3 or square == 0 for square in squares)
-        if good:
+        is_valid = rows.shape[1] > 0 and all(abs(square - 1) < 1e-3 or square == 0 for square in squares)
+        if is_valid:
             return rows
-    return clean_vectors(rows, count, source)
+    return to_unit_vectors(rows, count, source)

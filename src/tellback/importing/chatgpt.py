@@ -15,14 +15,22 @@ from datetime import datetime
 from typing import Any
 
 from tellback.importing import collecting
-from tellback.importing.collecting import MODEL_LENGTH, Collecting
-from tellback.importing.fields import first, items, mapping, moment, named_file, short, words
+from tellback.importing.collecting import MAX_MODEL_LENGTH, ChatBuilder
+from tellback.importing.fields import (
+    as_list,
+    as_mapping,
+    file_placeholder,
+    first_field,
+    parse_short_text,
+    parse_text,
+    parse_time,
+)
 from tellback.importing.values import ImportedChat, ImportedMessage
 
 SOURCE = "chatgpt"
-_THINKING = ("thoughts", "reasoning_recap")
-_CONTEXT = ("user_editable_context", "model_editable_context")
-_MARKED = re.compile("\ue200([^\ue201]*)\ue201")
+_THINKING_TYPES = ("thoughts", "reasoning_recap")
+_CONTEXT_TYPES = ("user_editable_context", "model_editable_context")
+_CITATION = re.compile("\ue200([^\ue201]*)\ue201")
 
 
 def is_chat(raw: Any) -> bool:
@@ -30,136 +38,148 @@ def is_chat(raw: Any) -> bool:
     return isinstance(raw, dict) and "mapping" in raw
 
 
-def read_chat(raw: Mapping[str, Any]) -> ImportedChat:
+def parse_chat(raw: Mapping[str, Any]) -> ImportedChat:
     """The chat, of which only the branch shown last is told."""
-    chat = Collecting(SOURCE, moment(raw.get("create_time")) or moment(raw.get("update_time")))
-    nodes = {id: node for id, node in mapping(raw.get("mapping")).items() if isinstance(node, dict)}
-    path = list(_path(nodes, raw.get("current_node"), chat))
+    builder = ChatBuilder(SOURCE, parse_time(raw.get("create_time")) or parse_time(raw.get("update_time")))
+    nodes = {id: node for id, node in as_mapping(raw.get("mapping")).items() if isinstance(node, dict)}
+    path = list(_branch_path(nodes, raw.get("current_node"), builder))
     for id in path:
-        _read(nodes[id], chat)
+        _parse_node(nodes[id], builder)
     shown = set(path)
-    chat.leave_out(collecting.BRANCH, sum(1 for id, node in nodes.items() if id not in shown and _says(node)))
-    return chat.chat(first(raw, "conversation_id", "id"), raw.get("title"), raw)
+    builder.leave_out(
+        collecting.LEFT_OUT_BRANCH, sum(1 for id, node in nodes.items() if id not in shown and _has_text(node))
+    )
+    return builder.build(first_field(raw, "conversation_id", "id"), raw.get("title"), raw)
 
 
-def _path(nodes: Mapping[str, Any], current: Any, chat: Collecting) -> Iterator[str]:
+def _branch_path(nodes: Mapping[str, Any], current: Any, builder: ChatBuilder) -> Iterator[str]:
     """From the root to the current node."""
-    at = current if isinstance(current, str) and current in nodes else _newest(nodes)
-    listed = {
-        child: id for id, node in nodes.items() for child in items(node.get("children")) if isinstance(child, str)
+    node_id = current if isinstance(current, str) and current in nodes else _newest_node(nodes)
+    parent_by_child = {
+        child: id for id, node in nodes.items() for child in as_list(node.get("children")) if isinstance(child, str)
     }
-    found: dict[str, None] = {}
-    while at is not None and at not in found:  # a tree that goes in a circle ends where it began
-        found[at] = None
-        parent = nodes[at].get("parent")
-        above = parent if isinstance(parent, str) and parent in nodes else listed.get(at)
-        if above is None and parent is not None:
-            chat.leave_out(collecting.MISSING_PARENT)
-        at = above
-    return reversed(found)
+    path: dict[str, None] = {}
+    while node_id is not None and node_id not in path:  # a tree that goes in a circle ends where it began
+        path[node_id] = None
+        parent = nodes[node_id].get("parent")
+        parent_id = parent if isinstance(parent, str) and parent in nodes else parent_by_child.get(node_id)
+        if parent_id is None and parent is not None:
+            builder.leave_out(collecting.LEFT_OUT_MISSING_PARENT)
+        node_id = parent_id
+    return reversed(path)
 
 
-def _newest(nodes: Mapping[str, Any]) -> str | None:
+def _newest_node(nodes: Mapping[str, Any]) -> str | None:
     """The message that was written last, of those that nothing follows."""
     parents = {node.get("parent") for node in nodes.values() if isinstance(node.get("parent"), str)}
     leaves = [id for id in nodes if id not in parents] or list(nodes)
     newest, best = None, -1.0
     for id in leaves:
-        at = moment(mapping(nodes[id].get("message")).get("create_time"))
-        if (written := 0.0 if at is None else at.timestamp()) >= best:
+        time = parse_time(as_mapping(nodes[id].get("message")).get("create_time"))
+        if (written := 0.0 if time is None else time.timestamp()) >= best:
             newest, best = id, written
     return newest
 
 
-def _read(node: Mapping[str, Any], chat: Collecting) -> None:
-    message = mapping(node.get("message"))
+def _parse_node(node: Mapping[str, Any], builder: ChatBuilder) -> None:
+    message = as_mapping(node.get("message"))
     if not message:
         return
-    role, content, metadata = _role(message), mapping(message.get("content")), mapping(message.get("metadata"))
-    kind, at = content.get("content_type"), moment(message.get("create_time"))
-    text = _text(message)
-    id = short(first(message, "id") or node.get("id"), collecting.ID_LENGTH)
-    if kind in _CONTEXT:
-        context = _context(content)
+    role, content, metadata = (
+        _message_role(message),
+        as_mapping(message.get("content")),
+        as_mapping(message.get("metadata")),
+    )
+    kind, time = content.get("content_type"), parse_time(message.get("create_time"))
+    text = _message_text(message)
+    id = parse_short_text(first_field(message, "id") or node.get("id"), collecting.MAX_ID_LENGTH)
+    if kind in _CONTEXT_TYPES:
+        context = _context_text(content)
         if context:
-            chat.add(ImportedMessage("system", context, at, id, visibility="internal"))
+            builder.add(ImportedMessage("system", context, time, id, visibility="internal"))
     elif role == "system":
         if text:
-            chat.add(ImportedMessage("system", text, at, id, visibility="internal"))
+            builder.add(ImportedMessage("system", text, time, id, visibility="internal"))
     elif role == "tool":
-        chat.leave_out(collecting.RESULT)
+        builder.leave_out(collecting.LEFT_OUT_TOOL_RESULT)
     elif role not in ("user", "assistant"):
-        chat.leave_out(collecting.UNKNOWN)
-    elif kind in _THINKING:
-        chat.leave_out(collecting.THINKING)
+        builder.leave_out(collecting.LEFT_OUT_UNKNOWN_ROLE)
+    elif kind in _THINKING_TYPES:
+        builder.leave_out(collecting.LEFT_OUT_THINKING)
     elif role == "assistant" and message.get("recipient") not in (None, "", "all"):
-        chat.leave_out(collecting.CALL)
+        builder.leave_out(collecting.LEFT_OUT_TOOL_CALL)
     elif not text:
-        chat.leave_out(collecting.EMPTY)
+        builder.leave_out(collecting.LEFT_OUT_EMPTY)
     else:
-        chat.add(_said(role, text, at, id, metadata))
+        builder.add(_build_message(role, text, time, id, metadata))
 
 
-def _said(role: str, text: str, at: datetime | None, id: str | None, metadata: Mapping[str, Any]) -> ImportedMessage:
+def _build_message(
+    role: str, text: str, time: datetime | None, id: str | None, metadata: Mapping[str, Any]
+) -> ImportedMessage:
     hidden = metadata.get("is_visually_hidden_from_conversation") is True
-    model = short(metadata.get("model_slug"), MODEL_LENGTH) if role == "assistant" else None
+    model = parse_short_text(metadata.get("model_slug"), MAX_MODEL_LENGTH) if role == "assistant" else None
     provider = "openai" if role == "assistant" else None
-    return ImportedMessage(role, text, at, id, model, provider, "internal" if hidden else "user")
+    return ImportedMessage(role, text, time, id, model, provider, "internal" if hidden else "user")
 
 
-def _role(message: Mapping[str, Any]) -> str:
-    return words(mapping(message.get("author")).get("role"))
+def _message_role(message: Mapping[str, Any]) -> str:
+    return parse_text(as_mapping(message.get("author")).get("role"))
 
 
-def _says(node: Mapping[str, Any]) -> bool:
-    message = mapping(node.get("message"))
-    return _role(message) in ("user", "assistant") and bool(_text(message))
+def _has_text(node: Mapping[str, Any]) -> bool:
+    message = as_mapping(node.get("message"))
+    return _message_role(message) in ("user", "assistant") and bool(_message_text(message))
 
 
-def _text(message: Mapping[str, Any]) -> str:
+def _message_text(message: Mapping[str, Any]) -> str:
     """The words of a message, with placeholders for what else was in it."""
     content = message.get("content")
     if isinstance(content, str):
-        found = [content]
+        texts = [content]
     else:
-        content = mapping(content)
-        parts = items(content.get("parts"))
-        heard = any(isinstance(part, dict) and part.get("content_type") == "audio_transcription" for part in parts)
-        found = [_part(part, heard) for part in parts] or [words(first(content, "text", "content", "result"))]
-    for attachment in items(mapping(message.get("metadata")).get("attachments")):
-        found.append(named_file(mapping(attachment).get("name")))
-    return "\n\n".join(each for each in (_unmarked(words(part)) for part in found) if each)
+        content = as_mapping(content)
+        parts = as_list(content.get("parts"))
+        has_transcript = any(
+            isinstance(part, dict) and part.get("content_type") == "audio_transcription" for part in parts
+        )
+        texts = [_part_text(part, has_transcript) for part in parts] or [
+            parse_text(first_field(content, "text", "content", "result"))
+        ]
+    for attachment in as_list(as_mapping(message.get("metadata")).get("attachments")):
+        texts.append(file_placeholder(as_mapping(attachment).get("name")))
+    return "\n\n".join(text for text in (_strip_citations(parse_text(part)) for part in texts) if text)
 
 
-def _part(part: Any, heard: bool) -> str:
+def _part_text(part: Any, has_transcript: bool) -> str:
     if isinstance(part, str):
         return part
-    part = mapping(part)
-    kind = words(part.get("content_type"))
+    part = as_mapping(part)
+    kind = parse_text(part.get("content_type"))
     if "audio" in kind and kind != "audio_transcription":
-        return "" if heard else "[audio]"
-    if text := words(part.get("text")):
+        return "" if has_transcript else "[audio]"
+    if text := parse_text(part.get("text")):
         return text
     return "[image]" if kind.startswith("image") else f"[{kind[:40]}]" if kind else ""
 
 
-def _context(content: Mapping[str, Any]) -> str:
+def _context_text(content: Mapping[str, Any]) -> str:
     """Custom instructions, or what ChatGPT had noted of the user."""
     fields = ("user_profile", "user_instructions", "model_set_context")
-    return "\n\n".join(text for text in (words(content.get(name)) for name in fields) if text)
+    return "\n\n".join(text for text in (parse_text(content.get(name)) for name in fields) if text)
 
 
-def _unmarked(text: str) -> str:
+def _strip_citations(text: str) -> str:
     """The text without marks of citations; what a mark is about stays where it is a name."""
-    return _MARKED.sub(_marked, text).strip() if "\ue200" in text else text
+    return _CITATION.sub(_citation_text, text).strip() if "\ue200" in text else text
 
 
-def _marked(found: re.Match[str]) -> str:
-    kind, _, rest = found[1].partition("\ue202")
+def _citation_text(match: re.Match[str]) -> str:
+    kind, _, rest = match[1].partition("\ue202")
     if kind == "entity":
         try:
-            name = items(json.loads(rest))[1]
+            name = as_list(json.loads(rest))[1]
         except (ValueError, IndexError, RecursionError):
             return ""
-        return words(name)
+        return parse_text(name)
     return ""

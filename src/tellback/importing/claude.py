@@ -11,19 +11,27 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tellback.importing import collecting
-from tellback.importing.collecting import MODEL_LENGTH, Collecting
-from tellback.importing.fields import first, items, mapping, moment, named_file, short, words
+from tellback.importing.collecting import MAX_MODEL_LENGTH, ChatBuilder
+from tellback.importing.fields import (
+    as_list,
+    as_mapping,
+    file_placeholder,
+    first_field,
+    parse_short_text,
+    parse_text,
+    parse_time,
+)
 from tellback.importing.values import ImportedChat, ImportedMessage
 
 SOURCE = "claude"
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant"}
-_ROOT = "00000000-0000-"
+_ROOT_ID_PREFIX = "00000000-0000-"
 """How the id begins that stands for no parent."""
-_NOT_SAID = {
-    "thinking": collecting.THINKING,
-    "redacted_thinking": collecting.THINKING,
-    "tool_use": collecting.CALL,
-    "tool_result": collecting.RESULT,
+_LEFT_OUT_BLOCKS = {
+    "thinking": collecting.LEFT_OUT_THINKING,
+    "redacted_thinking": collecting.LEFT_OUT_THINKING,
+    "tool_use": collecting.LEFT_OUT_TOOL_CALL,
+    "tool_result": collecting.LEFT_OUT_TOOL_RESULT,
 }
 
 
@@ -32,84 +40,88 @@ def is_chat(raw: Any) -> bool:
     return isinstance(raw, dict) and "chat_messages" in raw
 
 
-def read_chat(raw: Mapping[str, Any]) -> ImportedChat:
+def parse_chat(raw: Mapping[str, Any]) -> ImportedChat:
     """The chat, of which only the branch shown last is told."""
-    chat = Collecting(SOURCE, moment(raw.get("created_at")) or moment(raw.get("updated_at")))
-    every = [message for message in items(raw.get("chat_messages")) if isinstance(message, dict)]
-    for message in _shown(every, raw.get("current_leaf_message_uuid"), chat):
-        role = _ROLES.get(words(message.get("sender")) or words(message.get("role")))
-        text = _text(message, chat)
+    builder = ChatBuilder(SOURCE, parse_time(raw.get("created_at")) or parse_time(raw.get("updated_at")))
+    messages = [message for message in as_list(raw.get("chat_messages")) if isinstance(message, dict)]
+    for message in _shown_branch(messages, raw.get("current_leaf_message_uuid"), builder):
+        role = _ROLES.get(parse_text(message.get("sender")) or parse_text(message.get("role")))
+        text = _message_text(message, builder)
         if role is None:
-            chat.leave_out(collecting.UNKNOWN)
+            builder.leave_out(collecting.LEFT_OUT_UNKNOWN_ROLE)
         elif not text:
-            chat.leave_out(collecting.EMPTY)
+            builder.leave_out(collecting.LEFT_OUT_EMPTY)
         else:
-            by_model = role == "assistant"
-            chat.add(
+            is_assistant = role == "assistant"
+            builder.add(
                 ImportedMessage(
                     role,
                     text,
-                    moment(message.get("created_at")),
-                    short(message.get("uuid"), collecting.ID_LENGTH),
-                    short(first(message, "model") or raw.get("model"), MODEL_LENGTH) if by_model else None,
-                    "anthropic" if by_model else None,
+                    parse_time(message.get("created_at")),
+                    parse_short_text(message.get("uuid"), collecting.MAX_ID_LENGTH),
+                    parse_short_text(first_field(message, "model") or raw.get("model"), MAX_MODEL_LENGTH)
+                    if is_assistant
+                    else None,
+                    "anthropic" if is_assistant else None,
                 )
             )
-    return chat.chat(raw.get("uuid"), raw.get("name"), raw)
+    return builder.build(raw.get("uuid"), raw.get("name"), raw)
 
 
-def _shown(every: list[dict[str, Any]], leaf: Any, chat: Collecting) -> list[dict[str, Any]]:
+def _shown_branch(messages: list[dict[str, Any]], leaf: Any, builder: ChatBuilder) -> list[dict[str, Any]]:
     """The messages of the branch shown last; all of them in an export that knows no parents."""
-    places = {message["uuid"]: place for place, message in enumerate(every) if isinstance(message.get("uuid"), str)}
-    if not any(isinstance(message.get("parent_message_uuid"), str) for message in every):
-        return every
-    at = places[leaf] if isinstance(leaf, str) and leaf in places else _newest(every)
-    found: dict[int, None] = {}
-    while at is not None and at not in found:
-        found[at] = None
-        parent = every[at].get("parent_message_uuid")
-        at = places.get(parent) if isinstance(parent, str) else None
-        if at is None and isinstance(parent, str) and not parent.startswith(_ROOT):
-            chat.leave_out(collecting.MISSING_PARENT)
-    chat.leave_out(collecting.BRANCH, len(every) - len(found))
-    return [every[place] for place in reversed(found)]
+    index_by_id = {
+        message["uuid"]: index for index, message in enumerate(messages) if isinstance(message.get("uuid"), str)
+    }
+    if not any(isinstance(message.get("parent_message_uuid"), str) for message in messages):
+        return messages
+    current = index_by_id[leaf] if isinstance(leaf, str) and leaf in index_by_id else _newest_message(messages)
+    path: dict[int, None] = {}
+    while current is not None and current not in path:
+        path[current] = None
+        parent = messages[current].get("parent_message_uuid")
+        current = index_by_id.get(parent) if isinstance(parent, str) else None
+        if current is None and isinstance(parent, str) and not parent.startswith(_ROOT_ID_PREFIX):
+            builder.leave_out(collecting.LEFT_OUT_MISSING_PARENT)
+    builder.leave_out(collecting.LEFT_OUT_BRANCH, len(messages) - len(path))
+    return [messages[index] for index in reversed(path)]
 
 
-def _newest(every: list[dict[str, Any]]) -> int | None:
+def _newest_message(messages: list[dict[str, Any]]) -> int | None:
     """The message that was written last."""
     newest, best = None, -1.0
-    for place, message in enumerate(every):
-        at = moment(message.get("created_at"))
-        if (written := 0.0 if at is None else at.timestamp()) >= best:
-            newest, best = place, written
+    for index, message in enumerate(messages):
+        time = parse_time(message.get("created_at"))
+        if (written := 0.0 if time is None else time.timestamp()) >= best:
+            newest, best = index, written
     return newest
 
 
-def _text(message: Mapping[str, Any], chat: Collecting) -> str:
+def _message_text(message: Mapping[str, Any], builder: ChatBuilder) -> str:
     """The words of a message, and of what was sent along."""
-    blocks = [block for block in items(message.get("content")) if isinstance(block, dict)]
-    found = []
+    blocks = [block for block in as_list(message.get("content")) if isinstance(block, dict)]
+    texts = []
     for block in blocks:
-        kind = words(block.get("type"))
-        if kind in _NOT_SAID:
-            chat.leave_out(_NOT_SAID[kind])
-        elif text := words(block.get("text")):
-            found.append(text)
+        kind = parse_text(block.get("type"))
+        if kind in _LEFT_OUT_BLOCKS:
+            builder.leave_out(_LEFT_OUT_BLOCKS[kind])
+        elif text := parse_text(block.get("text")):
+            texts.append(text)
         elif kind.startswith("image"):
-            found.append("[image]")
+            texts.append("[image]")
     if not blocks:
-        found.append(words(message.get("text")))
-    return "\n\n".join(text for text in (*found, *_sent_along(message)) if text)
+        texts.append(parse_text(message.get("text")))
+    return "\n\n".join(text for text in (*texts, *_attachment_texts(message)) if text)
 
 
-def _sent_along(message: Mapping[str, Any]) -> Iterator[str]:
-    named = set()
-    for attachment in (mapping(each) for each in items(message.get("attachments"))):
-        named.add(attachment.get("file_name") if isinstance(attachment.get("file_name"), str) else None)
-        extracted = words(attachment.get("extracted_content"))
-        place = named_file(attachment.get("file_name"))
-        yield f"{place}\n{extracted}" if extracted else place
-    for file in (mapping(each) for each in items(message.get("files"))):
-        name = first(file, "file_name", "name")
-        if not isinstance(name, str) or name not in named:
-            yield named_file(name)
+def _attachment_texts(message: Mapping[str, Any]) -> Iterator[str]:
+    seen_names = set()
+    for attachment in (as_mapping(item) for item in as_list(message.get("attachments"))):
+        seen_names.add(attachment.get("file_name") if isinstance(attachment.get("file_name"), str) else None)
+        extracted = parse_text(attachment.get("extracted_content"))
+        placeholder = file_placeholder(attachment.get("file_name"))
+        yield f"{placeholder}\n{extracted}" if extracted else placeholder
+    for file in (as_mapping(item) for item in as_list(message.get("files"))):
+        name = first_field(file, "file_name", "name")
+        if not isinstance(name, str) or name not in seen_names:
+            yield file_placeholder(name)

@@ -9,32 +9,32 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tellback.importing.fields import short
+from tellback.importing.fields import parse_short_text
 from tellback.importing.values import ImportedChat, ImportedMessage
 
-LONGEST_TEXT = 500_000
+MAX_TEXT_LENGTH = 500_000
 """How many characters of a message are kept: servers take no larger requests, and no book is a message."""
 
-TITLE_LENGTH, ID_LENGTH, MODEL_LENGTH = 1_000, 2_000, 200
+MAX_TITLE_LENGTH, MAX_ID_LENGTH, MAX_MODEL_LENGTH = 1_000, 2_000, 200
 
-BRANCH = "on a branch that was not shown"
-CALL = "a call of a tool"
-CUT_OFF = f"past {LONGEST_TEXT:,} characters of a message"
-EMPTY = "empty"
-MISSING_PARENT = "missing before the first one that is there"
-REPEATED = "in another file of the export as well"
-RESULT = "what a tool gave"
-THINKING = "what the model thought"
-UNKNOWN = "of an unknown role"
+LEFT_OUT_BRANCH = "on a branch that was not shown"
+LEFT_OUT_TOOL_CALL = "a call of a tool"
+LEFT_OUT_OVERLONG = f"past {MAX_TEXT_LENGTH:,} characters of a message"
+LEFT_OUT_EMPTY = "empty"
+LEFT_OUT_MISSING_PARENT = "missing before the first one that is there"
+LEFT_OUT_REPEATED = "in another file of the export as well"
+LEFT_OUT_TOOL_RESULT = "what a tool gave"
+LEFT_OUT_THINKING = "what the model thought"
+LEFT_OUT_UNKNOWN_ROLE = "of an unknown role"
 
 
-class Collecting:
+class ChatBuilder:
     """Messages as they come; one that tells no time was said when the one before it was."""
 
     def __init__(self, source: str, created_at: datetime | None) -> None:
         self._source = source
         self._created_at = created_at
-        self._at = created_at
+        self._last_time = created_at
         self._messages: list[ImportedMessage] = []
         self._left_out: Counter[str] = Counter()
 
@@ -45,22 +45,27 @@ class Collecting:
 
     def add(self, message: ImportedMessage) -> None:
         """The next message."""
-        if len(message.text) > LONGEST_TEXT:
-            self.leave_out(CUT_OFF)
-            message = replace(message, text=message.text[:LONGEST_TEXT])
+        if len(message.text) > MAX_TEXT_LENGTH:
+            self.leave_out(LEFT_OUT_OVERLONG)
+            message = replace(message, text=message.text[:MAX_TEXT_LENGTH])
         if message.created_at is None:
-            message = replace(message, created_at=self._at)
-        self._at = message.created_at
+            message = replace(message, created_at=self._last_time)
+        self._last_time = message.created_at
         self._messages.append(message)
 
-    def chat(self, id: Any, title: Any, raw: Any = None) -> ImportedChat:
+    def build(self, id: Any, title: Any, raw: Any = None) -> ImportedChat:
         """The chat; one whose export has no id for it is known by what is in it."""
-        told = short(id, ID_LENGTH) or f"sha256:{_digest(raw)}"
+        chat_id = parse_short_text(id, MAX_ID_LENGTH) or f"sha256:{_digest_json(raw)}"
         messages = tuple(self._messages)
         return ImportedChat(
-            self._source, told, short(title, TITLE_LENGTH), messages, self._created_at, dict(self._left_out)
+            self._source,
+            chat_id,
+            parse_short_text(title, MAX_TITLE_LENGTH),
+            messages,
+            self._created_at,
+            dict(self._left_out),
         )
 
 
-def _digest(raw: Any) -> str:
+def _digest_json(raw: Any) -> str:
     return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()[:32]

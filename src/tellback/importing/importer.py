@@ -13,10 +13,10 @@ from typing import Any
 from tellback.conversations import checks
 from tellback.errors import ConversationClosedError
 from tellback.importing.handles import ImportUser
-from tellback.importing.known import PAGE, Known, metadata_of
-from tellback.importing.reading import Entry, Export
-from tellback.importing.remembering import Remembered, bind, remember
-from tellback.importing.threads import in_thread
+from tellback.importing.known import PAGE_SIZE, ImportedConversations, build_metadata
+from tellback.importing.reading import ChatExport, ExportEntry
+from tellback.importing.remembering import ExtractionCounts, ensure_binding, wait_for_memories
+from tellback.importing.threads import run_in_thread
 from tellback.importing.values import Format, ImportedChat, ImportProgress, ImportReport
 from tellback.types.conversations import Conversation
 
@@ -26,14 +26,14 @@ BATCH_MESSAGES, BATCH_LENGTH = 500, 500_000
 BLOCK_LENGTH = 100_000
 """How long one text of a message may be; a longer one is stored in several."""
 
-ATTEMPTS = 5
-SEARCHED = 100
+MAX_ATTEMPTS = 5
+PROGRESS_INTERVAL = 100
 """After how many chats that were found to tell so."""
 
-BEFORE_SINCE = "nothing was said in it since the given time"
-OVER_LIMIT = "the limit was reached"
+SKIPPED_BEFORE_SINCE = "nothing was said in it since the given time"
+SKIPPED_OVER_LIMIT = "the limit was reached"
 
-Told = Callable[[ImportProgress], Any]
+ImportProgressCallback = Callable[[ImportProgress], Any]
 
 
 async def import_chats(
@@ -44,7 +44,7 @@ async def import_chats(
     namespace: str = "imported",
     space: str = "default",
     extract: bool = True,
-    on_progress: Told | None = None,
+    on_progress: ImportProgressCallback | None = None,
     since: datetime | str | None = None,
     limit: int | None = None,
     wait: bool = True,
@@ -73,158 +73,160 @@ async def import_chats(
     >>> print(asyncio.run(main()))
     1 chat with 1 message imported. 1 memory made.
     """
-    begin = None if since is None else checks.moment("since", since)
-    most = None if limit is None else checks.count("limit", limit)
-    name = checks.name("namespace", namespace)
-    tell = on_progress or (lambda progress: None)
+    since_time = None if since is None else checks.parse_datetime("since", since)
+    max_chats = None if limit is None else checks.validate_count("limit", limit)
+    name = checks.validate_name("namespace", namespace)
+    report_progress = on_progress or (lambda progress: None)
     loop = asyncio.get_running_loop()
 
-    def search(goes_on: Callable[[], None]) -> Export:
-        def told(count: int) -> None:
-            goes_on()
-            if count % SEARCHED == 0:
-                loop.call_soon_threadsafe(tell, ImportProgress("reading", count, count))
+    def open_export(check_cancelled: Callable[[], None]) -> ChatExport:
+        def on_chat_found(count: int) -> None:
+            check_cancelled()
+            if count % PROGRESS_INTERVAL == 0:
+                loop.call_soon_threadsafe(report_progress, ImportProgress("reading", count, count))
 
-        return Export(source, format, told)
+        return ChatExport(source, format, on_chat_found)
 
-    export = await in_thread(search, Export.close)
+    export = await run_in_thread(open_export, ChatExport.close)
     with export:
         if extract and not dry_run and export.entries:
-            await bind(user.memory, name, space)
-        job = _Import(user, name, export, tell, dry_run)
-        await job.run(begin, most)
-    made = Remembered()
+            await ensure_binding(user.memory, name, space)
+        run = _ImportRun(user, name, export, report_progress, dry_run)
+        await run.run(since_time, max_chats)
+    extraction = ExtractionCounts()
     if extract and wait and not dry_run:
-        made = await remember(user.memory, job.ids, tell)
-    return job.report(made)
+        extraction = await wait_for_memories(user.memory, run.conversation_ids, report_progress)
+    return run.report(extraction)
 
 
-class _Import:
+class _ImportRun:
     """One run over an export."""
 
-    def __init__(self, user: ImportUser, namespace: str, export: Export, tell: Told, dry_run: bool) -> None:
+    def __init__(
+        self, user: ImportUser, namespace: str, export: ChatExport, on_progress: ImportProgressCallback, dry_run: bool
+    ) -> None:
         self._conversations = user.conversations
         self._namespace = namespace
         self._export = export
-        self._tell = tell
+        self._on_progress = on_progress
         self._dry_run = dry_run
-        self._known = Known(user.conversations, namespace)
+        self._imported = ImportedConversations(user.conversations, namespace)
         self._skipped: Counter[str] = Counter(export.skipped)
         self._left_out: Counter[str] = Counter()
-        self._chats = self._messages = self._continued = self._already = 0
-        self.ids: list[str] = []
+        self._chats = self._messages = self._continued = self._already_there = 0
+        self.conversation_ids: list[str] = []
 
     async def run(self, since: datetime | None, limit: int | None) -> None:
         """Import what is wanted and missing."""
-        await self._known.refresh(PAGE)
+        await self._imported.refresh(PAGE_SIZE)
         wanted = [entry for entry in self._export.entries if _is_since(entry, since)]
         if len(wanted) < len(self._export.entries):
-            self._skipped[BEFORE_SINCE] += len(self._export.entries) - len(wanted)
-        for place, entry in enumerate(wanted):
+            self._skipped[SKIPPED_BEFORE_SINCE] += len(self._export.entries) - len(wanted)
+        for index, entry in enumerate(wanted):
             if limit is not None and self._chats >= limit:
-                self._skipped[OVER_LIMIT] += len(wanted) - place
+                self._skipped[SKIPPED_OVER_LIMIT] += len(wanted) - index
                 break
-            await self._take(await in_thread(partial(self._read, entry)))
-            self._tell(ImportProgress("importing", place + 1, len(wanted), self._messages))
+            await self._import_chat(await run_in_thread(partial(self._read_entry, entry)))
+            self._on_progress(ImportProgress("importing", index + 1, len(wanted), self._messages))
 
-    def report(self, made: Remembered) -> ImportReport:
+    def report(self, extraction: ExtractionCounts) -> ImportReport:
         """What came of it."""
         return ImportReport(
             format=self._export.format,
             chats=self._chats,
             messages=self._messages,
             continued=self._continued,
-            already_there=self._already,
+            already_there=self._already_there,
             skipped=dict(self._skipped),
             left_out=dict(self._left_out),
-            memories=made.memories,
-            failed_jobs=made.failed,
-            waiting_jobs=made.waiting,
+            memories=extraction.memories,
+            failed_jobs=extraction.failed,
+            waiting_jobs=extraction.waiting,
             dry_run=self._dry_run,
         )
 
-    def _read(self, entry: Entry, goes_on: Callable[[], None]) -> ImportedChat:
+    def _read_entry(self, entry: ExportEntry, check_cancelled: Callable[[], None]) -> ImportedChat:
         return self._export.read(entry)
 
-    async def _take(self, chat: ImportedChat) -> None:
-        for attempt in range(ATTEMPTS):
+    async def _import_chat(self, chat: ImportedChat) -> None:
+        for attempt in range(MAX_ATTEMPTS):
             try:
-                await self._try(chat)
+                await self._attempt_import(chat)
             except ConversationClosedError:
                 # Another import has just finished the same chat: look again at what is there.
-                if attempt == ATTEMPTS - 1:
+                if attempt == MAX_ATTEMPTS - 1:
                     raise
-                await self._known.refresh()
+                await self._imported.refresh()
             else:
                 return
 
-    async def _try(self, chat: ImportedChat) -> None:
-        if self._known.has_all(chat):
-            self._already += 1
+    async def _attempt_import(self, chat: ImportedChat) -> None:
+        if self._imported.is_complete(chat):
+            self._already_there += 1
             return
-        parts = self._known.parts(chat)
-        missing = await self._known.new_in(chat) if parts else list(range(len(chat.messages)))
-        unfinished = any(part.is_open for part in parts)
-        if not missing and not unfinished:
-            self._already += 1
+        existing = self._imported.conversations_of(chat)
+        missing = await self._imported.missing_messages(chat) if existing else list(range(len(chat.messages)))
+        is_unfinished = any(part.is_open for part in existing)
+        if not missing and not is_unfinished:
+            self._already_there += 1
             return
         if not self._dry_run:
-            conversation = await self._conversation(chat, len(missing))
+            conversation = await self._open_conversation(chat, len(missing))
             if conversation is None:
-                self._already += 1
+                self._already_there += 1
                 return
-            for batch in _batches(chat, missing):
+            for batch in _message_batches(chat, missing):
                 await self._conversations.append_messages(conversation.id, batch)
-            self._known.add(await self._conversations.close(conversation.id))
-            self.ids.append(conversation.id)
+            self._imported.add(await self._conversations.close(conversation.id))
+            self.conversation_ids.append(conversation.id)
         self._chats += 1
         self._messages += len(missing)
-        self._continued += any(not part.is_open for part in parts)
+        self._continued += any(not part.is_open for part in existing)
         self._left_out.update(chat.left_out)
 
-    async def _conversation(self, chat: ImportedChat, messages: int) -> Conversation | None:
+    async def _open_conversation(self, chat: ImportedChat, message_count: int) -> Conversation | None:
         """An open one for the chat; None if another import has brought it in meanwhile."""
-        before = len(self._known.parts(chat))
-        found = await self._conversations.find_or_create(
-            self._namespace, chat.session_id, title=chat.title, metadata=metadata_of(chat, messages)
+        known_count = len(self._imported.conversations_of(chat))
+        conversation = await self._conversations.find_or_create(
+            self._namespace, chat.session_id, title=chat.title, metadata=build_metadata(chat, message_count)
         )
-        if found.id in self._known:
-            return found
+        if conversation.id in self._imported:
+            return conversation
         # The search ends at what is known, so this one must not be yet.
-        await self._known.refresh()
-        self._known.add(found)
-        others = [part for part in self._known.parts(chat) if part.id != found.id]
-        if len(others) <= before or await self._known.new_in(chat):
-            return found
-        if found.last_seq == 0:
-            await self._conversations.close(found.id)
+        await self._imported.refresh()
+        self._imported.add(conversation)
+        others = [part for part in self._imported.conversations_of(chat) if part.id != conversation.id]
+        if len(others) <= known_count or await self._imported.missing_messages(chat):
+            return conversation
+        if conversation.last_seq == 0:
+            await self._conversations.close(conversation.id)
         return None
 
 
-def _is_since(entry: Entry, since: datetime | None) -> bool:
+def _is_since(entry: ExportEntry, since: datetime | None) -> bool:
     return since is None or (entry.ended_at is not None and entry.ended_at >= since)
 
 
-def _batches(chat: ImportedChat, places: Sequence[int]) -> Iterator[list[dict[str, Any]]]:
+def _message_batches(chat: ImportedChat, indices: Sequence[int]) -> Iterator[list[dict[str, Any]]]:
     """The messages of these places as they are stored, in parts that a server takes."""
     keys, length = chat.keys, 0
     batch: list[dict[str, Any]] = []
-    for place in places:
-        size = len(chat.messages[place].text)
+    for index in indices:
+        size = len(chat.messages[index].text)
         if batch and (len(batch) == BATCH_MESSAGES or length + size > BATCH_LENGTH):
             yield batch
             batch, length = [], 0
-        batch.append(_stored(chat, place, keys[place]))
+        batch.append(_to_message(chat, index, keys[index]))
         length += size
     if batch:
         yield batch
 
 
-def _stored(chat: ImportedChat, place: int, key: str) -> dict[str, Any]:
-    message = chat.messages[place]
+def _to_message(chat: ImportedChat, index: int, key: str) -> dict[str, Any]:
+    message = chat.messages[index]
     text = message.text
     pieces = [text[start : start + BLOCK_LENGTH] for start in range(0, len(text), BLOCK_LENGTH)]
-    given = {
+    fields = {
         "role": message.role,
         "content": text if len(pieces) == 1 else [{"type": "text", "text": piece} for piece in pieces],
         "created_at": message.created_at,
@@ -233,4 +235,4 @@ def _stored(chat: ImportedChat, place: int, key: str) -> dict[str, Any]:
         "provider": message.provider,
         "idempotency_key": key,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}

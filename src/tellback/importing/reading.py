@@ -14,26 +14,26 @@ from typing import Any, Self
 
 from tellback.errors import ImportFormatError, InvalidArgumentError
 from tellback.importing import chatgpt, claude, jsonl
-from tellback.importing.fields import mapping
-from tellback.importing.json_values import Unreadable, Value, value_at, values
-from tellback.importing.sources import ChatFile, open_files
+from tellback.importing.fields import as_mapping
+from tellback.importing.json_values import JsonValue, UnreadableLine, iter_json_values, read_value_at
+from tellback.importing.sources import ChatFile, open_chat_files
 from tellback.importing.values import FORMATS, Format, ImportedChat
 
-NOTHING_SAID = "nothing was said in it"
-NOT_REMEMBERED = "it was marked not to be remembered"
-TWICE = "it stands in the export twice"
-UNKNOWN_SHAPE = "it is none that this format knows"
+SKIPPED_EMPTY = "nothing was said in it"
+SKIPPED_NOT_REMEMBERED = "it was marked not to be remembered"
+SKIPPED_DUPLICATE = "it stands in the export twice"
+SKIPPED_UNKNOWN_SHAPE = "it is none that this format knows"
 
-_READERS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Mapping[str, Any]], ImportedChat]]] = {
-    chatgpt.SOURCE: (chatgpt.is_chat, chatgpt.read_chat),
-    claude.SOURCE: (claude.is_chat, claude.read_chat),
-    jsonl.SOURCE: (jsonl.is_chat, jsonl.read_chat),
+_PARSERS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Mapping[str, Any]], ImportedChat]]] = {
+    chatgpt.SOURCE: (chatgpt.is_chat, chatgpt.parse_chat),
+    claude.SOURCE: (claude.is_chat, claude.parse_chat),
+    jsonl.SOURCE: (jsonl.is_chat, jsonl.parse_chat),
 }
-_LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ChatPiece:
     """What of a chat stands in one file: `spans` are the places, each where it begins and how long it is."""
 
     file: ChatFile
@@ -42,22 +42,22 @@ class Piece:
     def read(self) -> list[Any]:
         """The values that stand there."""
         spans = self.spans
-        return [value_at(self.file, spans[i], spans[i + 1]) for i in range(0, len(spans), 2)]
+        return [read_value_at(self.file, spans[i], spans[i + 1]) for i in range(0, len(spans), 2)]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ExportEntry:
     """A chat of an export, without its words. One that `is_lines` may stand in several files."""
 
     id: str
-    pieces: Sequence[Piece]
-    is_lines: bool
+    pieces: Sequence[ChatPiece]
+    is_message_lines: bool
     messages: int
     began_at: datetime | None
     ended_at: datetime | None
 
 
-class Export:
+class ChatExport:
     """The chats of an export. Its files stay open until it is closed.
 
     They are gone through once to find the chats and their dates, and each is read again when it is asked for, so an
@@ -69,25 +69,25 @@ class Export:
         self,
         source: str | PathLike[str],
         format: Format = "auto",
-        goes_on: Callable[[int], Any] = lambda count: None,
+        on_chat_found: Callable[[int], Any] = lambda count: None,
     ) -> None:
         if format not in FORMATS:
             raise InvalidArgumentError(f"format is {' or '.join(map(repr, FORMATS))}, not {format!r:.80}.")
         self.format: str = format
         self.skipped: Counter[str] = Counter()
         self._stack = ExitStack()
-        self._found: dict[str, Entry] = {}
-        self._lines: dict[str, list[Piece]] = {}
-        self._goes_on = goes_on
+        self._entries_by_id: dict[str, ExportEntry] = {}
+        self._pieces_by_id: dict[str, list[ChatPiece]] = {}
+        self._on_chat_found = on_chat_found
         try:
-            for file in open_files(source, self._stack):
-                self._search(file)
-            for id, pieces in self._lines.items():
-                self._keep(jsonl.join_messages(id, map(Piece.read, pieces)), pieces, is_lines=True)
+            for file in open_chat_files(source, self._stack):
+                self._scan_file(file)
+            for id, pieces in self._pieces_by_id.items():
+                self._add_entry(jsonl.join_messages(id, map(ChatPiece.read, pieces)), pieces, is_message_lines=True)
         except BaseException:
             self._stack.close()
             raise
-        self.entries = sorted(self._found.values(), key=lambda entry: entry.began_at or _LONG_AGO)
+        self.entries = sorted(self._entries_by_id.values(), key=lambda entry: entry.began_at or _EARLIEST)
 
     def __enter__(self) -> Self:
         return self
@@ -101,74 +101,76 @@ class Export:
         """Close its files, and remove what was unpacked."""
         self._stack.close()
 
-    def read(self, entry: Entry) -> ImportedChat:
+    def read(self, entry: ExportEntry) -> ImportedChat:
         """A chat with its messages."""
-        if entry.is_lines:
-            return jsonl.join_messages(entry.id, map(Piece.read, entry.pieces))
-        [[chat]] = map(Piece.read, entry.pieces)
-        return self._reader(chat)
+        if entry.is_message_lines:
+            return jsonl.join_messages(entry.id, map(ChatPiece.read, entry.pieces))
+        [[chat]] = map(ChatPiece.read, entry.pieces)
+        return self._parse(chat)
 
     def __iter__(self) -> Iterator[ImportedChat]:
         return map(self.read, self.entries)
 
-    def _search(self, file: ChatFile) -> None:
-        named: dict[str, Piece] = {}
-        unnamed = Piece(file)
-        known = unknown = 0
-        for found in values(file):
-            if isinstance(found, Unreadable):
-                self.skipped[found.problem] += 1
-                unknown += 1
+    def _scan_file(self, file: ChatFile) -> None:
+        pieces_by_id: dict[str, ChatPiece] = {}
+        unnamed_piece = ChatPiece(file)
+        known_count = unknown_count = 0
+        for item in iter_json_values(file):
+            if isinstance(item, UnreadableLine):
+                self.skipped[item.problem] += 1
+                unknown_count += 1
                 continue
-            self._detect(found.value)
-            if self.format in ("auto", jsonl.SOURCE) and jsonl.is_message(found.value):
-                id = jsonl.conversation_of(found.value)
-                piece = unnamed if id is None else named.setdefault(id, Piece(file))
-                piece.spans.extend((found.offset, found.length))
-                known += 1
-            elif self._take(found, file):
-                known += 1
+            self._detect_format(item.value)
+            if self.format in ("auto", jsonl.SOURCE) and jsonl.is_message(item.value):
+                id = jsonl.find_conversation_id(item.value)
+                piece = unnamed_piece if id is None else pieces_by_id.setdefault(id, ChatPiece(file))
+                piece.spans.extend((item.offset, item.length))
+                known_count += 1
+            elif self._add_chat(item, file):
+                known_count += 1
             else:
-                unknown += 1
-            self._goes_on(len(self._found) + len(self._lines) + len(named))
-        if unnamed.spans:  # files of other chats may have the same name
-            named[f"{file.name}:{jsonl.opening(unnamed.read())}"] = unnamed
-        for id, piece in named.items():
-            self._lines.setdefault(id, []).append(piece)
-        if unknown and not known:
-            raise ImportFormatError(file.name, self._unknown())
+                unknown_count += 1
+            self._on_chat_found(len(self._entries_by_id) + len(self._pieces_by_id) + len(pieces_by_id))
+        if unnamed_piece.spans:  # files of other chats may have the same name
+            pieces_by_id[f"{file.name}:{jsonl.opening_digest(unnamed_piece.read())}"] = unnamed_piece
+        for id, piece in pieces_by_id.items():
+            self._pieces_by_id.setdefault(id, []).append(piece)
+        if unknown_count and not known_count:
+            raise ImportFormatError(file.name, self._unknown_format_message())
 
-    def _take(self, found: Value, file: ChatFile) -> bool:
-        is_chat, _ = _READERS.get(self.format, (None, None))
-        if is_chat is None or not is_chat(found.value):
-            self.skipped[UNKNOWN_SHAPE] += 1
+    def _add_chat(self, item: JsonValue, file: ChatFile) -> bool:
+        is_chat, _ = _PARSERS.get(self.format, (None, None))
+        if is_chat is None or not is_chat(item.value):
+            self.skipped[SKIPPED_UNKNOWN_SHAPE] += 1
             return False
-        if mapping(found.value).get("is_do_not_remember") is True:
-            self.skipped[NOT_REMEMBERED] += 1
+        if as_mapping(item.value).get("is_do_not_remember") is True:
+            self.skipped[SKIPPED_NOT_REMEMBERED] += 1
             return True
-        self._keep(self._reader(found.value), [Piece(file, array("Q", (found.offset, found.length)))], is_lines=False)
+        self._add_entry(
+            self._parse(item.value), [ChatPiece(file, array("Q", (item.offset, item.length)))], is_message_lines=False
+        )
         return True
 
-    def _keep(self, chat: ImportedChat, pieces: Sequence[Piece], *, is_lines: bool) -> None:
+    def _add_entry(self, chat: ImportedChat, pieces: Sequence[ChatPiece], *, is_message_lines: bool) -> None:
         if not any(message.role != "system" for message in chat.messages):
-            self.skipped[NOTHING_SAID] += 1
+            self.skipped[SKIPPED_EMPTY] += 1
             return
-        entry = Entry(chat.id, pieces, is_lines, len(chat.messages), chat.began_at, chat.ended_at)
-        other = self._found.get(chat.id)
-        if other is not None:
-            self.skipped[TWICE] += 1
-        if other is None or other.messages < entry.messages:
-            self._found[chat.id] = entry
+        entry = ExportEntry(chat.id, pieces, is_message_lines, len(chat.messages), chat.began_at, chat.ended_at)
+        existing = self._entries_by_id.get(chat.id)
+        if existing is not None:
+            self.skipped[SKIPPED_DUPLICATE] += 1
+        if existing is None or existing.messages < entry.messages:
+            self._entries_by_id[chat.id] = entry
 
-    def _reader(self, raw: Mapping[str, Any]) -> ImportedChat:
-        return _READERS[self.format][1](raw)
+    def _parse(self, raw: Mapping[str, Any]) -> ImportedChat:
+        return _PARSERS[self.format][1](raw)
 
-    def _detect(self, value: Any) -> None:
+    def _detect_format(self, value: Any) -> None:
         if self.format == "auto":
-            by_shape = (name for name, (is_chat, _) in _READERS.items() if is_chat(value))
+            by_shape = (name for name, (is_chat, _) in _PARSERS.items() if is_chat(value))
             self.format = next(by_shape, jsonl.SOURCE if jsonl.is_message(value) else "auto")
 
-    def _unknown(self) -> str:
+    def _unknown_format_message(self) -> str:
         if self.format == "auto":
             return (
                 "there are no chats in it that are known: ChatGPT's have 'mapping', Claude's 'chat_messages', and plain"
@@ -188,5 +190,5 @@ def read_chats(source: str | PathLike[str], format: Format = "auto") -> Iterator
     ['I moved to Lisbon.']
     >>> folder.cleanup()
     """
-    with Export(source, format) as export:
+    with ChatExport(source, format) as export:
         yield from export

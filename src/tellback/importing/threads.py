@@ -10,11 +10,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Stopped(Exception):
+class WorkCancelled(Exception):
     """Nobody wants the result any more."""
 
 
-async def in_thread(work: Callable[[Callable[[], None]], T], unwanted: Callable[[T], None] = lambda result: None) -> T:
+async def run_in_thread(
+    work: Callable[[Callable[[], None]], T], discard: Callable[[T], None] = lambda result: None
+) -> T:
     """What `work` gives. It is passed a function to call now and then, which ends it once the task is cancelled.
 
     Files are closed when nobody reads them any more, so a cancelled task waits for its thread; a result that came too
@@ -22,16 +24,16 @@ async def in_thread(work: Callable[[Callable[[], None]], T], unwanted: Callable[
     """
     stop = threading.Event()
 
-    def goes_on() -> None:
+    def check_cancelled() -> None:
         if stop.is_set():
-            raise Stopped
+            raise WorkCancelled
 
-    running = asyncio.ensure_future(asyncio.to_thread(work, goes_on))
+    future = asyncio.ensure_future(asyncio.to_thread(work, check_cancelled))
     try:
-        return await asyncio.shield(running)
+        return await asyncio.shield(future)
     except asyncio.CancelledError:
         stop.set()
-        await asyncio.wait([running])
-        if running.exception() is None:
-            unwanted(running.result())
+        await asyncio.wait([future])
+        if future.exception() is None:
+            discard(future.result())
         raise

@@ -57,40 +57,40 @@ class ImportedChat:
     @property
     def began_at(self) -> datetime | None:
         """When it began: what the export says, or else its first message."""
-        times = [each.created_at for each in self.messages if each.created_at is not None]
+        times = [message.created_at for message in self.messages if message.created_at is not None]
         return self.created_at or (min(times) if times else None)
 
     @property
     def ended_at(self) -> datetime | None:
         """When something was last said in it."""
-        times = [each.created_at for each in self.messages if each.created_at is not None]
+        times = [message.created_at for message in self.messages if message.created_at is not None]
         return max(times) if times else self.created_at
 
     @property
     def keys(self) -> tuple[str, ...]:
         """What each message is known by when the chat is imported again; no two are alike."""
-        times: Counter[str] = Counter()
-        found: dict[str, None] = {}
+        counts: Counter[str] = Counter()
+        keys: dict[str, None] = {}
         for message in self.messages:
-            told = message.id or f"sha256:{digest(message.role, message.text)}"
-            key = told = told if len(told) <= _KEY_LENGTH else f"sha256:{digest(told)}"
-            times[told] += 1
-            while key in found:
-                key = f"{told}#{times[told]}"
-                times[told] += key in found
-            found[key] = None
-        return tuple(found)
+            base_key = message.id or f"sha256:{digest_texts(message.role, message.text)}"
+            key = base_key = base_key if len(base_key) <= _MAX_KEY_LENGTH else f"sha256:{digest_texts(base_key)}"
+            counts[base_key] += 1
+            while key in keys:
+                key = f"{base_key}#{counts[base_key]}"
+                counts[base_key] += key in keys
+            keys[key] = None
+        return tuple(keys)
 
     @property
     def digest(self) -> str:
         """The same for the same messages in the same order."""
-        return digest(*self.keys)
+        return digest_texts(*self.keys)
 
     @property
     def session_id(self) -> str:
         """What its conversations are found by."""
         name = f"{self.source}:{self.id}"
-        return name if len(name) <= _KEY_LENGTH else f"{self.source}:sha256:{digest(self.id)}"
+        return name if len(name) <= _MAX_KEY_LENGTH else f"{self.source}:sha256:{digest_texts(self.id)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,37 +126,39 @@ class ImportReport:
     dry_run: bool = False
 
     def __str__(self) -> str:
-        done = "would be imported" if self.dry_run else "imported"
-        told = [f"{_many(self.chats, 'chat')} with {_many(self.messages, 'message')} {done}"]
+        outcome = "would be imported" if self.dry_run else "imported"
+        sentences = [f"{_pluralize(self.chats, 'chat')} with {_pluralize(self.messages, 'message')} {outcome}"]
         if self.continued:
-            told.append(f"{self.continued} of them had been imported before, and had grown since")
+            sentences.append(f"{self.continued} of them had been imported before, and had grown since")
         if self.already_there:
-            told.append(f"{_many(self.already_there, 'chat')} had been imported before, and had nothing new")
-        told += [f"skipped {count}: {reason}" for reason, count in sorted(self.skipped.items())]
-        told += [f"left out {_many(count, 'message')}: {reason}" for reason, count in sorted(self.left_out.items())]
+            sentences.append(f"{_pluralize(self.already_there, 'chat')} had been imported before, and had nothing new")
+        sentences += [f"skipped {count}: {reason}" for reason, count in sorted(self.skipped.items())]
+        sentences += [
+            f"left out {_pluralize(count, 'message')}: {reason}" for reason, count in sorted(self.left_out.items())
+        ]
         if self.memories:
-            told.append(f"{self.memories} {'memory' if self.memories == 1 else 'memories'} made")
+            sentences.append(f"{self.memories} {'memory' if self.memories == 1 else 'memories'} made")
         if self.failed_jobs:
-            told.append(f"{_many(self.failed_jobs, 'job')} failed that should have made memories")
+            sentences.append(f"{_pluralize(self.failed_jobs, 'job')} failed that should have made memories")
         if self.waiting_jobs:
-            told.append(f"{_many(self.waiting_jobs, 'job')} still to make memories")
-        return ". ".join(each[0].upper() + each[1:] for each in told) + "."
+            sentences.append(f"{_pluralize(self.waiting_jobs, 'job')} still to make memories")
+        return ". ".join(sentence[0].upper() + sentence[1:] for sentence in sentences) + "."
 
 
-_KEY_LENGTH = 400
+_MAX_KEY_LENGTH = 400
 """Keys may have 500 characters, and a number may follow."""
 
 
-def digest(*texts: str) -> str:
+def digest_texts(*texts: str) -> str:
     """The same for the same texts in the same order, and for no others."""
 
-    def fed(hashed: hashlib._Hash, text: str) -> hashlib._Hash:
+    def update_hash(hasher: hashlib._Hash, text: str) -> hashlib._Hash:
         encoded = text.encode(errors="surrogatepass")
-        hashed.update(f"{len(encoded)}:".encode() + encoded)
-        return hashed
+        hasher.update(f"{len(encoded)}:".encode() + encoded)
+        return hasher
 
-    return reduce(fed, texts, hashlib.sha256()).hexdigest()[:32]
+    return reduce(update_hash, texts, hashlib.sha256()).hexdigest()[:32]
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+def _pluralize(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

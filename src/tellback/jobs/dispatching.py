@@ -11,13 +11,13 @@ from datetime import datetime
 from tellback.jobs.options import WorkerOptions
 from tellback.stores import Store
 
-LIMIT = 100
+EVENT_BATCH = 100
 """How many events are looked at in one transaction, for which others who write have to wait."""
 
-PAUSE_SECONDS = 0.5
+DISPATCH_PAUSE_SECONDS = 0.5
 """What happens within this time is looked at together, unless there is a hurry: turns should not pay for each look."""
 
-MOVE_SECONDS = 30.0
+DISPATCH_INTERVAL_SECONDS = 30.0
 """How often to dispatch even if nothing asks for jobs: it moves on in the events, which keeps later looks short."""
 
 
@@ -32,15 +32,15 @@ class Dispatcher:
         store: Store,
         options: WorkerOptions,
         clock: Callable[[], datetime],
-        told: Callable[[], Awaitable[None]],
-        hurry: asyncio.Event,
+        on_dispatched: Callable[[], Awaitable[None]],
+        urgent: asyncio.Event,
     ) -> None:
         self._store = store
         self._options = options
         self._clock = clock
-        self._told = told
-        self._hurry = hurry
-        self._next = 0.0
+        self._on_dispatched = on_dispatched
+        self._urgent = urgent
+        self._next_dispatch = 0.0
 
     async def run(self) -> None:
         """Follow the events until the store is closed."""
@@ -49,18 +49,18 @@ class Dispatcher:
             async for _ in changes:
                 with contextlib.suppress(TimeoutError):
                     # Not `wait_for`, which forgets a cancellation that comes together with the hurry.
-                    async with asyncio.timeout(PAUSE_SECONDS):
-                        await self._hurry.wait()
-                self._hurry.clear()
-                await self.look()
-                await self._told()
+                    async with asyncio.timeout(DISPATCH_PAUSE_SECONDS):
+                        await self._urgent.wait()
+                self._urgent.clear()
+                await self.dispatch_pending()
+                await self._on_dispatched()
         finally:
             await changes.aclose()
 
-    async def look(self) -> None:
+    async def dispatch_pending(self) -> None:
         """Make the jobs of all events there are now."""
-        jobs, length = self._store.jobs, self._options.window_length
+        jobs, window_length = self._store.jobs, self._options.window_length
         more = True
-        while more and (time.monotonic() >= self._next or await jobs.pending()):
-            more = (await jobs.dispatch(window_length=length, limit=LIMIT, now=self._clock())).more
-            self._next = time.monotonic() + MOVE_SECONDS
+        while more and (time.monotonic() >= self._next_dispatch or await jobs.has_pending_events()):
+            more = (await jobs.dispatch(window_length=window_length, limit=EVENT_BATCH, now=self._clock())).has_more
+            self._next_dispatch = time.monotonic() + DISPATCH_INTERVAL_SECONDS

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any
 
-from tellback.background import Background
+from tellback.background import BackgroundTasks
 from tellback.errors import InvalidArgumentError
 from tellback.jobs.worker import Worker
 from tellback.stores import Store
@@ -17,9 +17,9 @@ from tellback.types.jobs import Job, JobStatus
 from tellback.types.scope import Scope
 from tellback.types.times import utc_now
 
-FIRST_LOOK, LONGEST_LOOK = 0.01, 0.25
-_UNENDED = (JobStatus.QUEUED, JobStatus.RUNNING)
-NAMED = 5
+FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.01, 0.25
+_UNFINISHED = (JobStatus.QUEUED, JobStatus.RUNNING)
+MAX_NAMED_JOBS = 5
 """How many of what is left a timeout names."""
 
 
@@ -46,7 +46,7 @@ class Jobs:
         self._store = store
         self._worker = worker
         self._clock = clock
-        self._background = Background()
+        self._background = BackgroundTasks()
 
     def start_worker(self) -> None:
         """Let this process's worker begin, if it has one; the store must be open."""
@@ -78,9 +78,9 @@ class Jobs:
         `before` is the id of the last one you have, for the next page.
         """
         scope = None if user_id is None else Scope(tenant_id or "default", app_id or "default", user_id)
-        return await self._store.jobs.listed(
+        return await self._store.jobs.list_jobs(
             scope,
-            status=_status(status),
+            status=_parse_status(status),
             conversation_id=conversation_id,
             limit=limit,
             before=before,
@@ -107,17 +107,17 @@ class Jobs:
         if isinstance(ids, str):
             raise InvalidArgumentError(f"ids is a list of jobs' ids, not {ids!r:.80}.")
         deadline = None if timeout is None else time.monotonic() + timeout
-        look = FIRST_LOOK
-        left = list(ids)
-        while left:
+        pause = FIRST_POLL_SECONDS
+        unfinished = list(ids)
+        while unfinished:
             self.wake()
-            found = [await self._store.jobs.get(None, id) for id in left]
-            left = [job.id for job in found if job is not None and job.status in _UNENDED]
-            if left and deadline is not None and time.monotonic() >= deadline:
+            jobs = [await self._store.jobs.get(None, id) for id in unfinished]
+            unfinished = [job.id for job in jobs if job is not None and job.status in _UNFINISHED]
+            if unfinished and deadline is not None and time.monotonic() >= deadline:
                 return False
-            if left:
-                await asyncio.sleep(look)
-                look = min(look * 1.5, LONGEST_LOOK)
+            if unfinished:
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, MAX_POLL_SECONDS)
         return True
 
     async def drain(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - what is left is named
@@ -127,13 +127,15 @@ class Jobs:
         so many seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        look = FIRST_LOOK
+        pause = FIRST_POLL_SECONDS
         while not await self._is_idle(deadline):
             self.wake()
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"After {timeout:g} seconds there {await self._left()}.{self._hint()}")
-            await asyncio.sleep(look)
-            look = min(look * 1.5, LONGEST_LOOK)
+                raise TimeoutError(
+                    f"After {timeout:g} seconds there {await self._describe_remaining()}.{self._worker_hint()}"
+                )
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, MAX_POLL_SECONDS)
 
     async def close(self) -> None:
         """Put back the jobs that run here, and finish what runs in the background."""
@@ -143,30 +145,30 @@ class Jobs:
 
     async def _is_idle(self, deadline: float | None) -> bool:
         await self._background.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        if self._background.names or await self._store.jobs.pending():
+        if self._background.names or await self._store.jobs.has_pending_events():
             return False
-        count, _ = await self._store.jobs.waiting(at=time.time())
+        count, _ = await self._store.jobs.backlog(at=time.time())
         return not count and not self._background.names
 
-    async def _left(self) -> str:
+    async def _describe_remaining(self) -> str:
         """What is still to be done, in words."""
         if names := self._background.names:
-            return f"is still work in the background: {', '.join(names[:NAMED])}"
-        if await self._store.jobs.pending():
+            return f"is still work in the background: {', '.join(names[:MAX_NAMED_JOBS])}"
+        if await self._store.jobs.has_pending_events():
             return "are still events from which jobs may follow"
-        count, _ = await self._store.jobs.waiting(at=time.time())
-        found = [
+        count, _ = await self._store.jobs.backlog(at=time.time())
+        jobs = [
             f"{job.id} ({job.status.value})"
             for status in (JobStatus.RUNNING, JobStatus.QUEUED)
-            for job in await self._store.jobs.listed(None, status=status, limit=NAMED)
+            for job in await self._store.jobs.list_jobs(None, status=status, limit=MAX_NAMED_JOBS)
         ]
-        return f"are still {count} jobs due or running: {', '.join(found[:NAMED])}"
+        return f"are still {count} jobs due or running: {', '.join(jobs[:MAX_NAMED_JOBS])}"
 
-    def _hint(self) -> str:
+    def _worker_hint(self) -> str:
         return "" if self._worker is not None else " This process runs none itself: is a worker running?"
 
 
-def _status(status: Any) -> JobStatus | None:
+def _parse_status(status: Any) -> JobStatus | None:
     if status is None:
         return None
     try:

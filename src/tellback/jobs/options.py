@@ -52,4 +52,4 @@ class WorkerOptions:
         return min(delay * random.uniform(0.75, 1.25), self.longest_delay)
 
 
-DEFAULTS = WorkerOptions()
+DEFAULT_OPTIONS = WorkerOptions()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from tellback.jobs.embedded import EmbeddedWorker
-from tellback.jobs.options import DEFAULTS, WorkerOptions
+from tellback.jobs.options import DEFAULT_OPTIONS, WorkerOptions
 from tellback.jobs.runner import Handler
 from tellback.jobs.schedule import Schedule
 from tellback.jobs.worker import Worker
@@ -24,7 +24,7 @@ def open_worker(
     handlers: Mapping[str, Handler],
     *,
     schedules: Sequence[Schedule] = (),
-    options: WorkerOptions = DEFAULTS,
+    options: WorkerOptions = DEFAULT_OPTIONS,
     clock: Callable[[], datetime] = utc_now,
 ) -> Worker:
     """The worker for a store, not yet started: fed by a queue on PostgreSQL, and one that looks itself elsewhere.

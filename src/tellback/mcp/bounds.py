@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from tellback.mcp.schemas import Answer
+from tellback.mcp.schemas import ToolOutput
 
-MOST_CHARACTERS = 30_000
+MAX_OUTPUT_CHARACTERS = 30_000
 """What the parts of one answer take as JSON, at most. Its text takes about as much again."""
 
-Part = TypeVar("Part", bound=Answer)
+Item = TypeVar("Item", bound=ToolOutput)
 
 
-def fitting(parts: Iterable[Part], most: int = MOST_CHARACTERS) -> list[Part]:
+def take_fitting(items: Iterable[Item], max_characters: int = MAX_OUTPUT_CHARACTERS) -> list[Item]:
     """The first parts of an answer, as many as fit; always one, if there is any."""
-    kept: list[Part] = []
-    for part in parts:
-        most -= len(part.model_dump_json(by_alias=True, exclude_none=True))
-        if most < 0 and kept:
+    taken: list[Item] = []
+    for item in items:
+        max_characters -= len(item.model_dump_json(by_alias=True, exclude_none=True))
+        if max_characters < 0 and taken:
             break
-        kept.append(part)
-    return kept
+        taken.append(item)
+    return taken

@@ -16,9 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from tellback.errors import ConfigurationError
 from tellback.mcp.server import UserOf, build_server
-from tellback.memory.tools.base import SECONDS
+from tellback.memory.tools.base import DEFAULT_TIMEOUT
 
-MOST_BYTES = 1024 * 1024
+MAX_BODY_BYTES = 1024 * 1024
 GRACE_SECONDS = 5.0
 LOOPBACK_HOSTS = tuple(f"{host}{port}" for host in ("127.0.0.1", "localhost", "[::1]") for port in ("", ":*"))
 LOOPBACK_ORIGINS = tuple(f"http://{host}" for host in LOOPBACK_HOSTS)
@@ -30,8 +30,8 @@ def http_app(
     read_only: bool = False,
     allowed_hosts: Sequence[str] | None = LOOPBACK_HOSTS,
     allowed_origins: Sequence[str] = LOOPBACK_ORIGINS,
-    max_body_bytes: int = MOST_BYTES,
-    timeout: float = SECONDS,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    timeout: float = DEFAULT_TIMEOUT,
 ) -> McpApp:
     """An MCP server as an ASGI application, for the users that `user_of_scope` finds in each request's scope.
 
@@ -52,7 +52,7 @@ class McpApp:
         server: Server[Any],
         allowed_hosts: Sequence[str] | None = LOOPBACK_HOSTS,
         allowed_origins: Sequence[str] = LOOPBACK_ORIGINS,
-        max_body_bytes: int = MOST_BYTES,
+        max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         for name, value in (("allowed_hosts", allowed_hosts), ("allowed_origins", allowed_origins)):
             if isinstance(value, str):
@@ -84,14 +84,14 @@ class McpApp:
                 yield
             finally:
                 self._manager = None
-                await self._stop()
+                await self._cancel_calls()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise ConfigurationError(f"The MCP application answers HTTP requests, not {scope['type']!r}.")
-        refusal = self._refusal(scope)
-        if refusal is not None:
-            await refusal(scope, receive, send)
+        rejection = self._reject(scope)
+        if rejection is not None:
+            await rejection(scope, receive, send)
             return
         assert self._manager is not None
         with anyio.CancelScope() as call:
@@ -101,10 +101,14 @@ class McpApp:
             finally:
                 self._calls.discard(call)
 
-    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+    def _reject(self, scope: Scope) -> PlainTextResponse | None:
         origin = Headers(scope=scope).get("origin")
         # With hosts to check, the SDK looks at both; without, it would look at neither.
-        if not self._security.enable_dns_rebinding_protection and origin is not None and not self._knows(origin):
+        if (
+            not self._security.enable_dns_rebinding_protection
+            and origin is not None
+            and not self._is_allowed_origin(origin)
+        ):
             return PlainTextResponse("Invalid Origin header", 403)
         if scope["method"] != "POST":  # without sessions there is nothing to listen to, and nothing to end
             return PlainTextResponse("Method Not Allowed", 405, {"Allow": "POST"})
@@ -112,13 +116,13 @@ class McpApp:
             return PlainTextResponse("Service Unavailable", 503)
         return None
 
-    def _knows(self, origin: str) -> bool:
+    def _is_allowed_origin(self, origin: str) -> bool:
         return any(
             origin == allowed or (allowed.endswith(":*") and origin.startswith(allowed[:-1]))
             for allowed in self._security.allowed_origins
         )
 
-    async def _stop(self) -> None:
+    async def _cancel_calls(self) -> None:
         for call in self._calls:
             call.cancel()
         with anyio.move_on_after(GRACE_SECONDS, shield=True):

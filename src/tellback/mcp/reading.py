@@ -6,92 +6,100 @@ from collections.abc import Sequence
 
 from tellback.errors import NotFoundError
 from tellback.mcp import answers
-from tellback.mcp.arguments import ConversationsAsked, EntitiesAsked, RecallAsked, TimelineAsked
-from tellback.mcp.bounds import fitting
-from tellback.mcp.spaces import existing
-from tellback.memory.tools.inputs import moment
-from tellback.memory.tools.results import NOTHING
+from tellback.mcp.arguments import ConversationsInput, EntitiesInput, RecallInput, TimelineInput
+from tellback.mcp.bounds import take_fitting
+from tellback.mcp.spaces import find_space
+from tellback.memory.tools.inputs import parse_moment
+from tellback.memory.tools.results import NOTHING_FOUND
 from tellback.types.conversations import Conversation
 from tellback.user import User
 
-NOT_YET = "Nothing is remembered yet."
-NO_ENTITY = "Nothing like this is known."
-NO_TALK = "There are no conversations like this."
-NO_MESSAGE = "There are no messages here."
+NOTHING_REMEMBERED = "Nothing is remembered yet."
+NO_ENTITIES = "Nothing like this is known."
+NO_CONVERSATIONS = "There are no conversations like this."
+NO_MESSAGES = "There are no messages here."
 
 
-async def recall(user: User, asked: RecallAsked) -> answers.Memories:
+async def run_recall(user: User, arguments: RecallInput) -> answers.MemoryListOutput:
     """What answers a question best."""
-    valid_at = moment("valid_at", asked.valid_at)
-    space = await existing(user, asked.space)
+    valid_at = parse_moment("valid_at", arguments.valid_at)
+    space = await find_space(user, arguments.space)
     if space is None:
-        return answers.Memories(memories=[], note=NOT_YET)
-    found = await user.memory.recall_by_topic(space.id, asked.query, asked.limit, valid_at=valid_at)
-    return _memories([answers.Memory.of(hit.atom, score=hit.score) for hit in found])
+        return answers.MemoryListOutput(memories=[], note=NOTHING_REMEMBERED)
+    found = await user.memory.recall_by_topic(space.id, arguments.query, arguments.limit, valid_at=valid_at)
+    return _memory_output([answers.MemoryItem.from_atom(hit.atom, score=hit.score) for hit in found])
 
 
-async def timeline(user: User, asked: TimelineAsked) -> answers.Memories:
+async def run_timeline(user: User, arguments: TimelineInput) -> answers.MemoryListOutput:
     """How things changed, the oldest first."""
-    begin, end = moment("from", asked.from_), moment("to", asked.to, at_end=True)
-    space = await existing(user, asked.space)
+    start, end = parse_moment("from", arguments.from_), parse_moment("to", arguments.to, at_end=True)
+    space = await find_space(user, arguments.space)
     if space is None:
-        return answers.Memories(memories=[], note=NOT_YET)
-    found = await user.memory.recall_timeline(space.id, asked.entity, asked.query, begin, end, asked.limit)
+        return answers.MemoryListOutput(memories=[], note=NOTHING_REMEMBERED)
+    found = await user.memory.recall_timeline(space.id, arguments.entity, arguments.query, start, end, arguments.limit)
     now = user.conversations.runtime.clock()
-    return _memories([answers.Memory.of(atom, now=now) for atom in found.atoms])
+    return _memory_output([answers.MemoryItem.from_atom(atom, now=now) for atom in found.atoms])
 
 
-async def entities(user: User, asked: EntitiesAsked) -> answers.Entities:
+async def run_entities(user: User, arguments: EntitiesInput) -> answers.EntityListOutput:
     """What memories are about."""
-    space = await existing(user, asked.space)
+    space = await find_space(user, arguments.space)
     if space is None:
-        return answers.Entities(entities=[], note=NOT_YET)
-    found = await user.memory.search_entities(space.id, asked.query, asked.type, asked.limit)
-    kept = fitting(map(answers.EntityFound.of, found))
-    return answers.Entities(entities=kept, left_out=len(found) - len(kept), note=None if found else NO_ENTITY)
+        return answers.EntityListOutput(entities=[], note=NOTHING_REMEMBERED)
+    found = await user.memory.search_entities(space.id, arguments.query, arguments.type, arguments.limit)
+    items = take_fitting(map(answers.EntityItem.from_entity, found))
+    return answers.EntityListOutput(
+        entities=items, left_out=len(found) - len(items), note=None if found else NO_ENTITIES
+    )
 
 
-async def conversations(user: User, asked: ConversationsAsked) -> answers.Conversations:
+async def run_conversations(user: User, arguments: ConversationsInput) -> answers.ConversationsOutput:
     """The newest conversations, or the messages of one."""
-    if asked.conversation_id is None:
-        return await _listed(user, asked)
-    talk = await user.conversations.get(asked.conversation_id)
-    if talk is None:
-        raise NotFoundError("conversation", asked.conversation_id)
-    return await _page(user, talk, asked)
+    if arguments.conversation_id is None:
+        return await _list_conversations(user, arguments)
+    conversation = await user.conversations.get(arguments.conversation_id)
+    if conversation is None:
+        raise NotFoundError("conversation", arguments.conversation_id)
+    return await _read_messages(user, conversation, arguments)
 
 
-async def _listed(user: User, asked: ConversationsAsked) -> answers.Conversations:
-    found = await user.conversations.list(asked.namespace, limit=asked.limit + 1, before=asked.before)
-    kept = fitting(map(answers.Talk.of, found[: asked.limit]))
-    return answers.Conversations(
-        conversations=kept,
-        next_before=kept[-1].id if len(kept) < len(found) else None,
-        note=None if found else NO_TALK,
+async def _list_conversations(user: User, arguments: ConversationsInput) -> answers.ConversationsOutput:
+    found = await user.conversations.list(arguments.namespace, limit=arguments.limit + 1, before=arguments.before)
+    items = take_fitting(map(answers.ConversationItem.from_conversation, found[: arguments.limit]))
+    return answers.ConversationsOutput(
+        conversations=items,
+        next_before=items[-1].id if len(items) < len(found) else None,
+        note=None if found else NO_CONVERSATIONS,
     )
 
 
-async def _page(user: User, talk: Conversation, asked: ConversationsAsked) -> answers.Conversations:
+async def _read_messages(
+    user: User, conversation: Conversation, arguments: ConversationsInput
+) -> answers.ConversationsOutput:
     """The messages that fit: the first ones when reading on, and the last ones otherwise."""
-    found = await user.conversations.messages(talk.id, asked.limit, before=asked.before_seq, after=asked.after_seq)
-    said = [answers.Said.of(message) for message in found]
-    onwards = asked.after_seq is not None and asked.before_seq is None
-    kept = fitting(said) if onwards else fitting(reversed(said))[::-1]
-    head = [answers.Talk.of(talk)]
-    if not kept:
-        return answers.Conversations(conversations=head, messages=[], note=NO_MESSAGE)
-    first, last = kept[0].seq, kept[-1].seq
+    found = await user.conversations.messages(
+        conversation.id, arguments.limit, before=arguments.before_seq, after=arguments.after_seq
+    )
+    messages = [answers.MessageItem.from_message(message) for message in found]
+    reads_forward = arguments.after_seq is not None and arguments.before_seq is None
+    items = take_fitting(messages) if reads_forward else take_fitting(reversed(messages))[::-1]
+    conversation_items = [answers.ConversationItem.from_conversation(conversation)]
+    if not items:
+        return answers.ConversationsOutput(conversations=conversation_items, messages=[], note=NO_MESSAGES)
+    first, last = items[0].seq, items[-1].seq
     # Internal messages have numbers as well, so that those alone do not tell whether there is more to show.
-    is_earlier = first > 1 and bool(await user.conversations.messages(talk.id, 1, before=first))
-    is_later = last < talk.last_seq and bool(await user.conversations.messages(talk.id, 1, after=last))
-    return answers.Conversations(
-        conversations=head,
-        messages=kept,
-        earlier_seq=first if is_earlier else None,
-        later_seq=last if is_later else None,
+    has_earlier = first > 1 and bool(await user.conversations.messages(conversation.id, 1, before=first))
+    has_later = last < conversation.last_seq and bool(await user.conversations.messages(conversation.id, 1, after=last))
+    return answers.ConversationsOutput(
+        conversations=conversation_items,
+        messages=items,
+        earlier_seq=first if has_earlier else None,
+        later_seq=last if has_later else None,
     )
 
 
-def _memories(found: Sequence[answers.Memory]) -> answers.Memories:
-    kept = fitting(found)
-    return answers.Memories(memories=kept, left_out=len(found) - len(kept), note=None if found else NOTHING)
+def _memory_output(memories: Sequence[answers.MemoryItem]) -> answers.MemoryListOutput:
+    items = take_fitting(memories)
+    return answers.MemoryListOutput(
+        memories=items, left_out=len(memories) - len(items), note=None if memories else NOTHING_FOUND
+    )

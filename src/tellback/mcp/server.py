@@ -21,10 +21,10 @@ from mcp_types import (
 
 import tellback
 from tellback.errors import ChatError, ConfigurationError, EmbeddingError, StoreError, TellbackError
-from tellback.mcp.answers import sendable
-from tellback.mcp.schemas import Answer, read
-from tellback.mcp.tools import INSTRUCTIONS, READ_ONLY_INSTRUCTIONS, MemoryTool, offered
-from tellback.memory.tools.base import SECONDS
+from tellback.mcp.answers import replace_surrogates
+from tellback.mcp.schemas import ToolOutput, parse_arguments
+from tellback.mcp.tools import INSTRUCTIONS, READ_ONLY_INSTRUCTIONS, McpTool, select_tools
+from tellback.memory.tools.base import DEFAULT_TIMEOUT
 from tellback.tools.schema import InvalidInput
 from tellback.user import User
 
@@ -33,10 +33,10 @@ log = logging.getLogger("tellback.mcp")
 UserOf: TypeAlias = Callable[[Mapping[str, Any]], User | Awaitable[User]]
 """Gives the handle a call works on, from the ASGI scope of its request; over other transports that is empty."""
 
-INWARD = (StoreError, EmbeddingError, ConfigurationError, ChatError)
+INTERNAL_ERRORS = (StoreError, EmbeddingError, ConfigurationError, ChatError)
 """Errors that speak of the machine: they go to the log, and whoever called learns only that it failed."""
 
-FAILED = "The memory could not do this now. It is not about your arguments: try again in a moment."
+CALL_FAILED = "The memory could not do this now. It is not about your arguments: try again in a moment."
 
 
 def build_server(
@@ -45,7 +45,7 @@ def build_server(
     read_only: bool = False,
     name: str = "tellback",
     instructions: str | None = None,
-    timeout: float = SECONDS,
+    timeout: float = DEFAULT_TIMEOUT,
 ) -> Server[Any]:
     """An MCP server whose tools work on the memory and the conversations of the user that `user_of` gives.
 
@@ -57,38 +57,40 @@ def build_server(
     >>> build_server(lambda scope: maya).name
     'tellback'
     """
-    return _Serving(user_of, offered(read_only=read_only), timeout).server(
+    return _ToolDispatcher(user_of, select_tools(read_only=read_only), timeout).build(
         name, (READ_ONLY_INSTRUCTIONS if read_only else INSTRUCTIONS) if instructions is None else instructions
     )
 
 
-class _Serving:
+class _ToolDispatcher:
     """Answers the two requests that there are: for the list of tools, and for a call."""
 
-    def __init__(self, user_of: UserOf, tools: Mapping[str, MemoryTool], seconds: float) -> None:
+    def __init__(self, user_of: UserOf, tools: Mapping[str, McpTool], timeout: float) -> None:
         self._user_of = user_of
         self._tools = tools
-        self._seconds = seconds
+        self._timeout = timeout
 
-    def server(self, name: str, instructions: str) -> Server[Any]:
+    def build(self, name: str, instructions: str) -> Server[Any]:
         return Server(
             name,
             version=tellback.__version__,
             title="Tellback",
             instructions=instructions,
-            get_tool_input_schema=self._schema,
-            on_list_tools=self._list,
-            on_call_tool=self._call,
+            get_tool_input_schema=self._input_schema,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
         )
 
-    def _schema(self, name: str) -> Mapping[str, Any] | None:
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         tool = self._tools.get(name)
-        return None if tool is None else tool.listed.input_schema
+        return None if tool is None else tool.definition.input_schema
 
-    async def _list(self, context: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[tool.listed for tool in self._tools.values()])
+    async def _list_tools(
+        self, context: ServerRequestContext[Any], params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return ListToolsResult(tools=[tool.definition for tool in self._tools.values()])
 
-    async def _call(self, context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
+    async def _call_tool(self, context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
         tool = self._tools.get(params.name)
         if tool is None:
             raise MCPError(
@@ -96,29 +98,29 @@ class _Serving:
             )
         scope = {} if context.request is None else context.request.scope
         try:
-            async with asyncio.timeout(self._seconds):
-                asked = read(tool.asked, params.arguments)
-                return _given(await tool.run(await self._user(scope), asked))
+            async with asyncio.timeout(self._timeout):
+                arguments = parse_arguments(tool.input_model, params.arguments)
+                return _success_result(await tool.run(await self._resolve_user(scope), arguments))
         except TimeoutError:
-            log.warning("%s took longer than %g seconds", tool.name, self._seconds)
-            return _refused(f"This took longer than {self._seconds:g} seconds and was stopped. Ask for less.")
-        except INWARD:
+            log.warning("%s took longer than %g seconds", tool.name, self._timeout)
+            return _error_result(f"This took longer than {self._timeout:g} seconds and was stopped. Ask for less.")
+        except INTERNAL_ERRORS:
             log.exception("%s failed", tool.name)
-            return _refused(FAILED)
+            return _error_result(CALL_FAILED)
         except (InvalidInput, TellbackError) as error:
-            return _refused(str(error))
+            return _error_result(str(error))
         except Exception:  # whatever it was, its words may be about the machine or about somebody else
             log.exception("%s failed", tool.name)
-            return _refused(FAILED)
+            return _error_result(CALL_FAILED)
 
-    async def _user(self, scope: Mapping[str, Any]) -> User:
+    async def _resolve_user(self, scope: Mapping[str, Any]) -> User:
         found = self._user_of(scope)
         return await found if inspect.isawaitable(found) else found
 
 
-def _given(answer: Answer) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text=answer.written())], structured_content=answer.structured())
+def _success_result(output: ToolOutput) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=output.to_text())], structured_content=output.to_json())
 
 
-def _refused(sentence: str) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text=sendable(sentence))], is_error=True)
+def _error_result(message: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=replace_surrogates(message))], is_error=True)

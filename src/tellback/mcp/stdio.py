@@ -14,15 +14,15 @@ import anyio
 from mcp.server.stdio import stdio_server
 
 from tellback.mcp.server import build_server
-from tellback.tools.threads import Threads
+from tellback.tools.threads import ThreadPool
 
 if TYPE_CHECKING:
     from tellback.app import Tellback
 
 log = logging.getLogger("tellback.mcp")
 
-MOST_BYTES = 1024 * 1024
-CHUNK = 64 * 1024
+MAX_MESSAGE_BYTES = 1024 * 1024
+CHUNK_BYTES = 64 * 1024
 
 
 async def serve_stdio(
@@ -41,17 +41,17 @@ async def serve_stdio(
     user = rc.user(user_id, tenant_id, app_id)
     server = build_server(lambda scope: user, read_only=read_only)
     # Threads of its own: a pipe may keep one waiting for ever, which must not keep the process from ending.
-    threads = Threads(most=2)
-    with _output() as descriptor:
-        lines = cast("anyio.AsyncFile[str]", _Lines(threads, sys.stdin.fileno()))
-        output = cast("anyio.AsyncFile[str]", _Output(threads, descriptor))
-        with _broken_is_over():
+    threads = ThreadPool(max_threads=2)
+    with _stdout_redirected() as descriptor:
+        lines = cast("anyio.AsyncFile[str]", _PipeReader(threads, sys.stdin.fileno()))
+        output = cast("anyio.AsyncFile[str]", _PipeWriter(threads, descriptor))
+        with _broken_streams_ignored():
             async with stdio_server(lines, output) as (read, write):
                 await server.run(read, write, server.create_initialization_options())
 
 
 @contextmanager
-def _broken_is_over() -> Iterator[None]:
+def _broken_streams_ignored() -> Iterator[None]:
     """A stream that breaks is the end of the connection, no failure: the client is gone, or this was cancelled and the
     SDK's tasks have closed each other's streams."""
     try:
@@ -65,28 +65,28 @@ def _broken_is_over() -> Iterator[None]:
         log.info("the client is gone")
 
 
-class _Lines:
+class _PipeReader:
     """The lines of a pipe: what the SDK asks of a file to read."""
 
-    def __init__(self, threads: Threads, descriptor: int) -> None:
+    def __init__(self, threads: ThreadPool, descriptor: int) -> None:
         self._threads = threads
         self._descriptor = descriptor
 
     async def __aiter__(self) -> AsyncIterator[str]:
         rest = b""
-        while chunk := await self._threads.run(os.read, self._descriptor, CHUNK):
+        while chunk := await self._threads.run(os.read, self._descriptor, CHUNK_BYTES):
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 yield line.decode(errors="replace")
-            if len(rest) > MOST_BYTES:
-                log.error("a message has more than %d bytes: the connection ends", MOST_BYTES)
+            if len(rest) > MAX_MESSAGE_BYTES:
+                log.error("a message has more than %d bytes: the connection ends", MAX_MESSAGE_BYTES)
                 return
 
 
-class _Output:
+class _PipeWriter:
     """The writing end of a pipe: what the SDK asks of a file to write."""
 
-    def __init__(self, threads: Threads, descriptor: int) -> None:
+    def __init__(self, threads: ThreadPool, descriptor: int) -> None:
         self._threads = threads
         self._descriptor = descriptor
 
@@ -108,15 +108,15 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 @contextmanager
-def _output() -> Iterator[int]:
+def _stdout_redirected() -> Iterator[int]:
     """The standard output as it was; meanwhile, what anybody else writes there goes to standard error."""
     sys.stdout.flush()
-    standard = sys.stdout.fileno()
-    private = os.dup(standard)
-    os.dup2(sys.stderr.fileno(), standard)
+    stdout_descriptor = sys.stdout.fileno()
+    protocol_descriptor = os.dup(stdout_descriptor)
+    os.dup2(sys.stderr.fileno(), stdout_descriptor)
     try:
-        yield private
+        yield protocol_descriptor
     finally:
         sys.stdout.flush()
         # It is not closed: a thread may still be writing, and its number would be given to another file.
-        os.dup2(private, standard)
+        os.dup2(protocol_descriptor, stdout_descriptor)

@@ -10,23 +10,23 @@ from tellback.conversations import checks as common
 from tellback.conversations.runtime import Runtime
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.memory import checks
-from tellback.memory.recalling import Recall, RecallRequest
-from tellback.memory.view import NEVER, Wanted
+from tellback.memory.recalling import RecallRequest, RecallService
+from tellback.memory.view import NEVER, RecallFilter
 from tellback.types.memory import RecallResult
 from tellback.types.scope import Scope
 from tellback.types.times import to_micros
 
-RECALL_LIMIT = 10
-TIMELINE_LIMIT = 20
-MOST_NEIGHBOURS = 50
+DEFAULT_RECALL_LIMIT = 10
+DEFAULT_TIMELINE_LIMIT = 20
+MAX_NEIGHBOURS = 50
 
-Moment = datetime | str | None
+DatetimeLike = datetime | str | None
 
 
-class Asking:
+class MemoryRecall:
     """What can be asked of a memory: by topic, by entity, along time."""
 
-    def __init__(self, runtime: Runtime, scope: Scope, recall: Recall) -> None:
+    def __init__(self, runtime: Runtime, scope: Scope, recall: RecallService) -> None:
         self._runtime = runtime
         self._scope = scope
         self._recall = recall
@@ -38,10 +38,10 @@ class Asking:
         limit: int | None = None,
         category_names: Iterable[str] | None = None,
         min_importance: int | None = None,
-        valid_at: Moment = None,
+        valid_at: DatetimeLike = None,
         *,
-        known_at: Moment = None,
-        now: Moment = None,
+        known_at: DatetimeLike = None,
+        now: DatetimeLike = None,
         min_score: float = 0.0,
         neighbours: int = 0,
         include_archived: bool = False,
@@ -52,18 +52,20 @@ class Asking:
         Expressions such as "last May" in the query are understood relative to `now`. With `neighbours`, a hit that was
         said in a conversation brings so many turns before and after it along, as `hit.context`.
         """
-        asked = self._asked(
+        request = self._recall_request(
             space_id,
             limit,
             now,
             valid_at=valid_at,
             known_at=known_at,
             categories=category_names,
-            least=min_importance,
-            archived=include_archived,
+            min_importance=min_importance,
+            include_archived=include_archived,
             neighbours=neighbours,
         )
-        return await self._recall.by_topic(asked, checks.question("query", query), checks.share("min_score", min_score))
+        return await self._recall.by_topic(
+            request, checks.validate_query("query", query), checks.validate_ratio("min_score", min_score)
+        )
 
     async def recall_by_entity(
         self,
@@ -72,105 +74,105 @@ class Asking:
         limit: int | None = None,
         category_names: Iterable[str] | None = None,
         *,
-        valid_at: Moment = None,
-        known_at: Moment = None,
-        now: Moment = None,
+        valid_at: DatetimeLike = None,
+        known_at: DatetimeLike = None,
+        now: DatetimeLike = None,
         include_archived: bool = False,
     ) -> RecallResult:
         """Everything about an entity, the newest first.
 
         A name that no entity has recalls what mentions it, or was said by somebody of that name.
         """
-        asked = self._asked(
+        request = self._recall_request(
             space_id,
             limit,
             now,
             valid_at=valid_at,
             known_at=known_at,
             categories=category_names,
-            archived=include_archived,
+            include_archived=include_archived,
         )
-        entity_ids, name = await self._entities(asked.space_id, entity_id_or_name)
-        return await self._recall.by_entity(asked, entity_ids, name)
+        entity_ids, name = await self._resolve_entity(request.space_id, entity_id_or_name)
+        return await self._recall.by_entity(request, entity_ids, name)
 
     async def recall_timeline(
         self,
         space_id: str,
         entity_id_or_name: str | None = None,
         query: str | None = None,
-        from_: Moment = None,
-        to: Moment = None,
+        from_: DatetimeLike = None,
+        to: DatetimeLike = None,
         limit: int | None = None,
         include_superseded: bool = True,
         *,
         category_names: Iterable[str] | None = None,
-        known_at: Moment = None,
-        now: Moment = None,
+        known_at: DatetimeLike = None,
+        now: DatetimeLike = None,
     ) -> RecallResult:
         """How things changed: what held at some moment from `from_` to `to`, the oldest first, even if it is over.
 
         About an entity, on a topic, or both; without either, everything. Where there is more than `limit`, the best for
         the query stay, or the newest.
         """
-        start, end = checks.moment("from_", from_), checks.moment("to", to)
+        start, end = checks.validate_moment("from_", from_), checks.validate_moment("to", to)
         if start is not None and end is not None and start > end:
             raise InvalidArgumentError(f"from_ ({start.isoformat()}) is after to ({end.isoformat()}).")
-        limit = TIMELINE_LIMIT if limit is None else limit
-        asked = self._asked(space_id, limit, now, known_at=known_at, categories=category_names)
-        asked = replace(asked, wanted=replace(asked.wanted, over=include_superseded))
+        limit = DEFAULT_TIMELINE_LIMIT if limit is None else limit
+        request = self._recall_request(space_id, limit, now, known_at=known_at, categories=category_names)
+        request = replace(request, filter=replace(request.filter, include_superseded=include_superseded))
         entity_ids: list[str] | None = None
         name = None
         if entity_id_or_name is not None:
-            entity_ids, name = await self._entities(asked.space_id, entity_id_or_name)
+            entity_ids, name = await self._resolve_entity(request.space_id, entity_id_or_name)
         return await self._recall.timeline(
-            asked,
+            request,
             entity_ids=entity_ids,
             name=name,
-            query=None if query is None else checks.question("query", query),
+            query=None if query is None else checks.validate_query("query", query),
             start=-NEVER if start is None else to_micros(start),
             end=NEVER if end is None else to_micros(end),
         )
 
-    def _asked(
+    def _recall_request(
         self,
         space_id: str,
         limit: int | None,
-        now: Moment,
+        now: DatetimeLike,
         *,
-        valid_at: Moment = None,
-        known_at: Moment = None,
+        valid_at: DatetimeLike = None,
+        known_at: DatetimeLike = None,
         categories: Iterable[str] | None = None,
-        least: int | None = None,
-        archived: bool = False,
+        min_importance: int | None = None,
+        include_archived: bool = False,
         neighbours: int = 0,
     ) -> RecallRequest:
-        moment = checks.moment("now", now) or self._runtime.clock()
-        valid, known = checks.moment("valid_at", valid_at), checks.moment("known_at", known_at)
+        moment = checks.validate_moment("now", now) or self._runtime.clock()
+        valid, known = checks.validate_moment("valid_at", valid_at), checks.validate_moment("known_at", known_at)
         return RecallRequest(
             scope=self._scope,
-            space_id=common.known_id("space", space_id),
+            space_id=common.validate_id("space", space_id),
             now=to_micros(moment),
-            wanted=Wanted(
+            filter=RecallFilter(
                 valid_at=to_micros(valid or moment),
                 known_at=NEVER if known is None else to_micros(known),
-                begun=valid is not None,
-                archived=archived,
-                categories=checks.names("category_names", categories) or None,
-                least_importance=0 if not least else checks.importance(least),
+                must_have_started=valid is not None,
+                include_archived=include_archived,
+                categories=checks.validate_names("category_names", categories) or None,
+                min_importance=0 if not min_importance else checks.validate_importance(min_importance),
             ),
-            limit=RECALL_LIMIT if limit is None else common.count("limit", limit),
-            neighbours=min(common.count("neighbours", neighbours), MOST_NEIGHBOURS),
+            limit=DEFAULT_RECALL_LIMIT if limit is None else common.validate_count("limit", limit),
+            neighbours=min(common.validate_count("neighbours", neighbours), MAX_NEIGHBOURS),
         )
 
-    async def _entities(self, space_id: str, id_or_name: str) -> tuple[list[str], str | None]:
+    async def _resolve_entity(self, space_id: str, id_or_name: str) -> tuple[list[str], str | None]:
         """The entity of that id, or those of that name; and the name, if it is one."""
-        given = common.name("entity_id_or_name", id_or_name, checks.NAME_LENGTH)
-        entity = await self._runtime.store.memories.entity(self._scope, given)
+        reference = common.validate_name("entity_id_or_name", id_or_name, checks.MAX_NAME_LENGTH)
+        entity = await self._runtime.store.memories.entity(self._scope, reference)
         while entity is not None and entity.merged_into is not None:
             entity = await self._runtime.store.memories.entity(self._scope, entity.merged_into)
         if entity is not None and entity.memory_space_id == space_id:
             return [entity.id], None
-        if given.startswith("ent_"):
-            raise NotFoundError("entity", given)
-        found = await self._runtime.store.memories.entities_named(self._scope, space_id, given)
-        return [entity.id for entity in found], given
+        if reference.startswith("ent_"):
+            raise NotFoundError("entity", reference)
+        found = await self._runtime.store.memories.find_entities(self._scope, space_id, reference)
+        return [entity.id for entity in found], reference

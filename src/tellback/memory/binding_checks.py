@@ -18,56 +18,56 @@ PolicyLike = ExtractionPolicy | Mapping[str, Any]
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def scopes(value: ScopeLike | Iterable[ScopeLike]) -> tuple[ConversationScope, ...]:
+def validate_scopes(value: ScopeLike | Iterable[ScopeLike]) -> tuple[ConversationScope, ...]:
     """One scope or several, each once."""
-    given = [value] if isinstance(value, ConversationScope | Mapping) else value
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    items = [value] if isinstance(value, ConversationScope | Mapping) else value
+    if isinstance(items, str) or not isinstance(items, Iterable):
         raise InvalidArgumentError(
             f"conversation_scope is a mapping such as {{'namespace': 'chat', 'user_id': '*'}}, or a list of them,"
             f" not {value!r:.80}."
         )
-    found = tuple(dict.fromkeys(_scope(each) for each in given))
-    if not found:
+    scopes = tuple(dict.fromkeys(_validate_scope(each) for each in items))
+    if not scopes:
         raise InvalidArgumentError("conversation_scope is empty: name a namespace, or '*' for all.")
-    return found
+    return scopes
 
 
-def _scope(value: ScopeLike) -> ConversationScope:
-    made = _made("a conversation scope", ConversationScope, value)
-    for what, part in (("namespace", made.namespace), ("user_id", made.user_id)):
-        checks.name(what, part)
+def _validate_scope(value: ScopeLike) -> ConversationScope:
+    scope = _coerce("a conversation scope", ConversationScope, value)
+    for what, part in (("namespace", scope.namespace), ("user_id", scope.user_id)):
+        checks.validate_name(what, part)
         if ANY in part and part != ANY:
             raise InvalidArgumentError(
                 f"{what} is a whole name or '*', not {part!r:.80}: there are no other wildcards."
             )
-    return made
+    return scope
 
 
-def policy(value: PolicyLike | None) -> ExtractionPolicy:
+def validate_policy(value: PolicyLike | None) -> ExtractionPolicy:
     """When to extract, and by which version."""
-    made = ExtractionPolicy() if value is None else _made("an extraction policy", ExtractionPolicy, value)
-    version(made.extraction_version)
+    policy = ExtractionPolicy() if value is None else _coerce("an extraction policy", ExtractionPolicy, value)
+    validate_extraction_version(policy.extraction_version)
     for what in ("on_conversation_closed", "windowed"):
-        if not isinstance(getattr(made, what), bool):
-            raise InvalidArgumentError(f"{what} is True or False, not {getattr(made, what)!r:.80}.")
-    checks.count("window_turns", made.window_turns)
-    if made.windowed and not made.window_turns:
+        if not isinstance(getattr(policy, what), bool):
+            raise InvalidArgumentError(f"{what} is True or False, not {getattr(policy, what)!r:.80}.")
+    checks.validate_count("window_turns", policy.window_turns)
+    if policy.windowed and not policy.window_turns:
         raise InvalidArgumentError("windowed extraction needs window_turns: after how many turns to extract.")
-    if not made.windowed and not made.on_conversation_closed:
+    if not policy.windowed and not policy.on_conversation_closed:
         raise InvalidArgumentError(
             "the policy never extracts: set on_conversation_closed or windowed, or pause it with enabled=False."
         )
-    return made
+    return policy
 
 
-def version(value: Any) -> str:
+def validate_extraction_version(value: Any) -> str:
     """The name of a version of the prompt."""
     if not isinstance(value, str) or not _VERSION.fullmatch(value):
         raise InvalidArgumentError(f"extraction_version is a name such as 'v1', not {value!r:.80}.")
     return value
 
 
-def _made(what: str, kind: type[T], value: Any) -> T:
+def _coerce(what: str, kind: type[T], value: Any) -> T:
     """A value, or one made of a mapping of its fields."""
     if isinstance(value, kind):
         return value

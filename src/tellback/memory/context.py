@@ -15,7 +15,7 @@ from typing import Protocol
 from tellback.chat.budget import MEDIA_TOKENS, count_tokens_heuristic, estimate_system_tokens
 from tellback.conversations import checks
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.memory.material import Draft, Material, Turn, turns_of
+from tellback.memory.material import ContextDraft, ContextSources, Turn, group_turns
 from tellback.memory.templates import Templates
 from tellback.types import Message, message_text
 from tellback.types.context import WorkingContext
@@ -27,15 +27,15 @@ from tellback.types.times import utc_now
 TokenCounter = Callable[[str], int | Awaitable[int]]
 """How many tokens a text has, such as your provider's own count; it may be async."""
 
-PAGE = 50
-LARGEST_PAGE = 1_000
+PAGE_SIZE = 50
+MAX_PAGE_SIZE = 1_000
 SPARE_HITS = 8
-MOST_SPARE_HITS = 200
-PRESENT = timedelta(minutes=1)
+MAX_SPARE_HITS = 200
+PRESENT_TOLERANCE = timedelta(minutes=1)
 """So near to the clock, `now` is the present: whoever passes it read a clock a moment before, or another one."""
 
 
-class Talks(Protocol):
+class ConversationReader(Protocol):
     """What is asked of `user.conversations`."""
 
     async def get(self, id: str) -> Conversation | None: ...
@@ -43,7 +43,7 @@ class Talks(Protocol):
     async def raw_turns(self, id: str, limit: int | None = None, before: int | None = None) -> list[StoredMessage]: ...
 
 
-class Memories(Protocol):
+class MemoryReader(Protocol):
     """What is asked of `user.memory`."""
 
     async def get_space(self, space_id: str, /) -> MemorySpace | None: ...
@@ -57,13 +57,13 @@ class Memories(Protocol):
     ) -> RecallResult: ...
 
 
-class WorkingContexts:
+class WorkingContextBuilder:
     """Builds the working context of a user's conversations."""
 
     def __init__(
         self,
-        conversations: Talks,
-        memory: Memories,
+        conversations: ConversationReader,
+        memory: MemoryReader,
         templates: Templates | None = None,
         count_tokens: TokenCounter | None = None,
         *,
@@ -103,15 +103,15 @@ class WorkingContexts:
         - `now` builds it as of another moment: of the past with what held then, otherwise with what is not over.
         """
         template = self._templates.get("default" if template_id is None else template_id)
-        recent_turns = checks.count("recent_turns", 10 if recent_turns is None else recent_turns)
-        recall_limit = checks.count("recall_limit", 8 if recall_limit is None else recall_limit)
-        token_budget = checks.count("token_budget", 8_000 if token_budget is None else token_budget)
-        always_on = _names(always_on_category_names or ())
-        query = checks.optional_text("recall_query", recall_query, checks.CONTENT_LENGTH)
-        least = _share("min_score", min_score)
+        recent_turns = checks.validate_count("recent_turns", 10 if recent_turns is None else recent_turns)
+        recall_limit = checks.validate_count("recall_limit", 8 if recall_limit is None else recall_limit)
+        token_budget = checks.validate_count("token_budget", 8_000 if token_budget is None else token_budget)
+        always_on_names = _validate_category_names(always_on_category_names or ())
+        query = checks.validate_optional_text("recall_query", recall_query, checks.CONTENT_LENGTH)
+        score_threshold = _validate_score("min_score", min_score)
         present = self._clock()
-        moment = present if now is None else checks.moment("now", now)
-        moment = present if abs(moment - present) <= PRESENT else moment
+        moment = present if now is None else checks.parse_datetime("now", now)
+        moment = present if abs(moment - present) <= PRESENT_TOLERANCE else moment
         valid_at = moment if moment < present else None
         counter = count_tokens or self._count_tokens
         if counter is not None and not callable(counter):
@@ -119,51 +119,55 @@ class WorkingContexts:
 
         conversation = None
         if conversation_id is not None:
-            conversation = await self._conversations.get(checks.known_id("conversation", conversation_id))
+            conversation = await self._conversations.get(checks.validate_id("conversation", conversation_id))
             if conversation is None:
                 raise NotFoundError("conversation", conversation_id)
-        recalls = memory_space_id is not None and recall_limit > 0
+        should_recall = memory_space_id is not None and recall_limit > 0
         turns: list[Turn] = []
-        if conversation is not None and (recent_turns or (recalls and query is None)):
-            messages = await self._tail(conversation.id, recent_turns)
-            turns = turns_of(messages, recent_turns)
-            query = _last_said(messages) if query is None else query
-        query = query if recalls and query and query.strip() else None
+        if conversation is not None and (recent_turns or (should_recall and query is None)):
+            messages = await self._load_recent_messages(conversation.id, recent_turns)
+            turns = group_turns(messages, recent_turns)
+            query = _last_user_text(messages) if query is None else query
+        query = query if should_recall and query and query.strip() else None
 
-        kept: list[Atom] = []
+        always_on_atoms: list[Atom] = []
         hits: Sequence[RecallHit] = ()
         if memory_space_id is not None:
-            space_id = checks.known_id("space", memory_space_id)
-            if always_on:
-                kept = await self._memory.list_atoms(space_id, categories=always_on, limit=None, valid_at=valid_at)
+            space_id = checks.validate_id("space", memory_space_id)
+            if always_on_names:
+                always_on_atoms = await self._memory.list_atoms(
+                    space_id, categories=always_on_names, limit=None, valid_at=valid_at
+                )
                 if moment > present:
-                    kept = [atom for atom in kept if atom.valid_to is None or atom.valid_to > moment]
-                kept = sorted(kept, key=lambda atom: _always_on_order(atom, always_on))
+                    always_on_atoms = [
+                        atom for atom in always_on_atoms if atom.valid_to is None or atom.valid_to > moment
+                    ]
+                always_on_atoms = sorted(always_on_atoms, key=lambda atom: _always_on_sort_key(atom, always_on_names))
             if query is not None:
                 # Some hits will be left out: they are always on, or say what the recent turns say.
-                said = sum(len(turn.messages) for turn in turns)
-                limit = recall_limit + len(kept) + min(max(SPARE_HITS, said), MOST_SPARE_HITS)
+                message_count = sum(len(turn.messages) for turn in turns)
+                limit = recall_limit + len(always_on_atoms) + min(max(SPARE_HITS, message_count), MAX_SPARE_HITS)
                 recalled = await self._memory.recall_by_topic(
                     space_id, query, limit=limit, valid_at=valid_at, now=moment
                 )
-                hits = [hit for hit in recalled.hits if hit.score >= least]
-            elif not always_on and await self._memory.get_space(space_id) is None:
+                hits = [hit for hit in recalled.hits if hit.score >= score_threshold]
+            elif not always_on_names and await self._memory.get_space(space_id) is None:
                 raise NotFoundError("space", space_id)
 
-        material = Material(
+        sources = ContextSources(
             template=template,
             now=moment,
             summary=conversation.rolling_summary if conversation and include_rolling_summary is not False else None,
-            always_on=tuple(kept),
+            always_on=tuple(always_on_atoms),
             candidates=tuple(hits),
             recall_limit=recall_limit,
             turns=tuple(turns),
         )
-        return await _Fitting(material, counter, token_budget).context(query)
+        return await _BudgetFitter(sources, counter, token_budget).fit(query)
 
-    async def _tail(self, id: str, turns: int) -> list[StoredMessage]:
+    async def _load_recent_messages(self, id: str, turns: int) -> list[StoredMessage]:
         """The end of the conversation: at least that many turns and a bit, if there are as many."""
-        size = min(max(PAGE, 4 * turns), LARGEST_PAGE)
+        size = min(max(PAGE_SIZE, 4 * turns), MAX_PAGE_SIZE)
         found: list[StoredMessage] = []
         while True:
             page = await self._conversations.raw_turns(id, limit=size, before=found[0].seq if found else None)
@@ -174,81 +178,85 @@ class WorkingContexts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
-    draft: Draft
+class _MeasuredDraft:
+    draft: ContextDraft
     tokens: int
     fits: bool
 
 
-class _Fitting:
+class _BudgetFitter:
     """Finds the most that fits, by few counts: a counter may be a request to a provider."""
 
-    def __init__(self, material: Material, counter: TokenCounter | None, budget: int) -> None:
-        self._material = material
+    def __init__(self, sources: ContextSources, counter: TokenCounter | None, budget: int) -> None:
+        self._sources = sources
         self._counter = counter
         self._budget = budget
 
-    async def context(self, query: str | None) -> WorkingContext:
-        material = self._material
-        chosen = await self._measured(len(material.turns), material.recall_limit)
+    async def fit(self, query: str | None) -> WorkingContext:
+        sources = self._sources
+        chosen = await self._measure(len(sources.turns), sources.recall_limit)
         if not chosen.fits:
-            fewer_turns = await self._largest(len(material.turns) - 1, lambda n: (n, material.recall_limit))
+            fewer_turns = await self._find_largest(len(sources.turns) - 1, lambda n: (n, sources.recall_limit))
             chosen = fewer_turns or chosen
         if not chosen.fits:
-            most = len(material.hits_beside(0))
-            fewer_hits = await self._largest(most - 1, lambda n: (0, n))
-            chosen = fewer_hits or await self._measured(0, 0)
+            max_hits = len(sources.hits_for(0))
+            fewer_hits = await self._find_largest(max_hits - 1, lambda n: (0, n))
+            chosen = fewer_hits or await self._measure(0, 0)
         draft = chosen.draft
-        wanted = len(material.hits_beside(draft.turns))
+        available_hits = len(sources.hits_for(draft.turns))
         return WorkingContext(
             context_block=draft.block,
-            messages=material.messages(draft),
-            atoms_used=(*material.always_on, *(hit.atom for hit in draft.hits)),
+            messages=sources.messages(draft),
+            atoms_used=(*sources.always_on, *(hit.atom for hit in draft.hits)),
             tokens_estimated=chosen.tokens,
             over_budget=not chosen.fits,
             hits=draft.hits,
             turns_used=draft.turns,
-            turns_dropped=len(material.turns) - draft.turns,
-            hits_dropped=wanted - len(draft.hits),
+            turns_dropped=len(sources.turns) - draft.turns,
+            hits_dropped=available_hits - len(draft.hits),
             recall_query=query,
-            remembers=bool(material.summary or material.always_on or draft.hits),
+            remembers=bool(sources.summary or sources.always_on or draft.hits),
         )
 
-    async def _largest(self, most: int, sizes: Callable[[int], tuple[int, int]]) -> _Measured | None:
+    async def _find_largest(self, high: int, sizes: Callable[[int], tuple[int, int]]) -> _MeasuredDraft | None:
         """The largest of 0..most that fits, where more is never smaller; where it is, one that fits all the same."""
         found = None
-        least = 0
-        while least <= most:
-            middle = (least + most + 1) // 2
-            measured = await self._measured(*sizes(middle))
+        low = 0
+        while low <= high:
+            middle = (low + high + 1) // 2
+            measured = await self._measure(*sizes(middle))
             if measured.fits:
-                found, least = measured, middle + 1
+                found, low = measured, middle + 1
             else:
-                most = middle - 1
+                high = middle - 1
         return found
 
-    async def _measured(self, turns: int, hits: int) -> _Measured:
-        draft = self._material.draft(turns, hits)
-        if self._material.template.kind == "messages":
-            tokens = await self._count_messages(self._material.messages(draft))
-            return _Measured(draft, tokens, tokens <= self._budget)
+    async def _measure(self, turns: int, hits: int) -> _MeasuredDraft:
+        draft = self._sources.draft(turns, hits)
+        if self._sources.template.kind == "messages":
+            tokens = await self._count_messages(self._sources.messages(draft))
+            return _MeasuredDraft(draft, tokens, tokens <= self._budget)
         tokens = await self._count(draft.block)
-        return _Measured(draft, tokens, tokens <= self._budget and await self._messages_fit(draft))
+        return _MeasuredDraft(draft, tokens, tokens <= self._budget and await self._messages_fit(draft))
 
-    async def _messages_fit(self, draft: Draft) -> bool:
+    async def _messages_fit(self, draft: ContextDraft) -> bool:
         """Whether a block that fits does so as messages. These are asked about only if they say more than the block:
         pictures, what is not shown there, turns that a template leaves out."""
         if not draft.turns:
             return True
-        messages = self._material.messages(draft)
-        if self._counter is not None and not _media_tokens(messages) and _size(_joined(messages)) <= _size(draft.block):
+        messages = self._sources.messages(draft)
+        if (
+            self._counter is not None
+            and not _media_tokens(messages)
+            and _byte_length(_join_messages(messages)) <= _byte_length(draft.block)
+        ):
             return True
         return await self._count_messages(messages) <= self._budget
 
     async def _count_messages(self, messages: Sequence[Message]) -> int:
         if self._counter is None:
             return count_tokens_heuristic(messages)
-        return await self._count(_joined(messages)) + _media_tokens(messages)
+        return await self._count(_join_messages(messages)) + _media_tokens(messages)
 
     async def _count(self, text: str) -> int:
         if self._counter is None:
@@ -261,13 +269,13 @@ class _Fitting:
         return counted
 
 
-def _names(given: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Sequence | set | frozenset):
-        raise InvalidArgumentError(f"always_on_category_names is a list of names, not {given!r:.80}.")
-    return tuple(dict.fromkeys(checks.name("a category's name", name) for name in given))
+def _validate_category_names(names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str) or not isinstance(names, Sequence | set | frozenset):
+        raise InvalidArgumentError(f"always_on_category_names is a list of names, not {names!r:.80}.")
+    return tuple(dict.fromkeys(checks.validate_name("a category's name", name) for name in names))
 
 
-def _share(what: str, value: float | None) -> float:
+def _validate_score(what: str, value: float | None) -> float:
     if value is None:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -275,20 +283,20 @@ def _share(what: str, value: float | None) -> float:
     return float(value)
 
 
-def _always_on_order(atom: Atom, names: Sequence[str]) -> tuple[int, int, float, str]:
+def _always_on_sort_key(atom: Atom, names: Sequence[str]) -> tuple[int, int, float, str]:
     """By category as they were named, then the important and the newer first; the same every time."""
-    place = names.index(atom.category.name) if atom.category.name in names else len(names)
-    return place, -atom.importance, -atom.valid_from.timestamp(), atom.id
+    position = names.index(atom.category.name) if atom.category.name in names else len(names)
+    return position, -atom.importance, -atom.valid_from.timestamp(), atom.id
 
 
-def _last_said(messages: Sequence[StoredMessage]) -> str | None:
+def _last_user_text(messages: Sequence[StoredMessage]) -> str | None:
     for message in reversed(messages):
         if message.role == "user" and message.visibility == "user" and message.text.strip():
             return message.text[: checks.QUERY_LENGTH]
     return None
 
 
-def _size(text: str) -> int:
+def _byte_length(text: str) -> int:
     """In bytes: invisible characters are few and have many tokens."""
     return len(text.encode(errors="replace"))
 
@@ -297,10 +305,10 @@ def _media_tokens(messages: Sequence[Message]) -> int:
     return sum(MEDIA_TOKENS.get(part.kind, 0) for message in messages for part in message.parts or ())
 
 
-def _joined(messages: Sequence[Message]) -> str:
-    return "\n".join(map(_spelled_out, messages))
+def _join_messages(messages: Sequence[Message]) -> str:
+    return "\n".join(map(_format_message, messages))
 
 
-def _spelled_out(message: Message) -> str:
+def _format_message(message: Message) -> str:
     calls = "".join(f"\n{call.name} {dump_json(call.input)}" for call in message.tool_calls)
     return f"{message.role}: {message_text(message)}{calls}"

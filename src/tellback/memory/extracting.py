@@ -10,26 +10,26 @@ from tellback.conversations import checks as common
 from tellback.conversations.runtime import Runtime
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.memory import binding_checks, checks
-from tellback.memory.asking import Asking
+from tellback.memory.asking import MemoryRecall
 from tellback.memory.binding_checks import PolicyLike, ScopeLike
 from tellback.memory.extraction.replay import Replay, ReplayProgress, ReplayReport
-from tellback.memory.extraction.service import Extractions
-from tellback.memory.recalling import Recall
+from tellback.memory.extraction.service import ExtractionService
+from tellback.memory.recalling import RecallService
 from tellback.types.bindings import Binding
 from tellback.types.ids import new_id
 from tellback.types.jobs import ExtractionRun, Job, JobStatus
 from tellback.types.scope import Scope
 from tellback.types.times import utc_now
 
-JOB_LIMIT = 100
+DEFAULT_JOB_LIMIT = 100
 
 
-class Extracting(Asking):
+class MemoryExtraction(MemoryRecall):
     """What turns conversations into memories."""
 
-    def __init__(self, runtime: Runtime, scope: Scope, recall: Recall, extractions: Extractions) -> None:
+    def __init__(self, runtime: Runtime, scope: Scope, recall: RecallService, extraction: ExtractionService) -> None:
         super().__init__(runtime, scope, recall)
-        self._extractions = extractions
+        self._extraction = extraction
 
     async def create_binding(
         self,
@@ -46,15 +46,15 @@ class Extracting(Asking):
         made when missing. By default a conversation is extracted when it closes. With `once`, a binding that this user
         made before of the same scopes and spaces is given back as it is: for programs that bind whenever they start.
         """
-        scopes = binding_checks.scopes(conversation_scope)
-        policy = binding_checks.policy(extraction_policy)
-        self._extractions.check_version(policy.extraction_version)
-        ids = checks.ids("memory_space_ids", memory_space_ids)
+        scopes = binding_checks.validate_scopes(conversation_scope)
+        policy = binding_checks.validate_policy(extraction_policy)
+        self._extraction.check_version(policy.extraction_version)
+        ids = checks.validate_ids("memory_space_ids", memory_space_ids)
         if not ids:
             raise InvalidArgumentError("memory_space_ids is empty: name at least one space.")
         names = []
         for id in ids:
-            space = await self._runtime.store.memories.space(self._scope, common.known_id("space", id))
+            space = await self._runtime.store.memories.space(self._scope, common.validate_id("space", id))
             if space is None:
                 raise NotFoundError("space", id)
             names.append(space.name)
@@ -71,17 +71,17 @@ class Extracting(Asking):
             updated_at=now,
             created_by=self._scope.user_id,
         )
-        made = await self._runtime.store.bindings.create(self._scope, binding, once=once)
-        self._extractions.wake()
-        return made
+        stored = await self._runtime.store.bindings.create(self._scope, binding, reuse_existing=once)
+        self._extraction.wake()
+        return stored
 
     async def get_binding(self, id: str) -> Binding | None:
         """The binding of that id, if this user made it or it is about this user's conversations, or None."""
-        return await self._runtime.store.bindings.get(self._scope, id) if common.is_id(id) else None
+        return await self._runtime.store.bindings.get(self._scope, id) if common.is_valid_id(id) else None
 
     async def list_bindings(self) -> list[Binding]:
         """The bindings this user made, and those that are about this user's conversations."""
-        return await self._runtime.store.bindings.listed(self._scope)
+        return await self._runtime.store.bindings.list_bindings(self._scope)
 
     async def update_binding(
         self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
@@ -90,11 +90,11 @@ class Extracting(Asking):
 
         What was closed before is extracted; what is closed while it is paused is not, unless someone asks for it.
         """
-        return await self._extractions.change_binding(self._scope, id, extraction_policy, enabled)
+        return await self._extraction.update_binding(self._scope, id, extraction_policy, enabled)
 
     async def delete_binding(self, id: str) -> None:
         """End a binding, for everyone it is about; memories it made stay, and what was closed before is extracted."""
-        await self._extractions.end_binding(self._scope, id)
+        await self._extraction.delete_binding(self._scope, id)
 
     async def run_extraction_for_conversation(
         self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
@@ -105,16 +105,16 @@ class Extracting(Asking):
         and no binding is needed. `await rc.jobs.drain()` waits for them.
         """
         if extraction_version is not None:
-            self._extractions.check_version(binding_checks.version(extraction_version))
+            self._extraction.check_version(binding_checks.validate_extraction_version(extraction_version))
         jobs = await self._runtime.store.jobs.plan(
             self._scope,
-            common.known_id("conversation", conversation_id),
+            common.validate_id("conversation", conversation_id),
             version=extraction_version,
-            space_id=None if space_id is None else common.known_id("space", space_id),
-            window_length=self._extractions.window_length,
+            space_id=None if space_id is None else common.validate_id("space", space_id),
+            window_length=self._extraction.window_length,
             now=self._runtime.clock(),
         )
-        self._extractions.wake()
+        self._extraction.wake()
         return ExtractionRun(tuple(jobs))
 
     async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
@@ -124,7 +124,7 @@ class Extracting(Asking):
         """
         try:
             async with asyncio.timeout(timeout):
-                await self._extractions.catch_up()
+                await self._extraction.dispatch_pending()
                 now = utc_now()  # leases and retries go by the machine's clock
                 # In the order in which a job goes: one that begins meanwhile is found where it was, or where it is.
                 jobs = [job for status in ("queued", "running") for job in await self.list_jobs(status=status)]
@@ -144,17 +144,17 @@ class Extracting(Asking):
         `on_progress` is called as jobs end. Cancelling it cancels the jobs that were not begun.
         """
         if extraction_version is not None:
-            self._extractions.check_version(binding_checks.version(extraction_version))
-        name = common.optional_text("namespace", namespace, common.NAME_LENGTH)
-        return await Replay(self._runtime, self._extractions, extraction_version, on_progress).run(self._scope, name)
+            self._extraction.check_version(binding_checks.validate_extraction_version(extraction_version))
+        name = common.validate_optional_text("namespace", namespace, common.NAME_LENGTH)
+        return await Replay(self._runtime, self._extraction, extraction_version, on_progress).run(self._scope, name)
 
     async def list_jobs(
         self, conversation_id: str | None = None, status: str | None = None, limit: int | None = None
     ) -> list[Job]:
         """This user's extraction jobs, the newest first."""
-        return await self._runtime.store.jobs.listed(
+        return await self._runtime.store.jobs.list_jobs(
             self._scope,
-            status=None if status is None else JobStatus(common.one_of("status", status, tuple(JobStatus))),
-            conversation_id=common.optional_text("conversation_id", conversation_id, common.KEY_LENGTH),
-            limit=JOB_LIMIT if limit is None else common.count("limit", limit),
+            status=None if status is None else JobStatus(common.validate_choice("status", status, tuple(JobStatus))),
+            conversation_id=common.validate_optional_text("conversation_id", conversation_id, common.KEY_LENGTH),
+            limit=DEFAULT_JOB_LIMIT if limit is None else common.validate_count("limit", limit),
         )

@@ -9,31 +9,31 @@ from datetime import UTC, datetime
 
 from tellback.conversations.runtime import Runtime
 from tellback.errors import NotFoundError
-from tellback.memory.embedding import Embedding
-from tellback.memory.extraction.embedded import embedded
-from tellback.memory.extraction.patterns import Mined, mine
+from tellback.memory.embedding import EmbeddingService
+from tellback.memory.extraction.embedded import embed_changes
+from tellback.memory.extraction.patterns import PatternChanges, find_patterns
 from tellback.memory.pattern_mining import PatternMining
-from tellback.stores import AtomFilter, Memories, Reconciliation
+from tellback.stores import AtomFilter, MemoryStore, Reconciliation
 from tellback.types.memory import Atom, AtomStatus, CategoryKind
 from tellback.types.scope import Scope
 
-BATCH = 256
-ATTEMPTS = 10
-EVER = datetime(1, 1, 1, tzinfo=UTC)
+BATCH_SIZE = 256
+MAX_ATTEMPTS = 10
+BEGINNING_OF_TIME = datetime(1, 1, 1, tzinfo=UTC)
 
 
-class Miner:
+class PatternMiner:
     """Mines the spaces of a store."""
 
-    def __init__(self, runtime: Runtime, embedding: Embedding, mining: PatternMining) -> None:
+    def __init__(self, runtime: Runtime, embedding: EmbeddingService, options: PatternMining) -> None:
         self._runtime = runtime
         self._embedding = embedding
-        self._mining = mining
+        self._options = options
 
     async def mine_all(self, changed_since: datetime | None = None) -> int:
         """Mine every space, or those that changed since then; gives how many atoms were added or changed."""
         count = 0
-        async for scope, space_id in self._spaces(changed_since):
+        async for scope, space_id in self._iterate_spaces(changed_since):
             try:
                 count += await self.mine(scope, space_id)
             except NotFoundError:  # deleted meanwhile
@@ -42,37 +42,41 @@ class Miner:
 
     async def mine(self, scope: Scope, space_id: str) -> int:
         """Mine one space; gives how many atoms were added or changed."""
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             version = await self._memories.version(scope, space_id)
-            mined = await self._mined(scope, space_id)
-            changed = await self._changed(scope, space_id, mined.wanted, version)
+            found = await self._find_patterns(scope, space_id)
+            changed = await self._apply(scope, space_id, found.reconciliation, version)
             if changed is not None:
-                archived = await self._set(scope, mined.archived, AtomStatus.ARCHIVED)
-                return changed + archived + await self._set(scope, mined.restored, AtomStatus.ACTIVE)
+                archived = await self._set_status(scope, found.archived, AtomStatus.ARCHIVED)
+                return changed + archived + await self._set_status(scope, found.restored, AtomStatus.ACTIVE)
         return 0  # it changes all the time: its turn comes again
 
-    async def _mined(self, scope: Scope, space_id: str) -> Mined:
-        episodes = await self._atoms(scope, space_id, AtomStatus.ACTIVE, CategoryKind.EPISODE)
+    async def _find_patterns(self, scope: Scope, space_id: str) -> PatternChanges:
+        episodes = await self._load_atoms(scope, space_id, AtomStatus.ACTIVE, CategoryKind.EPISODE)
         patterns = [
-            atom for status in AtomStatus for atom in await self._atoms(scope, space_id, status, CategoryKind.PATTERN)
+            atom
+            for status in AtomStatus
+            for atom in await self._load_atoms(scope, space_id, status, CategoryKind.PATTERN)
         ]
-        if not patterns and len(episodes) < self._mining.at_least:
-            return Mined()
-        how = self._mining
+        if not patterns and len(episodes) < self._options.at_least:
+            return PatternChanges()
+        options = self._options
         # Thousands of episodes take a while, in which others are to be served.
-        return await asyncio.to_thread(mine, episodes, patterns, at_least=how.at_least, exclude=how.exclude)
+        return await asyncio.to_thread(
+            find_patterns, episodes, patterns, at_least=options.at_least, exclude=options.exclude
+        )
 
-    async def _changed(self, scope: Scope, space_id: str, wanted: Reconciliation, version: int) -> int | None:
+    async def _apply(self, scope: Scope, space_id: str, reconciliation: Reconciliation, version: int) -> int | None:
         """How many atoms were added or changed; None if the space has changed meanwhile."""
-        if not wanted.changes:
+        if not reconciliation.changes:
             return 0 if await self._memories.version(scope, space_id) == version else None
-        wanted = replace(wanted, changes=await embedded(self._embedding, wanted.changes))
+        reconciliation = replace(reconciliation, changes=await embed_changes(self._embedding, reconciliation.changes))
         changed = await self._memories.reconcile(
-            scope, space_id, wanted, expected_version=version, end=None, now=self._runtime.clock()
+            scope, space_id, reconciliation, expected_version=version, end=None, now=self._runtime.clock()
         )
         return None if changed is None else len(changed)
 
-    async def _set(self, scope: Scope, ids: Sequence[str], status: AtomStatus) -> int:
+    async def _set_status(self, scope: Scope, ids: Sequence[str], status: AtomStatus) -> int:
         count = 0
         for id in ids:
             try:
@@ -82,16 +86,16 @@ class Miner:
             count += 1
         return count
 
-    async def _atoms(self, scope: Scope, space_id: str, status: AtomStatus, kind: CategoryKind) -> list[Atom]:
-        return await self._memories.atoms(scope, space_id, AtomFilter(status, EVER, kind=kind))
+    async def _load_atoms(self, scope: Scope, space_id: str, status: AtomStatus, kind: CategoryKind) -> list[Atom]:
+        return await self._memories.atoms(scope, space_id, AtomFilter(status, BEGINNING_OF_TIME, kind=kind))
 
-    async def _spaces(self, changed_since: datetime | None) -> AsyncIterator[tuple[Scope, str]]:
+    async def _iterate_spaces(self, changed_since: datetime | None) -> AsyncIterator[tuple[Scope, str]]:
         after = ""
-        while found := await self._memories.all_spaces(after=after, limit=BATCH, changed_since=changed_since):
+        while found := await self._memories.all_spaces(after=after, limit=BATCH_SIZE, changed_since=changed_since):
             for each in found:
                 yield each
             after = found[-1][1]
 
     @property
-    def _memories(self) -> Memories:
+    def _memories(self) -> MemoryStore:
         return self._runtime.store.memories

@@ -6,56 +6,63 @@ from typing import TYPE_CHECKING
 
 from tellback.conversations.runtime import Runtime
 from tellback.embed import Embedder
-from tellback.memory.embedding import Embedding
+from tellback.memory.embedding import EmbeddingService
 from tellback.memory.extraction.choice import ExtractorLike
-from tellback.memory.extraction.service import Extractions
+from tellback.memory.extraction.service import ExtractionService
 from tellback.memory.memory import Memory
-from tellback.memory.mining import Miner
+from tellback.memory.mining import PatternMiner
 from tellback.memory.pattern_mining import PatternMining
-from tellback.memory.recalling import Recall
-from tellback.memory.views import SpaceViews
+from tellback.memory.recalling import RecallService
+from tellback.memory.views import SpaceCache
 from tellback.types.scope import Scope
 
 if TYPE_CHECKING:
     from tellback.memory.recall.index import WordVectors
 
 
-class OpenedMemory:
+class MemoryEngine:
     """The embedder, and the spaces held in this process."""
 
     def __init__(
-        self, runtime: Runtime, embedder: Embedder | None, extractor: ExtractorLike, limit: int, most: int
+        self,
+        runtime: Runtime,
+        embedder: Embedder | None,
+        extractor: ExtractorLike,
+        max_cache_bytes: int,
+        max_cached_atoms: int,
     ) -> None:
         self._runtime = runtime
-        self.embedding = Embedding(runtime, embedder)
-        self._words = _words(embedder)
+        self.embedding = EmbeddingService(runtime, embedder)
+        self._word_vectors = _load_word_vectors(embedder)
         # The static embedder's first dimensions say the most; others may have theirs in any order.
         memories, ordered = runtime.store.memories, self.embedding.is_quick
-        self.views = SpaceViews(memories, self.embedding.name, self._words, limit, most, ordered=ordered)
-        self._recall = Recall(self.views, self.embedding)
-        self.extractions = Extractions(runtime, self.embedding, self._recall, extractor)
+        self.space_cache = SpaceCache(
+            memories, self.embedding.name, self._word_vectors, max_cache_bytes, max_cached_atoms, ordered=ordered
+        )
+        self._recall = RecallService(self.space_cache, self.embedding)
+        self.extraction = ExtractionService(runtime, self.embedding, self._recall, extractor)
 
-    def of(self, scope: Scope) -> Memory:
+    def for_user(self, scope: Scope) -> Memory:
         """A user's memory."""
-        return Memory(self._runtime, scope, self.embedding, self._recall, self.extractions)
+        return Memory(self._runtime, scope, self.embedding, self._recall, self.extraction)
 
-    def miner(self, mining: PatternMining) -> Miner:
+    def pattern_miner(self, options: PatternMining) -> PatternMiner:
         """What looks for patterns."""
-        return Miner(self._runtime, self.embedding, mining)
+        return PatternMiner(self._runtime, self.embedding, options)
 
     async def warm_up(self) -> None:
         """Load the embedder and the tables of words."""
-        await self.embedding.question("yesterday")
-        if self._words is not None:
-            self._words.words(["word"])
+        await self.embedding.embed_query("yesterday")
+        if self._word_vectors is not None:
+            self._word_vectors.words(["word"])
 
     async def close(self) -> None:
         """Forget what is held, and let go of the embedder."""
-        self.views.clear()
+        self.space_cache.clear()
         await self.embedding.close()
 
 
-def _words(embedder: Embedder | None) -> WordVectors | None:
+def _load_word_vectors(embedder: Embedder | None) -> WordVectors | None:
     """Words are compared by the bundled vectors, whichever embedder compares texts; without one, if equal."""
     if embedder is None:
         return None

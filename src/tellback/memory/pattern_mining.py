@@ -30,10 +30,10 @@ class PatternMining:
             raise ConfigurationError(f"every is a timedelta, not {self.every!r}.")
 
 
-def check_mining(mining: Any) -> PatternMining | None:
+def resolve_pattern_mining(value: Any) -> PatternMining | None:
     """What can be given as a way of mining."""
-    if mining == "daily":
+    if value == "daily":
         return PatternMining()
-    if mining is None or isinstance(mining, PatternMining):
-        return mining
-    raise ConfigurationError(f"patterns is 'daily', a PatternMining or None, not {mining!r:.80}.")
+    if value is None or isinstance(value, PatternMining):
+        return value
+    raise ConfigurationError(f"patterns is 'daily', a PatternMining or None, not {value!r:.80}.")

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tellback import telemetry
-from tellback.memory.embedding import Embedding
+from tellback.memory.embedding import EmbeddingService
 from tellback.memory.recall import dates, rank
-from tellback.memory.view import NEVER, SpaceView, Wanted, name_candidates, written_candidates
-from tellback.memory.views import SpaceViews
-from tellback.stores import Search
+from tellback.memory.view import NEVER, RecallFilter, SpaceView, name_candidates, stored_name_candidates
+from tellback.memory.views import SpaceCache
+from tellback.stores import SpaceSearch
 from tellback.types.memory import RecallHit, RecallMode, RecallResult
 from tellback.types.scope import Scope
 
@@ -27,16 +27,16 @@ Rows = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 WORD = re.compile(r"[^\W_]+")
-MOST_WORDS = 40
-LONGEST_WORD = 250
-CANDIDATES = 300
+MAX_SEARCH_WORDS = 40
+MAX_WORD_LENGTH = 250
+MAX_CANDIDATES = 300
 """In a space too large to be held: how much of a question is searched for, and how many are ranked by each search."""
 
-RELATED = 3.0
+MAX_RELATED_GAP = 3.0
 """On a timeline, what is so many log-odds less likely than the best is taken to be about something else."""
 
-ENTITY = 1.5
-MENTION = 1.0
+ENTITY_BONUS = 1.5
+MENTION_BONUS = 1.0
 """What it counts, in log-odds, that a memory is about what the question names, or about what was asked for at all."""
 
 
@@ -47,69 +47,73 @@ class RecallRequest:
     scope: Scope
     space_id: str
     now: int
-    wanted: Wanted
+    filter: RecallFilter
     limit: int
     neighbours: int = 0
 
 
 P = ParamSpec("P")
-Asked = Callable[Concatenate["Recall", RecallRequest, P], Awaitable[RecallResult]]
-Observed = Callable[Concatenate["Recall", RecallRequest, P], Coroutine[Any, Any, RecallResult]]
+RecallMethod = Callable[Concatenate["RecallService", RecallRequest, P], Awaitable[RecallResult]]
+TracedRecallMethod = Callable[Concatenate["RecallService", RecallRequest, P], Coroutine[Any, Any, RecallResult]]
 
 
-def observed(mode: RecallMode) -> Callable[[Asked[P]], Observed[P]]:
+def trace_recall(mode: RecallMode) -> Callable[[RecallMethod[P]], TracedRecallMethod[P]]:
     """Put a span around each recall of a mode."""
 
-    def observing(ask: Asked[P]) -> Observed[P]:
-        @wraps(ask)
-        async def answer(self: Recall, asked: RecallRequest, /, *args: P.args, **kwargs: P.kwargs) -> RecallResult:
-            with telemetry.recall_span(mode, asked.space_id) as span:
-                return span.found(await ask(self, asked, *args, **kwargs))
+    def decorate(method: RecallMethod[P]) -> TracedRecallMethod[P]:
+        @wraps(method)
+        async def traced(
+            self: RecallService, request: RecallRequest, /, *args: P.args, **kwargs: P.kwargs
+        ) -> RecallResult:
+            with telemetry.recall_span(mode, request.space_id) as span:
+                return span.record_result(await method(self, request, *args, **kwargs))
 
-        return answer
+        return traced
 
-    return observing
+    return decorate
 
 
-class Recall:
+class RecallService:
     """Ranks the spaces of a store."""
 
-    def __init__(self, views: SpaceViews, embedding: Embedding) -> None:
-        self._views = views
+    def __init__(self, space_cache: SpaceCache, embedding: EmbeddingService) -> None:
+        self._space_cache = space_cache
         self._embedding = embedding
 
-    @observed(RecallMode.BY_TOPIC)
-    async def by_topic(self, asked: RecallRequest, query: str, least_score: float = 0.0) -> RecallResult:
+    @trace_recall(RecallMode.BY_TOPIC)
+    async def by_topic(self, request: RecallRequest, query: str, min_score: float = 0.0) -> RecallResult:
         """What answers a query best."""
-        began = time.perf_counter()
-        vector = await self._whole(query)
-        async with self._views.use(asked.scope, asked.space_id, partial(self._search, asked, query, vector)) as view:
-            self._complete(asked, view)
-            eligible = view.eligible(asked.wanted)
-            scored = await self._topic(view, query, vector, asked.now, eligible)
-            rows = _best(view, scored.total, eligible, asked.limit)
-            hits = [hit for hit in _hits(view, asked, rows, scored, eligible) if hit.score >= least_score]
-            return _result(RecallMode.BY_TOPIC, hits, int(np.count_nonzero(eligible)), began)
+        started = time.perf_counter()
+        vector = await self._embed_whole_query(query)
+        async with self._space_cache.use(
+            request.scope, request.space_id, partial(self._build_search, request, query, vector)
+        ) as view:
+            self._schedule_missing_vectors(request, view)
+            eligible = view.eligible(request.filter)
+            scores = await self._score_topic(view, query, vector, request.now, eligible)
+            rows = _top_rows(view, scores.total, eligible, request.limit)
+            hits = [hit for hit in _build_hits(view, request, rows, scores, eligible) if hit.score >= min_score]
+            return _build_result(RecallMode.BY_TOPIC, hits, int(np.count_nonzero(eligible)), started)
 
-    @observed(RecallMode.BY_ENTITY)
-    async def by_entity(self, asked: RecallRequest, entity_ids: list[str], name: str | None) -> RecallResult:
+    @trace_recall(RecallMode.BY_ENTITY)
+    async def by_entity(self, request: RecallRequest, entity_ids: list[str], name: str | None) -> RecallResult:
         """What is about an entity or, where none is known by that name, what mentions it; the newest first."""
-        began = time.perf_counter()
-        search = partial(self._search, asked, None if entity_ids else name, None, entity_ids)
-        async with self._views.use(asked.scope, asked.space_id, search) as view:
-            self._complete(asked, view)
-            eligible = view.eligible(asked.wanted)
-            matching, part = _concerning(view, entity_ids, name)
+        started = time.perf_counter()
+        search = partial(self._build_search, request, None if entity_ids else name, None, entity_ids)
+        async with self._space_cache.use(request.scope, request.space_id, search) as view:
+            self._schedule_missing_vectors(request, view)
+            eligible = view.eligible(request.filter)
+            matching, part = _match_entity(view, entity_ids, name)
             rows = np.flatnonzero(eligible & matching)
             newest = rows[np.lexsort((-rows, -view.valid_from.view[rows]))]
-            scored = _even(view, asked.now, part)
-            hits = _hits(view, asked, newest[: asked.limit], scored, eligible)
-            return _result(RecallMode.BY_ENTITY, hits, len(rows), began)
+            scores = _uniform_scores(view, request.now, part)
+            hits = _build_hits(view, request, newest[: request.limit], scores, eligible)
+            return _build_result(RecallMode.BY_ENTITY, hits, len(rows), started)
 
-    @observed(RecallMode.TIMELINE)
+    @trace_recall(RecallMode.TIMELINE)
     async def timeline(
         self,
-        asked: RecallRequest,
+        request: RecallRequest,
         *,
         entity_ids: list[str] | None = None,
         name: str | None = None,
@@ -119,81 +123,85 @@ class Recall:
     ) -> RecallResult:
         """What held between two moments, the oldest first. Where that is more than asked for, the best for the query
         stay, or the newest."""
-        began = time.perf_counter()
-        vector = None if query is None else await self._whole(query)
+        started = time.perf_counter()
+        vector = None if query is None else await self._embed_whole_query(query)
         text = " ".join(filter(None, (query, None if entity_ids else name))) or None
-        search = partial(self._search, asked, text, vector, entity_ids or [], start, end)
-        async with self._views.use(asked.scope, asked.space_id, search) as view:
-            self._complete(asked, view)
-            eligible = view.eligible(asked.wanted) & view.overlapping(start, end, asked.wanted.known_at)
+        search = partial(self._build_search, request, text, vector, entity_ids or [], start, end)
+        async with self._space_cache.use(request.scope, request.space_id, search) as view:
+            self._schedule_missing_vectors(request, view)
+            eligible = view.eligible(request.filter) & view.overlapping(start, end, request.filter.known_at)
             part = "in this time"
             if entity_ids is not None:
-                matching, part = _concerning(view, entity_ids, name)
+                matching, part = _match_entity(view, entity_ids, name)
                 eligible &= matching
             rows = np.flatnonzero(eligible)
             if query is not None:
-                scored = await self._topic(view, query, vector, asked.now, eligible)
-                kept = _history(view, scored.total, eligible, asked.limit)
+                scores = await self._score_topic(view, query, vector, request.now, eligible)
+                selected = _timeline_rows(view, scores.total, eligible, request.limit)
             else:
-                scored = _even(view, asked.now, part)
-                kept = rows[np.lexsort((-rows, -view.valid_from.view[rows]))][: asked.limit]
-            ordered = kept[np.lexsort((kept, view.valid_from.view[kept]))]
-            hits = _hits(view, asked, ordered, scored, eligible)
-            return _result(RecallMode.TIMELINE, hits, len(rows), began)
+                scores = _uniform_scores(view, request.now, part)
+                selected = rows[np.lexsort((-rows, -view.valid_from.view[rows]))][: request.limit]
+            ordered = selected[np.lexsort((selected, view.valid_from.view[selected]))]
+            hits = _build_hits(view, request, ordered, scores, eligible)
+            return _build_result(RecallMode.TIMELINE, hits, len(rows), started)
 
-    async def _whole(self, query: str) -> Floats | None:
+    async def _embed_whole_query(self, query: str) -> Floats | None:
         """The vector of all that is asked, by an embedder that cannot wait until it is known what that is about."""
-        return None if self._embedding.is_quick else await self._embedding.question(query)
+        return None if self._embedding.is_quick else await self._embedding.embed_query(query)
 
-    async def _topic(self, view: SpaceView, query: str, vector: Floats | None, now: int, eligible: Bools) -> _Scored:
-        reading = dates.read_query(query, now)
-        read = rank.read(view.index, rank.Query(query, now, None, reading))
+    async def _score_topic(
+        self, view: SpaceView, query: str, vector: Floats | None, now: int, eligible: Bools
+    ) -> _Scores:
+        query_dates = dates.parse_query_time(query, now)
+        parsed = rank.parse_query(view.index, rank.Query(query, now, None, query_dates))
         if self._embedding.is_quick:
-            vector = await self._embedding.question(read.topic)
-        return _by_topic(view, rank.Query(query, now, vector, reading), read, eligible)
+            vector = await self._embedding.embed_query(parsed.topic)
+        return _score_by_topic(view, rank.Query(query, now, vector, query_dates), parsed, eligible)
 
-    async def _search(
+    async def _build_search(
         self,
-        asked: RecallRequest,
+        request: RecallRequest,
         text: str | None,
         vector: Floats | None,
         entity_ids: Sequence[str] = (),
         start: int = -NEVER,
         end: int = NEVER,
-    ) -> Search:
+    ) -> SpaceSearch:
         """What to look for where the space is too large to be held."""
         if vector is None and text is not None and self._embedding.is_quick:
-            vector = await self._embedding.question(text)
-        wanted = asked.wanted
-        return Search(
-            limit=max(CANDIDATES, asked.limit),
-            known_at=wanted.known_at,
-            begun_at=wanted.valid_at if wanted.begun else NEVER,
-            over_at=-NEVER if wanted.over else wanted.valid_at,
+            vector = await self._embedding.embed_query(text)
+        filter = request.filter
+        return SpaceSearch(
+            limit=max(MAX_CANDIDATES, request.limit),
+            known_at=filter.known_at,
+            started_by=filter.valid_at if filter.must_have_started else NEVER,
+            ends_after=-NEVER if filter.include_superseded else filter.valid_at,
             since=start,
             until=end,
-            statuses=("ACTIVE", "ARCHIVED") if wanted.archived else ("ACTIVE",),
-            categories=wanted.categories,
-            least_importance=wanted.least_importance,
-            words=() if text is None else _searched(text),
+            statuses=("ACTIVE", "ARCHIVED") if filter.include_archived else ("ACTIVE",),
+            categories=filter.categories,
+            min_importance=filter.min_importance,
+            words=() if text is None else _search_words(text),
             vector=None if vector is None else vector.astype("<f2").tobytes(),
             embedder=self._embedding.name,
             entity_ids=tuple(entity_ids),
-            names=() if text is None else tuple({*name_candidates(text), *written_candidates(text)}),
+            names=() if text is None else tuple({*name_candidates(text), *stored_name_candidates(text)}),
         )
 
-    def _complete(self, asked: RecallRequest, view: SpaceView) -> None:
+    def _schedule_missing_vectors(self, request: RecallRequest, view: SpaceView) -> None:
         if not view.has_all_vectors:
-            self._embedding.consider(asked.scope, asked.space_id)
+            self._embedding.schedule_backfill(request.scope, request.space_id)
 
 
-def _searched(text: str) -> tuple[str, ...]:
+def _search_words(text: str) -> tuple[str, ...]:
     """The words to search for: PostgreSQL takes no longer ones, and has none."""
-    return tuple(dict.fromkeys(word for word in WORD.findall(text.lower()) if len(word) <= LONGEST_WORD))[:MOST_WORDS]
+    return tuple(dict.fromkeys(word for word in WORD.findall(text.lower()) if len(word) <= MAX_WORD_LENGTH))[
+        :MAX_SEARCH_WORDS
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Scored:
+class _Scores:
     """The rows' log-odds, what they are made of, and what their entities are worth; one number stands for all rows."""
 
     total: Floats
@@ -201,91 +209,93 @@ class _Scored:
     bonus: Any = 1.0
 
 
-def _by_topic(view: SpaceView, asked: rank.Query, read: rank.Asked, eligible: Bools) -> _Scored:
-    relevance = rank.relevance(view.index, asked, None if eligible.all() else eligible, asked=read)
-    lasting = view.lasting(asked.now)
-    parts = {**relevance.parts, "age": lasting.age, "importance": lasting.importance}
-    total = relevance.total + lasting.together
-    named = view.named_in(asked.text)
+def _score_by_topic(view: SpaceView, query: rank.Query, parsed: rank.ParsedQuery, eligible: Bools) -> _Scores:
+    relevance = rank.score_rows(view.index, query, None if eligible.all() else eligible, parsed=parsed)
+    prior = view.prior_scores(query.now)
+    parts = {**relevance.parts, "age": prior.age, "importance": prior.importance}
+    total = relevance.total + prior.total
+    named = view.entities_named_in(query.text)
     if not named:
-        return _Scored(total, parts)
+        return _Scores(total, parts)
     bonus = np.ones(len(view), np.float32)
     for id in named:
-        bonus[view.about([id])] += 1 / len(named)
-    parts["entity"] = ENTITY * (bonus - 1)
-    return _Scored(total + parts["entity"], parts, bonus)
+        bonus[view.rows_about([id])] += 1 / len(named)
+    parts["entity"] = ENTITY_BONUS * (bonus - 1)
+    return _Scores(total + parts["entity"], parts, bonus)
 
 
-def _even(view: SpaceView, now: int, part: str) -> _Scored:
+def _uniform_scores(view: SpaceView, now: int, part: str) -> _Scores:
     """Scores where the question itself does not prefer one memory to another."""
-    lasting = view.lasting(now)
-    parts = {part: MENTION, "age": lasting.age, "importance": lasting.importance}
-    return _Scored(lasting.together + np.float32(MENTION), parts, 2.0 if part == ABOUT else 1.0)
+    prior = view.prior_scores(now)
+    parts = {part: MENTION_BONUS, "age": prior.age, "importance": prior.importance}
+    return _Scores(prior.total + np.float32(MENTION_BONUS), parts, 2.0 if part == ABOUT else 1.0)
 
 
 ABOUT = "about it"
 
 
-def _concerning(view: SpaceView, entity_ids: list[str], name: str | None) -> tuple[Bools, str]:
+def _match_entity(view: SpaceView, entity_ids: list[str], name: str | None) -> tuple[Bools, str]:
     if entity_ids or name is None:
-        return view.mentioning(entity_ids), ABOUT
-    return view.index.mentions(name), "mentions it"
+        return view.mask_mentioning(entity_ids), ABOUT
+    return view.index.rows_mentioning(name), "mentions it"
 
 
-def _best(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Rows:
+def _top_rows(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Rows:
     """The eligible rows with the highest log-odds; among equals the newer."""
     limit = min(limit, int(np.count_nonzero(eligible)))
     if not limit:
         return np.zeros(0, np.int64)
     scores = np.where(eligible, total, -np.inf)
     # Those that tie with the last one stay in, so that the order among them is decided below.
-    least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-    rows = np.flatnonzero(scores >= least)
+    threshold = np.partition(scores, len(scores) - limit)[len(scores) - limit]
+    rows = np.flatnonzero(scores >= threshold)
     order = np.lexsort((-rows, -view.valid_from.view[rows], -scores[rows]))
     return rows[order[:limit]]
 
 
-def _history(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Rows:
+def _timeline_rows(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Rows:
     """The best rows for a topic, as far as they have to do with it, and what stood in their place before and after."""
-    best = _best(view, total, eligible, limit)
+    best = _top_rows(view, total, eligible, limit)
     if not len(best):
         return best
-    near = best[total[best] >= total[best[0]] - RELATED]
+    near = best[total[best] >= total[best[0]] - MAX_RELATED_GAP]
     chained = np.zeros(len(view), np.bool_)
     chained[[row for found in near.tolist() for row in view.chain(found)]] = True
-    return _best(view, total, chained & eligible, limit)
+    return _top_rows(view, total, chained & eligible, limit)
 
 
-def _hits(view: SpaceView, asked: RecallRequest, rows: Rows, scored: _Scored, eligible: Bools) -> list[RecallHit]:
-    names = list(scored.parts)
-    columns = [_column(values, rows) for values in scored.parts.values()]
+def _build_hits(
+    view: SpaceView, request: RecallRequest, rows: Rows, scores: _Scores, eligible: Bools
+) -> list[RecallHit]:
+    names = list(scores.parts)
+    columns = [_column_values(values, rows) for values in scores.parts.values()]
     hits = []
     # The score is what hits were ordered by: adding up the parts anew would round anew.
-    totals = scored.total[rows].tolist()
-    decays, bonuses = view.decay(rows, asked.now).tolist(), _column(scored.bonus, rows)
+    totals = scores.total[rows].tolist()
+    decays, bonuses = view.decay(rows, request.now).tolist(), _column_values(scores.bonus, rows)
     for row, total, decay, bonus, *values in zip(rows.tolist(), totals, decays, bonuses, *columns, strict=True):
-        around = view.index.group_rows(row, asked.neighbours) if asked.neighbours else ()
+        neighbours = view.index.neighbour_rows(row, request.neighbours) if request.neighbours else ()
         hits.append(
             RecallHit(
                 atom=view.atom(row),
-                score=_share(total),
+                score=_probability(total),
                 decay_weight=decay,
                 entity_match_bonus=bonus,
-                context=tuple([view.atom(other) for other in around if eligible[other]]),
+                context=tuple([view.atom(other) for other in neighbours if eligible[other]]),
                 parts=dict(zip(names, values, strict=True)),
             )
         )
     return hits
 
 
-def _column(values: Any, rows: Rows) -> list[float]:
+def _column_values(values: Any, rows: Rows) -> list[float]:
     found: list[float] = values[rows].tolist() if np.ndim(values) else [float(values)] * len(rows)
     return found
 
 
-def _share(odds: float) -> float:
-    return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
+def _probability(log_odds: float) -> float:
+    return 1 / (1 + math.exp(-log_odds)) if log_odds > -700 else 0.0
 
 
-def _result(mode: RecallMode, hits: list[RecallHit], candidates: int, began: float) -> RecallResult:
-    return RecallResult(mode, tuple(hits), candidates, (time.perf_counter() - began) * 1000)
+def _build_result(mode: RecallMode, hits: list[RecallHit], candidates: int, started: float) -> RecallResult:
+    return RecallResult(mode, tuple(hits), candidates, (time.perf_counter() - started) * 1000)

@@ -6,23 +6,23 @@ from collections.abc import Mapping
 
 from tellback.chat.offline import is_offline
 from tellback.types.conversations import Conversation, StoredMessage
-from tellback.types.jsontext import storable
+from tellback.types.jsontext import make_storable
 
-SPEAKERS = {"user": "User", "assistant": "Assistant"}
+DEFAULT_SPEAKERS = {"user": "User", "assistant": "Assistant"}
 """Who is heard, by role, and what they are called unless the conversation names them."""
 
 
-def speakers(conversation: Conversation) -> dict[str, str]:
+def speaker_names(conversation: Conversation) -> dict[str, str]:
     """Who speaks in each role. The metadata is the user's own: what is no name in it is passed over."""
-    given = conversation.metadata.get("speakers")
-    named = given if isinstance(given, Mapping) else {}
-    one_line = {role: " ".join(storable(name).split()) for role, name in named.items() if isinstance(name, str)}
-    return SPEAKERS | {role: name for role, name in one_line.items() if name}
+    configured = conversation.metadata.get("speakers")
+    named = configured if isinstance(configured, Mapping) else {}
+    one_line = {role: " ".join(make_storable(name).split()) for role, name in named.items() if isinstance(name, str)}
+    return DEFAULT_SPEAKERS | {role: name for role, name in one_line.items() if name}
 
 
-def is_heard(message: StoredMessage) -> bool:
+def is_extractable(message: StoredMessage) -> bool:
     """Whether memories are made of it: a person saw it, and it is no quotation of memories.
 
     What the offline model says would be remembered again and again.
     """
-    return message.role in SPEAKERS and message.visibility == "user" and not is_offline(message.model)
+    return message.role in DEFAULT_SPEAKERS and message.visibility == "user" and not is_offline(message.model)

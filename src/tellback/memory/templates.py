@@ -18,7 +18,7 @@ from typing import Any
 from tellback.errors import InvalidArgumentError, NotFoundError
 
 KINDS = ("block", "messages")
-_SHIPPED: Mapping[str, str] = {"default": "block", "messages": "messages", "xml": "block"}
+_BUILT_IN: Mapping[str, str] = {"default": "block", "messages": "messages", "xml": "block"}
 
 _MEMORY = {"id": "atom_1", "text": "Likes tea.", "date": "2026-03-01", "until": "2026-09-01", "category": "preference"}
 _AROUND = {"text": "We had tea.", "date": "2026-03-01"}
@@ -55,7 +55,7 @@ class Template:
 
     def render(self, view: Mapping[str, Any]) -> str:
         """The template with these values in it."""
-        return _render(self.text, view, _lookup, _nothing).strip("\n")
+        return _render(self.text, view, _lookup, _ignore_partial).strip("\n")
 
 
 class Templates:
@@ -69,7 +69,7 @@ class Templates:
     """
 
     def __init__(self) -> None:
-        self._own: dict[str, Template] = {}
+        self._registered: dict[str, Template] = {}
 
     def register(self, id: str, template: str | PathLike[str], *, kind: str = "block") -> Template:
         """Add a template, or put one in the place of another: Mustache text, or the `Path` of a file that holds it.
@@ -81,17 +81,17 @@ class Templates:
             raise InvalidArgumentError(f"a template's id is a text that is not empty, not {id!r:.80}.")
         if kind not in KINDS:
             raise InvalidArgumentError(f"a template's kind is {' or '.join(map(repr, KINDS))}, not {kind!r:.80}.")
-        made = Template(id, _read(id, template), kind)
-        _check(made)
-        self._own[id] = made
-        return made
+        registered = Template(id, _read_template_text(id, template), kind)
+        _validate_template(registered)
+        self._registered[id] = registered
+        return registered
 
     def get(self, id: str) -> Template:
         """The template of that id; raises `NotFoundError`, which names the ones there are."""
-        if isinstance(id, str) and id in self._own:
-            return self._own[id]
-        if isinstance(id, str) and id in _SHIPPED:
-            return _shipped(id)
+        if isinstance(id, str) and id in self._registered:
+            return self._registered[id]
+        if isinstance(id, str) and id in _BUILT_IN:
+            return _load_built_in(id)
         error = NotFoundError("template", id)
         error.args = (f"There is no template {id!r:.80}. There are: {', '.join(self.ids)}.",)
         raise error
@@ -99,16 +99,16 @@ class Templates:
     @property
     def ids(self) -> tuple[str, ...]:
         """The ids of all templates."""
-        return tuple(sorted({*_SHIPPED, *self._own}))
+        return tuple(sorted({*_BUILT_IN, *self._registered}))
 
 
 @cache
-def _shipped(id: str) -> Template:
+def _load_built_in(id: str) -> Template:
     text = files("tellback.memory").joinpath("mustache", f"{id}.mustache").read_text("utf-8")
-    return Template(id, text, _SHIPPED[id])
+    return Template(id, text, _BUILT_IN[id])
 
 
-def _read(id: str, template: str | PathLike[str]) -> str:
+def _read_template_text(id: str, template: str | PathLike[str]) -> str:
     if isinstance(template, PathLike):
         try:
             template = Path(template).read_text("utf-8")
@@ -123,7 +123,7 @@ def _read(id: str, template: str | PathLike[str]) -> str:
     return template
 
 
-def _check(template: Template) -> None:
+def _validate_template(template: Template) -> None:
     import mstache
 
     try:
@@ -153,15 +153,15 @@ def _escape(text: bytes) -> bytes:
 
 
 def _refuse_partial(name: Any) -> Any:
-    raise _UnknownName(f"> {_named(name)}")
+    raise _UnknownName(f"> {_decode_name(name)}")
 
 
-def _nothing(name: Any) -> None:
+def _ignore_partial(name: Any) -> None:
     return None
 
 
 def _lookup_strictly(scope: Any, scopes: Sequence[Any], key: Any, default: Any = None) -> Any:
-    name = _named(key)
+    name = _decode_name(key)
     if name == ".":
         return scope
     for holder in (scope, *reversed(scopes)):
@@ -178,5 +178,5 @@ def _lookup(scope: Any, scopes: Sequence[Any], key: Any, default: Any = None) ->
         return default
 
 
-def _named(key: Any) -> str:
+def _decode_name(key: Any) -> str:
     return key.decode() if isinstance(key, bytes) else str(key)

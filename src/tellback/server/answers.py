@@ -12,44 +12,46 @@ from fastapi import Query, Response
 from tellback.errors import InvalidArgumentError
 from tellback.server.callers import Caller
 from tellback.server.problems import Problem
-from tellback.wire.base import Page, Wire
+from tellback.wire.base import Page, WireModel
 
-JSON = "application/json"
+JSON_MEDIA_TYPE = "application/json"
 
 
-def answer(value: Wire, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(value: WireModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A value as JSON."""
-    return Response(value.encoded(), status, headers, JSON)
+    return Response(value.to_json(), status, headers, JSON_MEDIA_TYPE)
 
 
-def nothing() -> Response:
+def no_content() -> Response:
     """An answer without a body."""
     return Response(status_code=204)
 
 
-def page(wire: type[Wire], found: Sequence[Any], limit: int, cursor: Callable[[Any], str]) -> Response:
+def page_response(
+    model: type[WireModel], rows: Sequence[Any], limit: int, cursor_value: Callable[[Any], str]
+) -> Response:
     """A page of at most `limit` values; `found` holds one more than that if there is more."""
-    shown = found[:limit]
-    following = write_cursor(cursor(shown[-1])) if len(found) > limit and shown else None
-    return answer(Page[Any](items=[wire.of(each) for each in shown], next_cursor=following))
+    items = rows[:limit]
+    next_cursor = encode_cursor(cursor_value(items[-1])) if len(rows) > limit and items else None
+    return json_response(Page[Any](items=[model.of(each) for each in items], next_cursor=next_cursor))
 
 
-def page_of_all(wire: type[Wire], everything: Iterable[Any], limit: int, after: str | None) -> Response:
+def list_page_response(model: type[WireModel], rows: Iterable[Any], limit: int, after: str | None) -> Response:
     """A page of a list that is read as a whole, the oldest first; each of it has an `id`, which grows with time."""
-    found = [each for each in everything if after is None or each.id > after]
-    return page(wire, found, limit, lambda each: str(each.id))
+    remaining = [each for each in rows if after is None or each.id > after]
+    return page_response(model, remaining, limit, lambda each: str(each.id))
 
 
-def write_cursor(place: str) -> str:
+def encode_cursor(position: str) -> str:
     """A place in a list, for clients to hand back.
 
-    >>> read_cursor(write_cursor("conv_1"))
+    >>> decode_cursor(encode_cursor("conv_1"))
     'conv_1'
     """
-    return base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+    return base64.urlsafe_b64encode(position.encode()).decode().rstrip("=")
 
 
-def read_cursor(cursor: str | None) -> str | None:
+def decode_cursor(cursor: str | None) -> str | None:
     """The place that a cursor stands for."""
     if cursor is None:
         return None
@@ -59,31 +61,31 @@ def read_cursor(cursor: str | None) -> str | None:
         raise InvalidArgumentError("cursor is what nextCursor of the page before was.") from None
 
 
-def page_limit(caller: Caller, limit: int | None) -> int:
+def resolve_page_size(caller: Caller, limit: int | None) -> int:
     """How many a page has: what was asked for, but not more than the server gives at once."""
-    settings = caller.home.settings
+    settings = caller.server.settings
     return min(settings.page_size if limit is None else limit, settings.largest_page)
 
 
-def whole_limit(caller: Caller, limit: int | None) -> int:
+def resolve_result_limit(caller: Caller, limit: int | None) -> int:
     """How many there are in an answer that does not lead on to more: what is too much is refused."""
-    settings = caller.home.settings
+    settings = caller.server.settings
     if limit is not None and limit > settings.largest_page:
         raise InvalidArgumentError(f"limit is at most {settings.largest_page} here, not {limit}.")
     return min(settings.page_size, settings.largest_page) if limit is None else limit
 
 
-LimitIs = Annotated[
+LimitParam = Annotated[
     int | None, Query(ge=1, description="How many at most; a page may have fewer, and lead on by nextCursor.")
 ]
-CursorIs = Annotated[str | None, Query(max_length=1_000, description="nextCursor of the page before.")]
+CursorParam = Annotated[str | None, Query(max_length=1_000, description="nextCursor of the page before.")]
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What a route may answer besides: for OpenAPI."""
-    wanted = sorted({400, 401, 403, 413, 415, 422, 429, 503, *statuses})
-    described = {"content": {"application/problem+json": {}}, "model": Problem}
-    return {status: {**described, "description": _DESCRIPTIONS[status]} for status in wanted}
+    all_statuses = sorted({400, 401, 403, 413, 415, 422, 429, 503, *statuses})
+    common = {"content": {"application/problem+json": {}}, "model": Problem}
+    return {status: {**common, "description": _DESCRIPTIONS[status]} for status in all_statuses}
 
 
 _DESCRIPTIONS = {

@@ -17,17 +17,17 @@ from tellback.stores.sessions.adapter import PersistenceAdapter
 from tellback.types.jsontext import dump_json
 from tellback.types.sessions import MessageData, SessionData, SessionStatus
 
-_MARK = re.compile(r"~[0-9a-f]{32}~")
+_PREFIX_PATTERN = re.compile(r"~[0-9a-f]{32}~")
 
 
-class Names:
+class TenantIds:
     """The ids of an app's users and sessions, as they are stored where other apps' are too.
 
     Those of the default tenant and app are stored as they are, so that code beside the server finds them.
 
-    >>> Names("default", "default").stored("web-42")
+    >>> TenantIds("default", "default").to_stored("web-42")
     'web-42'
-    >>> Names("acme", "shop").given(Names("acme", "shop").stored("web-42"))
+    >>> TenantIds("acme", "shop").from_stored(TenantIds("acme", "shop").to_stored("web-42"))
     'web-42'
     """
 
@@ -36,55 +36,55 @@ class Names:
         if (tenant_id, app_id) != ("default", "default"):
             self._prefix = f"~{hashlib.sha256(dump_json([tenant_id, app_id]).encode()).hexdigest()[:32]}~"
 
-    def stored(self, id: str) -> str:
+    def to_stored(self, id: str) -> str:
         """An id as it is stored."""
-        if not self._prefix and _MARK.match(id):
+        if not self._prefix and _PREFIX_PATTERN.match(id):
             raise InvalidArgumentError(f"an id cannot begin like {id!r:.40}: that is how ids of other apps begin.")
         return self._prefix + id
 
-    def given(self, id: str) -> str:
+    def from_stored(self, id: str) -> str:
         """An id as its app knows it."""
         return id.removeprefix(self._prefix)
 
-    def session_out(self, session: SessionData) -> SessionData:
+    def encode_session(self, session: SessionData) -> SessionData:
         """A session as it is stored."""
-        user_id = None if session.user_id is None else self.stored(session.user_id)
-        return replace(session, id=self.stored(session.id), user_id=user_id)
+        user_id = None if session.user_id is None else self.to_stored(session.user_id)
+        return replace(session, id=self.to_stored(session.id), user_id=user_id)
 
-    def session_back(self, session: SessionData) -> SessionData:
+    def decode_session(self, session: SessionData) -> SessionData:
         """A session as its app knows it."""
-        user_id = None if session.user_id is None else self.given(session.user_id)
-        return replace(session, id=self.given(session.id), user_id=user_id)
+        user_id = None if session.user_id is None else self.from_stored(session.user_id)
+        return replace(session, id=self.from_stored(session.id), user_id=user_id)
 
-    def message_out(self, message: MessageData) -> MessageData:
+    def encode_message(self, message: MessageData) -> MessageData:
         """A message as it is stored."""
-        user_id = None if message.user_id is None else self.stored(message.user_id)
-        return replace(message, session_id=self.stored(message.session_id), user_id=user_id)
+        user_id = None if message.user_id is None else self.to_stored(message.user_id)
+        return replace(message, session_id=self.to_stored(message.session_id), user_id=user_id)
 
-    def message_back(self, message: MessageData) -> MessageData:
+    def decode_message(self, message: MessageData) -> MessageData:
         """A message as its app knows it."""
-        user_id = None if message.user_id is None else self.given(message.user_id)
-        return replace(message, session_id=self.given(message.session_id), user_id=user_id)
+        user_id = None if message.user_id is None else self.from_stored(message.user_id)
+        return replace(message, session_id=self.from_stored(message.session_id), user_id=user_id)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Errors name ids as the app knows them."""
         try:
             yield
         except SessionConflictError as error:
-            raise SessionConflictError(self.given(error.id), error.version, error.stored) from error
+            raise SessionConflictError(self.from_stored(error.id), error.version, error.stored) from error
         except NotFoundError as error:
-            raise NotFoundError(error.kind, self.given(str(error.id))) from error
+            raise NotFoundError(error.kind, self.from_stored(str(error.id))) from error
 
 
-class ApartAdapter:
+class TenantSessionAdapter:
     """An adapter's sessions of one tenant and app: itself a `PersistenceAdapter`, and its `SessionRepository`."""
 
-    def __init__(self, inner: PersistenceAdapter, names: Names) -> None:
+    def __init__(self, inner: PersistenceAdapter, ids: TenantIds) -> None:
         self._inner = inner
-        self._names = names
+        self._ids = ids
         self.session_repository = self
-        self.message_repository = _Messages(inner, names)
+        self.message_repository = _TenantMessages(inner, ids)
 
     async def initialize(self) -> None:
         """Make what is missing."""
@@ -99,80 +99,80 @@ class ApartAdapter:
 
     async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
         """Store a session after a turn, and its messages, in one step."""
-        with self._names.told():
-            said = [self._names.message_out(each) for each in messages]
-            return self._names.session_back(await self._inner.save(self._names.session_out(session), said))
+        with self._ids.translate_errors():
+            encoded = [self._ids.encode_message(each) for each in messages]
+            return self._ids.decode_session(await self._inner.save(self._ids.encode_session(session), encoded))
 
     async def create(self, session: SessionData) -> SessionData:
         """Store a new session."""
-        with self._names.told():
-            created = await self._inner.session_repository.create(self._names.session_out(session))
-        return self._names.session_back(created)
+        with self._ids.translate_errors():
+            created = await self._inner.session_repository.create(self._ids.encode_session(session))
+        return self._ids.decode_session(created)
 
     async def get(self, session_id: str) -> SessionData | None:
         """A session, or None."""
-        return self._back(await self._inner.session_repository.get(self._names.stored(session_id)))
+        return self._decode(await self._inner.session_repository.get(self._ids.to_stored(session_id)))
 
     async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
         """The active session that was created last."""
-        found = await self._inner.session_repository.find_active(self._names.stored(user_id), agent_name)
-        return self._back(found)
+        found = await self._inner.session_repository.find_active(self._ids.to_stored(user_id), agent_name)
+        return self._decode(found)
 
     async def of_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
         """A user's sessions."""
-        last = None if before is None else self._names.session_out(before)
-        found = await self._inner.session_repository.of_user(self._names.stored(user_id), limit=limit, before=last)
-        return [self._names.session_back(each) for each in found]
+        last = None if before is None else self._ids.encode_session(before)
+        found = await self._inner.session_repository.of_user(self._ids.to_stored(user_id), limit=limit, before=last)
+        return [self._ids.decode_session(each) for each in found]
 
     async def update_status(
         self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
         """Change a session's status."""
-        id = self._names.stored(session_id)
+        id = self._ids.to_stored(session_id)
         sessions = self._inner.session_repository
-        return self._back(await sessions.update_status(id, status, at=at, completed_at=completed_at))
+        return self._decode(await sessions.update_status(id, status, at=at, completed_at=completed_at))
 
     async def delete(self, session_id: str) -> bool:
         """Delete a session and its messages."""
-        return await self._inner.session_repository.delete(self._names.stored(session_id))
+        return await self._inner.session_repository.delete(self._ids.to_stored(session_id))
 
-    def _back(self, session: SessionData | None) -> SessionData | None:
-        return None if session is None else self._names.session_back(session)
+    def _decode(self, session: SessionData | None) -> SessionData | None:
+        return None if session is None else self._ids.decode_session(session)
 
 
-class _Messages:
-    def __init__(self, inner: PersistenceAdapter, names: Names) -> None:
+class _TenantMessages:
+    def __init__(self, inner: PersistenceAdapter, ids: TenantIds) -> None:
         self._inner = inner
-        self._names = names
+        self._ids = ids
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
-        with self._names.told():
-            said = [self._names.message_out(each) for each in messages]
-            added = await self._inner.message_repository.add(said, at=at)
-        return [self._names.message_back(each) for each in added]
+        with self._ids.translate_errors():
+            encoded = [self._ids.encode_message(each) for each in messages]
+            added = await self._inner.message_repository.add(encoded, at=at)
+        return [self._ids.decode_message(each) for each in added]
 
     async def of_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
-        id = self._names.stored(session_id)
+        id = self._ids.to_stored(session_id)
         found = await self._inner.message_repository.of_session(id, limit=limit, before=before, after=after)
-        return [self._names.message_back(each) for each in found]
+        return [self._ids.decode_message(each) for each in found]
 
 
-class ApartSessions:
+class TenantSessionStore:
     """The same for a `SessionStore` that is none of ours."""
 
-    def __init__(self, inner: SessionStore, names: Names) -> None:
+    def __init__(self, inner: SessionStore, ids: TenantIds) -> None:
         self._inner = inner
-        self._names = names
+        self._ids = ids
         self.auto_save: bool = getattr(inner, "auto_save", True)
 
     async def load(self, session_id: str) -> SessionState | None:
         """The session of that id, if it is stored."""
-        with self._names.told():
-            found = await self._inner.load(self._names.stored(session_id))
+        with self._ids.translate_errors():
+            found = await self._inner.load(self._ids.to_stored(session_id))
         return None if found is None else replace(found, id=session_id)
 
     async def save(
@@ -184,11 +184,11 @@ class ApartSessions:
         user_id: str | None = None,
     ) -> None:
         """Store a session after a turn."""
-        whose = None if user_id is None else self._names.stored(user_id)
-        with self._names.told():
-            kept = replace(session, id=self._names.stored(session.id))
-            await self._inner.save(kept, events, agent_name=agent_name, user_id=whose)
+        stored_user_id = None if user_id is None else self._ids.to_stored(user_id)
+        with self._ids.translate_errors():
+            stored_session = replace(session, id=self._ids.to_stored(session.id))
+            await self._inner.save(stored_session, events, agent_name=agent_name, user_id=stored_user_id)
 
     async def history(self, session_id: str, limit: int) -> Sequence[Event]:
         """The newest of what was said."""
-        return await self._inner.history(self._names.stored(session_id), limit)
+        return await self._inner.history(self._ids.to_stored(session_id), limit)

@@ -14,25 +14,25 @@ from tellback import __version__
 from tellback.app import Tellback
 from tellback.errors import ConfigurationError, TellbackError
 from tellback.server import health, metrics
-from tellback.server.access import Access
-from tellback.server.callers import Home
+from tellback.server.access import Authenticator
+from tellback.server.callers import ServerContext
 from tellback.server.cors import add_cors
-from tellback.server.express import Express
-from tellback.server.guard import Guard
+from tellback.server.express import FastPathMiddleware
+from tellback.server.guard import AuthMiddleware
 from tellback.server.mcp_face import add_mcp
-from tellback.server.observing import Observing
-from tellback.server.openai.errors import OpenAIErrors
-from tellback.server.openapi import describe, named
+from tellback.server.observing import ObservabilityMiddleware
+from tellback.server.openai.errors import OpenAIErrorMiddleware
+from tellback.server.openapi import add_openapi, name_operations
 from tellback.server.problems import on_http_error, on_tellback_error, on_validation_error
-from tellback.server.reception import Face
+from tellback.server.reception import WebUI
 from tellback.server.routes import all_routers, conversations
 from tellback.server.settings import ServerSettings
-from tellback.server.stopping import Stopping
+from tellback.server.stopping import ShutdownSignal
 
 if TYPE_CHECKING:
     from tellback.agent import Agent
 
-_UNOBSERVED: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
+_TELEMETRY_OFF: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
 
 
 def create_app(
@@ -41,7 +41,7 @@ def create_app(
     *,
     agents: Iterable[Agent] = (),
     opens: bool = True,
-    faces: Iterable[Face] = (),
+    web_uis: Iterable[WebUI] = (),
 ) -> FastAPI:
     """The server of a Tellback, as an ASGI application: `uvicorn.run(create_app(rc))`.
 
@@ -50,8 +50,8 @@ def create_app(
     `ServerSettings(open=True)` every request needs a credential: `rc.keys.create(...)`, or `tellback keys create`.
     `faces` are pages for people: `tellback.console.ConsoleFace()`.
     """
-    pages = tuple(faces)
-    home = Home(rc, settings or ServerSettings(), _named(agents))
+    mounted_uis = tuple(web_uis)
+    server_context = ServerContext(rc, settings or ServerSettings(), _agents_by_name(agents))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -76,31 +76,33 @@ def create_app(
         redirect_slashes=False,
         openapi_url=None,  # `describe` serves it
         # What it would note of requests holds what was said; `Observing` has spans and metrics without.
-        telemetry=_UNOBSERVED,
+        telemetry=_TELEMETRY_OFF,
     )
     for router in (*all_routers(), health.router, metrics.router):
         # As they are: including them would make each route anew, for every app, when it is first asked for.
-        app.router.routes.extend(named(router))
-    mcp = add_mcp(app, home.settings)
-    describe(app)
-    app.add_middleware(Express, route=conversations.append_route())
-    app.add_middleware(Guard, home=home, access=Access(rc, home.settings), faces=pages)
-    add_cors(app, home.settings)
-    app.state.home = home
-    app.state.stopping = Stopping()
+        app.router.routes.extend(name_operations(router))
+    mcp = add_mcp(app, server_context.settings)
+    add_openapi(app)
+    app.add_middleware(FastPathMiddleware, route=conversations.get_append_route())
+    app.add_middleware(
+        AuthMiddleware, server_context=server_context, authenticator=Authenticator(rc, server_context.settings), web_uis=mounted_uis
+    )
+    add_cors(app, server_context.settings)
+    app.state.home = server_context
+    app.state.stopping = ShutdownSignal()
     app.state.readiness = health.Readiness(rc)
     app.state.metrics = metrics.Metrics()
-    app.add_middleware(OpenAIErrors)
-    for face in pages:
-        face.add_to(app)
-    app.add_middleware(Observing, metrics=app.state.metrics)  # the last one added is the outermost
+    app.add_middleware(OpenAIErrorMiddleware)
+    for web_ui in mounted_uis:
+        web_ui.add_to(app)
+    app.add_middleware(ObservabilityMiddleware, metrics=app.state.metrics)  # the last one added is the outermost
     return app
 
 
-def _named(agents: Iterable[Agent]) -> dict[str, Agent]:
-    found: dict[str, Agent] = {}
+def _agents_by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
+    by_name: dict[str, Agent] = {}
     for agent in agents:
-        if agent.name in found:
+        if agent.name in by_name:
             raise ConfigurationError(f"Two agents are called {agent.name!r}: clients name them by that.")
-        found[agent.name] = agent
-    return found
+        by_name[agent.name] = agent
+    return by_name

@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 from tellback.app import Tellback
 from tellback.errors import InvalidArgumentError, NotAllowedError
 from tellback.server.settings import ServerSettings
-from tellback.types.access import Role
+from tellback.types.access import ApiKeyRole
 from tellback.user import User
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ class Principal:
     id: str
     tenant_id: str
     app_id: str
-    role: Role
+    role: ApiKeyRole
     user_id: str | None = None
     rate_limit: int | None = None
     expires_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class ServerContext:
     """What all requests of a server share."""
 
     rc: Tellback
@@ -48,8 +48,8 @@ class Home:
 class Caller:
     """A request's principal, and the user it acts for: the credential's own, or the one `X-Tellback-User` names."""
 
-    def __init__(self, home: Home, principal: Principal, user_id: str | None) -> None:
-        self.home = home
+    def __init__(self, server: ServerContext, principal: Principal, user_id: str | None) -> None:
+        self.server = server
         self.principal = principal
         self.user_id = user_id
 
@@ -60,13 +60,13 @@ class Caller:
             raise InvalidArgumentError(
                 "Whose data? This credential is for any user of its app: name one with the header X-Tellback-User."
             )
-        return self.user_of(self.user_id)
+        return self.user_handle(self.user_id)
 
-    def user_of(self, user_id: str) -> User:
+    def user_handle(self, user_id: str) -> User:
         """The handle of a user of the credential's tenant and app, if the credential may act for that one."""
         if self.principal.user_id not in (None, user_id):
             raise NotAllowedError(f"This credential is of user {self.principal.user_id!r}, and for no other.")
-        return self.home.rc.user(user_id, self.principal.tenant_id, self.principal.app_id)
+        return self.server.rc.user(user_id, self.principal.tenant_id, self.principal.app_id)
 
     @property
     def is_admin(self) -> bool:
@@ -78,37 +78,37 @@ class Caller:
         if not self.is_admin:
             raise NotAllowedError("That needs a credential with the role 'admin'.")
 
-    def model(self, name: str | None) -> Any:
+    def resolve_model(self, name: str | None) -> Any:
         """The model to use: the Tellback's own, or another that callers may name."""
-        own = self.home.rc.model
-        if name is None or name == own:
-            return own
-        if name not in self.home.settings.models:
-            known = [own] if isinstance(own, str) else []
-            allowed = ", ".join([*known, *self.home.settings.models]) or "the server's own, by naming none"
+        default_model = self.server.rc.model
+        if name is None or name == default_model:
+            return default_model
+        if name not in self.server.settings.models:
+            known = [default_model] if isinstance(default_model, str) else []
+            allowed = ", ".join([*known, *self.server.settings.models]) or "the server's own, by naming none"
             raise NotAllowedError(f"Model {name!r:.120} is not served here. Models that may be named: {allowed}.")
         return name
 
 
-async def caller_of(request: Request) -> Caller:
+async def get_caller(request: Request) -> Caller:
     """The caller of a request, whom the guard has let in."""
-    found: Caller = request.scope["state"]["caller"]
-    return found
+    caller: Caller = request.scope["state"]["caller"]
+    return caller
 
 
-async def user_of(request: Request) -> User:
+async def get_user(request: Request) -> User:
     """The user that a request is about."""
-    found: Caller = request.scope["state"]["caller"]
-    return found.user
+    caller: Caller = request.scope["state"]["caller"]
+    return caller.user
 
 
-async def admin_of(request: Request) -> Caller:
+async def get_admin(request: Request) -> Caller:
     """A caller with admin rights."""
-    found: Caller = request.scope["state"]["caller"]
-    found.require_admin()
-    return found
+    caller: Caller = request.scope["state"]["caller"]
+    caller.require_admin()
+    return caller
 
 
-CallerIs = Annotated[Caller, Depends(caller_of)]
-UserIs = Annotated[User, Depends(user_of)]
-AdminIs = Annotated[Caller, Depends(admin_of)]
+CallerDep = Annotated[Caller, Depends(get_caller)]
+UserDep = Annotated[User, Depends(get_user)]
+AdminDep = Annotated[Caller, Depends(get_admin)]

@@ -8,11 +8,11 @@ from typing import Any
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.user import User
 
-MOST_CITED = 1_000
+MAX_CITED = 1_000
 """How many messages one request may cite: each is looked up."""
 
 
-async def check_sources(user: User, atoms: Iterable[Mapping[str, Any]]) -> None:
+async def validate_sources(user: User, atoms: Iterable[Mapping[str, Any]]) -> None:
     """Refuse atoms that cite a conversation or a message which is not the user's, or not of that conversation."""
     conversations: set[str] = set()
     messages: dict[str, set[str | None]] = {}
@@ -22,8 +22,8 @@ async def check_sources(user: User, atoms: Iterable[Mapping[str, Any]]) -> None:
             conversations.add(source)
         for id in atom.get("source_message_ids") or ():
             messages.setdefault(id, set()).add(source)
-    if len(messages) > MOST_CITED:
-        raise InvalidArgumentError(f"{len(messages)} messages are cited; {MOST_CITED} in one request is the limit.")
+    if len(messages) > MAX_CITED:
+        raise InvalidArgumentError(f"{len(messages)} messages are cited; {MAX_CITED} in one request is the limit.")
     for id in conversations:
         if await user.conversations.get(id) is None:
             raise NotFoundError("conversation", id)

@@ -7,12 +7,12 @@ from starlette.middleware.cors import CORSMiddleware
 
 from tellback.server.settings import ServerSettings
 
-_TAKEN = (
+_ALLOWED_HEADERS = (
     *("Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", "traceparent"),
     *("X-Request-Id", "X-Tellback-Conversation", "X-Tellback-Namespace", "X-Tellback-Session"),
     *("X-Tellback-Space", "X-Tellback-User"),
 )
-_SHOWN = (
+_EXPOSED_HEADERS = (
     *("ETag", "Idempotency-Replayed", "Retry-After"),
     *("X-Tellback-Conversation", "X-Tellback-Session", "X-Request-Id"),
 )
@@ -25,7 +25,7 @@ def add_cors(app: FastAPI, settings: ServerSettings) -> None:
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=("GET", "POST", "PATCH", "DELETE"),
-            allow_headers=_TAKEN,
-            expose_headers=_SHOWN,
+            allow_headers=_ALLOWED_HEADERS,
+            expose_headers=_EXPOSED_HEADERS,
             max_age=600,
         )

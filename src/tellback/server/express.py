@@ -13,17 +13,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tellback.errors import TellbackError
 from tellback.server.callers import Caller
-from tellback.server.problems import problem_of
-from tellback.wire.conversations import AppendUserMessage, encoded_message
+from tellback.server.problems import error_response
+from tellback.wire.conversations import AppendUserMessage, encode_message
 
-BEFORE, AFTER = "/ai-conversations/", "/user-messages"
-LONGEST = 64 * 1024
+PATH_PREFIX, PATH_SUFFIX = "/ai-conversations/", "/user-messages"
+MAX_BODY_BYTES = 64 * 1024
 """Larger bodies are rare."""
 
-_HEADERS = [(b"content-type", b"application/json")]
+_JSON_HEADERS = [(b"content-type", b"application/json")]
 
 
-class Express:
+class FastPathMiddleware:
     """Answers `POST /ai-conversations/{id}/user-messages` with a text, and passes everything else on."""
 
     def __init__(self, app: ASGIApp, route: Any) -> None:
@@ -36,26 +36,26 @@ class Express:
             await self._app(scope, receive, send)
             return
         parts = [await receive()]
-        while parts[-1].get("more_body") and sum(len(part["body"]) for part in parts) <= LONGEST:
+        while parts[-1].get("more_body") and sum(len(part["body"]) for part in parts) <= MAX_BODY_BYTES:
             parts.append(await receive())
-        said = _plain_text(scope, parts)
-        if said is None:
-            await self._app(scope, _Again(parts, receive).receive, send)
+        message = _parse_text_message(scope, parts)
+        if message is None:
+            await self._app(scope, _ReplayedBody(parts, receive).receive, send)
             return
         scope["route"] = self._route  # for logs and metrics
         caller: Caller = scope["state"]["caller"]
         try:
-            stored = await caller.user.conversations.append_user_message(id, **said.arguments())
+            stored = await caller.user.conversations.append_user_message(id, **message.arguments())
         except TellbackError as error:
-            await problem_of(error, scope["state"].get("request_id"))(scope, receive, send)
+            await error_response(error, scope["state"].get("request_id"))(scope, receive, send)
             return
-        body = encoded_message(stored)
+        body = encode_message(stored)
         length = (b"content-length", b"%d" % len(body))
-        await send({"type": "http.response.start", "status": 201, "headers": [*_HEADERS, length]})
+        await send({"type": "http.response.start", "status": 201, "headers": [*_JSON_HEADERS, length]})
         await send({"type": "http.response.body", "body": body})
 
 
-class _Again:
+class _ReplayedBody:
     """A body of which some parts were read already."""
 
     def __init__(self, parts: list[Message], receive: Receive) -> None:
@@ -72,13 +72,13 @@ def _conversation_id(scope: Scope) -> str | None:
     if scope["type"] != "http" or scope["method"] != "POST" or scope.get("root_path") or scope["query_string"]:
         return None
     path: str = scope["path"]
-    if not path.startswith(BEFORE) or not path.endswith(AFTER):
+    if not path.startswith(PATH_PREFIX) or not path.endswith(PATH_SUFFIX):
         return None
-    id = path[len(BEFORE) : -len(AFTER)]
+    id = path[len(PATH_PREFIX) : -len(PATH_SUFFIX)]
     return id if id.isascii() and id.replace("_", "").isalnum() and len(id) < 100 else None
 
 
-def _plain_text(scope: Scope, parts: list[Message]) -> AppendUserMessage | None:
+def _parse_text_message(scope: Scope, parts: list[Message]) -> AppendUserMessage | None:
     """What is said, if it is a text that came whole, as JSON, and without a key in the headers."""
     if parts[-1]["type"] != "http.request" or parts[-1].get("more_body"):
         return None
@@ -92,8 +92,8 @@ def _plain_text(scope: Scope, parts: list[Message]) -> AppendUserMessage | None:
     if not is_json:
         return None
     try:
-        said = AppendUserMessage.model_validate_json(body)
+        message = AppendUserMessage.model_validate_json(body)
     except ValidationError:
         return None
-    limit = scope["state"]["caller"].home.settings.text_length
-    return said if isinstance(said.content, str) and len(body) <= limit else None
+    limit = scope["state"]["caller"].server.settings.text_length
+    return message if isinstance(message.content, str) and len(body) <= limit else None

@@ -8,111 +8,111 @@ from typing import Any
 from tellback.chat.approval import Approval
 from tellback.conversations import checks
 from tellback.errors import AlreadyDecidedError, InvalidArgumentError, NotFoundError
-from tellback.server.tool_schemas import check_schemas
+from tellback.server.tool_schemas import validate_schemas
 from tellback.tools import Tool
 from tellback.tools.context import current_call
 from tellback.types import ToolCall, ToolResult
 from tellback.types.blocks import ToolResultBlock, chat_messages
 from tellback.user import User
-from tellback.wire.turn_inputs import ApprovalIn, ToolIn, ToolResultIn, TurnInput
+from tellback.wire.turn_inputs import ApprovalIn, BaseTurnInput, ToolIn, ToolResultIn
 
-LOOK_BACK = 500
+MAX_LOOKBACK = 500
 """How far back in a conversation a call is looked for that does not wait any more."""
 
 
-def external_tools(described: Sequence[ToolIn], results: Mapping[str, ToolResult] | None = None) -> list[Tool]:
+def build_client_tools(descriptions: Sequence[ToolIn], results: Mapping[str, ToolResult] | None = None) -> list[Tool]:
     """Tools for the model to call, which give what clients have posted for the calls.
 
     Their arguments are not checked here: that is for those who run them. Their schemas are, within bounds and without
     reading the patterns in them, so that a costly one is harmless.
     """
-    check_schemas((tool.name, tool.parameters) for tool in described)
-    posted = results or {}
+    validate_schemas((tool.name, tool.parameters) for tool in descriptions)
+    results_by_call = results or {}
 
-    async def give(**_: Any) -> ToolResult:
+    async def return_result(**_: Any) -> ToolResult:
         call = current_call()
         assert call is not None
-        return posted[call.id]
+        return results_by_call[call.id]
 
     return [
         Tool(
             tool.name,
             tool.description,
             tool.parameters,
-            give,
+            return_result,
             requires_approval=True,
             bind=lambda values: ([], dict(values)),
         )
-        for tool in described
+        for tool in descriptions
     ]
 
 
-def posted_results(given: Sequence[ToolResultIn]) -> dict[str, ToolResult]:
+def parse_tool_results(inputs: Sequence[ToolResultIn]) -> dict[str, ToolResult]:
     """The results that were posted, by the ids of their calls."""
-    found: dict[str, ToolResult] = {}
-    for each in given:
-        if each.tool_use_id in found:
+    results: dict[str, ToolResult] = {}
+    for each in inputs:
+        if each.tool_use_id in results:
             raise InvalidArgumentError(f"toolResults has two results for the call {each.tool_use_id!r}.")
         block = {"type": "tool_result", "tool_use_id": each.tool_use_id, "content": each.content}
-        message = chat_messages("tool", checks.content([{**block, "is_error": each.is_error}]))[0]
+        message = chat_messages("tool", checks.parse_content([{**block, "is_error": each.is_error}]))[0]
         parts = message.parts
-        found[each.tool_use_id] = ToolResult(each.tool_use_id, str(message.content), each.is_error, parts=parts)
-    return found
+        results[each.tool_use_id] = ToolResult(each.tool_use_id, str(message.content), each.is_error, parts=parts)
+    return results
 
 
-class Continuation:
+class TurnContinuation:
     """What goes on with a turn: results of calls, and decisions not to make them."""
 
-    def __init__(self, body: TurnInput) -> None:
+    def __init__(self, body: BaseTurnInput) -> None:
         self._tools = body.tools or []
-        self._results = posted_results(body.tool_results or ())
-        self._decisions = {id: _decision(each) for id, each in (body.approvals or {}).items()}
+        self._results = parse_tool_results(body.tool_results or ())
+        self._decisions = {id: _to_approval(each) for id, each in (body.approvals or {}).items()}
         both = self._results.keys() & self._decisions.keys()
         if both:
             raise InvalidArgumentError(f"call {min(both)!r} has a result and a decision: pass one of them.")
-        self.is_there = bool(self._results or self._decisions)
+        self.is_present = bool(self._results or self._decisions)
 
     @property
     def tools(self) -> list[Tool] | None:
         """The tools of the turn."""
-        return external_tools(self._tools, self._results) or None
+        return build_client_tools(self._tools, self._results) or None
 
     @property
     def approvals(self) -> dict[str, Any] | None:
         """For `run_turn`: calls that have a result are run, which gives it."""
-        return {**self._decisions, **dict.fromkeys(self._results, True)} if self.is_there else None
+        return {**self._decisions, **dict.fromkeys(self._results, True)} if self.is_present else None
 
-    async def check(self, user: User, conversation_id: str) -> None:
+    async def validate(self, user: User, conversation_id: str) -> None:
         """Refuse what fits no call: nothing is kept of it then."""
-        if not self.is_there:
+        if not self.is_present:
             return
-        known = {call.id: call for call in await user.conversations.pending(conversation_id)}
+        calls_by_id = {call.id: call for call in await user.conversations.pending(conversation_id)}
         ids = {*self._results, *self._decisions}
-        if not ids <= known.keys():
-            known = await answered_calls(user, conversation_id, ids - known.keys()) | known
-        await _check_not_agents(user, conversation_id, ids)
+        if not ids <= calls_by_id.keys():
+            calls_by_id = await find_answered_calls(user, conversation_id, ids - calls_by_id.keys()) | calls_by_id
+        await _reject_agent_calls(user, conversation_id, ids)
         for id, decision in self._decisions.items():
             if decision.approved:
                 raise InvalidArgumentError(f"call {id!r} is yours to run: post what it gave in toolResults.")
-        named = {tool.name for tool in self._tools}
+        tool_names = {tool.name for tool in self._tools}
         for id in self._results:
-            if known[id].name not in named:
+            if calls_by_id[id].name not in tool_names:
                 raise InvalidArgumentError(
-                    f"call {id!r} is of the tool {known[id].name!r}, which is not in `tools`: pass the same as before."
+                    f"call {id!r} is of the tool {calls_by_id[id].name!r}, which is not in `tools`: pass the same as before."
                 )
 
 
-async def _check_not_agents(user: User, conversation_id: str, ids: set[str]) -> None:
+async def _reject_agent_calls(user: User, conversation_id: str, ids: set[str]) -> None:
     """Refuse to go on for an agent: its tools are the server's, and what they give is not for callers to say."""
     agents: dict[str, str | None] = {}
-    waiting: set[str] = set()
-    for message in await user.conversations.messages(conversation_id, LOOK_BACK, include_internal=True):
+    pending: set[str] = set()
+    for message in await user.conversations.messages(conversation_id, MAX_LOOKBACK, include_internal=True):
         agent = (message.metadata or {}).get("agent")
         # An id that is used again means the newest call, unless an agent still waits for it.
-        asked = ids & {call.id for call in message.tool_calls} - waiting
-        agents.update(dict.fromkeys(asked, agent))
-        waiting |= asked if agent is not None else set()
-        waiting -= {block.tool_use_id for block in message.content if isinstance(block, ToolResultBlock)}
+        requested = ids & {call.id for call in message.tool_calls} - pending
+        agents.update(dict.fromkeys(requested, agent))
+        pending |= requested if agent is not None else set()
+        pending -= {block.tool_use_id for block in message.content if isinstance(block, ToolResultBlock)}
     for id, agent in agents.items():
         if agent is not None:
             raise InvalidArgumentError(
@@ -120,38 +120,38 @@ async def _check_not_agents(user: User, conversation_id: str, ids: set[str]) -> 
             )
 
 
-async def check_appended(user: User, conversation_id: str, *contents: Any) -> None:
+async def validate_appended(user: User, conversation_id: str, *contents: Any) -> None:
     """Refuse content with results of an agent's calls, which would pass for what its tools gave."""
-    ids = {id for content in contents for id in _results_in(content)}
+    ids = {id for content in contents for id in _tool_result_ids(content)}
     if ids:
-        await _check_not_agents(user, conversation_id, ids)
+        await _reject_agent_calls(user, conversation_id, ids)
 
 
-def _results_in(content: str | Sequence[Mapping[str, Any]] | None) -> set[str]:
+def _tool_result_ids(content: str | Sequence[Mapping[str, Any]] | None) -> set[str]:
     """The calls whose results are in a content as callers send it."""
     if content is None or isinstance(content, str) or all(each.get("type") != "tool_result" for each in content):
         return set()
-    return {block.tool_use_id for block in checks.content(content) if isinstance(block, ToolResultBlock)}
+    return {block.tool_use_id for block in checks.parse_content(content) if isinstance(block, ToolResultBlock)}
 
 
-async def check_decisions(user: User, conversation_id: str | None, ids: set[str]) -> None:
+async def validate_decisions(user: User, conversation_id: str | None, ids: set[str]) -> None:
     """Refuse decisions on calls that the conversation has not, or that were decided."""
     if not ids:
         return
     if conversation_id is None:
         raise InvalidArgumentError("approvals go on with a conversation: pass its conversationId.")
-    waiting = {call.id for call in await user.conversations.pending(conversation_id)}
-    if not ids <= waiting:
-        await answered_calls(user, conversation_id, ids - waiting)
+    pending = {call.id for call in await user.conversations.pending(conversation_id)}
+    if not ids <= pending:
+        await find_answered_calls(user, conversation_id, ids - pending)
 
 
-async def answered_calls(user: User, conversation_id: str, ids: set[str]) -> dict[str, ToolCall]:
+async def find_answered_calls(user: User, conversation_id: str, ids: set[str]) -> dict[str, ToolCall]:
     """Calls that do not wait any more; those of the last reply may be posted again, if the turn was cut off."""
     found: dict[str, ToolCall] = {}
     last: frozenset[str] = frozenset()
     if await user.conversations.get(conversation_id) is None:
         raise NotFoundError("conversation", conversation_id)
-    for message in await user.conversations.messages(conversation_id, LOOK_BACK, include_internal=True):
+    for message in await user.conversations.messages(conversation_id, MAX_LOOKBACK, include_internal=True):
         if message.tool_calls:
             found.update((call.id, call) for call in message.tool_calls)
             last = frozenset(call.id for call in message.tool_calls)
@@ -163,5 +163,9 @@ async def answered_calls(user: User, conversation_id: str, ids: set[str]) -> dic
     return found
 
 
-def _decision(given: bool | ApprovalIn) -> Approval:
-    return Approval(given) if isinstance(given, bool) else Approval(given.approved, given.reason, given.input)
+def _to_approval(decision: bool | ApprovalIn) -> Approval:
+    return (
+        Approval(decision)
+        if isinstance(decision, bool)
+        else Approval(decision.approved, decision.reason, decision.input)
+    )

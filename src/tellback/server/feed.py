@@ -17,7 +17,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from tellback.app import Tellback
-from tellback.background import stopped
+from tellback.background import cancel_and_wait
 from tellback.errors import (
     NotAuthenticatedError,
     StoreBusyError,
@@ -25,31 +25,31 @@ from tellback.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from tellback.server.sse import frame
-from tellback.server.stopping import Stopping
-from tellback.stores.ports.admin import ERASED, erased_subject
+from tellback.server.sse import encode_frame
+from tellback.server.stopping import ShutdownSignal
+from tellback.stores.ports.admin import USER_ERASED, erasure_subject
 from tellback.types.conversations import Event
 from tellback.types.scope import Scope
-from tellback.wire.events import DATA
+from tellback.wire.events import EVENT_DATA_KEYS
 
 log = logging.getLogger("tellback.server")
 
-HELD = 2_000
+MAX_RECENT = 2_000
 """How many of the last events are held."""
-WAITING = 1_000
+MAX_QUEUED = 1_000
 """How many may wait for one client, before it is served from the store instead."""
-BATCH = 500
+BATCH_SIZE = 500
 CHECK_SECONDS = 30.0
 """How often it is looked whether a client's credential still holds."""
 RETRY_SECONDS = 1.0
-UNREACHABLE = (StoreUnavailableError, StoreBusyError, StoreFullError)
+TRANSIENT_ERRORS = (StoreUnavailableError, StoreBusyError, StoreFullError)
 """What passes: it is tried again."""
 
-Whose = tuple[str, str, str | None]
+FeedScope = tuple[str, str, str | None]
 """A tenant, an app, and a user or None for all of them."""
 
 
-class _Change:
+class _FeedEvent:
     """An event; it is encoded once for all who are sent it."""
 
     __slots__ = ("_frame", "event", "position")
@@ -62,162 +62,162 @@ class _Change:
     @property
     def frame(self) -> bytes:
         if self._frame is None:
-            self._frame = event_frame(self.event)
+            self._frame = encode_event(self.event)
         return self._frame
 
-    def is_of(self, whose: Whose) -> bool:
-        tenant_id, app_id, user_id = whose
+    def is_in(self, feed_scope: FeedScope) -> bool:
+        tenant_id, app_id, user_id = feed_scope
         scope = self.event.scope
         return scope.tenant_id == tenant_id and scope.app_id == app_id and user_id in (None, scope.user_id)
 
 
-class _Erased:
+class _ErasedUser:
     """Whose data was erased. The event tells a digest of whom, which is that of one user of its tenant and app."""
 
     def __init__(self, event: Event) -> None:
         self._event = event
-        self._known: dict[Scope, bool] = {}
+        self._matches: dict[Scope, bool] = {}
 
-    def has(self, change: _Change) -> bool:
+    def owns(self, change: _FeedEvent) -> bool:
         """Whether a change is that user's."""
-        scope, told = change.event.scope, self._event
-        if (scope.tenant_id, scope.app_id) != (told.scope.tenant_id, told.scope.app_id):
+        scope, erasure = change.event.scope, self._event
+        if (scope.tenant_id, scope.app_id) != (erasure.scope.tenant_id, erasure.scope.app_id):
             return False
-        if scope not in self._known:
-            self._known[scope] = erased_subject(scope) == told.subject_id
-        return self._known[scope]
+        if scope not in self._matches:
+            self._matches[scope] = erasure_subject(scope) == erasure.subject_id
+        return self._matches[scope]
 
 
-class _Follower:
+class _Subscriber:
     """What waits for one client. `is_behind` says that some of it is only in the store."""
 
-    def __init__(self, whose: Whose, types: frozenset[str] | None) -> None:
-        self.whose = whose
+    def __init__(self, feed_scope: FeedScope, types: frozenset[str] | None) -> None:
+        self.feed_scope = feed_scope
         self._types = types
-        self.waiting: deque[_Change] = deque()
+        self.queue: deque[_FeedEvent] = deque()
         self.is_behind = False
-        self.news = asyncio.Event()
+        self.updated = asyncio.Event()
 
-    def begin_with(self, held: list[_Change] | None) -> None:
+    def reset(self, changes: list[_FeedEvent] | None) -> None:
         """Let this wait, with which what waits now is over again; None if only the store has it."""
-        self.waiting.clear()
-        self.is_behind = held is None
-        for change in held or ():
-            if change.is_of(self.whose):
+        self.queue.clear()
+        self.is_behind = changes is None
+        for change in changes or ():
+            if change.is_in(self.feed_scope):
                 self.offer(change)
 
-    def forget(self, erased: _Erased) -> None:
+    def remove_erased(self, erased: _ErasedUser) -> None:
         """Let nothing of an erased user wait."""
-        self.waiting = deque(change for change in self.waiting if not erased.has(change))
+        self.queue = deque(change for change in self.queue if not erased.owns(change))
 
-    def offer(self, change: _Change) -> None:
+    def offer(self, change: _FeedEvent) -> None:
         if self.is_behind or (self._types is not None and change.event.type not in self._types):
             return
-        if len(self.waiting) < WAITING:
-            self.waiting.append(change)
+        if len(self.queue) < MAX_QUEUED:
+            self.queue.append(change)
         else:  # the store has it, and what waits too
-            self.waiting.clear()
+            self.queue.clear()
             self.is_behind = True
-        self.news.set()
+        self.updated.set()
 
 
-class _Reading:
+class _Subscription:
     """One subscription to the store's events, and those who follow it."""
 
     def __init__(self, rc: Tellback, latest: int) -> None:
-        self._followers: dict[Whose, set[_Follower]] = {}
-        self._held: deque[_Change] = deque()
+        self._subscribers: dict[FeedScope, set[_Subscriber]] = {}
+        self._recent: deque[_FeedEvent] = deque()
         self._floor = latest  # everything after it, as far as it was read, is held
-        self.reached = latest
-        self.is_over = False
+        self.position = latest
+        self.is_ended = False
         self.error: Exception | None = None
         self._task = asyncio.create_task(self._read(rc), name="tellback feed")
 
-    def join(self, follower: _Follower) -> None:
-        self._followers.setdefault(follower.whose, set()).add(follower)
+    def join(self, subscriber: _Subscriber) -> None:
+        self._subscribers.setdefault(subscriber.feed_scope, set()).add(subscriber)
 
-    def leave(self, follower: _Follower) -> bool:
+    def leave(self, subscriber: _Subscriber) -> bool:
         """Whether nobody is left."""
-        group = self._followers.get(follower.whose, set())
-        group.discard(follower)
+        group = self._subscribers.get(subscriber.feed_scope, set())
+        group.discard(subscriber)
         if not group:
-            self._followers.pop(follower.whose, None)
-        return not self._followers
+            self._subscribers.pop(subscriber.feed_scope, None)
+        return not self._subscribers
 
-    def held_after(self, position: int) -> list[_Change] | None:
+    def recent_after(self, position: int) -> list[_FeedEvent] | None:
         """What came after a position, or None if that is not held any more."""
         if position < self._floor:
             return None
-        start = bisect.bisect_right(self._held, position, key=lambda change: change.position)
-        return [self._held[n] for n in range(start, len(self._held))]
+        start = bisect.bisect_right(self._recent, position, key=lambda change: change.position)
+        return [self._recent[n] for n in range(start, len(self._recent))]
 
     def end(self, error: Exception | None = None) -> None:
         """Let everyone go."""
-        self.is_over, self.error = True, error
-        for group in self._followers.values():
-            for follower in group:
-                follower.news.set()
+        self.is_ended, self.error = True, error
+        for group in self._subscribers.values():
+            for subscriber in group:
+                subscriber.updated.set()
 
     async def close(self) -> None:
-        await stopped(self._task)
+        await cancel_and_wait(self._task)
 
     async def _read(self, rc: Tellback) -> None:
         try:
-            async with aclosing(rc.events.subscribe(after=self.reached)) as events:
+            async with aclosing(rc.events.subscribe(after=self.position)) as events:
                 async for event in events:
-                    self._take(_Change(event))
+                    self._publish(_FeedEvent(event))
         except Exception as error:  # whatever it is, those who follow must learn that nothing comes
             log.exception("the feed of changes failed")
             self.end(error)
         else:
             self.end()
 
-    def _take(self, change: _Change) -> None:
-        if change.event.type == ERASED:
-            self._forget(_Erased(change.event))
-        self._held.append(change)
-        if len(self._held) > HELD:
-            self._floor = self._held.popleft().position
-        self.reached = change.position
+    def _publish(self, change: _FeedEvent) -> None:
+        if change.event.type == USER_ERASED:
+            self._remove_erased(_ErasedUser(change.event))
+        self._recent.append(change)
+        if len(self._recent) > MAX_RECENT:
+            self._floor = self._recent.popleft().position
+        self.position = change.position
         scope = change.event.scope
         for user_id in (scope.user_id, None):
-            for follower in self._followers.get((scope.tenant_id, scope.app_id, user_id), ()):
-                follower.offer(change)
+            for subscriber in self._subscribers.get((scope.tenant_id, scope.app_id, user_id), ()):
+                subscriber.offer(change)
 
-    def _forget(self, erased: _Erased) -> None:
+    def _remove_erased(self, erased: _ErasedUser) -> None:
         """Nothing of an erased user is held, nor waits for anyone: the store has it no more either."""
-        self._held = deque(change for change in self._held if not erased.has(change))
-        for group in self._followers.values():
-            for follower in group:
-                follower.forget(erased)
+        self._recent = deque(change for change in self._recent if not erased.owns(change))
+        for group in self._subscribers.values():
+            for subscriber in group:
+                subscriber.remove_erased(erased)
 
 
-class Feed:
+class ChangeFeed:
     """The changes of a server's store, for its clients. It reads only while there are some."""
 
     def __init__(self, rc: Tellback) -> None:
         self._rc = rc
-        self._reading: _Reading | None = None
+        self._subscription: _Subscription | None = None
         self._starting = asyncio.Lock()
 
     @classmethod
-    def of(cls, app: Any) -> Feed:
+    def for_app(cls, app: Any) -> ChangeFeed:
         """The one of an application, in its `state.feed`."""
-        found = getattr(app.state, "feed", None)
-        if found is None:
-            found = app.state.feed = cls(app.state.home.rc)
-            Stopping.of(app).tell(found.end)
-        assert isinstance(found, Feed)
-        return found
+        feed = getattr(app.state, "feed", None)
+        if feed is None:
+            feed = app.state.feed = cls(app.state.home.rc)
+            ShutdownSignal.for_app(app).subscribe(feed.end)
+        assert isinstance(feed, ChangeFeed)
+        return feed
 
     def end(self) -> None:
         """Let every client go: each can go on where it was, with another server."""
-        if self._reading is not None:
-            self._reading.end()
+        if self._subscription is not None:
+            self._subscription.end()
 
     async def follow(
         self,
-        whose: Whose,
+        feed_scope: FeedScope,
         after: int | None,
         types: Collection[str] | None,
         is_still_valid: Callable[[], Awaitable[bool]],
@@ -227,64 +227,68 @@ class Feed:
         It ends when the store or the server does, and raises `NotAuthenticatedError` some time after the credential has
         ceased to hold.
         """
-        wanted = None if types is None else frozenset(types)
-        reading, follower = await self._joined(whose, wanted)
+        type_filter = None if types is None else frozenset(types)
+        subscription, subscriber = await self._subscribe(feed_scope, type_filter)
         try:
-            position = reading.reached if after is None else after
-            if position > reading.reached:  # read elsewhere, or in a log that is there no more: what comes is news then
+            position = subscription.position if after is None else after
+            if (
+                position > subscription.position
+            ):  # read elsewhere, or in a log that is there no more: what comes is news then
                 position = min(position, await self._rc.events.latest())
-            yield frame("ready", b'{"position":%d}' % position, position)
-            follower.begin_with(reading.held_after(position))
-            validity = Validity(is_still_valid)
+            yield encode_frame("ready", b'{"position":%d}' % position, position)
+            subscriber.reset(subscription.recent_after(position))
+            credential_check = CredentialCheck(is_still_valid)
             while True:
-                if follower.is_behind:
-                    follower.begin_with([])
-                    until = reading.reached
-                    async with aclosing(self._stored(position, whose, wanted)) as batches:
+                if subscriber.is_behind:
+                    subscriber.reset([])
+                    until = subscription.position
+                    async with aclosing(self._read_stored(position, feed_scope, type_filter)) as batches:
                         async for batch in batches:
-                            await validity.check()
+                            await credential_check.check()
                             position = batch[-1].position
-                            yield b"".join(map(event_frame, batch))
+                            yield b"".join(map(encode_event, batch))
                     position = max(position, until)
-                while follower.waiting:
-                    change = follower.waiting.popleft()
+                while subscriber.queue:
+                    change = subscriber.queue.popleft()
                     if change.position > position:
                         position = change.position
                         yield change.frame
-                if reading.error is not None:
-                    raise reading.error
-                if reading.is_over:
+                if subscription.error is not None:
+                    raise subscription.error
+                if subscription.is_ended:
                     return
-                await validity.check()
-                await _news(follower, validity.due)
+                await credential_check.check()
+                await _wait_for_update(subscriber, credential_check.due)
         finally:
-            await self._leave(reading, follower)
+            await self._unsubscribe(subscription, subscriber)
 
-    async def _joined(self, whose: Whose, types: frozenset[str] | None) -> tuple[_Reading, _Follower]:
-        follower = _Follower(whose, types)
+    async def _subscribe(
+        self, feed_scope: FeedScope, types: frozenset[str] | None
+    ) -> tuple[_Subscription, _Subscriber]:
+        subscriber = _Subscriber(feed_scope, types)
         async with self._starting:
-            if self._reading is None or self._reading.is_over:
-                self._reading = _Reading(self._rc, await self._rc.events.latest())
-            self._reading.join(follower)
-            return self._reading, follower
+            if self._subscription is None or self._subscription.is_ended:
+                self._subscription = _Subscription(self._rc, await self._rc.events.latest())
+            self._subscription.join(subscriber)
+            return self._subscription, subscriber
 
-    async def _leave(self, reading: _Reading, follower: _Follower) -> None:
-        if reading.leave(follower):
-            if self._reading is reading:
-                self._reading = None
-            await reading.close()
+    async def _unsubscribe(self, subscription: _Subscription, subscriber: _Subscriber) -> None:
+        if subscription.leave(subscriber):
+            if self._subscription is subscription:
+                self._subscription = None
+            await subscription.close()
 
-    async def _stored(
-        self, after: int, whose: Whose, types: frozenset[str] | None
+    async def _read_stored(
+        self, after: int, feed_scope: FeedScope, types: frozenset[str] | None
     ) -> AsyncGenerator[list[Event], None]:
         """What the store has after a position, to its end. While it cannot be reached, it is waited for."""
-        tenant_id, app_id, user_id = whose
+        tenant_id, app_id, user_id = feed_scope
         while True:
             try:
                 found = await self._rc.events.read(
-                    after, limit=BATCH, types=types, tenant_id=tenant_id, app_id=app_id, user_id=user_id
+                    after, limit=BATCH_SIZE, types=types, tenant_id=tenant_id, app_id=app_id, user_id=user_id
                 )
-            except UNREACHABLE:
+            except TRANSIENT_ERRORS:
                 log.warning("events cannot be read now; trying again", exc_info=True)
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
@@ -292,12 +296,12 @@ class Feed:
                 return  # the subscription has ended, or is about to
             if found:
                 yield found
-            if len(found) < BATCH:
+            if len(found) < BATCH_SIZE:
                 return
             after = found[-1].position
 
 
-class Validity:
+class CredentialCheck:
     """Looks now and then whether the credential of a long stream still holds."""
 
     def __init__(self, is_still_valid: Callable[[], Awaitable[bool]]) -> None:
@@ -310,38 +314,38 @@ class Validity:
         if self._loop.time() < self.due:
             return
         try:
-            holds = await self._is_still_valid()
-        except UNREACHABLE:
-            holds = True  # nothing can be read meanwhile, and it is looked again
-        if not holds:
+            is_valid = await self._is_still_valid()
+        except TRANSIENT_ERRORS:
+            is_valid = True  # nothing can be read meanwhile, and it is looked again
+        if not is_valid:
             raise NotAuthenticatedError("The credential is not valid any more: the stream ends here.")
         self.due = self._loop.time() + CHECK_SECONDS
 
 
-async def _news(follower: _Follower, until: float) -> None:
+async def _wait_for_update(subscriber: _Subscriber, until: float) -> None:
     """Wait for news, or until then."""
     try:
         async with asyncio.timeout_at(until):
-            await follower.news.wait()
+            await subscriber.updated.wait()
     except TimeoutError:
         return
-    follower.news.clear()
+    subscriber.updated.clear()
 
 
-def event_frame(event: Event) -> bytes:
+def encode_event(event: Event) -> bytes:
     """An event as a frame, whose id is its position: `ChangeWire`, written at a third of what making one costs.
 
     JSON has no line breaks, and types are ours: there is nothing that `frame` would have to look for.
     """
     scope = event.scope
-    told = {
+    payload = {
         "position": event.position,
         "type": event.type,
         "tenantId": scope.tenant_id,
         "appId": scope.app_id,
         "userId": scope.user_id,
         "subjectId": event.subject_id,
-        "data": DATA.told(event.data),
+        "data": EVENT_DATA_KEYS.to_wire(event.data),
         "createdAt": event.created_at,
     }
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (event.position, event.type.encode(), to_json(told))
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (event.position, event.type.encode(), to_json(payload))

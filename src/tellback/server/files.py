@@ -11,10 +11,10 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-PIECE = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 
 
-class FileAnswer(StreamingResponse):
+class FileDownload(StreamingResponse):
     """An opened file as a download, from its beginning. The file is closed when it was sent, or could not be.
 
     A client that takes nothing for `stalled_seconds` is left.
@@ -26,22 +26,22 @@ class FileAnswer(StreamingResponse):
             "Content-Disposition": f'attachment; filename="{name}"',
             "Cache-Control": "no-store",
         }
-        super().__init__(_pieces(file), headers=headers, media_type=media_type)
+        super().__init__(_read_chunks(file), headers=headers, media_type=media_type)
         self._file = file
         self._stalled_seconds = stalled_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def sending(message: Message) -> None:
+        async def send_with_timeout(message: Message) -> None:
             async with asyncio.timeout(self._stalled_seconds):
                 await send(message)
 
         try:
             with contextlib.suppress(TimeoutError, ClientDisconnect):  # nobody is there to be told
-                await super().__call__(scope, receive, sending)
+                await super().__call__(scope, receive, send_with_timeout)
         finally:
             self._file.close()
 
 
-async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
-    while piece := await asyncio.to_thread(file.read, PIECE):
-        yield piece
+async def _read_chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+        yield chunk

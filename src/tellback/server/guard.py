@@ -10,132 +10,142 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tellback.errors import NotAuthenticatedError, RateLimitedError, RemoteUnavailableError, TellbackError
-from tellback.server.access import OPEN, Access
-from tellback.server.bodies import Exchange
-from tellback.server.callers import Caller, Home, Principal
-from tellback.server.heads import Refused, read_head, user_named
-from tellback.server.hosts import Hosts
-from tellback.server.problems import problem, problem_of
-from tellback.server.rates import AtOnce, Failures, Rates
-from tellback.server.reception import Face, Reception, guarded
+from tellback.server.access import OPEN_PRINCIPAL, Authenticator
+from tellback.server.bodies import BoundedExchange
+from tellback.server.callers import Caller, Principal, ServerContext
+from tellback.server.heads import RequestRejectedError, read_headers, resolve_acting_user
+from tellback.server.hosts import HostPolicy
+from tellback.server.problems import error_response, problem_response
+from tellback.server.rates import ConcurrencyLimiter, FailedLoginLimiter, RateLimiter
+from tellback.server.reception import BrowserAuth, WebUI, with_security_headers
 
-PUBLIC = frozenset({"/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs"})
+PUBLIC_PATHS = frozenset({"/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs"})
 """What is answered without a credential, and under any name: whoever looks after a server asks by its address."""
 
 
-class Guard:
+class AuthMiddleware:
     """Lets a request in, with its caller in `scope["state"]["caller"]`, or answers with what is wrong.
 
     `scope["state"]["is_still_valid"]` tells later whether the credential still holds. WebSockets are closed,
     but for those of `faces`, which are for people: the reception lets them in.
     """
 
-    def __init__(self, app: ASGIApp, home: Home, access: Access, faces: Sequence[Face] = ()) -> None:
-        settings = home.settings
+    def __init__(
+        self, app: ASGIApp, server_context: ServerContext, authenticator: Authenticator, web_uis: Sequence[WebUI] = ()
+    ) -> None:
+        settings = server_context.settings
         self._app = app
-        self._home = home
-        self._access = access
-        self._hosts = Hosts(settings.allowed_hosts, is_open=settings.open, origins=settings.cors_origins)
-        self._rates = Rates(home.rc.store.rate_windows, settings.rate_limit)
-        self._at_once = AtOnce(settings.concurrency)
-        self._failures = Failures(settings.failure_limit)
-        self._reception = Reception(faces, home, access, self._hosts, self._failures, self._rates) if faces else None
+        self._server_context = server_context
+        self._authenticator = authenticator
+        self._hosts = HostPolicy(settings.allowed_hosts, is_open=settings.open, origins=settings.cors_origins)
+        self._rate_limiter = RateLimiter(server_context.rc.store.rate_windows, settings.rate_limit)
+        self._concurrency = ConcurrencyLimiter(settings.concurrency)
+        self._failed_logins = FailedLoginLimiter(settings.failure_limit)
+        self._browser_auth = (
+            BrowserAuth(web_uis, server_context, authenticator, self._hosts, self._failed_logins, self._rate_limiter)
+            if web_uis
+            else None
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        face = None if self._reception is None else self._reception.face_of(_path(scope))
-        if face is not None:
-            await self._show(face, scope, receive, send)
+        web_ui = None if self._browser_auth is None else self._browser_auth.web_ui_at(_path_below_root(scope))
+        if web_ui is not None:
+            await self._answer_browser(web_ui, scope, receive, send)
         elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            await self._answer_api(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1008, "reason": "Nothing is served by WebSocket here."})
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_api(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope.setdefault("state", {})
-        settings = self._home.settings
-        exchange = Exchange(receive, send, settings.body_bytes, settings.body_seconds)
-        counted: str | None = None
+        settings = self._server_context.settings
+        exchange = BoundedExchange(receive, send, settings.body_bytes, settings.body_seconds)
+        counted_id: str | None = None
         try:
-            headers = read_head(scope)
-            principal = None if _path(scope) in PUBLIC else await self._let_in(scope, headers, state)
-            exchange.check(headers.get(b"content-length"))
-            if principal is not None and principal is not OPEN:
-                self._at_once.enter(principal.id)
-                counted = principal.id
-        except (Refused, TellbackError) as error:
-            await _refusal(error, state.get("request_id"))(scope, receive, send)
+            headers = read_headers(scope)
+            principal = None if _path_below_root(scope) in PUBLIC_PATHS else await self._admit(scope, headers, state)
+            exchange.check_length(headers.get(b"content-length"))
+            if principal is not None and principal is not OPEN_PRINCIPAL:
+                self._concurrency.acquire(principal.id)
+                counted_id = principal.id
+        except (RequestRejectedError, TellbackError) as error:
+            await _rejection_response(error, state.get("request_id"))(scope, receive, send)
             return
         try:
-            await self._pass_on(scope, receive, send, exchange)
+            await self._forward(scope, receive, send, exchange)
         finally:
-            if counted is not None:
-                self._at_once.leave(counted)
+            if counted_id is not None:
+                self._concurrency.release(counted_id)
 
-    async def _show(self, face: Face, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_browser(self, web_ui: WebUI, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a person's browser."""
-        assert self._reception is not None
+        assert self._browser_auth is not None
         scope.setdefault("state", {})
         if scope["type"] != "http":
-            if await self._reception.admit(face, _path(scope), scope, receive) is None:
+            if await self._browser_auth.admit(web_ui, _path_below_root(scope), scope, receive) is None:
                 await self._app(scope, receive, send)
             else:
                 await send({"type": "websocket.close", "code": 1008, "reason": "Log in first."})
             return
-        settings = self._home.settings
-        exchange = Exchange(receive, guarded(send), settings.body_bytes, settings.body_seconds)
-        answer = await self._reception.admit(face, _path(scope), scope, exchange.receive)
-        if answer is None:
-            await self._pass_on(scope, receive, guarded(send), exchange)
+        settings = self._server_context.settings
+        exchange = BoundedExchange(receive, with_security_headers(send), settings.body_bytes, settings.body_seconds)
+        response = await self._browser_auth.admit(web_ui, _path_below_root(scope), scope, exchange.receive)
+        if response is None:
+            await self._forward(scope, receive, with_security_headers(send), exchange)
         else:
-            await answer(scope, receive, guarded(send))
+            await response(scope, receive, with_security_headers(send))
 
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send, exchange: Exchange) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, send: Send, exchange: BoundedExchange) -> None:
         """Have the request answered; what was wrong with its body is the answer, if none has begun."""
         try:
             await self._app(scope, exchange.receive, exchange.send)
         except Exception:  # whatever was made of a refused body on its way up: the refusal is the answer
-            if exchange.refusal is None or exchange.has_begun:
+            if exchange.rejection is None or exchange.has_started:
                 raise
-        if exchange.refusal is not None and not exchange.has_begun:
-            await exchange.refusal.answer(scope["state"].get("request_id"))(scope, receive, send)
+        if exchange.rejection is not None and not exchange.has_started:
+            await exchange.rejection.to_response(scope["state"].get("request_id"))(scope, receive, send)
 
-    async def _let_in(self, scope: Scope, headers: dict[bytes, bytes], state: dict[str, Any]) -> Principal:
+    async def _admit(self, scope: Scope, headers: dict[bytes, bytes], state: dict[str, Any]) -> Principal:
         """Find out who asks, and whether they may ask now."""
         client = scope.get("client")
         self._hosts.check(headers, client)
-        given = headers.get(b"authorization")
-        authorization = None if given is None else given.decode("latin-1")
-        principal = await self._authenticated(client, authorization)
-        if principal is not OPEN:
-            await self._rates.take(principal)
-        state["caller"] = Caller(self._home, principal, user_named(principal, headers.get(b"x-tellback-user")))
-        state["is_still_valid"] = partial(self._access.is_still_valid, authorization, principal)
+        header = headers.get(b"authorization")
+        authorization = None if header is None else header.decode("latin-1")
+        principal = await self._authenticate(client, authorization)
+        if principal is not OPEN_PRINCIPAL:
+            await self._rate_limiter.acquire(principal)
+        state["caller"] = Caller(
+            self._server_context, principal, resolve_acting_user(principal, headers.get(b"x-tellback-user"))
+        )
+        state["is_still_valid"] = partial(self._authenticator.is_still_valid, authorization, principal)
         return principal
 
-    async def _authenticated(self, client: tuple[str, int] | None, authorization: str | None) -> Principal:
+    async def _authenticate(self, client: tuple[str, int] | None, authorization: str | None) -> Principal:
         try:
-            return await self._access.principal(authorization)
+            return await self._authenticator.authenticate(authorization)
         except NotAuthenticatedError:
             if authorization is not None:
-                self._failures.failed(client)
+                self._failed_logins.record_failure(client)
             raise
 
 
-def _path(scope: Scope) -> str:
+def _path_below_root(scope: Scope) -> str:
     path, root = str(scope["path"]), scope.get("root_path")
     return path.removeprefix(root) if root else path
 
 
-def _refusal(error: Refused | TellbackError, request_id: str | None) -> Response:
-    if isinstance(error, Refused):
-        return error.answer(request_id)
+def _rejection_response(error: RequestRejectedError | TellbackError, request_id: str | None) -> Response:
+    if isinstance(error, RequestRejectedError):
+        return error.to_response(request_id)
     if isinstance(error, RemoteUnavailableError):
-        return problem(503, "issuer-unavailable", str(error), request_id=request_id, headers={"Retry-After": "5"})
-    answer = problem_of(error, request_id)
+        return problem_response(
+            503, "issuer-unavailable", str(error), request_id=request_id, headers={"Retry-After": "5"}
+        )
+    response = error_response(error, request_id)
     if isinstance(error, RateLimitedError):
-        answer.headers["RateLimit-Remaining"] = "0"
-        answer.headers["RateLimit-Reset"] = answer.headers["Retry-After"]
-    return answer
+        response.headers["RateLimit-Remaining"] = "0"
+        response.headers["RateLimit-Reset"] = response.headers["Retry-After"]
+    return response

@@ -11,19 +11,19 @@ from starlette.types import Scope
 from tellback.conversations import checks
 from tellback.errors import InvalidArgumentError, NotAllowedError
 from tellback.server.callers import Principal
-from tellback.server.problems import problem
+from tellback.server.problems import problem_response
 from tellback.server.settings import LOCAL_USER
 
 USER_HEADER = "X-Tellback-User"
-LONGEST_TARGET = 16_384
-LARGEST_HEAD = 65_536
-MOST_HEADERS = 200
+MAX_TARGET_BYTES = 16_384
+MAX_HEADER_BYTES = 65_536
+MAX_HEADERS = 200
 
-_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-_HALF_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CONTROL_CHARACTERS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_INVALID_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 # Two of these would mean whatever the one who reads them takes them for.
-_ONCE = frozenset(
+_SINGLE_HEADERS = frozenset(
     {
         *(b"authorization", b"content-encoding", b"content-length", b"content-type", b"host", b"idempotency-key"),
         *(b"last-event-id", b"origin", b"transfer-encoding", b"x-request-id", b"x-tellback-conversation"),
@@ -32,7 +32,7 @@ _ONCE = frozenset(
 )
 
 
-class Refused(Exception):
+class RequestRejectedError(Exception):
     """A request that is answered before anyone looks at what it asks for."""
 
     def __init__(self, status: int, code: str, detail: str, headers: dict[str, str] | None = None) -> None:
@@ -41,55 +41,63 @@ class Refused(Exception):
         self.code = code
         self.headers = headers
 
-    def answer(self, request_id: str | None) -> Response:
+    def to_response(self, request_id: str | None) -> Response:
         """It as an answer."""
-        return problem(self.status, self.code, str(self), request_id=request_id, headers=self.headers)
+        return problem_response(self.status, self.code, str(self), request_id=request_id, headers=self.headers)
 
 
-def read_head(scope: Scope) -> dict[bytes, bytes]:
+def read_headers(scope: Scope) -> dict[bytes, bytes]:
     """The headers of a request; of those that may come more than once, the last."""
-    given: list[tuple[bytes, bytes]] = scope["headers"]
-    found = dict(given)
-    values = b"".join([value for _, value in given])
-    if len(given) > MOST_HEADERS or len(values) > LARGEST_HEAD:
-        raise Refused(431, "headers-too-large", f"At most {MOST_HEADERS} headers of {LARGEST_HEAD} bytes are taken.")
-    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > LONGEST_TARGET:
-        raise Refused(414, "address-too-long", f"An address has at most {LONGEST_TARGET} bytes: send more in a body.")
-    if len(found) != len(given):
-        _check_once(given)
-    if _CONTROL.search(values):
-        raise Refused(400, "malformed", "A header holds a control character.")
-    if b"content-length" in found and b"transfer-encoding" in found:
-        raise Refused(400, "malformed", "Content-Length and Transfer-Encoding cannot both tell where the body ends.")
-    if found.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise Refused(415, "media-type", "Bodies are taken as they are, not compressed: leave Content-Encoding out.")
-    return found
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    by_name = dict(headers)
+    values = b"".join([value for _, value in headers])
+    if len(headers) > MAX_HEADERS or len(values) > MAX_HEADER_BYTES:
+        raise RequestRejectedError(
+            431, "headers-too-large", f"At most {MAX_HEADERS} headers of {MAX_HEADER_BYTES} bytes are taken."
+        )
+    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_TARGET_BYTES:
+        raise RequestRejectedError(
+            414, "address-too-long", f"An address has at most {MAX_TARGET_BYTES} bytes: send more in a body."
+        )
+    if len(by_name) != len(headers):
+        _reject_duplicates(headers)
+    if _CONTROL_CHARACTERS.search(values):
+        raise RequestRejectedError(400, "malformed", "A header holds a control character.")
+    if b"content-length" in by_name and b"transfer-encoding" in by_name:
+        raise RequestRejectedError(
+            400, "malformed", "Content-Length and Transfer-Encoding cannot both tell where the body ends."
+        )
+    if by_name.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise RequestRejectedError(
+            415, "media-type", "Bodies are taken as they are, not compressed: leave Content-Encoding out."
+        )
+    return by_name
 
 
-def _check_once(given: list[tuple[bytes, bytes]]) -> None:
+def _reject_duplicates(headers: list[tuple[bytes, bytes]]) -> None:
     seen: set[bytes] = set()
-    for name, _ in given:
-        if name in seen and name in _ONCE:
-            raise Refused(400, "malformed", f"The header {name.decode('latin-1')} comes more than once.")
+    for name, _ in headers:
+        if name in seen and name in _SINGLE_HEADERS:
+            raise RequestRejectedError(400, "malformed", f"The header {name.decode('latin-1')} comes more than once.")
         seen.add(name)
 
 
-def user_named(principal: Principal, named: bytes | None) -> str | None:
+def resolve_acting_user(principal: Principal, header: bytes | None) -> str | None:
     """The user a request is about: a header names one where the credential is for any."""
-    if named is None:
+    if header is None:
         return LOCAL_USER if principal.id == "open" else principal.user_id
-    wanted = checks.scope_name(USER_HEADER, _decoded(named))
-    if principal.user_id not in (None, wanted):
+    user_id = checks.validate_scope_id(USER_HEADER, _decode_user_header(header))
+    if principal.user_id not in (None, user_id):
         raise NotAllowedError(f"This credential is of user {principal.user_id!r}, and for no other.")
-    return wanted
+    return user_id
 
 
-def _decoded(named: bytes) -> str:
+def _decode_user_header(header: bytes) -> str:
     try:
-        text = named.decode("ascii")
+        text = header.decode("ascii")
         if "%" not in text:
             return text
-        if _HALF_ENCODED.search(text) is None:
+        if _INVALID_PERCENT.search(text) is None:
             return unquote(text, errors="strict")
     except UnicodeDecodeError:
         pass

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from tellback.errors import NotAllowedError
 
-_FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
+_PROXY_HEADERS = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 
 
 @lru_cache(maxsize=1_000)
@@ -42,7 +42,7 @@ def is_loopback(name: str) -> bool:
     return bool((mapped or address).is_loopback)
 
 
-class Hosts:
+class HostPolicy:
     """Checks the `Host` of a request.
 
     Where everyone is let in, a request must be for a loopback name, from this machine and not through a proxy; and a
@@ -51,24 +51,24 @@ class Hosts:
 
     def __init__(self, allowed: Iterable[str], *, is_open: bool, origins: Iterable[str] = ()) -> None:
         self._names = frozenset(host_name(name) for name in allowed if not name.startswith("*."))
-        self._endings = tuple(name[1:].lower() for name in allowed if name.startswith("*."))
+        self._suffixes = tuple(name[1:].lower() for name in allowed if name.startswith("*."))
         self._is_open = is_open
         self._origins = frozenset(origins)
-        self.checks_nothing = not (self._names or self._endings or is_open)
+        self.is_disabled = not (self._names or self._suffixes or is_open)
 
     def check(self, headers: Mapping[bytes, bytes], client: tuple[str, int] | None) -> None:
         """Raise `NotAllowedError` unless the request may be answered here."""
-        if self.checks_nothing:
+        if self.is_disabled:
             return
         host = headers.get(b"host", b"").decode("latin-1")
         name = host_name(host)
         if self._is_open:
             self._check_open(headers, host, name, client)
-        if (self._names or self._endings) and name not in self._names and not name.endswith(self._endings or ("\0",)):
+        if (self._names or self._suffixes) and name not in self._names and not name.endswith(self._suffixes or ("\0",)):
             raise NotAllowedError("This server is not asked for under that name: see allowed_hosts of its settings.")
 
     def _check_open(self, headers: Mapping[bytes, bytes], host: str, name: str, client: tuple[str, int] | None) -> None:
-        if not is_loopback(name) or any(each in headers for each in _FORWARDED):
+        if not is_loopback(name) or any(each in headers for each in _PROXY_HEADERS):
             raise NotAllowedError(
                 "This server is open to its own machine, as http://localhost or http://127.0.0.1: to be reached in"
                 " another way it needs credentials, which `tellback keys create` makes."
@@ -77,10 +77,10 @@ class Hosts:
         if client is not None and not is_loopback(client[0]):
             raise NotAllowedError("This server is open to its own machine: others need credentials, and it has none.")
         origin = headers.get(b"origin")
-        if origin is not None and not self._is_own(origin.decode("latin-1"), host):
+        if origin is not None and not self._is_allowed_origin(origin.decode("latin-1"), host):
             raise NotAllowedError("Pages of other origins are not let in: see cors_origins of the server's settings.")
 
-    def _is_own(self, origin: str, host: str) -> bool:
+    def _is_allowed_origin(self, origin: str, host: str) -> bool:
         if origin in self._origins:
             return True
         try:

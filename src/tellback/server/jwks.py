@@ -23,21 +23,21 @@ log = logging.getLogger("tellback.server")
 
 FRESH_SECONDS = 300.0
 """For so long keys are used as they are. After it they are fetched again, while requests go on with those there are."""
-OLD_SECONDS = 900.0
+STALE_SECONDS = 900.0
 """After so long requests wait for newer ones; what cannot be fetched leaves those there are in use."""
-PAUSE_SECONDS = 30.0
+MIN_FETCH_INTERVAL = 30.0
 """So long between two fetches at least: tokens that name keys nobody has must not drive requests to the issuer."""
-RETRY_SECONDS = 5.0
+FIRST_FETCH_INTERVAL = 5.0
 """The same while there are no keys at all."""
-FETCH_SECONDS = 5.0
-MOST_BYTES = 500_000
-MOST_KEYS = 200
-SMALLEST_RSA = 2048
+FETCH_TIMEOUT = 5.0
+MAX_JWKS_BYTES = 500_000
+MAX_KEYS = 200
+MIN_RSA_BITS = 2048
 
-_BY_CURVE = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "secp256k1": "ES256K"}
-_BY_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_ALGORITHM_BY_CURVE = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "secp256k1": "ES256K"}
+_RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 
-Load = Callable[[], Awaitable[Mapping[str, Any]]]
+JwksLoader = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +54,23 @@ class IssuerKeys:
 
     def __init__(
         self,
-        load: Load | None,
+        load: JwksLoader | None,
         keys: tuple[VerifyingKey, ...] = (),
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._load = load
         self._keys = keys
         self._timer = timer
-        self._read_at = self._tried_at = -float("inf")
-        self._fetching: asyncio.Task[None] | None = None
+        self._fetched_at = self._attempted_at = -float("inf")
+        self._fetch_task: asyncio.Task[None] | None = None
 
     @classmethod
-    def of(cls, settings: JwtSettings) -> IssuerKeys:
+    def from_settings(cls, settings: JwtSettings) -> IssuerKeys:
         """The keys that settings name."""
         if settings.jwks_url is not None:
-            return cls(partial(asyncio.to_thread, fetch, settings.jwks_url))
+            return cls(partial(asyncio.to_thread, fetch_jwks, settings.jwks_url))
         try:
-            return cls(None, read_keys(settings.jwks))
+            return cls(None, parse_jwks(settings.jwks))
         except ValueError as error:
             raise ConfigurationError(f"jwks of JwtSettings cannot be used: {error}.") from error
 
@@ -79,109 +79,109 @@ class IssuerKeys:
 
         Raises `RemoteUnavailableError` while there are no keys, since the token may be good.
         """
-        found = self._pick(kid, algorithm)
+        found = self._select(kid, algorithm)
         if self._load is None:
             return found
-        age = self._timer() - self._read_at
-        if found is not None and age < OLD_SECONDS:
+        age = self._timer() - self._fetched_at
+        if found is not None and age < STALE_SECONDS:
             if age >= FRESH_SECONDS:
-                self._fetch_soon()
+                self._start_fetch()
             return found
-        fetching = self._fetch_soon()
+        fetching = self._start_fetch()
         if fetching is not None:
             await asyncio.shield(fetching)  # whoever gives up does so alone
         if not self._keys:
             raise RemoteUnavailableError("The keys of the tokens' issuer cannot be fetched now: try again in a moment.")
-        return self._pick(kid, algorithm)
+        return self._select(kid, algorithm)
 
-    def _pick(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
-        fitting = [each for each in self._keys if algorithm in each.algorithms and kid in (None, each.kid)]
-        return fitting[0] if len(fitting) == 1 or (fitting and kid is not None) else None
+    def _select(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
+        candidates = [key for key in self._keys if algorithm in key.algorithms and kid in (None, key.kid)]
+        return candidates[0] if len(candidates) == 1 or (candidates and kid is not None) else None
 
-    def _fetch_soon(self) -> asyncio.Task[None] | None:
+    def _start_fetch(self) -> asyncio.Task[None] | None:
         """The fetch that runs, or a new one; None if the last was just now."""
-        if self._fetching is None:
-            pause = PAUSE_SECONDS if self._keys else RETRY_SECONDS
-            if self._timer() - self._tried_at < pause:
+        if self._fetch_task is None:
+            pause = MIN_FETCH_INTERVAL if self._keys else FIRST_FETCH_INTERVAL
+            if self._timer() - self._attempted_at < pause:
                 return None
-            self._tried_at = self._timer()
-            self._fetching = asyncio.create_task(self._fetch())
-        return self._fetching
+            self._attempted_at = self._timer()
+            self._fetch_task = asyncio.create_task(self._fetch())
+        return self._fetch_task
 
     async def _fetch(self) -> None:
         assert self._load is not None
-        begun = self._timer()
+        started = self._timer()
         try:
-            async with asyncio.timeout(2 * FETCH_SECONDS):
+            async with asyncio.timeout(2 * FETCH_TIMEOUT):
                 loaded = await self._load()
-            self._keys, self._read_at = read_keys(loaded), begun
+            self._keys, self._fetched_at = parse_jwks(loaded), started
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:  # TimeoutError is an OSError
-            kept = "those there are stay in use" if self._keys else "there are none"
-            log.warning("the keys of the tokens' issuer could not be fetched, %s: %r", kept, error)
+            fallback = "those there are stay in use" if self._keys else "there are none"
+            log.warning("the keys of the tokens' issuer could not be fetched, %s: %r", fallback, error)
         finally:
-            self._fetching = None
+            self._fetch_task = None
 
 
-def read_keys(jwks: object) -> tuple[VerifyingKey, ...]:
+def parse_jwks(jwks: object) -> tuple[VerifyingKey, ...]:
     """The keys of a JWKS that tokens can be checked with; those of other kinds or for other uses are left out."""
-    listed = jwks.get("keys") if isinstance(jwks, Mapping) else None
-    if not isinstance(listed, list):
+    entries = jwks.get("keys") if isinstance(jwks, Mapping) else None
+    if not isinstance(entries, list):
         raise ValueError("a JWKS is an object with a list of keys")
-    found = [key for each in listed[:MOST_KEYS] if (key := _read_key(each)) is not None]
-    if not found:
+    keys = [key for entry in entries[:MAX_KEYS] if (key := _parse_key(entry)) is not None]
+    if not keys:
         raise ValueError("it holds no public key that a token could be checked with")
-    return tuple(found)
+    return tuple(keys)
 
 
-def _read_key(given: object) -> VerifyingKey | None:
-    if not isinstance(given, Mapping):
+def _parse_key(jwk: object) -> VerifyingKey | None:
+    if not isinstance(jwk, Mapping):
         return None
-    algorithms, kid, operations = _algorithms(given), given.get("kid"), given.get("key_ops")
-    if not algorithms or given.get("use", "sig") != "sig" or not isinstance(kid, str | None):
+    algorithms, kid, operations = _key_algorithms(jwk), jwk.get("kid"), jwk.get("key_ops")
+    if not algorithms or jwk.get("use", "sig") != "sig" or not isinstance(kid, str | None):
         return None
     if operations is not None and not (isinstance(operations, list) and "verify" in operations):
         return None
-    if "d" in given:  # a private key that was published is everyone's
+    if "d" in jwk:  # a private key that was published is everyone's
         return None
     try:
-        key = jwt.PyJWK(dict(given), algorithms[0]).key
+        key = jwt.PyJWK(dict(jwk), algorithms[0]).key
     except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError):  # AttributeError: a number for a text
         return None
-    if isinstance(key, RSAPublicKey) and key.key_size < SMALLEST_RSA:
+    if isinstance(key, RSAPublicKey) and key.key_size < MIN_RSA_BITS:
         return None
     return VerifyingKey(kid, frozenset(algorithms), key)
 
 
-def _algorithms(given: Mapping[str, Any]) -> tuple[str, ...]:
+def _key_algorithms(jwk: Mapping[str, Any]) -> tuple[str, ...]:
     """What a key is for: by its type, and only what it says itself if it says so. Shared secrets are for nothing."""
-    kind, curve, own = given.get("kty"), given.get("crv"), given.get("alg")
-    fitting: tuple[str, ...] = ()
+    kind, curve, declared = jwk.get("kty"), jwk.get("crv"), jwk.get("alg")
+    candidates: tuple[str, ...] = ()
     if kind == "RSA":
-        fitting = _BY_RSA
-    elif kind == "EC" and isinstance(curve, str) and curve in _BY_CURVE:
-        fitting = (_BY_CURVE[curve],)
+        candidates = _RSA_ALGORITHMS
+    elif kind == "EC" and isinstance(curve, str) and curve in _ALGORITHM_BY_CURVE:
+        candidates = (_ALGORITHM_BY_CURVE[curve],)
     elif kind == "OKP" and curve in ("Ed25519", "Ed448"):
-        fitting = ("EdDSA",)
-    return fitting if own is None else tuple(name for name in fitting if name == own)
+        candidates = ("EdDSA",)
+    return candidates if declared is None else tuple(name for name in candidates if name == declared)
 
 
-def fetch(url: str, seconds: float = FETCH_SECONDS, most: int = MOST_BYTES) -> Mapping[str, Any]:
+def fetch_jwks(url: str, seconds: float = FETCH_TIMEOUT, max_bytes: int = MAX_JWKS_BYTES) -> Mapping[str, Any]:
     """The JSON at an address, within bounds of time and size, and from nowhere else than there. It blocks."""
     deadline = time.monotonic() + seconds
     request = urllib.request.Request(url, headers={"Accept": "application/json", "User-Agent": "tellback"})
-    parts, size = [], 0
-    with _opener.open(request, timeout=seconds) as answer:
-        while part := answer.read1(65_536):
-            parts.append(part)
-            size += len(part)
-            if size > most:
-                raise ValueError(f"the answer has more than {most} bytes")
+    chunks, size = [], 0
+    with _opener.open(request, timeout=seconds) as response:
+        while chunk := response.read1(65_536):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > max_bytes:
+                raise ValueError(f"the answer has more than {max_bytes} bytes")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the answer took more than {seconds:g} seconds")
-    read = json.loads(b"".join(parts))
-    if not isinstance(read, dict):
+    document = json.loads(b"".join(chunks))
+    if not isinstance(document, dict):
         raise ValueError("the answer is no JSON object")
-    return read
+    return document
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

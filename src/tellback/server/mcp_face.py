@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tellback.background import stopped
+from tellback.background import cancel_and_wait
 from tellback.server.callers import Caller
 from tellback.server.settings import ServerSettings
 from tellback.user import User
@@ -21,70 +21,70 @@ from tellback.user import User
 if TYPE_CHECKING:
     from tellback.mcp import McpApp
 
-PATH = "/mcp"
+MCP_PATH = "/mcp"
 
 
-def add_mcp(app: FastAPI, settings: ServerSettings) -> McpFace | None:
+def add_mcp(app: FastAPI, settings: ServerSettings) -> McpEndpoint | None:
     """Serve MCP if its extra is installed. What is given must be `running()` while requests are answered."""
     if find_spec("mcp") is None:
         return None
-    face = McpFace(settings)
-    app.router.routes.append(Route(PATH, endpoint=face))
-    return face
+    endpoint = McpEndpoint(settings)
+    app.router.routes.append(Route(MCP_PATH, endpoint=endpoint))
+    return endpoint
 
 
-class McpFace:
+class McpEndpoint:
     """Loads the MCP server when it is first asked for: its SDK is a third of the time that a server takes to start."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._asked = asyncio.Event()
-        self._face: asyncio.Future[McpApp] | None = None
+        self._requested = asyncio.Event()
+        self._app: asyncio.Future[McpApp] | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Answer requests; at the end, calls that are still running are stopped."""
-        self._asked = asyncio.Event()
-        self._face, stop = asyncio.get_running_loop().create_future(), asyncio.Event()
-        task = asyncio.create_task(self._run(self._face, stop), name="tellback mcp")
+        self._requested = asyncio.Event()
+        self._app, stop = asyncio.get_running_loop().create_future(), asyncio.Event()
+        task = asyncio.create_task(self._run(self._app, stop), name="tellback mcp")
         try:
             yield
         finally:
             stop.set()
-            if self._asked.is_set():
+            if self._requested.is_set():
                 await task
             else:
-                await stopped(task)
-            self._face = None
+                await cancel_and_wait(task)
+            self._app = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._face is None:
+        if self._app is None:
             await PlainTextResponse("Service Unavailable", 503)(scope, receive, send)
             return
-        self._asked.set()
-        await (await asyncio.shield(self._face))(scope, receive, send)
+        self._requested.set()
+        await (await asyncio.shield(self._app))(scope, receive, send)
 
-    async def _run(self, face: asyncio.Future[McpApp], stop: asyncio.Event) -> None:
-        await self._asked.wait()
+    async def _run(self, app: asyncio.Future[McpApp], stop: asyncio.Event) -> None:
+        await self._requested.wait()
         try:
-            made = await asyncio.to_thread(_made, self._settings)
+            mcp_app = await asyncio.to_thread(_build_mcp_app, self._settings)
         except Exception as error:  # noqa: BLE001 - whoever asks learns of it
-            face.set_exception(error)
+            app.set_exception(error)
             return
-        async with made.running():
-            face.set_result(made)
+        async with mcp_app.running():
+            app.set_result(mcp_app)
             await stop.wait()
 
 
-def _made(settings: ServerSettings) -> McpApp:
+def _build_mcp_app(settings: ServerSettings) -> McpApp:
     from tellback.mcp import http_app
 
     # The guard has looked at the host and the credential; pages of other origins are refused here as well.
     return http_app(
-        _user, allowed_hosts=None, allowed_origins=settings.cors_origins, max_body_bytes=settings.body_bytes
+        _request_user, allowed_hosts=None, allowed_origins=settings.cors_origins, max_body_bytes=settings.body_bytes
     )
 
 
-def _user(scope: Mapping[str, Any]) -> User:
+def _request_user(scope: Mapping[str, Any]) -> User:
     caller: Caller = scope["state"]["caller"]
     return caller.user

@@ -13,17 +13,17 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute
 
-from tellback.server.examples import Examples, Schema
-from tellback.server.guard import PUBLIC
-from tellback.server.idempotency import DESCRIBED
-from tellback.server.paths_page import POLICY, paths_page
+from tellback.server.examples import ExampleBuilder, Schema
+from tellback.server.guard import PUBLIC_PATHS
+from tellback.server.idempotency import KEY_PARAMETER
+from tellback.server.paths_page import DOCS_SECURITY_POLICY, render_docs_page
 from tellback.server.problems import MEDIA_TYPE as PROBLEM
-from tellback.server.stream_docs import EVENTS, stream_example, stream_schemas
+from tellback.server.stream_docs import EVENTS_EXTENSION, build_stream_example, build_stream_schemas
 
-JSON = "application/json"
-ADDRESS = "/openapi.json"
-DOCS = "/docs"
-OPENAI = "/v1/"
+JSON_MEDIA_TYPE = "application/json"
+OPENAPI_PATH = "/openapi.json"
+DOCS_PATH = "/docs"
+OPENAI_PREFIX = "/v1/"
 
 DESCRIPTION = """\
 Conversations are kept word for word; what matters in them becomes memories that cite where they were said; turns and
@@ -53,7 +53,7 @@ TAGS = [
     {"name": "operations", "description": "For whoever runs the server."},
 ]
 
-_SCHEMES: dict[str, Schema] = {
+_SECURITY_SCHEMES: dict[str, Schema] = {
     "credential": {
         "type": "http",
         "scheme": "bearer",
@@ -61,7 +61,7 @@ _SCHEMES: dict[str, Schema] = {
     },
     "metricsToken": {"type": "http", "scheme": "bearer", "description": "The server's metrics token."},
 }
-_PARAMETERS: dict[str, Schema] = {
+_COMMON_PARAMETERS: dict[str, Schema] = {
     "X-Tellback-User": {
         "name": "X-Tellback-User",
         "in": "header",
@@ -77,16 +77,16 @@ _PARAMETERS: dict[str, Schema] = {
         "schema": {"type": "string", "examples": ["018f3c0de0a17b2c"]},
         "description": "Your id for the request in the server's log; one is made where it is missing or unfit.",
     },
-    "Idempotency-Key": DESCRIBED,
+    "Idempotency-Key": KEY_PARAMETER,
 }
-_HEADERS: dict[str, Schema] = {
+_RESPONSE_HEADERS: dict[str, Schema] = {
     "X-Request-Id": {"required": True, "schema": {"type": "string"}, "description": "Its id in the server's log."},
     "Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds after which to try again."},
     "WWW-Authenticate": {"required": True, "schema": {"type": "string"}, "description": "How to authenticate."},
     "Idempotency-Replayed": {"schema": {"type": "string"}, "description": "`true` on an answer given before."},
 }
 # What anyone may be answered before a route is reached, and after one has failed.
-_ANYWHERE = {
+_COMMON_ERRORS = {
     400: "The request cannot be read.",
     403: "Not for this credential, or not for that host.",
     408: "The body did not come in time.",
@@ -99,7 +99,7 @@ _ANYWHERE = {
 _IN_PROGRESS = "A request with the same Idempotency-Key is not over yet."
 
 
-def named(router: APIRouter) -> list[BaseRoute]:
+def name_operations(router: APIRouter) -> list[BaseRoute]:
     """The routes of a router, called as the functions that answer them."""
     for route in router.routes:
         if isinstance(route, APIRoute):
@@ -107,63 +107,66 @@ def named(router: APIRouter) -> list[BaseRoute]:
     return router.routes
 
 
-def describe(app: FastAPI) -> None:
+def add_openapi(app: FastAPI) -> None:
     """Make the app's OpenAPI complete, and serve it, with a page to read it."""
     app.description, app.openapi_tags = DESCRIPTION, TAGS
-    plain = app.openapi
+    build = app.openapi
 
-    def described() -> dict[str, Any]:
-        document = plain()
-        return document if "servers" in document else _complete(document)
+    def build_complete() -> dict[str, Any]:
+        document = build()
+        return document if "servers" in document else _complete_document(document)
 
-    app.openapi = described  # type: ignore[method-assign]
-    written = _Written()
+    app.openapi = build_complete  # type: ignore[method-assign]
+    cached = _CachedDocument()
 
-    async def give(request: Request) -> Response:
-        body, tag = written.of(app.openapi(), str(request.scope.get("root_path", "")).rstrip("/"))
+    async def serve_document(request: Request) -> Response:
+        body, tag = cached.get(app.openapi(), str(request.scope.get("root_path", "")).rstrip("/"))
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
-        return Response(body, headers=headers, media_type=JSON)
+        return Response(body, headers=headers, media_type=JSON_MEDIA_TYPE)
 
-    async def show(request: Request) -> HTMLResponse:
+    async def serve_docs(request: Request) -> HTMLResponse:
         root = str(request.scope.get("root_path", "")).rstrip("/")
-        return HTMLResponse(paths_page(app.openapi(), root + ADDRESS), headers={"Content-Security-Policy": POLICY})
+        return HTMLResponse(
+            render_docs_page(app.openapi(), root + OPENAPI_PATH),
+            headers={"Content-Security-Policy": DOCS_SECURITY_POLICY},
+        )
 
-    app.add_route(ADDRESS, give, include_in_schema=False)
-    app.add_route(DOCS, show, include_in_schema=False)
+    app.add_route(OPENAPI_PATH, serve_document, include_in_schema=False)
+    app.add_route(DOCS_PATH, serve_docs, include_in_schema=False)
 
 
-class _Written:
+class _CachedDocument:
     """The document as bytes, and its tag: written once, until it or the path of the app is another."""
 
     def __init__(self) -> None:
-        self._of: tuple[dict[str, Any], str] | None = None
-        self._made = (b"", "")
+        self._source: tuple[dict[str, Any], str] | None = None
+        self._encoded = (b"", "")
 
-    def of(self, document: dict[str, Any], root: str) -> tuple[bytes, str]:
-        if self._of is None or self._of[0] is not document or self._of[1] != root:
+    def get(self, document: dict[str, Any], root: str) -> tuple[bytes, str]:
+        if self._source is None or self._source[0] is not document or self._source[1] != root:
             body = json.dumps({**document, "servers": [{"url": root or "/"}]}, separators=(",", ":")).encode()
-            self._of, self._made = (document, root), (body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
-        return self._made
+            self._source, self._encoded = (document, root), (body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+        return self._encoded
 
 
-def _complete(document: dict[str, Any]) -> dict[str, Any]:
+def _complete_document(document: dict[str, Any]) -> dict[str, Any]:
     document["servers"] = [{"url": "/"}]
     components = document.setdefault("components", {})
-    components["securitySchemes"] = _SCHEMES
-    components["parameters"] = _PARAMETERS
-    components["headers"] = _HEADERS
+    components["securitySchemes"] = _SECURITY_SCHEMES
+    components["parameters"] = _COMMON_PARAMETERS
+    components["headers"] = _RESPONSE_HEADERS
     components["responses"] = {}
     document["security"] = [{"credential": []}]
-    components["schemas"] = {**stream_schemas(), **components["schemas"]}
-    examples = Examples(components["schemas"])
+    components["schemas"] = {**build_stream_schemas(), **components["schemas"]}
+    examples = ExampleBuilder(components["schemas"])
     for path, operation in _operations(document):
-        _Operation(path, operation, components["responses"], examples).complete()
+        _OperationCompleter(path, operation, components["responses"], examples).complete()
     for unused in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(unused, None)
-    used = {tag for _, operation in _operations(document) for tag in operation.get("tags", ())}
-    document["tags"] = [tag for tag in TAGS if tag["name"] in used]
+    used_tags = {tag for _, operation in _operations(document) for tag in operation.get("tags", ())}
+    document["tags"] = [tag for tag in TAGS if tag["name"] in used_tags]
     return document
 
 
@@ -173,105 +176,105 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, Schema]]:
             yield path, operation
 
 
-class _Operation:
+class _OperationCompleter:
     """Completes one operation of the document."""
 
-    def __init__(self, path: str, operation: Schema, shared: dict[str, Schema], examples: Examples) -> None:
+    def __init__(self, path: str, operation: Schema, shared: dict[str, Schema], examples: ExampleBuilder) -> None:
         self._operation = operation
-        self._is_public = path in PUBLIC
-        self._is_openai = path.startswith(OPENAI)
+        self._is_public = path in PUBLIC_PATHS
+        self._is_openai = path.startswith(OPENAI_PREFIX)
         self._shared = shared
         self._examples = examples
 
     def complete(self) -> None:
         """All of it."""
         self._operation["summary"] = self._operation["operationId"].replace("_", " ").capitalize()
-        self._secure()
-        self._parameters()
-        self._body()
-        self._answers()
+        self._complete_security()
+        self._complete_parameters()
+        self._complete_body()
+        self._complete_responses()
 
-    def _secure(self) -> None:
+    def _complete_security(self) -> None:
         if self._is_public:
             reads_metrics = "401" in self._operation["responses"]
             self._operation["security"] = [{}, {"metricsToken": []}] if reads_metrics else []
 
-    def _parameters(self) -> None:
-        given = self._operation.get("parameters", [])
-        for each in given:
+    def _complete_parameters(self) -> None:
+        parameters = self._operation.get("parameters", [])
+        for each in parameters:
             each["schema"] = _without_null(each["schema"])
-        kept = [each for each in given if each["name"] != DESCRIBED["name"]]
+        specific = [each for each in parameters if each["name"] != KEY_PARAMETER["name"]]
         common = ["X-Request-Id"] if self._is_public else ["X-Tellback-User", "X-Request-Id"]
-        if self._takes_key:
-            common.append(DESCRIBED["name"])
+        if self._accepts_key:
+            common.append(KEY_PARAMETER["name"])
         references = [{"$ref": f"#/components/parameters/{name}"} for name in common]
-        self._operation["parameters"] = [*kept, *references]
+        self._operation["parameters"] = [*specific, *references]
 
     @property
-    def _takes_key(self) -> bool:
-        named = (each.get("name", each.get("$ref", "")) for each in self._operation.get("parameters", ()))
-        return any(name.endswith(DESCRIBED["name"]) for name in named)
+    def _accepts_key(self) -> bool:
+        names = (each.get("name", each.get("$ref", "")) for each in self._operation.get("parameters", ()))
+        return any(name.endswith(KEY_PARAMETER["name"]) for name in names)
 
-    def _body(self) -> None:
+    def _complete_body(self) -> None:
         for media in self._operation.get("requestBody", {}).get("content", {}).values():
-            media.setdefault("example", self._examples.request(_without_null(media["schema"])))
+            media.setdefault("example", self._examples.build_request(_without_null(media["schema"])))
 
-    def _answers(self) -> None:
-        answers: dict[str, Schema] = self._operation["responses"]
+    def _complete_responses(self) -> None:
+        responses: dict[str, Schema] = self._operation["responses"]
         if not self._is_public:
-            for number, description in _ANYWHERE.items():
+            for number, description in _COMMON_ERRORS.items():
                 if number != 408 or "requestBody" in self._operation:
-                    answers.setdefault(str(number), {"description": description})
-            if self._takes_key:
-                answers.setdefault("409", {"description": _IN_PROGRESS})
-        if self._is_openai and _is_default(answers.get("422", {})):
-            del answers["422"]
-        for status in list(answers):
+                    responses.setdefault(str(number), {"description": description})
+            if self._accepts_key:
+                responses.setdefault("409", {"description": _IN_PROGRESS})
+        if self._is_openai and _is_default_validation_error(responses.get("422", {})):
+            del responses["422"]
+        for status in list(responses):
             if int(status) < 400:
-                self._success(answers[status])
+                self._complete_success(responses[status])
             else:
-                answers[status] = self._problem(status, answers[status]["description"])
-        self._operation["responses"] = {status: answers[status] for status in sorted(answers)}
+                responses[status] = self._error_reference(status, responses[status]["description"])
+        self._operation["responses"] = {status: responses[status] for status in sorted(responses)}
 
-    def _success(self, answer: Schema) -> None:
-        if answer["description"] == "Successful Response":
-            answer["description"] = "Done." if "content" not in answer else "The answer."
-        headers = answer.setdefault("headers", {})
-        headers["X-Request-Id"] = _header("X-Request-Id")
-        if self._takes_key:
-            headers["Idempotency-Replayed"] = _header("Idempotency-Replayed")
-        for kind, media in answer.get("content", {}).items():
-            if kind == JSON and media.get("schema"):
-                media.setdefault("example", self._examples.answer(media["schema"]))
-            elif EVENTS in media:
-                media.setdefault("example", stream_example(media, self._examples))
+    def _complete_success(self, response: Schema) -> None:
+        if response["description"] == "Successful Response":
+            response["description"] = "Done." if "content" not in response else "The answer."
+        headers = response.setdefault("headers", {})
+        headers["X-Request-Id"] = _header_reference("X-Request-Id")
+        if self._accepts_key:
+            headers["Idempotency-Replayed"] = _header_reference("Idempotency-Replayed")
+        for kind, media in response.get("content", {}).items():
+            if kind == JSON_MEDIA_TYPE and media.get("schema"):
+                media.setdefault("example", self._examples.build_response(media["schema"]))
+            elif EVENTS_EXTENSION in media:
+                media.setdefault("example", build_stream_example(media, self._examples))
 
-    def _problem(self, status: str, description: str) -> Schema:
+    def _error_reference(self, status: str, description: str) -> Schema:
         """A reference to what is said of that status, once for all operations that say it alike."""
-        media, model = (JSON, "ErrorOut") if self._is_openai else (PROBLEM, "Problem")
-        made = {
+        media, model = (JSON_MEDIA_TYPE, "ErrorOut") if self._is_openai else (PROBLEM, "Problem")
+        response = {
             "description": description,
-            "headers": {name: _header(name) for name in _headers_of(status)},
+            "headers": {name: _header_reference(name) for name in _error_headers(status)},
             "content": {media: {"schema": {"$ref": f"#/components/schemas/{model}"}}},
         }
         for number in range(1, 100):
             name = f"{model}{status}" + ("" if number == 1 else f"_{number}")
-            if self._shared.setdefault(name, made) == made:
+            if self._shared.setdefault(name, response) == response:
                 return {"$ref": f"#/components/responses/{name}"}
         raise AssertionError(f"too many ways to describe {status}")
 
 
-def _headers_of(status: str) -> list[str]:
+def _error_headers(status: str) -> list[str]:
     more = {"401": ["WWW-Authenticate"], "429": ["Retry-After"], "503": ["Retry-After"]}
     return ["X-Request-Id", *more.get(status, ())]
 
 
-def _header(name: str) -> Schema:
+def _header_reference(name: str) -> Schema:
     return {"$ref": f"#/components/headers/{name}"}
 
 
-def _is_default(answer: Schema) -> bool:
-    schema = answer.get("content", {}).get(JSON, {}).get("schema", {})
+def _is_default_validation_error(response: Schema) -> bool:
+    schema = response.get("content", {}).get(JSON_MEDIA_TYPE, {}).get("schema", {})
     return str(schema.get("$ref", "")).endswith("/HTTPValidationError")
 
 

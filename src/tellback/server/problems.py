@@ -17,7 +17,7 @@ from starlette.routing import compile_path
 from tellback import errors
 from tellback.errors import TellbackError
 from tellback.wire.problems import Problem as Problem
-from tellback.wire.problems import code_of, data_of
+from tellback.wire.problems import encode_error_data, status_and_code
 
 log = logging.getLogger("tellback.server")
 
@@ -46,7 +46,7 @@ _TITLES = {
 }
 
 
-def problem(
+def problem_response(
     status: int,
     code: str,
     detail: str,
@@ -69,9 +69,9 @@ def problem(
     return Response(json.dumps(body, default=str).encode(), status, headers, MEDIA_TYPE)
 
 
-def problem_of(error: TellbackError, request_id: str | None = None) -> Response:
+def error_response(error: TellbackError, request_id: str | None = None) -> Response:
     """An error of ours as an answer."""
-    status, code = code_of(error)
+    status, code = status_and_code(error)
     headers = {}
     if isinstance(error, errors.RateLimitedError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
@@ -79,19 +79,21 @@ def problem_of(error: TellbackError, request_id: str | None = None) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
     if status >= 500:
         log.error("answered %s: %s", code, type(error).__name__, exc_info=error)
-    return problem(status, code, told(error), request_id=request_id, headers=headers, data=data_of(error))
+    return problem_response(
+        status, code, public_message(error), request_id=request_id, headers=headers, data=encode_error_data(error)
+    )
 
 
-def problem_for(error: Exception, request_id: str | None) -> Response:
+def any_error_response(error: Exception, request_id: str | None) -> Response:
     """Any error as an answer; of what nobody foresaw, the reason is in the log alone."""
     if isinstance(error, TellbackError):
-        return problem_of(error, request_id)
+        return error_response(error, request_id)
     log.error("a request failed: %s", type(error).__name__, exc_info=error)
     detail = f"The server failed. Its log has the reason, under the request {request_id}."
-    return problem(500, "failed", detail, request_id=request_id)
+    return problem_response(500, "failed", detail, request_id=request_id)
 
 
-def told(error: TellbackError) -> str:
+def public_message(error: TellbackError) -> str:
     """What a caller is told of an error: not where the store is, nor what a provider sent back."""
     if isinstance(error, errors.StoreError):
         return (
@@ -110,39 +112,41 @@ def told(error: TellbackError) -> str:
     return str(error)
 
 
-_HIDDEN = (errors.StoreError, errors.ConfigurationError, errors.ProviderError, errors.EmbeddingError)
+_INTERNAL_ERRORS = (errors.StoreError, errors.ConfigurationError, errors.ProviderError, errors.EmbeddingError)
 
 
-def told_of(failure: str | None) -> str | None:
+def public_job_error(failure: str | None) -> str | None:
     """What a caller is told of a job's failure, which is noted as `Class: words`: the words if they are ours alone.
 
-    >>> told_of("ProviderRequestError: Incorrect API key sk-1"), told_of("ExtractionError: no JSON")
+    >>> public_job_error("ProviderRequestError: Incorrect API key sk-1"), public_job_error("ExtractionError: no JSON")
     ("ProviderRequestError: the server's log has the reason", 'ExtractionError: no JSON')
     """
     if failure is None:
         return None
     name = failure.partition(":")[0]
     kind = getattr(errors, name, None)
-    is_ours = isinstance(kind, type) and issubclass(kind, TellbackError) and not issubclass(kind, _HIDDEN)
-    return failure if is_ours else f"{name:.100}: the server's log has the reason"
+    is_public = isinstance(kind, type) and issubclass(kind, TellbackError) and not issubclass(kind, _INTERNAL_ERRORS)
+    return failure if is_public else f"{name:.100}: the server's log has the reason"
 
 
 async def on_tellback_error(request: Request, error: Exception) -> Response:
     """The answer to an error of ours."""
     assert isinstance(error, TellbackError)
-    return problem_of(error, request_id_of(request))
+    return error_response(error, get_request_id(request))
 
 
 async def on_validation_error(request: Request, error: Exception) -> Response:
     """The answer to a request whose fields are wrong: which, and how, but not with what was sent."""
     assert isinstance(error, RequestValidationError)
-    found = [
+    field_errors = [
         {"at": ".".join(map(str, each["loc"])), "problem": str(each["msg"]), "type": str(each["type"])}
         for each in error.errors()
     ]
-    first = found[0] if found else {"at": "the request", "problem": "cannot be used"}
+    first = field_errors[0] if field_errors else {"at": "the request", "problem": "cannot be used"}
     detail = f"{first['at']}: {first['problem']}."
-    return problem(422, "invalid-argument", detail, request_id=request_id_of(request), errors=found[:50])
+    return problem_response(
+        422, "invalid-argument", detail, request_id=get_request_id(request), errors=field_errors[:50]
+    )
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -154,12 +158,12 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         detail = "There is nothing at this path."
     elif error.status_code == 405:
-        headers["Allow"] = _methods_of(request) or headers.get("Allow", "")
+        headers["Allow"] = _allowed_methods(request) or headers.get("Allow", "")
         detail = f"This path takes {headers['Allow']}."
-    return problem(error.status_code, code, detail, request_id=request_id_of(request), headers=headers)
+    return problem_response(error.status_code, code, detail, request_id=get_request_id(request), headers=headers)
 
 
-def _methods_of(request: Request) -> str | None:
+def _allowed_methods(request: Request) -> str | None:
     """What a path takes, as the contract says: each method has a route of its own, which knows of no other."""
     path = str(request.scope["path"]).removeprefix(request.scope.get("root_path", ""))
     for template, methods in request.app.openapi()["paths"].items():
@@ -168,7 +172,7 @@ def _methods_of(request: Request) -> str | None:
     return None
 
 
-def request_id_of(request: Request) -> str | None:
+def get_request_id(request: Request) -> str | None:
     """The id under which a request is in the logs."""
     state: Mapping[str, Any] = request.scope.get("state", {})
     return state.get("request_id")

@@ -17,11 +17,11 @@ from tellback.stores import RateWindows
 log = logging.getLogger("tellback.server")
 
 WINDOW_SECONDS = 60
-PARTS = 20
-LARGEST_PART = 100
+BATCHES_PER_WINDOW = 20
+MAX_BATCH = 100
 """A process takes a part of a limit at a time, so that few requests ask the store. What one process holds, no other
 can give out: several together may refuse a little early, and never late."""
-MOST_HELD = 10_000
+MAX_TRACKED = 10_000
 
 
 @dataclass(slots=True)
@@ -30,13 +30,13 @@ class _Window:
 
     number: int
     limit: int
-    held: int = 0
-    is_spent: bool = False
-    counted_alone: int = 0
-    taking: asyncio.Task[None] | None = None
+    available: int = 0
+    is_exhausted: bool = False
+    counted_locally: int = 0
+    refill: asyncio.Task[None] | None = None
 
 
-class Rates:
+class RateLimiter:
     """Counts requests by credential, with all processes on the same store.
 
     While the store cannot count, each process counts for itself: requests are not refused for lack of a count, and
@@ -47,57 +47,57 @@ class Rates:
         self._windows = windows
         self._limit = limit
         self._timer = timer
-        self._held: OrderedDict[str, _Window] = OrderedDict()
+        self._by_credential: OrderedDict[str, _Window] = OrderedDict()
 
-    async def take(self, principal: Principal) -> None:
+    async def acquire(self, principal: Principal) -> None:
         """Count a request; raises `RateLimitedError` if there may be no more in this minute."""
         limit = self._limit if principal.rate_limit is None else principal.rate_limit
         if limit is None:
             return
         now = self._timer()
         window = self._window(principal.id, int(now // WINDOW_SECONDS), limit)
-        while window.held < 1:
-            if window.is_spent:
+        while window.available < 1:
+            if window.is_exhausted:
                 raise RateLimitedError(
                     f"{limit} requests a minute is the limit of this credential: wait for the next minute.",
                     WINDOW_SECONDS - now % WINDOW_SECONDS,
                 )
-            if window.taking is None:
-                window.taking = asyncio.create_task(self._take_part(principal.id, window))
-            await asyncio.shield(window.taking)  # whoever gives up does so alone
-        window.held -= 1
+            if window.refill is None:
+                window.refill = asyncio.create_task(self._acquire_batch(principal.id, window))
+            await asyncio.shield(window.refill)  # whoever gives up does so alone
+        window.available -= 1
 
     def _window(self, id: str, number: int, limit: int) -> _Window:
-        window = self._held.get(id)
+        window = self._by_credential.get(id)
         if window is None or window.number != number or window.limit != limit:
-            window = self._held[id] = _Window(number, limit)
-            if len(self._held) > MOST_HELD:
-                self._held.popitem(last=False)
-        self._held.move_to_end(id)
+            window = self._by_credential[id] = _Window(number, limit)
+            if len(self._by_credential) > MAX_TRACKED:
+                self._by_credential.popitem(last=False)
+        self._by_credential.move_to_end(id)
         return window
 
-    async def _take_part(self, id: str, window: _Window) -> None:
-        part = min(max(1, window.limit // PARTS), LARGEST_PART)
+    async def _acquire_batch(self, id: str, window: _Window) -> None:
+        batch = min(max(1, window.limit // BATCHES_PER_WINDOW), MAX_BATCH)
         try:
-            granted = await self._windows.take(id, window.number, part, window.limit)
+            granted = await self._windows.take(id, window.number, batch, window.limit)
         except StoreError as error:
             log.warning("the store cannot count requests, this process counts alone: %s", type(error).__name__)
-            granted = min(part, window.limit - window.counted_alone)
-            window.counted_alone += granted
+            granted = min(batch, window.limit - window.counted_locally)
+            window.counted_locally += granted
         finally:
-            window.taking = None
-        window.held += granted
-        window.is_spent = granted < 1
+            window.refill = None
+        window.available += granted
+        window.is_exhausted = granted < 1
 
 
-class AtOnce:
+class ConcurrencyLimiter:
     """Counts the requests of each credential that this process is answering, streams for as long as they last."""
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
         self._counts: dict[str, int] = {}
 
-    def enter(self, id: str) -> None:
+    def acquire(self, id: str) -> None:
         """Count a request; raises `RateLimitedError` if there may be no more of them now. `leave` takes it back."""
         count = self._counts.get(id, 0)
         if self._limit is not None and count >= self._limit:
@@ -108,7 +108,7 @@ class AtOnce:
             )
         self._counts[id] = count + 1
 
-    def leave(self, id: str) -> None:
+    def release(self, id: str) -> None:
         """Count it no more."""
         count = self._counts[id] - 1
         if count:
@@ -117,7 +117,7 @@ class AtOnce:
             del self._counts[id]
 
 
-class Failures:
+class FailedLoginLimiter:
     """Counts failed attempts to authenticate by address, in this process.
 
     An address with too many of them is told to wait until the next minute. Credentials that are good are let in all the
@@ -129,17 +129,17 @@ class Failures:
         self._timer = timer
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
-    def failed(self, client: tuple[str, int] | None) -> None:
+    def record_failure(self, client: tuple[str, int] | None) -> None:
         """Count a failed attempt; raises `RateLimitedError` if the address has failed too often."""
         if self._limit is None or client is None:
             return
-        address, now = network(client[0]), self._timer()
+        address, now = client_network(client[0]), self._timer()
         window = int(now // WINDOW_SECONDS)
         number, count = self._counts.get(address, (window, 0))
         count = count + 1 if number == window else 1
         self._counts[address] = window, count
         self._counts.move_to_end(address)
-        if len(self._counts) > MOST_HELD:
+        if len(self._counts) > MAX_TRACKED:
             self._counts.popitem(last=False)
         if count > self._limit:
             raise RateLimitedError(
@@ -148,18 +148,18 @@ class Failures:
             )
 
 
-def network(address: str) -> str:
+def client_network(address: str) -> str:
     """What of an address is counted: one who has an IPv6 address has all of its network's.
 
-    >>> network("2001:db8::7"), network("192.0.2.7"), network("::ffff:192.0.2.7")
+    >>> client_network("2001:db8::7"), client_network("192.0.2.7"), client_network("::ffff:192.0.2.7")
     ('2001:db8::/64', '192.0.2.7', '192.0.2.7')
     """
     try:
-        read = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address[:100]
-    if isinstance(read, ipaddress.IPv4Address):
+    if isinstance(parsed, ipaddress.IPv4Address):
         return address
-    if read.ipv4_mapped is not None:
-        return str(read.ipv4_mapped)
-    return str(ipaddress.ip_network((int(read) >> 64 << 64, 64)))
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))

@@ -18,29 +18,29 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from tellback.errors import NotAllowedError, NotAuthenticatedError, RateLimitedError, TellbackError
-from tellback.server.access import OPEN, Access
-from tellback.server.callers import Caller, Home, Principal
-from tellback.server.heads import Refused, read_head, user_named
-from tellback.server.hosts import Hosts
-from tellback.server.problems import problem_of, told
-from tellback.server.rates import Failures, Rates
-from tellback.server.sittings import Sittings
+from tellback.server.access import OPEN_PRINCIPAL, Authenticator
+from tellback.server.callers import Caller, Principal, ServerContext
+from tellback.server.heads import RequestRejectedError, read_headers, resolve_acting_user
+from tellback.server.hosts import HostPolicy
+from tellback.server.problems import error_response, public_message
+from tellback.server.rates import FailedLoginLimiter, RateLimiter
+from tellback.server.sittings import LoginSessions
 
-COOKIE = "tellback_console"
-LARGEST_FORM = 20_000
-POLICY = (
+COOKIE_NAME = "tellback_console"
+MAX_FORM_BYTES = 20_000
+CONTENT_SECURITY_POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
     " img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; object-src 'none';"
     " base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
 )
-_HEADERS = (
-    (b"content-security-policy", POLICY.encode()),
+_SECURITY_HEADERS = (
+    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
 
-_STYLE = """
+_LOGIN_STYLE = """
 :root { color-scheme: light dark; --ground: #f7f7f4; --ink: #1f2328; --edge: #c9c9c2; --act: #34568b; --bad: #b3261e; }
 @media (prefers-color-scheme: dark) {
   :root { --ground: #131416; --ink: #e6e6e3; --edge: #45484e; --act: #4a72b5; --bad: #f2938c; }
@@ -55,7 +55,7 @@ button { background: var(--act); border-color: var(--act); color: #fff; cursor: 
 """
 
 
-class Face(Protocol):
+class WebUI(Protocol):
     """Pages for people below a path, such as the console.
 
     `add_to` mounts them when the app is made. What is below `assets` is shown to everyone: scripts and styles.
@@ -67,7 +67,7 @@ class Face(Protocol):
     def add_to(self, app: FastAPI) -> None: ...
 
 
-class Reception:
+class BrowserAuth:
     """Answers requests below the paths of faces: lets them in with a cookie or a header, or has the person log in.
 
     The caller is in `scope["state"]["caller"]`, as for all requests. A page of another origin may lead here, but
@@ -75,109 +75,115 @@ class Reception:
     """
 
     def __init__(
-        self, faces: Iterable[Face], home: Home, access: Access, hosts: Hosts, failures: Failures, rates: Rates
+        self,
+        web_uis: Iterable[WebUI],
+        server_context: ServerContext,
+        authenticator: Authenticator,
+        hosts: HostPolicy,
+        failed_logins: FailedLoginLimiter,
+        rate_limiter: RateLimiter,
     ) -> None:
-        self._faces = tuple(faces)
-        self._home = home
-        self._access = access
+        self._web_uis = tuple(web_uis)
+        self._server_context = server_context
+        self._authenticator = authenticator
         self._hosts = hosts
-        self._failures = failures
-        self._rates = rates
-        self._sittings = Sittings()
+        self._failed_logins = failed_logins
+        self._rate_limiter = rate_limiter
+        self._sessions = LoginSessions()
 
-    def face_of(self, path: str) -> Face | None:
+    def web_ui_at(self, path: str) -> WebUI | None:
         """The face that a path belongs to; the root is the first one's."""
-        if path == "/" and self._faces:
-            return self._faces[0]
-        for face in self._faces:
-            if path == face.path or path.startswith(f"{face.path}/"):
-                return face
+        if path == "/" and self._web_uis:
+            return self._web_uis[0]
+        for web_ui in self._web_uis:
+            if path == web_ui.path or path.startswith(f"{web_ui.path}/"):
+                return web_ui
         return None
 
-    async def admit(self, face: Face, path: str, scope: Scope, receive: Receive) -> Response | None:
+    async def admit(self, web_ui: WebUI, path: str, scope: Scope, receive: Receive) -> Response | None:
         """None for a request that the app is to answer, which has its caller then; else the answer."""
         try:
-            headers = read_head(scope)
+            headers = read_headers(scope)
             self._hosts.check(headers, scope.get("client"))
             is_navigated = headers.get(b"sec-fetch-mode", b"navigate") == b"navigate"
             if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or not is_navigated:
-                _check_origin(headers)
-            return await self._let_in(face, path, scope, headers, receive)
-        except (Refused, TellbackError) as error:
-            return _refusal(error, scope)
+                _reject_foreign_origin(headers)
+            return await self._authenticate(web_ui, path, scope, headers, receive)
+        except (RequestRejectedError, TellbackError) as error:
+            return _error_page_response(error, scope)
 
-    async def _let_in(
-        self, face: Face, path: str, scope: Scope, headers: dict[bytes, bytes], receive: Receive
+    async def _authenticate(
+        self, web_ui: WebUI, path: str, scope: Scope, headers: dict[bytes, bytes], receive: Receive
     ) -> Response | None:
         """None for what the app answers; else the answer."""
-        base = scope.get("root_path", "") + face.path
-        if path in ("/", face.path):
+        base = scope.get("root_path", "") + web_ui.path
+        if path in ("/", web_ui.path):
             return RedirectResponse(f"{base}/", 307)
-        if path == f"{face.path}/login" and scope["type"] == "http":
+        if path == f"{web_ui.path}/login" and scope["type"] == "http":
             return await self._login(base, scope, headers, receive)
-        if path == f"{face.path}/logout" and scope["type"] == "http" and scope["method"] == "POST":
-            self._sittings.end(_cookie(headers))
-            answer: Response = RedirectResponse(f"{base}/login", 303)
-            answer.delete_cookie(COOKIE, path=base)
-            return answer
-        if path.startswith(face.assets):
+        if path == f"{web_ui.path}/logout" and scope["type"] == "http" and scope["method"] == "POST":
+            self._sessions.delete(_read_cookie(headers))
+            response: Response = RedirectResponse(f"{base}/login", 303)
+            response.delete_cookie(COOKIE_NAME, path=base)
+            return response
+        if path.startswith(web_ui.assets):
             return None
-        given = headers.get(b"authorization")
-        cookie = _cookie(headers) if given is None else None
-        authorization = self._sittings.authorization(cookie) if given is None else given.decode("latin-1")
+        header = headers.get(b"authorization")
+        cookie = _read_cookie(headers) if header is None else None
+        authorization = self._sessions.authorization(cookie) if header is None else header.decode("latin-1")
         try:
-            principal = await self._access.principal(authorization)
+            principal = await self._authenticator.authenticate(authorization)
         except NotAuthenticatedError:
-            if given is not None:
-                self._failures.failed(scope.get("client"))
-            if scope["type"] != "http" or scope["method"] != "GET" or path.startswith(f"{face.path}/_"):
+            if header is not None:
+                self._failed_logins.record_failure(scope.get("client"))
+            if scope["type"] != "http" or scope["method"] != "GET" or path.startswith(f"{web_ui.path}/_"):
                 raise
-            to = path + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
-            return RedirectResponse(f"{base}/login?next={quote(to, safe='')}", 303)
+            target = path + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+            return RedirectResponse(f"{base}/login?next={quote(target, safe='')}", 303)
         state = scope.setdefault("state", {})
-        state["caller"] = Caller(self._home, principal, user_named(principal, None))
+        state["caller"] = Caller(self._server_context, principal, resolve_acting_user(principal, None))
         state["is_still_valid"] = partial(self._is_still_valid, cookie, authorization, principal)
-        state["count"] = partial(self._count, principal)
+        state["count"] = partial(self._count_request, principal)
         state["server"] = scope["app"]
-        if scope["type"] == "http" and not path.startswith(f"{face.path}/_"):
-            await self._count(principal)
+        if scope["type"] == "http" and not path.startswith(f"{web_ui.path}/_"):
+            await self._count_request(principal)
         return None
 
-    async def _count(self, principal: Principal) -> None:
+    async def _count_request(self, principal: Principal) -> None:
         """Count a page, or what is done on one, as a request of the credential; raises `RateLimitedError`."""
-        if principal is not OPEN:
-            await self._rates.take(principal)
+        if principal is not OPEN_PRINCIPAL:
+            await self._rate_limiter.acquire(principal)
 
     async def _is_still_valid(
         self, cookie: str | None, authorization: str | None, principal: Principal, *, is_used: bool = True
     ) -> bool:
         """Whether a page's credential holds, and whoever opened it has not logged out meanwhile."""
-        if authorization is not None and cookie is not None and not self._sittings.holds(cookie, is_used=is_used):
+        if authorization is not None and cookie is not None and not self._sessions.is_active(cookie, is_used=is_used):
             return False
-        return await self._access.is_still_valid(authorization, principal)
+        return await self._authenticator.is_still_valid(authorization, principal)
 
     async def _login(self, base: str, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Response:
-        asked = parse_qs(scope["query_string"].decode("latin-1")).get("next", [""])[0]
+        next_path = parse_qs(scope["query_string"].decode("latin-1")).get("next", [""])[0]
         if scope["method"] in ("GET", "HEAD"):
-            return HTMLResponse(_form(base, asked))
+            return HTMLResponse(_render_login_form(base, next_path))
         if scope["method"] != "POST":
-            return HTMLResponse(_form(base, asked), 405, headers={"Allow": "GET, POST"})
-        form = parse_qs((await _body(receive)).decode("utf-8", "replace"))
+            return HTMLResponse(_render_login_form(base, next_path), 405, headers={"Allow": "GET, POST"})
+        form = parse_qs((await _read_form_body(receive)).decode("utf-8", "replace"))
         authorization = f"Bearer {form.get('key', [''])[0].strip()}"
         try:
-            principal = await self._access.principal(authorization)
+            principal = await self._authenticator.authenticate(authorization)
         except NotAuthenticatedError as error:
-            self._failures.failed(scope.get("client"))
-            return HTMLResponse(_form(base, asked, str(error)), 401)
-        await self._count(principal)  # each log-in is held, and of too many the oldest are others'
-        answer = RedirectResponse(_safe(asked, base, scope.get("root_path", "")), 303)
+            self._failed_logins.record_failure(scope.get("client"))
+            return HTMLResponse(_render_login_form(base, next_path, str(error)), 401)
+        await self._count_request(principal)  # each log-in is held, and of too many the oldest are others'
+        response = RedirectResponse(_safe_redirect(next_path, base, scope.get("root_path", "")), 303)
         secure = scope.get("scheme") == "https"
-        cookie = self._sittings.begin(authorization)
-        answer.set_cookie(COOKIE, cookie, path=base, httponly=True, samesite="lax", secure=secure)
-        return answer
+        cookie = self._sessions.create(authorization)
+        response.set_cookie(COOKIE_NAME, cookie, path=base, httponly=True, samesite="lax", secure=secure)
+        return response
 
 
-def _check_origin(headers: dict[bytes, bytes]) -> None:
+def _reject_foreign_origin(headers: dict[bytes, bytes]) -> None:
     site = headers.get(b"sec-fetch-site")
     origin = headers.get(b"origin")
     if site is not None:
@@ -192,39 +198,39 @@ def _check_origin(headers: dict[bytes, bytes]) -> None:
         raise NotAllowedError("Pages of other origins are not let in here.")
 
 
-def _cookie(headers: dict[bytes, bytes]) -> str | None:
+def _read_cookie(headers: dict[bytes, bytes]) -> str | None:
     cookies: SimpleCookie = SimpleCookie()
     try:
         cookies.load(headers.get(b"cookie", b"").decode("latin-1"))
     except CookieError:
         return None
-    found = cookies.get(COOKIE)
-    return None if found is None else found.value
+    cookie = cookies.get(COOKIE_NAME)
+    return None if cookie is None else cookie.value
 
 
-async def _body(receive: Receive) -> bytes:
+async def _read_form_body(receive: Receive) -> bytes:
     parts: list[bytes] = []
     while True:
         message = await receive()
         if message["type"] != "http.request":
             return b""
         parts.append(message.get("body", b""))
-        if sum(map(len, parts)) > LARGEST_FORM:
-            raise Refused(413, "too-large", f"A form has at most {LARGEST_FORM} bytes here.")
+        if sum(map(len, parts)) > MAX_FORM_BYTES:
+            raise RequestRejectedError(413, "too-large", f"A form has at most {MAX_FORM_BYTES} bytes here.")
         if not message.get("more_body"):
             return b"".join(parts)
 
 
-def _safe(path: str, base: str, root: str) -> str:
+def _safe_redirect(path: str, base: str, root: str) -> str:
     """Where to go after logging in: only to a page of this face, whatever the address says."""
-    is_ours = path.startswith(f"{base.removeprefix(root)}/") and "\\" not in path and "//" not in path
-    return root + path if is_ours else f"{base}/"
+    is_local = path.startswith(f"{base.removeprefix(root)}/") and "\\" not in path and "//" not in path
+    return root + path if is_local else f"{base}/"
 
 
-def _form(base: str, asked: str, wrong: str = "") -> str:
-    action = f"{base}/login" + (f"?next={quote(asked, safe='')}" if asked else "")
-    alert = f'<p class="wrong" role="alert">{escape(wrong)}</p>' if wrong else ""
-    return plain_page(
+def _render_login_form(base: str, next_path: str, error_message: str = "") -> str:
+    action = f"{base}/login" + (f"?next={quote(next_path, safe='')}" if next_path else "")
+    alert = f'<p class="wrong" role="alert">{escape(error_message)}</p>' if error_message else ""
+    return render_plain_page(
         "Log in",
         f'{alert}<form method="post" action="{escape(action)}"><label for="key">API key or token</label>'
         '<input id="key" name="key" type="password" autocomplete="current-password" required autofocus>'
@@ -233,43 +239,48 @@ def _form(base: str, asked: str, wrong: str = "") -> str:
     )
 
 
-def plain_page(title: str, body: str) -> str:
+def render_plain_page(title: str, body: str) -> str:
     """A page that needs nothing else: `body` is markup."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title} · Tellback</title>'
         '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
-        f"<style>{_STYLE}</style></head>"
+        f"<style>{_LOGIN_STYLE}</style></head>"
         f"<body><main><h1>Tellback</h1>{body}</main></body></html>"
     )
 
 
-def _refusal(error: Refused | TellbackError, scope: Scope) -> Response:
+def _error_page_response(error: RequestRejectedError | TellbackError, scope: Scope) -> Response:
     request_id = scope.get("state", {}).get("request_id")
-    answer = error.answer(request_id) if isinstance(error, Refused) else problem_of(error, request_id)
-    if isinstance(error, TellbackError) and is_for_eyes(scope):
-        headers = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
-        page = plain_page("Not here", f'<p class="wrong" role="alert">{escape(told(error))}</p>')
-        answer = HTMLResponse(page, answer.status_code, headers)
+    response = (
+        error.to_response(request_id) if isinstance(error, RequestRejectedError) else error_response(error, request_id)
+    )
+    if isinstance(error, TellbackError) and accepts_html(scope):
+        headers = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
+        page = render_plain_page("Not here", f'<p class="wrong" role="alert">{escape(public_message(error))}</p>')
+        response = HTMLResponse(page, response.status_code, headers)
     if isinstance(error, RateLimitedError):
-        answer.headers["RateLimit-Remaining"] = "0"
-    return answer
+        response.headers["RateLimit-Remaining"] = "0"
+    return response
 
 
-def is_for_eyes(scope: Scope) -> bool:
+def accepts_html(scope: Scope) -> bool:
     """Whether a person's browser shows the answer as a page."""
     return scope["type"] == "http" and any(
         name == b"accept" and b"text/html" in value.lower() for name, value in scope["headers"]
     )
 
 
-def guarded(send: Send) -> Send:
+def with_security_headers(send: Send) -> Send:
     """What a page may load and who may show it in a frame stands in every answer."""
 
-    async def sent(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
-            names = {name.lower() for name, _ in given}
-            message = {**message, "headers": [*given, *(each for each in _HEADERS if each[0] not in names)]}
+            headers: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in headers}
+            message = {
+                **message,
+                "headers": [*headers, *(header for header in _SECURITY_HEADERS if header[0] not in names)],
+            }
         await send(message)
 
-    return sent
+    return send_with_headers

@@ -30,7 +30,7 @@ from tellback.server.app import create_app
 from tellback.server.metrics import is_loopback
 from tellback.server.protocol import BoundedProtocol
 from tellback.server.serve_options import ServeOptions
-from tellback.server.stopping import Stopping
+from tellback.server.stopping import ShutdownSignal
 
 if TYPE_CHECKING:
     from tellback.agent import Agent
@@ -39,12 +39,12 @@ log = logging.getLogger("tellback.server")
 
 BACKLOG = 2_048
 KEEP_ALIVE_SECONDS = 15
-LARGEST_FRAME = 1_000_000
+MAX_WEBSOCKET_BYTES = 1_000_000
 CANCEL_SECONDS = 5.0
 """How long requests that were cut off have to come to an end, before the store is closed."""
 
 
-async def checked(options: ServeOptions) -> ServeOptions:
+async def check_options(options: ServeOptions) -> ServeOptions:
     """The options, if a server can run by them: its store is there and migrated, its agents and models are known.
 
     Where no model is named it is the best at hand. Where there has never been a credential the server is open, which
@@ -53,7 +53,7 @@ async def checked(options: ServeOptions) -> ServeOptions:
     options = replace(options, model=(await asyncio.to_thread(choose_model, options.model)).name)
     for model in filter(None, (options.model, *options.models)):
         resolve_registration(ChatOptions(model=model))
-    rc, _ = built(replace(options, runs_jobs=False))
+    rc, _ = build_tellback(replace(options, runs_jobs=False))
     async with rc:
         keys = await rc.keys.list()
         if options.jwt is not None or any(key.is_valid(rc.clock()) for key in keys):
@@ -61,34 +61,34 @@ async def checked(options: ServeOptions) -> ServeOptions:
         if keys:
             raise ConfigurationError(
                 "All API keys of this store have expired or were revoked, so nobody could get in. Make another one,"
-                f" with {key_command(options.url)}."
+                f" with {key_creation_command(options.url)}."
             )
         if not is_loopback(options.host):
             raise ConfigurationError(
                 f"Nobody could be told apart on {options.host}: there is no API key, and no JWT issuer. Make a key"
-                f" first, with {key_command(options.url)}, or serve this machine alone with --host 127.0.0.1."
+                f" first, with {key_creation_command(options.url)}, or serve this machine alone with --host 127.0.0.1."
             )
     return replace(options, open=True)
 
 
-def key_command(url: str) -> str:
+def key_creation_command(url: str) -> str:
     """The command that makes an API key for this store; a URL may hold a password, and is not repeated."""
     command = "tellback keys create --role admin"
     return f"`{command}` (and the same --url)" if "://" in url else f"`{command} --url {shlex.quote(url)}`"
 
 
-def built(options: ServeOptions) -> tuple[Tellback, list[Agent]]:
+def build_tellback(options: ServeOptions) -> tuple[Tellback, list[Agent]]:
     """The Tellback that is served, not yet open, and its agents with routes."""
-    reads: ExtractorLike = options.extractor
-    if options.prompts is not None and reads != "verbatim":
+    extractor: ExtractorLike = options.extractor
+    if options.prompts is not None and extractor != "verbatim":
         from tellback.memory.extraction.llm import LlmExtractor
 
-        reads = LlmExtractor(prompts=Path(options.prompts))
-    rc = Tellback(options.url, model=options.model, extractor=reads, worker=options.runs_jobs)
+        extractor = LlmExtractor(prompts=Path(options.prompts))
+    rc = Tellback(options.url, model=options.model, extractor=extractor, worker=options.runs_jobs)
     return rc, load_agents(rc, options.agents)
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int) -> socket.socket:
     """A socket at that address. It does not listen yet, so clients wait elsewhere until the server is ready."""
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
@@ -96,27 +96,27 @@ def bound_socket(host: str, port: int) -> socket.socket:
         )
     except (OSError, UnicodeError) as error:
         raise ConfigurationError(f"{host!r} is no address of this machine: {error}.") from error
-    found = socket.socket(family, kind, protocol)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock = socket.socket(family, kind, protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind(address)
+        sock.bind(address)
     except OSError as error:
-        found.close()
+        sock.close()
         raise ConfigurationError(
             f"Cannot serve on {host} port {port}: {error.strerror}. Try another --port."
         ) from error
-    found.set_inheritable(True)
-    return found
+    sock.set_inheritable(True)
+    return sock
 
 
-def address_of(bound: socket.socket) -> str:
+def server_url(sock: socket.socket) -> str:
     """The URL of a server on a socket."""
-    host, port = bound.getsockname()[:2]
+    host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(
-    options: ServeOptions, bound: socket.socket, on_ready: Callable[[], None], *, is_supervised: bool = False
+def run_server(
+    options: ServeOptions, sock: socket.socket, on_ready: Callable[[], None], *, is_supervised: bool = False
 ) -> None:
     """Serve in this process until told to stop; `on_ready` is called when requests are answered."""
     try:
@@ -126,18 +126,24 @@ def run(
     except ModuleNotFoundError:  # there is none for Windows
         factory = None
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(serve(options, bound, on_ready, is_supervised=is_supervised))
+        runner.run(serve_app(options, sock, on_ready, is_supervised=is_supervised))
 
 
-async def serve(
-    options: ServeOptions, bound: socket.socket, on_ready: Callable[[], None], *, is_supervised: bool = False
+async def serve_app(
+    options: ServeOptions, sock: socket.socket, on_ready: Callable[[], None], *, is_supervised: bool = False
 ) -> None:
     """Open the store, answer requests, and close it after the last one."""
-    rc, agents = built(options)
+    rc, agents = build_tellback(options)
     async with rc:
         await rc.warm_up()
-        app = create_app(rc, options.settings, agents=agents, opens=False, faces=[make() for make in options.faces])
-        await Server(app, options, on_ready, is_supervised=is_supervised).serve([bound])
+        app = create_app(
+            rc,
+            options.settings,
+            agents=agents,
+            opens=False,
+            web_uis=[build_web_ui() for build_web_ui in options.web_uis],
+        )
+        await Server(app, options, on_ready, is_supervised=is_supervised).serve([sock])
     log.info("stopped")
 
 
@@ -153,9 +159,9 @@ class Server(uvicorn.Server):
         *,
         is_supervised: bool = False,
     ) -> None:
-        super().__init__(_config(app, options))
+        super().__init__(_uvicorn_config(app, options))
         self._is_supervised = is_supervised
-        self._stopping: Stopping = app.state.stopping
+        self._stopping: ShutdownSignal = app.state.stopping
         self._on_ready = on_ready
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -199,13 +205,13 @@ class Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._stopping.set)
 
 
-def _config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
+def _uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=BoundedProtocol,
         # Only pages for people use WebSockets; what comes by them are clicks and texts, not files.
-        ws="websockets-sansio" if options.faces else "none",
-        ws_max_size=LARGEST_FRAME,
+        ws="websockets-sansio" if options.web_uis else "none",
+        ws_max_size=MAX_WEBSOCKET_BYTES,
         lifespan="on",
         interface="asgi3",
         workers=1,

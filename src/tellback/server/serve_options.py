@@ -11,7 +11,7 @@ from tellback.server.logs import LogFormat
 from tellback.server.settings import JwtSettings, ServerSettings
 
 if TYPE_CHECKING:
-    from tellback.server.reception import Face
+    from tellback.server.reception import WebUI
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ServeOptions:
     trust_proxy: tuple[str, ...] = ()
     log_format: LogFormat = "auto"
     verbose: bool = False
-    faces: tuple[Callable[[], Face], ...] = ()
+    web_uis: tuple[Callable[[], WebUI], ...] = ()
     open: bool = False
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class ServeOptions:
             raise ConfigurationError(
                 "Several workers need PostgreSQL (--url postgresql://…): one process serves a SQLite file."
             )
-        if self.workers > 1 and self.faces:
+        if self.workers > 1 and self.web_uis:
             raise ConfigurationError("The console needs one process, as its pages live in it: leave out --workers.")
         if "*" in self.trust_proxy:
             raise ConfigurationError(

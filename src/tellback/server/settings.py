@@ -9,12 +9,24 @@ from urllib.parse import urlsplit
 
 from tellback.errors import ConfigurationError
 from tellback.server.hosts import is_loopback
-from tellback.types.access import ROLES
+from tellback.types.access import API_KEY_ROLES
 
 LOCAL_USER = "local"
 """Whose data it is where there are no credentials and no user is named."""
 
-ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "ES256K", "EdDSA")
+ASYMMETRIC_ALGORITHMS = (
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "ES256K",
+    "EdDSA",
+)
 """How tokens may be signed: so that who can check them cannot make them."""
 
 
@@ -47,18 +59,18 @@ class JwtSettings:
             raise ConfigurationError("JwtSettings takes jwks_url or jwks, and exactly one of them.")
         if not self.issuer or not self.audience:
             raise ConfigurationError("JwtSettings needs an issuer and an audience: tokens for others are not taken.")
-        weak = [name for name in self.algorithms if name not in ASYMMETRIC]
+        weak = [name for name in self.algorithms if name not in ASYMMETRIC_ALGORITHMS]
         if weak or not self.algorithms:
             raise ConfigurationError(
-                f"JwtSettings takes asymmetric algorithms ({', '.join(ASYMMETRIC)}), not"
+                f"JwtSettings takes asymmetric algorithms ({', '.join(ASYMMETRIC_ALGORITHMS)}), not"
                 f" {', '.join(map(repr, weak)) or 'none at all'}."
             )
-        if self.role not in ROLES:
-            raise ConfigurationError(f"role is {', '.join(map(repr, ROLES))}, not {self.role!r:.80}.")
+        if self.role not in API_KEY_ROLES:
+            raise ConfigurationError(f"role is {', '.join(map(repr, API_KEY_ROLES))}, not {self.role!r:.80}.")
         if not 0 <= self.leeway_seconds <= 300:
             raise ConfigurationError(f"leeway_seconds is from 0 to 300, not {self.leeway_seconds!r}.")
         if self.jwks_url is not None:
-            _check_keys_address(self.jwks_url)
+            _validate_jwks_url(self.jwks_url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +108,11 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         for origin in self.cors_origins:
-            _check_origin(origin)
+            _validate_origin(origin)
         for host in self.allowed_hosts:
             if not host.removeprefix("*.") or "*" in host.removeprefix("*.") or "/" in host:
                 raise ConfigurationError(f"allowed_hosts are like 'example.com' or '*.example.com', not {host!r:.80}.")
-        for name in _ABOVE_NOTHING:
+        for name in _POSITIVE_FIELDS:
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise ConfigurationError(f"{name} is more than 0, not {value!r}.")
@@ -112,12 +124,12 @@ class ServerSettings:
             raise ConfigurationError(f"concurrency is at least 1, or None for no limit, not {self.concurrency!r}.")
 
 
-_ABOVE_NOTHING = (
+_POSITIVE_FIELDS = (
     *("body_bytes", "text_length", "page_size", "largest_page", "heartbeat_seconds", "stalled_seconds", "body_seconds"),
 )
 
 
-def _check_origin(origin: str) -> None:
+def _validate_origin(origin: str) -> None:
     if "*" in origin:
         raise ConfigurationError("cors_origins names origins one by one: '*' would let every page in.")
     parts = urlsplit(origin)
@@ -127,7 +139,7 @@ def _check_origin(origin: str) -> None:
         )
 
 
-def _check_keys_address(url: str) -> None:
+def _validate_jwks_url(url: str) -> None:
     """Whoever can change the keys on their way can sign for anyone."""
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:

@@ -7,16 +7,16 @@ from typing import Any
 
 from starlette.responses import Response
 
-from tellback.server.problems import problem
+from tellback.server.problems import problem_response
 
-RETRY_SECONDS = 1
+RETRY_AFTER_SECONDS = 1
 
 
-class Stopping:
+class ShutdownSignal:
     """Whether a server is about to stop. Feeds then end, turns that run are let finish, and no stream begins.
 
-    >>> stopping = Stopping()
-    >>> forget = stopping.tell(lambda: print("over"))
+    >>> stopping = ShutdownSignal()
+    >>> forget = stopping.subscribe(lambda: print("over"))
     >>> stopping.set()
     over
     >>> stopping.is_set
@@ -25,16 +25,16 @@ class Stopping:
 
     def __init__(self) -> None:
         self._is_set = False
-        self._told: dict[object, Callable[[], None]] = {}
+        self._callbacks: dict[object, Callable[[], None]] = {}
 
     @classmethod
-    def of(cls, app: Any) -> Stopping:
+    def for_app(cls, app: Any) -> ShutdownSignal:
         """The one of an application, in its `state.stopping`."""
-        found = getattr(app.state, "stopping", None)
-        if found is None:
-            found = app.state.stopping = cls()
-        assert isinstance(found, Stopping)
-        return found
+        signal = getattr(app.state, "stopping", None)
+        if signal is None:
+            signal = app.state.stopping = cls()
+        assert isinstance(signal, ShutdownSignal)
+        return signal
 
     @property
     def is_set(self) -> bool:
@@ -45,24 +45,26 @@ class Stopping:
         """From now on it is. To be called on the server's event loop."""
         if not self._is_set:
             self._is_set = True
-            for callback in list(self._told.values()):
+            for callback in list(self._callbacks.values()):
                 callback()
 
-    def tell(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call it when the server is about to stop, at once if it is already; what is given takes that back."""
         if self._is_set:
             callback()
             return lambda: None
         ticket = object()
-        self._told[ticket] = callback
+        self._callbacks[ticket] = callback
 
-        def forget() -> None:
-            self._told.pop(ticket, None)
+        def unsubscribe() -> None:
+            self._callbacks.pop(ticket, None)
 
-        return forget
+        return unsubscribe
 
 
-def refusal(request_id: str | None = None) -> Response:
+def shutdown_response(request_id: str | None = None) -> Response:
     """The answer to what would begin too late."""
     detail = "The server is about to stop: try again in a moment, and another one answers."
-    return problem(503, "stopping", detail, request_id=request_id, headers={"Retry-After": str(RETRY_SECONDS)})
+    return problem_response(
+        503, "stopping", detail, request_id=request_id, headers={"Retry-After": str(RETRY_AFTER_SECONDS)}
+    )

@@ -7,20 +7,23 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from tellback.server.examples import Examples, Schema
-from tellback.server.sse import MEDIA_TYPE, frame
+from tellback.server.examples import ExampleBuilder, Schema
+from tellback.server.sse import MEDIA_TYPE, encode_frame
 from tellback.wire.agents import AgentDelta
-from tellback.wire.base import Wire
+from tellback.wire.base import WireModel
 from tellback.wire.events import ChangeWire, ReadyWire
 from tellback.wire.problems import Problem
 from tellback.wire.turns import StopWire, TextDeltaWire, ToolUseEndWire, ToolUseInputWire, ToolUseStartWire
 
-EVENTS = "x-events"
-ERROR = "error"
-_REFERENCE = "#/components/schemas/{model}"
-_SCHEMA = {"type": "string", "description": f"Events, whose data are JSON; `{EVENTS}` has the schema of each."}
+EVENTS_EXTENSION = "x-events"
+ERROR_EVENT = "error"
+_SCHEMA_REFERENCE = "#/components/schemas/{model}"
+_STREAM_SCHEMA = {
+    "type": "string",
+    "description": f"Events, whose data are JSON; `{EVENTS_EXTENSION}` has the schema of each.",
+}
 
-DELTAS: dict[str, type[Wire]] = {
+DELTA_EVENTS: dict[str, type[WireModel]] = {
     "text": TextDeltaWire,
     "thinking": TextDeltaWire,
     "tool_use_start": ToolUseStartWire,
@@ -29,34 +32,46 @@ DELTAS: dict[str, type[Wire]] = {
     "stop": StopWire,
 }
 """What comes while a turn runs."""
-FEED: dict[str, type[Wire]] = {"ready": ReadyWire, "message.appended": ChangeWire, "atom.added": ChangeWire}
+FEED_EVENTS: dict[str, type[WireModel]] = {"ready": ReadyWire, "message.appended": ChangeWire, "atom.added": ChangeWire}
 """The first event of the feed, and two of the many that may follow: all the others are alike."""
-_ONLY_HERE: tuple[type[Wire], ...] = (AgentDelta, ChangeWire, ReadyWire, *dict.fromkeys(DELTAS.values()))
+_STREAM_ONLY_MODELS: tuple[type[WireModel], ...] = (
+    AgentDelta,
+    ChangeWire,
+    ReadyWire,
+    *dict.fromkeys(DELTA_EVENTS.values()),
+)
 """What no body has: other schemas are in the contract by their routes."""
 
 
-def streamed(description: str, events: dict[str, type[Wire]]) -> dict[int | str, dict[str, Any]]:
+def stream_responses(description: str, events: dict[str, type[WireModel]]) -> dict[int | str, dict[str, Any]]:
     """What a route answers as a stream, for OpenAPI: the events by name, in the order they come in."""
-    named: dict[str, type[Wire]] = {**events, ERROR: Problem}
-    told = {name: {"$ref": _REFERENCE.format(model=wire.__name__)} for name, wire in named.items()}
-    return {200: {"description": description, "content": {MEDIA_TYPE: {"schema": _SCHEMA, EVENTS: told}}}}
+    models: dict[str, type[WireModel]] = {**events, ERROR_EVENT: Problem}
+    references = {name: {"$ref": _SCHEMA_REFERENCE.format(model=model.__name__)} for name, model in models.items()}
+    return {
+        200: {
+            "description": description,
+            "content": {MEDIA_TYPE: {"schema": _STREAM_SCHEMA, EVENTS_EXTENSION: references}},
+        }
+    }
 
 
-def stream_schemas() -> dict[str, Schema]:
+def build_stream_schemas() -> dict[str, Schema]:
     """The schemas of what only streams have."""
-    _, made = models_json_schema([(wire, "serialization") for wire in _ONLY_HERE], ref_template=_REFERENCE)
-    found: dict[str, Schema] = made["$defs"]
-    return found
+    _, document = models_json_schema(
+        [(model, "serialization") for model in _STREAM_ONLY_MODELS], ref_template=_SCHEMA_REFERENCE
+    )
+    schemas: dict[str, Schema] = document["$defs"]
+    return schemas
 
 
-def stream_example(media: Schema, examples: Examples) -> str:
+def build_stream_example(media: Schema, examples: ExampleBuilder) -> str:
     """A stream as it may be, without an error."""
     frames = []
-    for number, (name, schema) in enumerate(media[EVENTS].items(), 1):
-        if name != ERROR:
-            data = examples.answer(schema)
+    for number, (name, schema) in enumerate(media[EVENTS_EXTENSION].items(), 1):
+        if name != ERROR_EVENT:
+            data = examples.build_response(schema)
             is_numbered = isinstance(data, dict) and "position" in data
             if is_numbered:
                 data = {**data, "position": number, **({"type": name} if "type" in data else {})}
-            frames.append(frame(name, json.dumps(data).encode(), number if is_numbered else None))
+            frames.append(encode_frame(name, json.dumps(data).encode(), number if is_numbered else None))
     return b"".join(frames).decode()

@@ -11,66 +11,66 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tellback.errors import InvalidArgumentError, RequestTooLargeError
-from tellback.server.sizes import values_of
+from tellback.server.sizes import iter_values
 
-MOST_NODES = 2_000
-MOST_CHARACTERS = 65_536
+MAX_SCHEMA_NODES = 2_000
+MAX_SCHEMA_CHARACTERS = 65_536
 """How large the schemas of all tools of a request may be together."""
 
-_TYPES = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
+_JSON_TYPES = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
 
 
-def check_schemas(named: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+def validate_schemas(named_schemas: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
     """Refuse schemas that are too large together, and what is no schema. Patterns are taken as texts."""
-    schemas = dict(named)
+    schemas = dict(named_schemas)
     try:
-        for _ in values_of(schemas, MOST_NODES):
+        for _ in iter_values(schemas, MAX_SCHEMA_NODES):
             pass
     except RequestTooLargeError:
         raise RequestTooLargeError(
-            f"The parameters of all tools have more than {MOST_NODES} values, which is the limit here."
+            f"The parameters of all tools have more than {MAX_SCHEMA_NODES} values, which is the limit here."
         ) from None
     size = len(json.dumps(schemas))
-    if size > MOST_CHARACTERS:
+    if size > MAX_SCHEMA_CHARACTERS:
         raise RequestTooLargeError(
-            f"The parameters of all tools have {size} characters; {MOST_CHARACTERS} is the limit here."
+            f"The parameters of all tools have {size} characters; {MAX_SCHEMA_CHARACTERS} is the limit here."
         )
     for name, schema in schemas.items():
-        wrong = wrong_in(schema)
-        if wrong is not None:
-            raise InvalidArgumentError(f"the parameters of tool {name!r} are no JSON schema: {wrong}.")
+        error = find_schema_error(schema)
+        if error is not None:
+            raise InvalidArgumentError(f"the parameters of tool {name!r} are no JSON schema: {error}.")
 
 
-def wrong_in(schema: Any) -> str | None:
+def find_schema_error(schema: Any) -> str | None:
     """What is wrong with a JSON schema (2020-12), or None.
 
-    >>> wrong_in({"type": "object", "properties": {"order": {"type": "integer"}}})
-    >>> wrong_in({"properties": {"order": {"type": "int"}}})
+    >>> find_schema_error({"type": "object", "properties": {"order": {"type": "integer"}}})
+    >>> find_schema_error({"properties": {"order": {"type": "int"}}})
     "'type' is array, boolean, integer, null, number, object or string, or some of them"
     """
-    rest = [schema]
-    while rest:
-        each = rest.pop()
-        if isinstance(each, bool):
+    pending = [schema]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, bool):
             continue
-        if not isinstance(each, Mapping):
-            return f"{each!r:.80} stands where a schema should"
-        for keyword, value in each.items():
-            if keyword in _FITS and not _FITS[keyword][0](value):
-                return f"{keyword!r} is {_FITS[keyword][1]}"
-            rest.extend(_schemas_in(keyword, value))
+        if not isinstance(node, Mapping):
+            return f"{node!r:.80} stands where a schema should"
+        for keyword, value in node.items():
+            if keyword in _KEYWORD_RULES and not _KEYWORD_RULES[keyword][0](value):
+                return f"{keyword!r} is {_KEYWORD_RULES[keyword][1]}"
+            pending.extend(_subschemas(keyword, value))
     return None
 
 
-def _schemas_in(keyword: str, value: Any) -> Iterable[Any]:
-    if keyword in _SCHEMA:
+def _subschemas(keyword: str, value: Any) -> Iterable[Any]:
+    if keyword in _SCHEMA_KEYWORDS:
         return (value,)
-    if keyword in _SCHEMA_LISTS:
+    if keyword in _SCHEMA_LIST_KEYWORDS:
         return list(value)
-    if keyword in _SCHEMA_MAPS:
+    if keyword in _SCHEMA_MAP_KEYWORDS:
         return list(value.values())
     if keyword == "dependencies":
-        return [each for each in value.values() if not _is_texts(each)]
+        return [each for each in value.values() if not _is_unique_strings(each)]
     return ()
 
 
@@ -82,47 +82,52 @@ def _is_count(value: Any) -> bool:
     return _is_number(value) and 0 <= value < math.inf and value == int(value)
 
 
-def _is_texts(value: Any) -> bool:
+def _is_unique_strings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value) and len(set(value)) == len(value)
 
 
 def _is_type(value: Any) -> bool:
     if isinstance(value, str):
-        return value in _TYPES
-    return _is_texts(value) and bool(value) and _TYPES.issuperset(value)
+        return value in _JSON_TYPES
+    return _is_unique_strings(value) and bool(value) and _JSON_TYPES.issuperset(value)
 
 
-def _is_map(value: Any) -> bool:
+def _is_mapping(value: Any) -> bool:
     return isinstance(value, Mapping)
 
 
-_SCHEMA = frozenset(
+_SCHEMA_KEYWORDS = frozenset(
     (
         *("items", "contains", "additionalProperties", "propertyNames", "if", "then", "else", "not"),
         *("unevaluatedItems", "unevaluatedProperties", "contentSchema"),
     )
 )
-_SCHEMA_LISTS = frozenset(("prefixItems", "allOf", "anyOf", "oneOf"))
-_SCHEMA_MAPS = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))
+_SCHEMA_LIST_KEYWORDS = frozenset(("prefixItems", "allOf", "anyOf", "oneOf"))
+_SCHEMA_MAP_KEYWORDS = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))
 
-_Fits = tuple[Callable[[Any], bool], str]
-_TEXT: _Fits = (lambda value: isinstance(value, str), "a text")
-_TRUTH: _Fits = (lambda value: isinstance(value, bool), "true or false")
-_LIST: _Fits = (lambda value: isinstance(value, list), "a list")
-_NUMBER: _Fits = (_is_number, "a number")
-_COUNT: _Fits = (_is_count, "a whole number of at least 0")
-_FITS: Mapping[str, _Fits] = {
-    **dict.fromkeys(("$id", "$schema", "$ref", "$anchor", "$dynamicRef", "$dynamicAnchor", "$comment"), _TEXT),
-    **dict.fromkeys(("title", "description", "pattern", "format", "contentEncoding", "contentMediaType"), _TEXT),
+_KeywordRule = tuple[Callable[[Any], bool], str]
+_STRING: _KeywordRule = (lambda value: isinstance(value, str), "a text")
+_BOOLEAN: _KeywordRule = (lambda value: isinstance(value, bool), "true or false")
+_LIST: _KeywordRule = (lambda value: isinstance(value, list), "a list")
+_NUMBER: _KeywordRule = (_is_number, "a number")
+_COUNT: _KeywordRule = (_is_count, "a whole number of at least 0")
+_KEYWORD_RULES: Mapping[str, _KeywordRule] = {
+    **dict.fromkeys(("$id", "$schema", "$ref", "$anchor", "$dynamicRef", "$dynamicAnchor", "$comment"), _STRING),
+    **dict.fromkeys(("title", "description", "pattern", "format", "contentEncoding", "contentMediaType"), _STRING),
     **dict.fromkeys(("maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"), _NUMBER),
     **dict.fromkeys(("maxLength", "minLength", "maxItems", "minItems", "maxContains", "minContains"), _COUNT),
     **dict.fromkeys(("maxProperties", "minProperties"), _COUNT),
-    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _TRUTH),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _BOOLEAN),
     **dict.fromkeys(("enum", "examples"), _LIST),
-    **dict.fromkeys(_SCHEMA_LISTS, (lambda value: isinstance(value, list) and bool(value), "a list of schemas")),
-    **dict.fromkeys((*_SCHEMA_MAPS, "dependencies"), (_is_map, "an object of schemas")),
+    **dict.fromkeys(
+        _SCHEMA_LIST_KEYWORDS, (lambda value: isinstance(value, list) and bool(value), "a list of schemas")
+    ),
+    **dict.fromkeys((*_SCHEMA_MAP_KEYWORDS, "dependencies"), (_is_mapping, "an object of schemas")),
     "multipleOf": (lambda value: _is_number(value) and value > 0, "a number above 0"),
-    "required": (_is_texts, "a list of different texts"),
-    "dependentRequired": (lambda value: _is_map(value) and all(map(_is_texts, value.values())), "an object of lists"),
+    "required": (_is_unique_strings, "a list of different texts"),
+    "dependentRequired": (
+        lambda value: _is_mapping(value) and all(map(_is_unique_strings, value.values())),
+        "an object of lists",
+    ),
     "type": (_is_type, "array, boolean, integer, null, number, object or string, or some of them"),
 }

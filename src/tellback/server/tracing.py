@@ -13,7 +13,7 @@ from tellback import telemetry
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-_PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +25,19 @@ class TraceParent:
     flags: str
 
 
-def read_parent(header: str | None) -> TraceParent | None:
+def parse_traceparent(header: str | None) -> TraceParent | None:
     """The trace a caller is in, or None if the header is not there or not valid.
 
-    >>> read_parent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").trace_id
+    >>> parse_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").trace_id
     '4bf92f3577b34da6a3ce929d0e0e4736'
-    >>> read_parent("00-00000000000000000000000000000000-00f067aa0ba902b7-01") is None
+    >>> parse_traceparent("00-00000000000000000000000000000000-00f067aa0ba902b7-01") is None
     True
     """
-    found = None if header is None or len(header) > 200 else _PARENT.fullmatch(header.strip())
-    if found is None:
+    match = None if header is None or len(header) > 200 else _TRACEPARENT.fullmatch(header.strip())
+    if match is None:
         return None
-    version, trace_id, span_id, flags, more = found.groups()
-    is_known = version != "ff" and not (version == "00" and more)
+    version, trace_id, span_id, flags, rest = match.groups()
+    is_known = version != "ff" and not (version == "00" and rest)
     if not is_known or not trace_id.strip("0") or not span_id.strip("0"):
         return None
     return TraceParent(trace_id, span_id, flags)
@@ -50,7 +50,7 @@ class RequestSpan:
 
     def __init__(self, method: str, parent: TraceParent | None) -> None:
         self._attached: Any = None
-        self._span = _start(method, parent)
+        self._span = _start_span(method, parent)
 
     @property
     def trace_id(self) -> str | None:
@@ -71,7 +71,7 @@ class RequestSpan:
             context.detach(self._attached)
             self._span.end()
 
-    def answered(self, name: str, status: int, attributes: Mapping[str, Any]) -> None:
+    def record_response(self, name: str, status: int, attributes: Mapping[str, Any]) -> None:
         """Note how it went."""
         if self._span is None:
             return
@@ -83,16 +83,16 @@ class RequestSpan:
             self._span.set_status(StatusCode.ERROR)
 
 
-def _start(method: str, parent: TraceParent | None) -> Span | None:
+def _start_span(method: str, parent: TraceParent | None) -> Span | None:
     tracer = telemetry.tracer()
     if tracer is None:
         return None
     from opentelemetry import context, trace
 
-    around = context.Context()
+    parent_context = context.Context()
     if parent is not None:
         flags = trace.TraceFlags(int(parent.flags, 16))
         remote = trace.SpanContext(int(parent.trace_id, 16), int(parent.span_id, 16), True, flags)
-        around = trace.set_span_in_context(trace.NonRecordingSpan(remote), around)
+        parent_context = trace.set_span_in_context(trace.NonRecordingSpan(remote), parent_context)
     attributes = {"http.request.method": method}
-    return tracer.start_span(method, context=around, kind=trace.SpanKind.SERVER, attributes=attributes)
+    return tracer.start_span(method, context=parent_context, kind=trace.SpanKind.SERVER, attributes=attributes)

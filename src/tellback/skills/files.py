@@ -12,15 +12,15 @@ from pathlib import Path
 
 from tellback.errors import SkillError
 
-MAX_FILE = 100_000
+MAX_FILE_BYTES = 100_000
 """How many bytes of a file reach the model."""
-MOST_LISTED = 200
-MOST_SEEN = 5_000
-_HEAD = 1_024
-_LONGEST = 200
+MAX_LISTED_FILES = 200
+MAX_VISITED_FILES = 5_000
+_SAMPLE_BYTES = 1_024
+_MAX_PATH_CHARS = 200
 _DRIVE = re.compile(r"[A-Za-z]:")
 # A pipe must not block, a link must not be followed, and a terminal must not become ours.
-_FLAGS = os.O_RDONLY | sum(
+_OPEN_FLAGS = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
 )
 
@@ -43,19 +43,19 @@ class SkillFolder:
         """The folder as it is now, with its files."""
         root = os.path.realpath(path)
         status = os.stat(root)
-        bare = cls(root, status.st_dev, status.st_ino)
-        names, has_more = _files_of(bare)
-        return replace(bare, names=names, has_more=has_more)
+        folder = cls(root, status.st_dev, status.st_ino)
+        names, has_more = _list_files(folder)
+        return replace(folder, names=names, has_more=has_more)
 
     def text(self, path: str, skill: str) -> str:
         """A file's text, cut where it is long; what is no text, or not inside, is a `SkillError`."""
-        data, size = self.read(path, MAX_FILE, skill)
-        text = _decoded(data, size, path, skill)
+        data, size = self.read(path, MAX_FILE_BYTES, skill)
+        text = _decode_text(data, size, path, skill)
         return text if size <= len(data) else f"{text}\n\n[Cut here: these are the first {len(data)} of {size} bytes.]"
 
     def read(self, path: str, limit: int, skill: str) -> tuple[bytes, int]:
         """Up to `limit` bytes of a regular file inside the folder, and its size; anything else is a `SkillError`."""
-        parts = _parts(path, skill)
+        parts = _split_path(path, skill)
         try:
             real = os.path.realpath(os.path.join(self.root, *parts), strict=True)
             inside = os.path.relpath(real, self.root).split(os.sep)
@@ -79,68 +79,68 @@ class SkillFolder:
     def _open_below(self, parts: list[str], skill: str) -> int:
         """Open a file step by step, so that a folder swapped for a link in the meantime is not followed."""
         if os.open not in os.supports_dir_fd:
-            self._check_same(os.stat(self.root, follow_symlinks=False), skill)
-            return os.open(os.path.join(self.root, *parts), _FLAGS)
-        holder = os.open(self.root, _FLAGS | os.O_DIRECTORY)
+            self._validate_same_folder(os.stat(self.root, follow_symlinks=False), skill)
+            return os.open(os.path.join(self.root, *parts), _OPEN_FLAGS)
+        parent = os.open(self.root, _OPEN_FLAGS | os.O_DIRECTORY)
         try:
-            self._check_same(os.fstat(holder), skill)
+            self._validate_same_folder(os.fstat(parent), skill)
             for part in parts[:-1]:
-                below = os.open(part, _FLAGS | os.O_DIRECTORY, dir_fd=holder)
-                os.close(holder)
-                holder = below
-            return os.open(parts[-1], _FLAGS, dir_fd=holder)
+                child = os.open(part, _OPEN_FLAGS | os.O_DIRECTORY, dir_fd=parent)
+                os.close(parent)
+                parent = child
+            return os.open(parts[-1], _OPEN_FLAGS, dir_fd=parent)
         finally:
-            os.close(holder)
+            os.close(parent)
 
-    def _check_same(self, status: os.stat_result, skill: str) -> None:
+    def _validate_same_folder(self, status: os.stat_result, skill: str) -> None:
         if (status.st_dev, status.st_ino) != (self.device, self.inode):
             raise SkillError(skill, f"another folder is at {self.root} since it was loaded; load it again.")
 
 
-def _files_of(folder: SkillFolder) -> tuple[tuple[str, ...], bool]:
+def _list_files(folder: SkillFolder) -> tuple[tuple[str, ...], bool]:
     """Paths of the files a model may read, sorted, without SKILL.md; and whether there are more of them."""
     found: list[str] = []
-    for seen, path in enumerate(_walk(folder.root)):
-        if seen == MOST_SEEN or (path and len(found) == MOST_LISTED):
+    for visited, path in enumerate(_walk_files(folder.root)):
+        if visited == MAX_VISITED_FILES or (path and len(found) == MAX_LISTED_FILES):
             return tuple(sorted(found)), True
-        if path and _is_text(folder, path):
+        if path and _is_text_file(folder, path):
             found.append(path)
     return tuple(sorted(found)), False
 
 
-def _is_text(folder: SkillFolder, path: str) -> bool:
+def _is_text_file(folder: SkillFolder, path: str) -> bool:
     try:
-        data, size = folder.read(path, _HEAD, "")
-        _decoded(data, size, path, "")
+        data, size = folder.read(path, _SAMPLE_BYTES, "")
+        _decode_text(data, size, path, "")
     except SkillError:
         return False
     return True
 
 
-def _walk(root: str) -> Iterator[str]:
+def _walk_files(root: str) -> Iterator[str]:
     """The path of each file that could be listed, and an empty one for everything else that is met."""
-    for where, folders, names in os.walk(root):
+    for directory, folders, names in os.walk(root):
         yield ""
-        folders[:] = sorted(name for name in folders if _is_plain(name))
+        folders[:] = sorted(name for name in folders if _is_visible(name))
         for name in sorted(names):
-            path = Path(where, name).relative_to(root).as_posix()
-            yield path if _is_plain(name) and path != "SKILL.md" and len(path) <= _LONGEST else ""
+            path = Path(directory, name).relative_to(root).as_posix()
+            yield path if _is_visible(name) and path != "SKILL.md" and len(path) <= _MAX_PATH_CHARS else ""
 
 
-def _is_plain(name: str) -> bool:
+def _is_visible(name: str) -> bool:
     return name.isprintable() and "\\" not in name and not name.startswith(".") and name != "__pycache__"
 
 
-def _parts(path: str, skill: str) -> list[str]:
+def _split_path(path: str, skill: str) -> list[str]:
     """The steps of a relative path, which may not go up, be hidden, or mean something else on another system."""
-    odd = "\0" in path or "\\" in path or path.startswith("/") or _DRIVE.match(path)
+    is_unsafe = "\0" in path or "\\" in path or path.startswith("/") or _DRIVE.match(path)
     parts = [part for part in path.split("/") if part not in ("", ".")]
-    if odd or not parts or any(part.startswith(".") for part in parts):
+    if is_unsafe or not parts or any(part.startswith(".") for part in parts):
         raise SkillError(skill, f"{path!r:.200} is not the path of one of its files: use one that is listed with it.")
     return parts
 
 
-def _decoded(data: bytes, size: int, path: str, skill: str) -> str:
+def _decode_text(data: bytes, size: int, path: str, skill: str) -> str:
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     try:
         text = decoder.decode(data, final=size <= len(data))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tellback.errors import SkillError
 from tellback.skills.files import SkillFolder
-from tellback.skills.frontmatter import check_settings, split_skill_file
+from tellback.skills.frontmatter import parse_skill_file, validate_settings
 from tellback.skills.skill import Skill, skills_for
 
 SKILL_FILE = "SKILL.md"
-MAX_SKILL_FILE = 1_000_000
-_OURS = ("name", "description", "when", "modalities", "requires")
+MAX_SKILL_FILE_BYTES = 1_000_000
+_KNOWN_SETTINGS = ("name", "description", "when", "modalities", "requires")
 
 
 def load_skills(path: str | os.PathLike[str]) -> list[Skill]:
@@ -28,20 +28,20 @@ def load_skills(path: str | os.PathLike[str]) -> list[Skill]:
     """
     root = Path(path)
     try:
-        folders = _skill_folders(root)
+        folders = _find_skill_folders(root)
     except OSError as error:
         raise SkillError(root.name, f"the folder {root} cannot be read: {error.strerror}.") from error
     if not folders:
         raise SkillError(root.name, f"neither {root} nor a folder in it holds a {SKILL_FILE}.")
-    return skills_for(map(_load, folders))
+    return skills_for(map(_load_skill, folders))
 
 
-def _skill_folders(root: Path) -> list[Path]:
+def _find_skill_folders(root: Path) -> list[Path]:
     if not root.is_dir():
         raise SkillError(root.name, f"there is no folder {root}.")
-    if _holds_skill(root):
+    if _has_skill_file(root):
         return [root]
-    found = sorted(child for child in root.iterdir() if not child.name.startswith(".") and _holds_skill(child))
+    found = sorted(child for child in root.iterdir() if not child.name.startswith(".") and _has_skill_file(child))
     real = os.path.realpath(root)
     for child in found:
         if not Path(os.path.realpath(child)).is_relative_to(real):
@@ -49,38 +49,38 @@ def _skill_folders(root: Path) -> list[Path]:
     return found
 
 
-def _holds_skill(folder: Path) -> bool:
+def _has_skill_file(folder: Path) -> bool:
     return folder.is_dir() and os.path.lexists(folder / SKILL_FILE)
 
 
-def _load(folder: Path) -> Skill:
-    shown = Path(os.path.abspath(folder))
+def _load_skill(folder: Path) -> Skill:
+    absolute = Path(os.path.abspath(folder))
     file = str(folder / SKILL_FILE)
-    files = _files(folder, shown.name)
-    settings, body = split_skill_file(_text_of(files, shown.name, file), shown.name, file)
-    check_settings(settings, {shown.name, os.path.basename(files.root)}, shown.name, file)
+    files = _open_folder(folder, absolute.name)
+    settings, body = parse_skill_file(_read_skill_file(files, absolute.name, file), absolute.name, file)
+    validate_settings(settings, {absolute.name, os.path.basename(files.root)}, absolute.name, file)
     try:
         return Skill(
             body=body,
-            meta={key: value for key, value in settings.items() if key not in _OURS},
+            meta={key: value for key, value in settings.items() if key not in _KNOWN_SETTINGS},
             files=files if files.names else None,
-            **{key: settings[key] for key in _OURS if key in settings},
+            **{key: settings[key] for key in _KNOWN_SETTINGS if key in settings},
         )
     except SkillError as error:
         raise SkillError(error.skill, f"{file}: {error.problem}") from error
 
 
-def _files(folder: Path, skill: str) -> SkillFolder:
+def _open_folder(folder: Path, skill: str) -> SkillFolder:
     try:
         return SkillFolder.at(folder)
     except OSError as error:
         raise SkillError(skill, f"the folder {folder} cannot be read: {error.strerror}.") from error
 
 
-def _text_of(files: SkillFolder, skill: str, file: str) -> str:
-    data, size = files.read(SKILL_FILE, MAX_SKILL_FILE, skill)
-    if size > MAX_SKILL_FILE:
-        raise SkillError(skill, f"{file} is larger than {MAX_SKILL_FILE} bytes; move parts of it to other files.")
+def _read_skill_file(files: SkillFolder, skill: str, file: str) -> str:
+    data, size = files.read(SKILL_FILE, MAX_SKILL_FILE_BYTES, skill)
+    if size > MAX_SKILL_FILE_BYTES:
+        raise SkillError(skill, f"{file} is larger than {MAX_SKILL_FILE_BYTES} bytes; move parts of it to other files.")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

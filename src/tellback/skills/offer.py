@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tellback.errors import ConfigurationError, NotFoundError, SkillError
-from tellback.skills.calling import answered
+from tellback.skills.calling import await_resolver
 from tellback.skills.index import build_index
-from tellback.skills.opening import with_required
+from tellback.skills.opening import resolve_requirements
 from tellback.skills.resolver import SkillResolver
 from tellback.skills.skill import Skill
-from tellback.skills.toolset import BUILTIN_NAMES, TIMEOUT, Skillset
+from tellback.skills.toolset import BUILTIN_NAMES, TOOL_TIMEOUT_SECONDS, Skillset
 from tellback.tools import Tool, tools_by_name
 from tellback.types import Message, ToolCall, as_message
 
@@ -37,24 +37,24 @@ class SkillOffer:
     def __init__(
         self,
         resolver: SkillResolver,
-        turn: Mapping[str, Any],
+        turn_context: Mapping[str, Any],
         skill_context: Mapping[str, Any] | None,
-        taken: Mapping[str, Tool | None],
+        own_tools: Mapping[str, Tool | None],
         timeout: float | None,
     ) -> None:
         self._resolver = resolver
-        self._turn = dict(turn)
-        self._taken = taken
+        self._turn_context = dict(turn_context)
+        self._own_tools = own_tools
         self._timeout = timeout
-        self._owners: dict[str, str] = {}
-        self._opened: dict[str, None] = {}
-        self._skillset = Skillset(resolver, skill_context, self.open, lambda: dict(self._turn))
+        self._tool_owners: dict[str, str] = {}
+        self._opened_names: dict[str, None] = {}
+        self._skillset = Skillset(resolver, skill_context, self.open, lambda: dict(self._turn_context))
         self.index = ""
         self.tools: dict[str, Tool] = {tool.name: tool for tool in self._skillset.tools(timeout)}
-        clash = sorted(taken.keys() & self.tools.keys())
-        if clash:
+        conflicts = sorted(own_tools.keys() & self.tools.keys())
+        if conflicts:
             raise ConfigurationError(
-                f"The tool {clash[0]!r} has the name of one that comes with skills: give it another name."
+                f"The tool {conflicts[0]!r} has the name of one that comes with skills: give it another name."
             )
 
     @classmethod
@@ -67,17 +67,19 @@ class SkillOffer:
         model: str = "",
         skill_context: Mapping[str, Any] | None = None,
         taken: Iterable[str] | Mapping[str, Tool] = (),
-        tool_timeout: float | None = TIMEOUT,
+        tool_timeout: float | None = TOOL_TIMEOUT_SECONDS,
     ) -> SkillOffer:
         """The offer for a turn: asks the resolver once what to list, and raises `SkillError` if it cannot say.
 
         `messages`, `system` and `model` are what the resolver may look at, `skill_context` is what body functions
         get, and `taken` are the application's own tools by name, or their names, which no skill's tool replaces.
         """
-        turn = {"messages": tuple(messages), "system": system, "model": model}
-        owned: dict[str, Tool | None] = dict(taken) if isinstance(taken, Mapping) else dict.fromkeys(taken)
-        offer = cls(resolver, turn, skill_context, owned, tool_timeout)
-        index = build_index(await answered(resolver.listed(dict(turn)), "SkillResolver.list_fn", tool_timeout))
+        turn_context = {"messages": tuple(messages), "system": system, "model": model}
+        own_tools: dict[str, Tool | None] = dict(taken) if isinstance(taken, Mapping) else dict.fromkeys(taken)
+        offer = cls(resolver, turn_context, skill_context, own_tools, tool_timeout)
+        index = build_index(
+            await await_resolver(resolver.list_skills(dict(turn_context)), "SkillResolver.list_fn", tool_timeout)
+        )
         lines = [index, SEARCH_LINE if resolver.search_fn is not None else ""]
         offer.index = "\n".join(filter(None, lines))
         return offer
@@ -85,7 +87,7 @@ class SkillOffer:
     @property
     def opened(self) -> tuple[str, ...]:
         """The names of the skills that were opened, the required ones too."""
-        return tuple(self._opened)
+        return tuple(self._opened_names)
 
     async def reopen(self, messages: Sequence[Message | Mapping[str, Any]], names: Iterable[str] = ()) -> None:
         """Offer the tools of every skill that was read or applied in a history, as another process may have done.
@@ -94,74 +96,74 @@ class SkillOffer:
         out with a warning in the log.
         """
         history = [as_message(message) for message in messages]
-        self._turn["messages"] = tuple(history)
-        for name in dict.fromkeys([*names, *_opened_names(history)]):
+        self._turn_context["messages"] = tuple(history)
+        for name in dict.fromkeys([*names, *_find_opened_names(history)]):
             try:
-                opened = with_required(self._resolver, name)
-                self.open(await answered(opened, "SkillResolver.read_fn", self._timeout))
+                opened = resolve_requirements(self._resolver, name)
+                self.open(await await_resolver(opened, "SkillResolver.read_fn", self._timeout))
             except (NotFoundError, SkillError, ConfigurationError) as error:
                 log.warning("the tools of skill %r are not offered again: %s", name, error)
 
     def open(self, skills: Sequence[Skill]) -> None:
         """Offer the tools of skills, all or none: a name that is taken raises `SkillError`."""
         added: dict[str, Tool] = {}
-        owners = dict(self._owners)
+        owners = dict(self._tool_owners)
         for skill in skills:
             for name, tool in tools_by_name(skill.tools).items():
-                if not self._is_own(skill, name, tool):
-                    there = added.get(name) or self.tools.get(name)
-                    added[name] = _admitted(skill, tool, there, owners.get(name))
+                if not self._is_own_tool(skill, name, tool):
+                    existing = added.get(name) or self.tools.get(name)
+                    added[name] = _choose_tool(skill, tool, existing, owners.get(name))
                     owners[name] = skill.name
         if any(skill.files is not None for skill in skills):
-            added |= self._file_tool(skills[-1])
+            added |= self._build_file_tool(skills[-1])
         self.tools.update(added)
-        self._owners = owners
-        self._opened.update(dict.fromkeys(skill.name for skill in skills))
+        self._tool_owners = owners
+        self._opened_names.update(dict.fromkeys(skill.name for skill in skills))
         self._skillset.allow_files(skills)
 
-    def _file_tool(self, skill: Skill) -> dict[str, Tool]:
+    def _build_file_tool(self, skill: Skill) -> dict[str, Tool]:
         tool = self._skillset.file_tool(self._timeout)
-        if tool.name in self._taken:
+        if tool.name in self._own_tools:
             raise SkillError(skill.name, f"its files cannot be read: the application has a tool called {tool.name!r}.")
         return {} if tool.name in self.tools else {tool.name: tool}
 
-    def _is_own(self, skill: Skill, name: str, tool: Tool) -> bool:
+    def _is_own_tool(self, skill: Skill, name: str, tool: Tool) -> bool:
         """Whether the application offers this very tool itself; another one of its name is refused."""
-        if name not in self._taken:
+        if name not in self._own_tools:
             return False
-        own = self._taken[name]
+        own = self._own_tools[name]
         if own is None or own.fn != tool.fn:
             raise SkillError(skill.name, f"its tool {name!r} cannot be offered: the application has one of this name.")
         return True
 
 
-def _admitted(skill: Skill, tool: Tool, there: Tool | None, owner: str | None) -> Tool:
+def _choose_tool(skill: Skill, tool: Tool, existing: Tool | None, owner: str | None) -> Tool:
     """The tool to offer under this name, where the skill `owner` may already have one there."""
     if tool.name in BUILTIN_NAMES:
         raise SkillError(skill.name, f"its tool {tool.name!r} has the name of one that comes with skills; rename it.")
-    if there is None:
+    if existing is None:
         return tool
-    if there.fn == tool.fn:
-        return there if there.requires_approval else tool  # another skill cannot lift what a person must decide
+    if existing.fn == tool.fn:
+        return existing if existing.requires_approval else tool  # another skill cannot lift what a person must decide
     if owner != skill.name:
         raise SkillError(skill.name, f"its tool {tool.name!r} cannot be offered: skill {owner!r} has one of this name.")
     return tool  # the resolver made the skill anew
 
 
-def _opened_names(messages: Sequence[Message]) -> Iterable[str]:
+def _find_opened_names(messages: Sequence[Message]) -> Iterable[str]:
     """The names of the skills that were read or applied, in order, each once."""
-    calls = [call for call in _answered(messages) if call.name in ("read_skill", "apply_skill")]
+    calls = [call for call in _find_successful_calls(messages) if call.name in ("read_skill", "apply_skill")]
     names = [call.input.get("name") for call in calls]
     return dict.fromkeys(name for name in names if isinstance(name, str))
 
 
-def _answered(messages: Sequence[Message]) -> Iterator[ToolCall]:
+def _find_successful_calls(messages: Sequence[Message]) -> Iterator[ToolCall]:
     """The calls that have a result, and one that is not an error. Some providers use an id again in a later turn."""
-    waiting: dict[str, ToolCall] = {}
+    pending: dict[str, ToolCall] = {}
     for message in messages:
         if message.role == "assistant":
-            waiting.update({call.id: call for call in message.tool_calls})
-        elif message.role == "tool" and message.tool_call_id in waiting:
-            call = waiting.pop(message.tool_call_id)
+            pending.update({call.id: call for call in message.tool_calls})
+        elif message.role == "tool" and message.tool_call_id in pending:
+            call = pending.pop(message.tool_call_id)
             if not message.is_error:
                 yield call

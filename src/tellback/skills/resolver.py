@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tellback.errors import ConfigurationError, SkillError
-from tellback.skills.calling import call
+from tellback.skills.calling import call_function
 from tellback.skills.search import search_skills_of
-from tellback.skills.skill import Skill, entries_of, skills_for
+from tellback.skills.skill import Skill, skills_for, validate_entries
 
-Entry = Skill | Callable[..., Any]
+SkillEntry = Skill | Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class SkillResolver:
     list_fn: Callable[..., Any]
     read_fn: Callable[..., Any]
     search_fn: Callable[..., Any] | None = None
-    skills: Sequence[Entry] | None = None
+    skills: Sequence[SkillEntry] | None = None
 
     def __post_init__(self) -> None:
         for name in ("list_fn", "read_fn", "search_fn"):
@@ -40,36 +40,36 @@ class SkillResolver:
         if self.skills is not None:
             object.__setattr__(self, "skills", tuple(skills_for(self.skills)))
 
-    async def listed(self, ctx: Mapping[str, Any]) -> list[Skill]:
+    async def list_skills(self, ctx: Mapping[str, Any]) -> list[Skill]:
         """What `list_fn` gives, checked."""
-        return _checked(await call(self.list_fn, ctx), "list_fn")
+        return _validate_result(await call_function(self.list_fn, ctx), "list_fn")
 
     async def read(self, name: str) -> Skill | None:
         """What `read_fn` gives, checked."""
-        found = await call(self.read_fn, name)
-        return None if found is None else _checked([found], "read_fn")[0]
+        found = await call_function(self.read_fn, name)
+        return None if found is None else _validate_result([found], "read_fn")[0]
 
-    async def found(self, query: str, limit: int = 10, min_score: float = 1) -> list[Skill]:
+    async def search_skills(self, query: str, limit: int = 10, min_score: float = 1) -> list[Skill]:
         """What `search_fn` gives, checked, and no more than `limit`."""
         if self.search_fn is None:
             raise ConfigurationError(
                 "This SkillResolver cannot search: give it a search_fn, or use searchable_resolver."
             )
-        hits = await call(self.search_fn, query, {"limit": limit, "min_score": min_score})
-        return _checked(hits, "search_fn")[:limit]
+        hits = await call_function(self.search_fn, query, {"limit": limit, "min_score": min_score})
+        return _validate_result(hits, "search_fn")[:limit]
 
 
-def in_memory_resolver(skills: Iterable[Entry]) -> SkillResolver:
+def in_memory_resolver(skills: Iterable[SkillEntry]) -> SkillResolver:
     """A resolver that shows every skill of a list.
 
     >>> len(in_memory_resolver([Skill("tone", "Our voice")]).skills)
     1
     """
     pool = skills_for(skills)
-    return _over(pool, pool, searchable=False)
+    return _build_resolver(pool, pool, searchable=False)
 
 
-def searchable_resolver(skills: Iterable[Entry], always_on: Iterable[str | Entry] = ()) -> SkillResolver:
+def searchable_resolver(skills: Iterable[SkillEntry], always_on: Iterable[str | SkillEntry] = ()) -> SkillResolver:
     """A resolver for many skills: only those `always_on` (names or skills) are shown, the rest is found by searching.
 
     >>> pool = [Skill("tone", "Our voice"), Skill("refunds", "When to refund")]
@@ -77,13 +77,13 @@ def searchable_resolver(skills: Iterable[Entry], always_on: Iterable[str | Entry
     True
     """
     pool = skills_for(skills)
-    shown = _always_on(pool, always_on)
+    listed = _resolve_always_on(pool, always_on)
     known = {skill.name for skill in pool}
-    return _over([*pool, *(skill for skill in shown if skill.name not in known)], shown, searchable=True)
+    return _build_resolver([*pool, *(skill for skill in listed if skill.name not in known)], listed, searchable=True)
 
 
 def effective_resolver(
-    skill_resolver: SkillResolver | None, skills: Iterable[Entry] | None = None
+    skill_resolver: SkillResolver | None, skills: Iterable[SkillEntry] | None = None
 ) -> SkillResolver | None:
     """The resolver a run uses: the one given, or one over the skills, or None when there is neither.
 
@@ -98,19 +98,19 @@ def effective_resolver(
     return in_memory_resolver(found) if found else None
 
 
-def as_resolver(source: SkillResolver | Iterable[Entry]) -> SkillResolver:
+def as_resolver(source: SkillResolver | Iterable[SkillEntry]) -> SkillResolver:
     """A resolver as it is, or one over a list of skills that can also be searched."""
     if isinstance(source, SkillResolver):
         return source
     pool = skills_for(source)
-    return _over(pool, pool, searchable=True)
+    return _build_resolver(pool, pool, searchable=True)
 
 
-def _over(pool: list[Skill], shown: list[Skill], *, searchable: bool) -> SkillResolver:
+def _build_resolver(pool: list[Skill], listed: list[Skill], *, searchable: bool) -> SkillResolver:
     by_name = {skill.name: skill for skill in pool}
 
     async def list_fn(ctx: Mapping[str, Any]) -> list[Skill]:
-        return shown
+        return listed
 
     async def read_fn(name: str) -> Skill | None:
         return by_name.get(name)
@@ -121,27 +121,27 @@ def _over(pool: list[Skill], shown: list[Skill], *, searchable: bool) -> SkillRe
     return SkillResolver(list_fn, read_fn, search_fn if searchable else None, tuple(pool))
 
 
-def _always_on(pool: list[Skill], entries: Iterable[str | Entry]) -> list[Skill]:
+def _resolve_always_on(pool: list[Skill], entries: Iterable[str | SkillEntry]) -> list[Skill]:
     if isinstance(entries, str):
         raise SkillError(entries, f"always_on is a list: write always_on=[{entries!r:.80}].")
     by_name = {skill.name: skill for skill in pool}
-    shown: list[Skill] = []
+    listed: list[Skill] = []
     for entry in entries:
         if not isinstance(entry, str):
-            [made] = skills_for([entry])
-            if by_name.setdefault(made.name, made) != made:
-                raise SkillError(made.name, "another skill of this name is in the list; rename one of them.")
-            shown.append(made)
+            [converted] = skills_for([entry])
+            if by_name.setdefault(converted.name, converted) != converted:
+                raise SkillError(converted.name, "another skill of this name is in the list; rename one of them.")
+            listed.append(converted)
         elif entry in by_name:
-            shown.append(by_name[entry])
+            listed.append(by_name[entry])
         else:
             raise SkillError(entry, "always_on names it, but it is not among the skills.")
-    return skills_for(shown)
+    return skills_for(listed)
 
 
-def _checked(value: Any, source: str) -> list[Skill]:
+def _validate_result(value: Any, source: str) -> list[Skill]:
     """Skills as an application's function gave them; the same one twice is one."""
     try:
-        return skills_for({id(entry): entry for entry in entries_of(value)}.values())
+        return skills_for({id(entry): entry for entry in validate_entries(value)}.values())
     except (SkillError, ConfigurationError) as error:
         raise ConfigurationError(f"SkillResolver: {source} gave what cannot be used. {error}") from error

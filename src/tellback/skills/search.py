@@ -7,7 +7,7 @@ from typing import Any
 
 from tellback.skills.skill import Skill, skills_for
 
-_MOST_WORDS = 50
+_MAX_QUERY_WORDS = 50
 """A query is a few words; one of a million would only cost time."""
 
 
@@ -31,20 +31,20 @@ def search_skills_of(
     >>> [skill.name for skill in search_skills_of(pool, "They want their MONEY")]
     ['refunds']
     """
-    words = _words(query)
-    scored = [(_score(skill, words), skill) for skill in skills_for(skills)]
-    kept = [pair for pair in scored if pair[0] >= min_score]
-    kept.sort(key=lambda pair: -pair[0])
-    return [skill for _, skill in kept[: max(limit, 0)]]
+    words = _split_query(query)
+    scored = [(_score_skill(skill, words), skill) for skill in skills_for(skills)]
+    matches = [pair for pair in scored if pair[0] >= min_score]
+    matches.sort(key=lambda pair: -pair[0])
+    return [skill for _, skill in matches[: max(limit, 0)]]
 
 
-def _words(query: str) -> list[str]:
-    words = list(dict.fromkeys(query.casefold().split()))[:_MOST_WORDS]
+def _split_query(query: str) -> list[str]:
+    words = list(dict.fromkeys(query.casefold().split()))[:_MAX_QUERY_WORDS]
     # A single letter is part of nearly everything.
     return [word for word in words if len(word) > 1] or words
 
 
-def _score(skill: Skill, words: list[str]) -> int:
+def _score_skill(skill: Skill, words: list[str]) -> int:
     name, description = skill.name.casefold(), skill.description.casefold()
     when = "\n".join(skill.when).casefold()
     return sum(3 * (word in name) + 2 * (word in when) + (word in description) for word in words)

@@ -9,11 +9,11 @@ from typing import Any, TypeVar, overload
 
 from tellback.errors import ConfigurationError, SkillError, ToolError
 from tellback.skills.files import SkillFolder
-from tellback.skills.texts import odd_in
+from tellback.skills.texts import find_control_character
 from tellback.tools import Tool, tools_by_name
 
 F = TypeVar("F", bound=Callable[..., Any])
-_MARK = "__tellback_skill__"
+_METADATA_ATTRIBUTE = "__tellback_skill__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +43,23 @@ class Skill:
     files: SkillFolder | None = None
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        _validate_name(self.name)
         if not isinstance(self.description, str):
             raise SkillError(self.name, f"description is text, not {self.description!r:.80}.")
-        _check_characters(self.name, "description", self.description)
+        _validate_characters(self.name, "description", self.description)
         if not isinstance(self.body, str | None):
             raise SkillError(self.name, f"body is text, not {self.body!r:.80}; a function goes in body_fn.")
-        for what in ("body_fn", "fn"):
-            value = getattr(self, what)
+        for field_name in ("body_fn", "fn"):
+            value = getattr(self, field_name)
             if value is not None and not callable(value):
-                raise SkillError(self.name, f"{what} is a function, not {value!r:.80}.")
+                raise SkillError(self.name, f"{field_name} is a function, not {value!r:.80}.")
         if not isinstance(self.files, SkillFolder | None):
             raise SkillError(self.name, f"files is a SkillFolder, not {self.files!r:.80}; load_skills makes one.")
-        for what in ("when", "requires"):
-            object.__setattr__(self, what, _texts(self.name, what, getattr(self, what)))
+        for field_name in ("when", "requires"):
+            object.__setattr__(self, field_name, _validate_texts(self.name, field_name, getattr(self, field_name)))
         if self.modalities is not None:
-            object.__setattr__(self, "modalities", _texts(self.name, "modalities", self.modalities))
-        object.__setattr__(self, "tools", _tools(self.name, self.tools))
+            object.__setattr__(self, "modalities", _validate_texts(self.name, "modalities", self.modalities))
+        object.__setattr__(self, "tools", _validate_tools(self.name, self.tools))
 
     @classmethod
     def from_fn(cls, fn: Callable[..., Any]) -> Skill:
@@ -71,25 +71,27 @@ class Skill:
         >>> Skill.from_fn(tone).name
         'tone'
         """
-        marks = getattr(fn, _MARK, None)
-        if not isinstance(marks, _Marks):
-            raise SkillError(_name_of(fn) or repr(fn)[:80], "it is not marked: put @skill(description=...) on it.")
-        return marks.made_for(fn)
+        metadata = getattr(fn, _METADATA_ATTRIBUTE, None)
+        if not isinstance(metadata, _SkillMetadata):
+            raise SkillError(
+                _skill_function_name(fn) or repr(fn)[:80], "it is not marked: put @skill(description=...) on it."
+            )
+        return metadata.build_skill(fn)
 
 
 @dataclass(frozen=True, slots=True)
-class _Marks:
+class _SkillMetadata:
     """What `@skill` was told. The skill itself is made later, so that a method becomes the skill of its object."""
 
     name: str | None
     description: str | None
     fields: Mapping[str, Any]
 
-    def made_for(self, fn: Callable[..., Any]) -> Skill:
-        name = self.name if self.name is not None else _name_of(fn)
-        about = self.description if self.description is not None else _first_paragraph(fn)
+    def build_skill(self, fn: Callable[..., Any]) -> Skill:
+        name = self.name if self.name is not None else _skill_function_name(fn)
+        description = self.description if self.description is not None else _first_paragraph(fn)
         body_fn = fn if self.fields["body"] is None else None
-        return Skill(name, about, body_fn=body_fn, fn=fn, **self.fields)
+        return Skill(name, description, body_fn=body_fn, fn=fn, **self.fields)
 
 
 @overload
@@ -129,15 +131,15 @@ def skill(
     ('Read the 2 files.', ('image', 'pdf'))
     """
     fields = {"when": when, "modalities": modalities, "tools": tools, "requires": requires, "body": body}
-    marks = _Marks(name, description, fields)
+    metadata = _SkillMetadata(name, description, fields)
 
     def mark(target: F) -> F:
-        made = marks.made_for(target)  # wrong values are found here, where they were written
-        kept = {**fields, "tools": made.tools}
+        built = metadata.build_skill(target)  # wrong values are found here, where they were written
+        stored_fields = {**fields, "tools": built.tools}
         try:
-            setattr(target, _MARK, _Marks(name, description, kept))
+            setattr(target, _METADATA_ATTRIBUTE, _SkillMetadata(name, description, stored_fields))
         except (AttributeError, TypeError) as error:
-            raise SkillError(made.name, f"{target!r:.80} cannot be marked: put @skill on a plain function.") from error
+            raise SkillError(built.name, f"{target!r:.80} cannot be marked: put @skill on a plain function.") from error
         return target
 
     return mark if fn is None else mark(fn)
@@ -150,15 +152,15 @@ def skills_for(entries: Iterable[Skill | Callable[..., Any]]) -> list[Skill]:
     ['tone', 'refunds']
     """
     found: dict[str, Skill] = {}
-    for entry in entries_of(entries):
-        made = _as_skill(entry)
-        if made.name in found:
-            raise SkillError(made.name, "two skills have this name; rename one of them.")
-        found[made.name] = made
+    for entry in validate_entries(entries):
+        converted = _as_skill(entry)
+        if converted.name in found:
+            raise SkillError(converted.name, "two skills have this name; rename one of them.")
+        found[converted.name] = converted
     return list(found.values())
 
 
-def entries_of(value: Any) -> Iterable[Any]:
+def validate_entries(value: Any) -> Iterable[Any]:
     """The value, if it can be a list of skills at all."""
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
         raise ConfigurationError(f"Skills are given as a list, not as {value!r:.80}: write [...].")
@@ -173,35 +175,37 @@ def _as_skill(entry: Any) -> Skill:
     return Skill.from_fn(entry)
 
 
-def _check_name(name: Any) -> None:
+def _validate_name(name: Any) -> None:
     if not isinstance(name, str) or not name:
         raise SkillError(str(name)[:80], "a skill's name is text, and not empty: pass name=... .")
     if name != name.strip() or not name.isprintable():
         raise SkillError(name[:80], "a skill's name is one line, without spaces around it or control characters.")
 
 
-def _texts(skill_name: str, what: str, value: Any) -> tuple[str, ...]:
+def _validate_texts(skill_name: str, field_name: str, value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
-        raise SkillError(skill_name, f"{what} is a list of texts, not one text: write {what}=[{value!r:.80}].")
+        raise SkillError(
+            skill_name, f"{field_name} is a list of texts, not one text: write {field_name}=[{value!r:.80}]."
+        )
     if isinstance(value, Mapping) or not isinstance(value, Iterable):
-        raise SkillError(skill_name, f"{what} is a list of texts, not {value!r:.80}.")
+        raise SkillError(skill_name, f"{field_name} is a list of texts, not {value!r:.80}.")
     texts = tuple(value)
     for text in texts:
         if not isinstance(text, str) or not text.strip():
-            raise SkillError(skill_name, f"{what} holds {text!r:.80}, which is not text.")
-        _check_characters(skill_name, what, text)
+            raise SkillError(skill_name, f"{field_name} holds {text!r:.80}, which is not text.")
+        _validate_characters(skill_name, field_name, text)
     return texts
 
 
-def _check_characters(skill_name: str, what: str, text: str) -> None:
-    odd = odd_in(text)
-    if odd is not None:
-        raise SkillError(skill_name, f"{what} holds {odd!r}, which is no character of a text; take it out.")
+def _validate_characters(skill_name: str, field_name: str, text: str) -> None:
+    character = find_control_character(text)
+    if character is not None:
+        raise SkillError(skill_name, f"{field_name} holds {character!r}, which is no character of a text; take it out.")
 
 
-def _tools(skill_name: str, value: Any) -> tuple[Tool, ...]:
+def _validate_tools(skill_name: str, value: Any) -> tuple[Tool, ...]:
     if value is None:
         return ()
     if callable(value) or isinstance(value, str | Mapping) or not isinstance(value, Iterable):
@@ -212,11 +216,11 @@ def _tools(skill_name: str, value: Any) -> tuple[Tool, ...]:
         raise SkillError(skill_name, f"one of its tools cannot be used. {error}") from error
 
 
-def _name_of(fn: Any) -> str:
+def _skill_function_name(fn: Any) -> str:
     name = getattr(fn, "__name__", "")
     return "" if name == "<lambda>" else str(name)
 
 
 def _first_paragraph(fn: Any) -> str:
-    about = inspect.getdoc(fn) or ""
-    return " ".join(about.partition("\n\n")[0].split())
+    docstring = inspect.getdoc(fn) or ""
+    return " ".join(docstring.partition("\n\n")[0].split())

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import re
 
-_ODD = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters but for tabs and line ends, which forge what a terminal shows, and lone surrogates."""
 
 
-def cleaned(text: str) -> str:
+def strip_control_characters(text: str) -> str:
     """The text without control characters and halves of characters.
 
-    >>> cleaned("Be \\x1b[31mwarm\\x00.")
+    >>> strip_control_characters("Be \\x1b[31mwarm\\x00.")
     'Be [31mwarm.'
     """
-    return _ODD.sub("", text)
+    return _CONTROL_CHARACTERS.sub("", text)
 
 
-def odd_in(text: str) -> str | None:
+def find_control_character(text: str) -> str | None:
     """The first character that is none of a text, or None.
 
-    >>> odd_in("Our voice"), odd_in("Our\\x07voice")
+    >>> find_control_character("Our voice"), find_control_character("Our\\x07voice")
     (None, '\\x07')
     """
-    found = _ODD.search(text)
-    return None if found is None else found.group()
+    match = _CONTROL_CHARACTERS.search(text)
+    return None if match is None else match.group()

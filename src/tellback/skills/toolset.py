@@ -8,19 +8,19 @@ from typing import Any
 from tellback.errors import ConfigurationError, SkillError
 from tellback.skills.files import SkillFolder
 from tellback.skills.index import list_skills_of
-from tellback.skills.opening import text_of, with_required
-from tellback.skills.resolver import Entry, SkillResolver, as_resolver, in_memory_resolver
+from tellback.skills.opening import render_skills, resolve_requirements
+from tellback.skills.resolver import SkillEntry, SkillResolver, as_resolver, in_memory_resolver
 from tellback.skills.skill import Skill, skills_for
 from tellback.tools import Tool
 from tellback.tools.threads import run_in_thread
 
-MOST_FOUND = 50
+MAX_SEARCH_RESULTS = 50
 BUILTIN_NAMES = ("list_skills", "read_skill", "apply_skill", "search_skills", "read_skill_file")
-TIMEOUT = 30.0
+TOOL_TIMEOUT_SECONDS = 30.0
 """Seconds a body function or a resolver gets before the model is told that it did not answer."""
 
 OnOpen = Callable[[Skill], None]
-Source = SkillResolver | Iterable[Entry]
+SkillSource = SkillResolver | Iterable[SkillEntry]
 
 
 class Skillset:
@@ -34,14 +34,14 @@ class Skillset:
         list_context: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self._resolver = resolver
-        self._context = _checked_context(skill_context)
+        self._context = _validate_context(skill_context)
         self._on_open = on_open
-        self._list_context = list_context or _no_turn
+        self._list_context = list_context or _empty_turn_context
         self._folders: dict[str, SkillFolder] = {}
 
     async def list_skills(self) -> list[dict[str, Any]]:
         """List the available skills: name, description, and when to use each."""
-        return list_skills_of(await self._resolver.listed(self._list_context()))
+        return list_skills_of(await self._resolver.list_skills(self._list_context()))
 
     async def read_skill(self, name: str) -> str:
         """Read a skill's instructions before you do what it is for. Tools that come with it can be called afterwards.
@@ -49,7 +49,7 @@ class Skillset:
         Args:
             name: The skill's name, as it is listed.
         """
-        return await self._open(name, self._context)
+        return await self._open_skill(name, self._context)
 
     async def apply_skill(self, name: str, ctx: dict[str, Any] | None = None) -> str:
         """Read a skill's instructions, made for the case at hand. Tools that come with it can be called afterwards.
@@ -58,7 +58,7 @@ class Skillset:
             name: The skill's name, as it is listed.
             ctx: What the skill should know about this case, by name.
         """
-        return await self._open(name, {**(ctx or {}), **self._context})
+        return await self._open_skill(name, {**(ctx or {}), **self._context})
 
     async def search_skills(self, query: str, limit: int = 10) -> list[dict[str, Any]]:
         """Search all skills, also those that are not listed, by a few words.
@@ -67,7 +67,7 @@ class Skillset:
             query: Words for what is to be done.
             limit: How many to give, 50 at most.
         """
-        return list_skills_of(await self._resolver.found(query, max(1, min(limit, MOST_FOUND))))
+        return list_skills_of(await self._resolver.search_skills(query, max(1, min(limit, MAX_SEARCH_RESULTS))))
 
     async def read_skill_file(self, skill: str, path: str) -> str:
         """Read a file that belongs to a skill you have read.
@@ -82,9 +82,9 @@ class Skillset:
             raise SkillError(skill, f"it was not read yet, or has no files. Read so far, with files: {known}.")
         return await run_in_thread(folder.text, path, skill)
 
-    async def _open(self, name: str, ctx: Mapping[str, Any]) -> str:
-        skills = await with_required(self._resolver, name)
-        text = await text_of(skills, ctx)
+    async def _open_skill(self, name: str, ctx: Mapping[str, Any]) -> str:
+        skills = await resolve_requirements(self._resolver, name)
+        text = await render_skills(skills, ctx)
         if self._on_open is not None:
             self._on_open(skills)
         self.allow_files(skills)
@@ -107,11 +107,11 @@ class Skillset:
 
 
 def builtins(
-    skills: Iterable[Entry],
+    skills: Iterable[SkillEntry],
     skill_context: Mapping[str, Any] | None = None,
     *,
     on_open: OnOpen | None = None,
-    timeout: float | None = TIMEOUT,
+    timeout: float | None = TOOL_TIMEOUT_SECONDS,
 ) -> list[Tool]:
     """The tools `list_skills`, `read_skill` and `apply_skill` over a list of skills.
 
@@ -131,7 +131,7 @@ def builtins_with_resolver(
     skill_context: Mapping[str, Any] | None = None,
     *,
     on_open: OnOpen | None = None,
-    timeout: float | None = TIMEOUT,
+    timeout: float | None = TOOL_TIMEOUT_SECONDS,
 ) -> list[Tool]:
     """The same over a resolver, with `search_skills` when it can search.
 
@@ -141,13 +141,13 @@ def builtins_with_resolver(
     >>> [tool.name for tool in builtins_with_resolver(searchable_resolver([Skill("tone", "Our voice")]))][-1]
     'search_skills'
     """
-    made = Skillset(resolver, skill_context, _each(on_open))
-    pool = resolver.skills
-    may_have_files = pool is None or any(skill.files is not None for skill in skills_for(pool))
-    return [*made.tools(timeout), *([made.file_tool(timeout)] if may_have_files else [])]
+    skillset = Skillset(resolver, skill_context, _call_for_each(on_open))
+    known_skills = resolver.skills
+    may_have_files = known_skills is None or any(skill.files is not None for skill in skills_for(known_skills))
+    return [*skillset.tools(timeout), *([skillset.file_tool(timeout)] if may_have_files else [])]
 
 
-def builtin_list_skills(source: Source, *, timeout: float | None = TIMEOUT) -> Tool:
+def builtin_list_skills(source: SkillSource, *, timeout: float | None = TOOL_TIMEOUT_SECONDS) -> Tool:
     """`list_skills` alone, over skills or a resolver, which is asked at every call.
 
     >>> builtin_list_skills([Skill("tone", "Our voice")]).name
@@ -157,36 +157,40 @@ def builtin_list_skills(source: Source, *, timeout: float | None = TIMEOUT) -> T
 
 
 def builtin_read_skill(
-    source: Source,
+    source: SkillSource,
     skill_context: Mapping[str, Any] | None = None,
     *,
     on_open: OnOpen | None = None,
-    timeout: float | None = TIMEOUT,
+    timeout: float | None = TOOL_TIMEOUT_SECONDS,
 ) -> Tool:
     """`read_skill` alone, over skills or a resolver.
 
     >>> builtin_read_skill([Skill("tone", "Our voice")]).name
     'read_skill'
     """
-    return Tool.from_fn(Skillset(as_resolver(source), skill_context, _each(on_open)).read_skill, timeout=timeout)
+    return Tool.from_fn(
+        Skillset(as_resolver(source), skill_context, _call_for_each(on_open)).read_skill, timeout=timeout
+    )
 
 
 def builtin_apply_skill(
-    source: Source,
+    source: SkillSource,
     skill_context: Mapping[str, Any] | None = None,
     *,
     on_open: OnOpen | None = None,
-    timeout: float | None = TIMEOUT,
+    timeout: float | None = TOOL_TIMEOUT_SECONDS,
 ) -> Tool:
     """`apply_skill` alone, over skills or a resolver.
 
     >>> builtin_apply_skill([Skill("tone", "Our voice")]).parameters["required"]
     ['name']
     """
-    return Tool.from_fn(Skillset(as_resolver(source), skill_context, _each(on_open)).apply_skill, timeout=timeout)
+    return Tool.from_fn(
+        Skillset(as_resolver(source), skill_context, _call_for_each(on_open)).apply_skill, timeout=timeout
+    )
 
 
-def builtin_search_skills(source: Source, *, timeout: float | None = TIMEOUT) -> Tool:
+def builtin_search_skills(source: SkillSource, *, timeout: float | None = TOOL_TIMEOUT_SECONDS) -> Tool:
     """`search_skills` alone, over skills or a resolver that has a `search_fn`.
 
     >>> builtin_search_skills([Skill("tone", "Our voice")]).name
@@ -198,7 +202,7 @@ def builtin_search_skills(source: Source, *, timeout: float | None = TIMEOUT) ->
     return Tool.from_fn(Skillset(resolver).search_skills, timeout=timeout)
 
 
-def _each(on_open: OnOpen | None) -> Callable[[Sequence[Skill]], None]:
+def _call_for_each(on_open: OnOpen | None) -> Callable[[Sequence[Skill]], None]:
     def each(skills: Sequence[Skill]) -> None:
         for skill in skills:
             if on_open is not None:
@@ -207,7 +211,7 @@ def _each(on_open: OnOpen | None) -> Callable[[Sequence[Skill]], None]:
     return each
 
 
-def _checked_context(value: Mapping[str, Any] | None) -> dict[str, Any]:
+def _validate_context(value: Mapping[str, Any] | None) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
@@ -215,5 +219,5 @@ def _checked_context(value: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(value)
 
 
-def _no_turn() -> dict[str, Any]:
+def _empty_turn_context() -> dict[str, Any]:
     return {"messages": (), "system": None, "model": ""}

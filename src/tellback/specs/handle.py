@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from tellback.chat.dispatch import caller_for
+from tellback.chat.dispatch import resolve_caller
 from tellback.conversations import checks
-from tellback.conversations.turn_requests import TurnRequest, turn_request
+from tellback.conversations.turn_requests import TurnRequest, build_turn_request
 from tellback.errors import ConfigurationError, InvalidArgumentError
 from tellback.specs.registry import SpecRegistry
-from tellback.specs.resuming import check_resumed, invocation
+from tellback.specs.resuming import build_invocation_metadata, validate_resumed
 from tellback.tools import Tool
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tellback.types.turns import Identity, Session
 
 
-class AgentTurn(TypedDict, total=False):
+class InvokeOptions(TypedDict, total=False):
     """What an invocation passes on to `run_turn`."""
 
     provider: str | None
@@ -64,7 +64,7 @@ class Agents:
         *,
         conversation_id: str | None = None,
         model: str | Model | None = None,
-        **turn: Unpack[AgentTurn],
+        **turn: Unpack[InvokeOptions],
     ) -> TurnOutcome:
         """Run one turn of an agent, with the arguments its description asks for.
 
@@ -74,8 +74,8 @@ class Agents:
         wrong is found before a conversation is opened. With `approvals`, a turn that waits for them goes on: by the
         same agent, with the same arguments but for the message, which is not needed then.
         """
-        asked = await self._asked(name, arguments, conversation_id, model, turn)
-        return await self._user.conversations.turns.run(asked)
+        request = await self._build_turn_request(name, arguments, conversation_id, model, turn)
+        return await self._user.conversations.turns.run(request)
 
     async def invoke_stream(
         self,
@@ -84,69 +84,73 @@ class Agents:
         *,
         conversation_id: str | None = None,
         model: str | Model | None = None,
-        **turn: Unpack[AgentTurn],
+        **turn: Unpack[InvokeOptions],
     ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         """`invoke` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
-        asked = await self._asked(name, arguments, conversation_id, model, turn)
-        items = self._user.conversations.turns.stream(asked)
+        request = await self._build_turn_request(name, arguments, conversation_id, model, turn)
+        items = self._user.conversations.turns.stream(request)
         try:
             async for item in items:
                 yield item
         finally:
             await items.aclose()
 
-    async def _asked(
+    async def _build_turn_request(
         self,
         name: str,
         arguments: Mapping[str, Any] | None,
         conversation_id: str | None,
         model: str | Model | None,
-        turn: AgentTurn,
+        turn: InvokeOptions,
     ) -> TurnRequest:
         """The turn to run; no conversation is opened before all is known to be well."""
-        from tellback.specs.binding import bound_with_arguments
-        from tellback.specs.building import build_tools, check_spaces
+        from tellback.specs.binding import bind_with_arguments
+        from tellback.specs.building import build_tools, validate_spaces
 
         registered = self._registry.registered(name)
-        await self._check(name, turn)
+        await self._validate_options(name, turn)
         resuming = turn.get("approvals") is not None
         if resuming and conversation_id is None:
             raise InvalidArgumentError("approvals go on with a turn: pass its conversation_id.")
-        spec, used = bound_with_arguments(registered.spec, arguments, resuming=resuming)
-        memory, talks = self._user.memory, self._user.conversations
-        await check_spaces(spec, memory, turn.get("memory_space_id"))
-        wanted: dict[str, Any] = _described(spec, build_tools(spec, memory, registered.functions))
-        wanted |= {key: value for key, value in turn.items() if value is not None}
-        model = self._model(spec, model)
+        spec, used = bind_with_arguments(registered.spec, arguments, resuming=resuming)
+        memory, conversations = self._user.memory, self._user.conversations
+        await validate_spaces(spec, memory, turn.get("memory_space_id"))
+        turn_arguments: dict[str, Any] = _to_turn_arguments(spec, build_tools(spec, memory, registered.functions))
+        turn_arguments |= {key: value for key, value in turn.items() if value is not None}
+        model = self._resolve_model(spec, model)
 
-        def asked(id: str) -> TurnRequest:
-            made = turn_request(talks.runtime, self._user.scope, talks.build_context, id, model, **wanted)
-            return replace(made, agent=spec.name, reply_metadata=invocation(spec.name, used))
+        def build_request(id: str) -> TurnRequest:
+            request = build_turn_request(
+                conversations.runtime, self._user.scope, conversations.build_context, id, model, **turn_arguments
+            )
+            return replace(request, agent=spec.name, reply_metadata=build_invocation_metadata(spec.name, used))
 
-        checked = asked("" if conversation_id is None else conversation_id)
-        caller_for(checked.options)  # a model that nobody serves is found here
+        trial_request = build_request("" if conversation_id is None else conversation_id)
+        resolve_caller(trial_request.options)  # a model that nobody serves is found here
         if conversation_id is None:
-            return asked((await talks.create(spec.namespace or spec.name)).id)
-        if checked.approvals is not None:
-            await check_resumed(talks, conversation_id, checked.approvals, invocation(spec.name, used))
-        return checked
+            return build_request((await conversations.create(spec.namespace or spec.name)).id)
+        if trial_request.approvals is not None:
+            await validate_resumed(
+                conversations, conversation_id, trial_request.approvals, build_invocation_metadata(spec.name, used)
+            )
+        return trial_request
 
-    async def _check(self, name: str, turn: AgentTurn) -> None:
+    async def _validate_options(self, name: str, turn: InvokeOptions) -> None:
         """That the keywords are those of a turn, and how to recall is right, which a turn would only find out later."""
-        if others := set(turn) - AgentTurn.__annotations__.keys():
+        if unknown_options := set(turn) - InvokeOptions.__annotations__.keys():
             raise InvalidArgumentError(
-                f"invoke takes no {', '.join(sorted(others))}: the description of {name!r:.80} says what is run."
+                f"invoke takes no {', '.join(sorted(unknown_options))}: the description of {name!r:.80} says what is run."
             )
         recall = turn.get("recall")
         if recall is not None:
-            checks.recall("recall", recall)
+            checks.validate_recall_options("recall", recall)
             if "memory_space_id" in recall:
                 raise InvalidArgumentError("memory_space_id goes beside recall, not into it.")
             await self._user.conversations.build_context(None, None, **recall)
 
-    def _model(self, spec: BoundSpec, model: str | Model | None) -> str | Model:
-        known = (model, spec.model, self._user.conversations.runtime.model)
-        found = next((each for each in known if each is not None), None)
+    def _resolve_model(self, spec: BoundSpec, model: str | Model | None) -> str | Model:
+        candidates = (model, spec.model, self._user.conversations.runtime.model)
+        found = next((each for each in candidates if each is not None), None)
         if found is None:
             raise ConfigurationError(
                 f"No model is set for agent {spec.name!r}: pass invoke(model=...), name one in its description, or"
@@ -155,7 +159,7 @@ class Agents:
         return found
 
 
-def _described(spec: BoundSpec, tools: builtins.list[Tool]) -> dict[str, Any]:
+def _to_turn_arguments(spec: BoundSpec, tools: builtins.list[Tool]) -> dict[str, Any]:
     """What the description says of a turn."""
     options = {"system": spec.system, "max_output_tokens": spec.max_output_tokens, "config": spec.config or None}
     return {

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from tellback.errors import AgentSpecError
 from tellback.specs import reading
 from tellback.specs.model import AgentSpec
-from tellback.specs.parameters import NAME, Parameter, parameters_in
-from tellback.specs.problems import spec_error, unknown
-from tellback.specs.trees import plain
-from tellback.specs.walking import tree_of
+from tellback.specs.parameters import PARAMETER_NAME, Parameter, find_parameters
+from tellback.specs.problems import build_spec_error, format_unknown_name
+from tellback.specs.trees import copy_plain_json
+from tellback.specs.walking import spec_to_tree
 
 SpecSource: TypeAlias = "AgentSpec | Mapping[str, Any] | str | PathLike[str]"
 
@@ -30,37 +30,37 @@ def load_spec(source: SpecSource) -> AgentSpec:
     >>> load_spec("name: support\\nsystemPrompt: Be brief.").system
     'Be brief.'
     """
-    spec = source if isinstance(source, AgentSpec) else _checked(_value(source))
-    _check_names(spec)
-    _check_arguments(spec)
+    spec = source if isinstance(source, AgentSpec) else _parse_spec(_read_source(source))
+    _validate_tool_names(spec)
+    _validate_arguments(spec)
     return spec
 
 
-def _value(source: Any) -> Any:
+def _read_source(source: Any) -> Any:
     if isinstance(source, Mapping):
         return source
     if isinstance(source, PathLike):
-        return reading.read_file(source)
+        return reading.read_spec_file(source)
     if isinstance(source, str):
-        return reading.read_text(source)
+        return reading.parse_spec_text(source)
     raise AgentSpecError("", f"it is a mapping, JSON or YAML text, or a pathlib.Path, not {source!r:.80}.")
 
 
-def _checked(value: Any) -> AgentSpec:
+def _parse_spec(value: Any) -> AgentSpec:
     if not isinstance(value, Mapping):
         hint = " A file is given as pathlib.Path(...)." if isinstance(value, str) else ""
         raise AgentSpecError("", f"it is an object with a name, not {value!r:.80}.{hint}")
     name = value.get("name")
     agent = name[:200] if isinstance(name, str) else ""
     try:
-        return AgentSpec.model_validate(plain(value, agent=agent))
+        return AgentSpec.model_validate(copy_plain_json(value, agent=agent))
     except ValidationError as error:
-        raise spec_error(error, agent) from error
+        raise build_spec_error(error, agent) from error
     except AgentSpecError as error:  # a text was read before the agent's name was known
         raise AgentSpecError(error.path, error.problem, agent) from error
 
 
-def _check_names(spec: AgentSpec) -> None:
+def _validate_tool_names(spec: AgentSpec) -> None:
     seen: set[str] = set()
     for index, tool in enumerate(spec.tools):
         if tool.name in seen:
@@ -68,12 +68,12 @@ def _check_names(spec: AgentSpec) -> None:
         seen.add(tool.name)
 
 
-def _check_arguments(spec: AgentSpec) -> None:
+def _validate_arguments(spec: AgentSpec) -> None:
     """What is read from the arguments is among those declared, if any are."""
     if spec.arguments is None:
         return
     for name, declared in spec.arguments.items():
-        if not NAME.match(name):
+        if not PARAMETER_NAME.match(name):
             raise AgentSpecError(
                 f"arguments.{name}", "an argument's name has letters, digits and '_', no digit first.", spec.name
             )
@@ -81,13 +81,13 @@ def _check_arguments(spec: AgentSpec) -> None:
             continue
         if declared.has_default and declared.default is None:
             raise AgentSpecError(f"arguments.{name}.default", "null takes `required: false`, too.", spec.name)
-        if declared.has_default and declared.type is not None and not is_of(declared.type, declared.default):
+        if declared.has_default and declared.type is not None and not is_json_type(declared.type, declared.default):
             problem = f"it is of type {declared.type}, not {declared.default!r:.60}."
             raise AgentSpecError(f"arguments.{name}.default", problem, spec.name)
-    for path, parameter in parameters_in(tree_of(spec)):
+    for path, parameter in find_parameters(spec_to_tree(spec)):
         if parameter.name not in declared_names(spec):
-            known = unknown(parameter.name, declared_names(spec), "argument")
-            raise AgentSpecError(path, f"{known} Declare it in `arguments`.", spec.name)
+            problem_text = format_unknown_name(parameter.name, declared_names(spec), "argument")
+            raise AgentSpecError(path, f"{problem_text} Declare it in `arguments`.", spec.name)
 
 
 def declared_names(spec: AgentSpec) -> list[str]:
@@ -97,7 +97,7 @@ def declared_names(spec: AgentSpec) -> list[str]:
     return [*names, USER_MESSAGE] if message == Parameter(USER_MESSAGE) and USER_MESSAGE not in names else names
 
 
-def is_of(kind: str, value: Any) -> bool:
+def is_json_type(kind: str, value: Any) -> bool:
     """Whether a value is of a JSON type; a whole number is a number, a boolean is not."""
     if isinstance(value, bool):
         return kind == "boolean"

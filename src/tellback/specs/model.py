@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from tellback.specs.parameters import Parameter, read_tree, written_text
+from tellback.specs.parameters import Parameter, escape_text, parse_parameter_tree
 
 CONFIG_KEYS = (
     *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_sequences"),
@@ -31,26 +31,26 @@ CONFIG_KEYS = (
 code."""
 
 
-def _or_parameter(value: Any, check: Any) -> Any:
-    return value if isinstance(value, Parameter) else check(value)
+def _or_parameter(value: Any, validate: Any) -> Any:
+    return value if isinstance(value, Parameter) else validate(value)
 
 
-def _as_it_is(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
 T = TypeVar("T")
-Bindable = Annotated[T, WrapValidator(_or_parameter), PlainSerializer(_as_it_is)]
+Bindable = Annotated[T, WrapValidator(_or_parameter), PlainSerializer(_identity)]
 """In an `AgentSpec` such a field may hold a `Parameter` instead; in a `BoundSpec` it never does."""
 
 Text = Annotated[str, Field(strict=True, max_length=100_000)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=200, pattern=r"\S")]
-Message = Annotated[str, Field(strict=True, pattern=r"\S")]
+MessageText = Annotated[str, Field(strict=True, pattern=r"\S")]
 ToolName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Whole = Annotated[int, Field(strict=True, ge=1)]
 Hits = Annotated[int, Field(strict=True, ge=1, le=50)]
 Cycles = Annotated[int, Field(strict=True, ge=1, le=1_000)]
-Share = Annotated[float, Field(strict=True, ge=0, le=1)]
+UnitFraction = Annotated[float, Field(strict=True, ge=0, le=1)]
 Seconds = Annotated[float, Field(strict=True, gt=0, le=86_400)]
 Flag = Annotated[bool, Field(strict=True)]
 Categories = Annotated[tuple[Bindable[Name], ...], Field(min_length=1)]
@@ -58,7 +58,7 @@ Categories = Annotated[tuple[Bindable[Name], ...], Field(min_length=1)]
 ArgumentType = Literal["string", "number", "integer", "boolean", "array", "object"]
 
 
-class Node(BaseModel):
+class SpecNode(BaseModel):
     """A part of a description: keys in camelCase or snake_case, and no others."""
 
     model_config = ConfigDict(
@@ -66,7 +66,7 @@ class Node(BaseModel):
     )
 
 
-class ArgumentSpec(Node):
+class ArgumentSpec(SpecNode):
     """What an argument of an invocation must be. One with a default may be left out."""
 
     type: ArgumentType | None = None
@@ -85,12 +85,12 @@ class ArgumentSpec(Node):
         return self.has_default and self.default is None and not self.required
 
     @model_serializer(mode="wrap")
-    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _serialize(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
         return written if self.has_default else {key: each for key, each in written.items() if key != "default"}
 
 
-class ToolSpec(Node):
+class ToolSpec(SpecNode):
     """What all tools of a description have."""
 
     type: str
@@ -116,7 +116,7 @@ class RecallByTopicSpec(RecallToolSpec):
     """What is remembered about a topic."""
 
     type: Literal["RECALL_BY_TOPIC"]
-    min_score: Bindable[Share | None] = None
+    min_score: Bindable[UnitFraction | None] = None
 
 
 class RecallByEntitySpec(RecallToolSpec):
@@ -166,7 +166,7 @@ TOOL_TYPES: Mapping[str, type[ToolSpec]] = {
 }
 
 
-class _Agent(Node):
+class _AgentFields(SpecNode):
     name: Name
     description: Bindable[Text | None] = None
     model: Bindable[Name | None] = None
@@ -180,7 +180,7 @@ class _Agent(Node):
     max_cycles: Bindable[Cycles | None] = None
     max_output_tokens: Bindable[Whole | None] = None
     namespace: Bindable[Name | None] = None
-    config: Annotated[dict[str, Any], PlainSerializer(_as_it_is)] = Field(default_factory=dict)
+    config: Annotated[dict[str, Any], PlainSerializer(_identity)] = Field(default_factory=dict)
 
     @field_validator("config")
     @classmethod
@@ -191,7 +191,7 @@ class _Agent(Node):
         return config
 
 
-class AgentSpec(_Agent):
+class AgentSpec(_AgentFields):
     """An agent as it is described; `load_spec` makes it of JSON, YAML, a file or a mapping.
 
     Where a text was `$name` and nothing else, there is a `Parameter`, and `bind` puts the argument's value in its
@@ -201,43 +201,46 @@ class AgentSpec(_Agent):
     Parameter(name='tone')
     """
 
-    user_message: Bindable[Message] = Parameter("userMessage")  # type: ignore[assignment]
+    user_message: Bindable[MessageText] = Parameter("userMessage")  # type: ignore[assignment]
     arguments: dict[str, ArgumentSpec] | None = None
 
-    LITERAL: ClassVar = ("arguments",)
+    LITERAL_FIELDS: ClassVar = ("arguments",)
 
     @model_validator(mode="before")
     @classmethod
-    def _read_parameters(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        return {key: each if key in cls.LITERAL else read_tree(each, str(key)) for key, each in given.items()}
+    def _parse_parameters(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {
+            key: each if key in cls.LITERAL_FIELDS else parse_parameter_tree(each, str(key))
+            for key, each in value.items()
+        }
 
     @model_serializer(mode="wrap")
-    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = write(_as_written(self, leaving=self.LITERAL))
+    def _serialize(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(_to_written(self, excluded=self.LITERAL_FIELDS))
         return written
 
 
-class BoundSpec(_Agent):
+class BoundSpec(_AgentFields):
     """An agent with every argument in its place: what one invocation runs. `bind` makes it."""
 
-    user_message: Message | None = None
+    user_message: MessageText | None = None
 
 
-def _as_written(value: Any, leaving: tuple[str, ...] = ()) -> Any:
+def _to_written(value: Any, excluded: tuple[str, ...] = ()) -> Any:
     """A copy with `$name` where there is a parameter, and with texts that begin with `$` marked as such."""
     if isinstance(value, Parameter):
         return str(value)
     if isinstance(value, str):
-        return written_text(value)
+        return escape_text(value)
     if isinstance(value, BaseModel):
-        names = [name for name in type(value).model_fields if name not in leaving]
+        names = [name for name in type(value).model_fields if name not in excluded]
         copied = value.model_copy()
-        copied.__dict__.update({name: _as_written(getattr(value, name)) for name in names})
+        copied.__dict__.update({name: _to_written(getattr(value, name)) for name in names})
         return copied
     if isinstance(value, Mapping):
-        return {key: _as_written(each) for key, each in value.items()}
+        return {key: _to_written(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(map(_as_written, value))
+        return type(value)(map(_to_written, value))
     return value

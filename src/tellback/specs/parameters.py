@@ -9,8 +9,8 @@ from typing import Any
 
 from tellback.errors import AgentSpecError
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_NEARLY = re.compile(r"\$(\{.*\}|[A-Za-z_]\S*)\Z")
+PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_MALFORMED_PARAMETER = re.compile(r"\$(\{.*\}|[A-Za-z_]\S*)\Z")
 """What looks like an argument to people who know other templates: `${x}`, `$a-b`, `$a.b`."""
 
 
@@ -28,19 +28,19 @@ class Parameter:
         return f"${self.name}"
 
 
-def read_text(text: str, path: str = "") -> str | Parameter:
+def parse_parameter(text: str, path: str = "") -> str | Parameter:
     """A text of a description: the argument it names if it is `$name` and nothing else, or the text itself.
 
     `$$` at the beginning stands for one `$`. What is meant for an argument and names none raises `AgentSpecError`.
 
-    >>> read_text("$space"), read_text("$$space"), read_text("costs $5"), read_text("$5")
+    >>> parse_parameter("$space"), parse_parameter("$$space"), parse_parameter("costs $5"), parse_parameter("$5")
     (Parameter(name='space'), '$space', 'costs $5', '$5')
     """
     if text.startswith("$$"):
         return text[1:]
-    if text.startswith("$") and NAME.match(text[1:]):
+    if text.startswith("$") and PARAMETER_NAME.match(text[1:]):
         return Parameter(text[1:])
-    if _NEARLY.match(text):
+    if _MALFORMED_PARAMETER.match(text):
         raise AgentSpecError(
             path,
             f"{text!r:.60} names no argument: write '$name', with letters, digits and '_', or {'$' + text!r:.60} for"
@@ -49,33 +49,33 @@ def read_text(text: str, path: str = "") -> str | Parameter:
     return text
 
 
-def written_text(text: str) -> str:
+def escape_text(text: str) -> str:
     """A text as a description has it: the inverse of `read_text`.
 
-    >>> written_text("$space"), written_text("costs $5")
+    >>> escape_text("$space"), escape_text("costs $5")
     ('$$space', 'costs $5')
     """
     return f"${text}" if text.startswith("$") else text
 
 
-def read_tree(value: Any, path: str = "") -> Any:
+def parse_parameter_tree(value: Any, path: str = "") -> Any:
     """The same for all texts in a JSON value; keys stay as they are."""
     if isinstance(value, str):
-        return read_text(value, path)
+        return parse_parameter(value, path)
     if isinstance(value, Mapping):
-        return {key: read_tree(each, f"{path}.{key}" if path else str(key)) for key, each in value.items()}
+        return {key: parse_parameter_tree(each, f"{path}.{key}" if path else str(key)) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [read_tree(each, f"{path}[{index}]") for index, each in enumerate(value)]
+        return [parse_parameter_tree(each, f"{path}[{index}]") for index, each in enumerate(value)]
     return value
 
 
-def parameters_in(value: Any, path: str = "") -> Iterator[tuple[str, Parameter]]:
+def find_parameters(value: Any, path: str = "") -> Iterator[tuple[str, Parameter]]:
     """Every parameter in a tree, with its path."""
     if isinstance(value, Parameter):
         yield path, value
     elif isinstance(value, Mapping):
         for key, each in value.items():
-            yield from parameters_in(each, f"{path}.{key}" if path else str(key))
+            yield from find_parameters(each, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list | tuple):
         for index, each in enumerate(value):
-            yield from parameters_in(each, f"{path}[{index}]")
+            yield from find_parameters(each, f"{path}[{index}]")

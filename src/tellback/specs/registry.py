@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredSpec:
     """A description, and the functions its tools may name."""
 
     spec: AgentSpec
@@ -33,7 +33,7 @@ class SpecRegistry:
     """
 
     def __init__(self) -> None:
-        self._agents: dict[str, Registered] = {}
+        self._agents: dict[str, RegisteredSpec] = {}
 
     def register(
         self, spec: SpecSource, tools: Iterable[Tool | Callable[..., Any]] = (), replace: bool = False
@@ -57,8 +57,8 @@ class SpecRegistry:
             functions = tools_by_name(tools)
         except (ConfigurationError, ToolError) as error:
             raise AgentSpecError("tools", str(error), loaded.name) from error
-        _check_functions(loaded, functions)
-        self._agents[loaded.name] = Registered(loaded, functions)
+        _validate_functions(loaded, functions)
+        self._agents[loaded.name] = RegisteredSpec(loaded, functions)
         return loaded
 
     def get(self, name: str) -> AgentSpec | None:
@@ -66,7 +66,7 @@ class SpecRegistry:
         found = self._agents.get(name) if isinstance(name, str) else None
         return None if found is None else found.spec
 
-    def registered(self, name: str) -> Registered:
+    def registered(self, name: str) -> RegisteredSpec:
         """The same with its functions; an unknown name raises `NotFoundError`."""
         found = self._agents.get(name) if isinstance(name, str) else None
         if found is None:
@@ -80,12 +80,12 @@ class SpecRegistry:
         return tuple(self._agents)
 
 
-def _check_functions(spec: AgentSpec, functions: Mapping[str, Tool]) -> None:
-    from tellback.specs.problems import unknown
+def _validate_functions(spec: AgentSpec, functions: Mapping[str, Tool]) -> None:
+    from tellback.specs.problems import format_unknown_name
 
     for index, tool in enumerate(spec.tools):
         if tool.type == "FUNCTION" and tool.name not in functions:
-            problem = unknown(tool.name, list(functions), "function")
+            problem = format_unknown_name(tool.name, list(functions), "function")
             raise AgentSpecError(
                 f"tools[{index}].name", f"{problem} Pass it: register_agent(spec, tools=[…]).", spec.name
             )

@@ -9,26 +9,30 @@ from pydantic import BaseModel
 
 from tellback.specs.model import AgentSpec
 
-_NOT_BOUND = ("arguments",)
+_UNBOUND_FIELDS = ("arguments",)
 
 
-def tree_of(spec: AgentSpec) -> dict[str, Any]:
+def spec_to_tree(spec: AgentSpec) -> dict[str, Any]:
     """All that a description says, by the keys of JSON, but for the arguments it declares."""
-    tree = {_key(spec, name): _plain(getattr(spec, name)) for name in spec.model_fields_set if name not in _NOT_BOUND}
+    tree = {
+        _json_key(spec, name): _to_plain(getattr(spec, name))
+        for name in spec.model_fields_set
+        if name not in _UNBOUND_FIELDS
+    }
     return {**tree, "userMessage": spec.user_message}
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return {_key(value, name): _plain(getattr(value, name)) for name in value.model_fields_set}
+        return {_json_key(value, name): _to_plain(getattr(value, name)) for name in value.model_fields_set}
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _to_plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_to_plain(each) for each in value]
     return value
 
 
-def _key(node: BaseModel, name: str) -> str:
+def _json_key(node: BaseModel, name: str) -> str:
     if name == "system":
         return "systemPrompt"
     return type(node).model_fields[name].alias or name

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from tellback.stores.ports.answers import KeptAnswer
-from tellback.stores.rows import to_json
+from tellback.stores.ports.answers import StoredResponse
+from tellback.stores.rows import dump_stored_json
 from tellback.types.access import ApiKey
 from tellback.types.times import from_micros, to_micros
 
-DIGEST = 10
+API_KEY_DIGEST = 10
 """Where the digest stands behind the columns of a key."""
 
 
-def api_key(row: Sequence[Any]) -> ApiKey:
+def api_key_from_row(row: Sequence[Any]) -> ApiKey:
     """A row of `api_keys`."""
     return ApiKey(
         id=row[0],
@@ -27,8 +27,8 @@ def api_key(row: Sequence[Any]) -> ApiKey:
         name=row[5],
         rate_limit=row[6],
         created_at=from_micros(row[7]),
-        expires_at=_moment(row[8]),
-        revoked_at=_moment(row[9]),
+        expires_at=_optional_datetime(row[8]),
+        revoked_at=_optional_datetime(row[9]),
     )
 
 
@@ -44,29 +44,29 @@ def api_key_values(key: ApiKey, digest: str) -> dict[str, Any]:
         "digest": digest,
         "rate_limit": key.rate_limit,
         "created_at": to_micros(key.created_at),
-        "expires_at": _micros(key.expires_at),
-        "revoked_at": _micros(key.revoked_at),
+        "expires_at": _optional_micros(key.expires_at),
+        "revoked_at": _optional_micros(key.revoked_at),
     }
 
 
-def answer(status: int, content_type: str, headers: str, body: bytes) -> KeptAnswer:
+def stored_response_from_columns(status: int, content_type: str, headers: str, body: bytes) -> StoredResponse:
     """What a request was answered."""
-    return KeptAnswer(status, content_type, bytes(body), json.loads(headers))
+    return StoredResponse(status, content_type, bytes(body), json.loads(headers))
 
 
-def answer_values(given: KeptAnswer) -> dict[str, Any]:
+def stored_response_values(response: StoredResponse) -> dict[str, Any]:
     """An answer to be stored."""
     return {
-        "status": given.status,
-        "content_type": given.content_type,
-        "headers": to_json(dict(given.headers)),
-        "body": given.body,
+        "status": response.status,
+        "content_type": response.content_type,
+        "headers": dump_stored_json(dict(response.headers)),
+        "body": response.body,
     }
 
 
-def _moment(micros: int | None) -> datetime | None:
+def _optional_datetime(micros: int | None) -> datetime | None:
     return None if micros is None else from_micros(micros)
 
 
-def _micros(moment: datetime | None) -> int | None:
+def _optional_micros(moment: datetime | None) -> int | None:
     return None if moment is None else to_micros(moment)

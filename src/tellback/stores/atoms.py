@@ -9,8 +9,8 @@ from typing import Any
 
 from tellback.errors import AtomSupersededError, NotFoundError
 from tellback.stores import chains, memory_rows, rows
-from tellback.stores.engine import FOREVER, Operation
-from tellback.stores.entities import linked, resolved, unlinked
+from tellback.stores.engine import UNBOUNDED, Operation
+from tellback.stores.entities import adjust_atom_count, link_atom, resolve_entities
 from tellback.stores.ports import AtomDraft, AtomFilter, SpaceChanges
 from tellback.types.memory import Atom, AtomStatus, MemorySpace
 from tellback.types.scope import Scope
@@ -25,43 +25,47 @@ class SpaceVersion:
     last_seq: int
 
 
-CHANGED = {AtomStatus.ACTIVE: "atom.restored", AtomStatus.ARCHIVED: "atom.archived", AtomStatus.DELETED: "atom.deleted"}
+STATUS_EVENTS = {
+    AtomStatus.ACTIVE: "atom.restored",
+    AtomStatus.ARCHIVED: "atom.archived",
+    AtomStatus.DELETED: "atom.deleted",
+}
 """What is told of an atom whose status became this."""
 
 
-def create_space(values: dict[str, Any], once: bool) -> Operation[MemorySpace]:
+def create_space(values: dict[str, Any], reuse_existing: bool) -> Operation[MemorySpace]:
     """Make a space; with `once`, only if there is none of that name."""
-    if once:
+    if reuse_existing:
         yield "platform_space_lock", {"name": values["name"]}
         found = yield "space_list", {"name": values["name"]}
         if found:
-            return memory_rows.space(found[0])
+            return memory_rows.space_from_row(found[0])
     yield "space_create", values
-    yield event("space.created", values["id"], {"name": values["name"]}, values["now"])
+    yield event_statement("space.created", values["id"], {"name": values["name"]}, values["now"])
     found = yield "space_get", {"id": values["id"]}
-    return memory_rows.space(found[0])
+    return memory_rows.space_from_row(found[0])
 
 
 def get_space(id: str) -> Operation[MemorySpace | None]:
     """A space that was not deleted."""
     found = yield "space_get", {"id": id}
-    return memory_rows.space(found[0]) if found else None
+    return memory_rows.space_from_row(found[0]) if found else None
 
 
 def list_spaces(name: str | None) -> Operation[list[MemorySpace]]:
     """Spaces in the order they were made."""
     found = yield "space_list", {"name": name}
-    return [memory_rows.space(row) for row in found]
+    return [memory_rows.space_from_row(row) for row in found]
 
 
 def delete_space(id: str, now: int) -> Operation[None]:
     """Hide a space and all that is in it."""
     if not (yield "space_delete", {"id": id, "now": now}):
         raise NotFoundError("space", id)
-    yield event("space.deleted", id, {}, now)
+    yield event_statement("space.deleted", id, {}, now)
 
 
-def touched(id: str, now: int, *, added: int = 0, counted: int = 0) -> Operation[SpaceVersion]:
+def touch_space(id: str, now: int, *, added: int = 0, counted: int = 0) -> Operation[SpaceVersion]:
     """Bump a space's version; the space is ours until the transaction ends."""
     found = yield "space_touch", {"id": id, "now": now, "added": added, "counted": counted}
     if not found:
@@ -69,7 +73,7 @@ def touched(id: str, now: int, *, added: int = 0, counted: int = 0) -> Operation
     return SpaceVersion(found[0][0], found[0][1])
 
 
-def version(id: str) -> Operation[SpaceVersion]:
+def space_version(id: str) -> Operation[SpaceVersion]:
     """How far a space has come."""
     found = yield "space_version", {"id": id}
     if not found:
@@ -77,46 +81,55 @@ def version(id: str) -> Operation[SpaceVersion]:
     return SpaceVersion(found[0][0], found[0][1])
 
 
-def add(scope: Scope, space_id: str, drafts: Sequence[AtomDraft], now: int, wide: bool) -> Operation[list[Atom]]:
+def add_atoms(
+    scope: Scope, space_id: str, drafts: Sequence[AtomDraft], now: int, is_searchable: bool
+) -> Operation[list[Atom]]:
     """Add atoms. `wide` stores their vectors for the server's own search as well."""
-    space = yield from touched(space_id, now)
+    space = yield from touch_space(space_id, now)
     stored: list[Atom] = []
     seq = space.last_seq
     for draft in drafts:
         if draft.origin is not None:
-            known = yield "atom_by_origin", {"space_id": space_id, "origin": draft.origin}
-            if known:
-                stored.append(memory_rows.atom(known[0]))
+            existing = yield "atom_by_origin", {"space_id": space_id, "origin": draft.origin}
+            if existing:
+                stored.append(memory_rows.atom_from_row(existing[0]))
                 continue
         seq += 1
-        stored.append((yield from _added(scope, space_id, seq, space.version, draft, None, now, wide)))
+        stored.append((yield from _insert_atom(scope, space_id, seq, space.version, draft, None, now, is_searchable)))
     added = seq - space.last_seq
     if added:
         yield "space_recount", {"id": space_id, "last_seq": seq, "counted": added}
     return stored
 
 
-def originals(space_id: str, origins: Sequence[str]) -> Operation[dict[str, Atom]]:
+def atoms_by_origin(space_id: str, origins: Sequence[str]) -> Operation[dict[str, Atom]]:
     """The atoms that were made from these."""
-    yield from version(space_id)
-    found: dict[str, Atom] = {}
+    yield from space_version(space_id)
+    by_origin: dict[str, Atom] = {}
     for origin in origins:
-        rows = yield "atom_by_origin", {"space_id": space_id, "origin": origin}
-        if rows:
-            found[origin] = memory_rows.atom(rows[0])
-    return found
+        stored = yield "atom_by_origin", {"space_id": space_id, "origin": origin}
+        if stored:
+            by_origin[origin] = memory_rows.atom_from_row(stored[0])
+    return by_origin
 
 
-def _added(
-    scope: Scope, space_id: str, seq: int, version: int, draft: AtomDraft, supersedes: str | None, now: int, wide: bool
+def _insert_atom(
+    scope: Scope,
+    space_id: str,
+    seq: int,
+    version: int,
+    draft: AtomDraft,
+    supersedes: str | None,
+    now: int,
+    is_searchable: bool,
 ) -> Operation[Atom]:
-    entity_ids = yield from resolved(space_id, draft.entity_ids)
+    entity_ids = yield from resolve_entities(space_id, draft.entity_ids)
     valid_from = to_micros(draft.valid_from)
-    place = {"space_id": space_id, "seq": seq, "version": version}
+    location = {"space_id": space_id, "seq": seq, "version": version}
     yield (
         "atom_insert",
         {
-            **place,
+            **location,
             "id": draft.id,
             "text": draft.text,
             "category": draft.category.name,
@@ -128,25 +141,25 @@ def _added(
             "now": now,
             "supersedes": supersedes,
             "source_conversation_id": draft.source_conversation_id,
-            "source_message_ids": rows.to_json(draft.source_message_ids),
-            "entity_ids": rows.to_json(entity_ids),
-            "other_sources": memory_rows.citations_text(draft.other_sources),
+            "source_message_ids": rows.dump_stored_json(draft.source_message_ids),
+            "entity_ids": rows.dump_stored_json(entity_ids),
+            "other_sources": memory_rows.dump_citations(draft.other_sources),
             "origin": draft.origin,
             "slot": draft.slot,
             "slot_value": draft.value,
         },
     )
     if draft.valid_to is not None:
-        end = {"by_seq": seq, "known_at": now, "valid_to": to_micros(draft.valid_to)}
-        yield "closing_insert", {**place, **end}
+        closing = {"by_seq": seq, "known_at": now, "valid_to": to_micros(draft.valid_to)}
+        yield "closing_insert", {**location, **closing}
     if draft.vector is not None:
-        yield _vector(place, draft.embedder, draft.vector, wide)
+        yield _vector_statement(location, draft.embedder, draft.vector, is_searchable)
     for entity_id in entity_ids:
-        yield from linked(space_id, entity_id, seq, version, valid_from, now)
+        yield from link_atom(space_id, entity_id, seq, version, valid_from, now)
     data: dict[str, Any] = {"space_id": space_id, "category": draft.category.name, "kind": draft.category.kind.value}
     if supersedes is not None:
         data["supersedes"] = supersedes
-    yield event("atom.added", draft.id, data, now)
+    yield event_statement("atom.added", draft.id, data, now)
     moment = from_micros(now)
     return Atom(
         id=draft.id,
@@ -168,10 +181,12 @@ def _added(
     )
 
 
-def _vector(place: dict[str, Any], embedder: str | None, vector: bytes, wide: bool) -> tuple[str, dict[str, Any]]:
-    values = {**place, "embedder": embedder, "vector": vector}
-    if wide:
-        values["numbers"] = memory_rows.numbers(vector)
+def _vector_statement(
+    location: dict[str, Any], embedder: str | None, vector: bytes, is_searchable: bool
+) -> tuple[str, dict[str, Any]]:
+    values = {**location, "embedder": embedder, "vector": vector}
+    if is_searchable:
+        values["numbers"] = memory_rows.vector_to_floats(vector)
     return "vector_put", values
 
 
@@ -180,63 +195,65 @@ def get_atom(id: str) -> Operation[Atom | None]:
     found = yield "atom_get", {"id": id}
     if not found or not (yield "space_version", {"id": found[0][1]}):
         return None
-    return memory_rows.atom(found[0])
+    return memory_rows.atom_from_row(found[0])
 
 
-def list_atoms(space_id: str, wanted: AtomFilter) -> Operation[list[Atom]]:
+def list_atoms(space_id: str, atom_filter: AtomFilter) -> Operation[list[Atom]]:
     """Atoms that pass a filter, the newest first."""
-    yield from version(space_id)
-    before = FOREVER
-    if wanted.before is not None:
-        found = yield "atom_get", {"id": wanted.before}
+    yield from space_version(space_id)
+    before = UNBOUNDED
+    if atom_filter.before is not None:
+        found = yield "atom_get", {"id": atom_filter.before}
         if not found or found[0][1] != space_id:
-            raise NotFoundError("atom", wanted.before)
+            raise NotFoundError("atom", atom_filter.before)
         before = found[0][memory_rows.SEQ]
     values = {
         "space_id": space_id,
-        "status": wanted.status.value,
-        "valid_at": to_micros(wanted.valid_at),
-        "begun_at": to_micros(wanted.valid_at) if wanted.begun else FOREVER,
-        "known_at": FOREVER if wanted.known_at is None else to_micros(wanted.known_at),
+        "status": atom_filter.status.value,
+        "valid_at": to_micros(atom_filter.valid_at),
+        "begun_at": to_micros(atom_filter.valid_at) if atom_filter.must_have_started else UNBOUNDED,
+        "known_at": UNBOUNDED if atom_filter.known_at is None else to_micros(atom_filter.known_at),
         "before": before,
-        "limit": FOREVER if wanted.limit is None else wanted.limit,
-        "kind": None if wanted.kind is None else wanted.kind.value,
+        "limit": UNBOUNDED if atom_filter.limit is None else atom_filter.limit,
+        "kind": None if atom_filter.kind is None else atom_filter.kind.value,
     }
-    if not wanted.categories:
+    if not atom_filter.categories:
         found = yield "atom_list", values
     else:
         found = []
-        for category in wanted.categories:
+        for category in atom_filter.categories:
             found += yield "atom_list_in_category", {**values, "category": category}
         found.sort(key=lambda row: -row[memory_rows.SEQ])
-        found = found[: wanted.limit]
-    return [memory_rows.atom(row) for row in found]
+        found = found[: atom_filter.limit]
+    return [memory_rows.atom_from_row(row) for row in found]
 
 
-def supersede(scope: Scope, old_id: str, draft: AtomDraft, now: int, wide: bool) -> Operation[Atom]:
+def supersede_atom(scope: Scope, old_id: str, draft: AtomDraft, now: int, is_searchable: bool) -> Operation[Atom]:
     """Add an atom in another's place: from now on, no earlier one of the chain is known to hold past its beginning."""
-    first = yield from _known(old_id)
+    first = yield from _get_live_atom(old_id)
     space_id = first.memory_space_id
-    space = yield from touched(space_id, now, added=1, counted=1)
-    old = yield from _known(old_id)
+    space = yield from touch_space(space_id, now, added=1, counted=1)
+    old = yield from _get_live_atom(old_id)
     if old.superseded_by is not None:
         raise AtomSupersededError(old_id, old.superseded_by)
     now = max(now, to_micros(old.created_at))  # also by a clock that was set back, it is known after what it replaces
-    made = yield from _added(scope, space_id, space.last_seq, space.version, draft, old_id, now, wide)
-    begins = to_micros(draft.valid_from)
-    yield from chains.close(space_id, old_id, made.id, space.last_seq, begins, space.version, now)
-    yield event("atom.superseded", old_id, {"space_id": space_id, "superseded_by": made.id}, now)
-    return made
+    new_atom = yield from _insert_atom(
+        scope, space_id, space.last_seq, space.version, draft, old_id, now, is_searchable
+    )
+    begins_at = to_micros(draft.valid_from)
+    yield from chains.close_chain(space_id, old_id, new_atom.id, space.last_seq, begins_at, space.version, now)
+    yield event_statement("atom.superseded", old_id, {"space_id": space_id, "superseded_by": new_atom.id}, now)
+    return new_atom
 
 
-def set_status(id: str, status: AtomStatus, now: int) -> Operation[Atom]:
+def set_atom_status(id: str, status: AtomStatus, now: int) -> Operation[Atom]:
     """Archive, restore or delete an atom."""
-    found = yield from _known(id)
+    found = yield from _get_live_atom(id)
     if found.status == status:
         return found
     space_id = found.memory_space_id
-    space = yield from touched(space_id, now)
-    atom = yield from _known(id)
+    space = yield from touch_space(space_id, now)
+    atom = yield from _get_live_atom(id)
     if atom.status == status:  # somebody else was faster
         return atom
     [row] = yield "atom_get", {"id": id}
@@ -247,15 +264,15 @@ def set_status(id: str, status: AtomStatus, now: int) -> Operation[Atom]:
     if counted:
         yield "space_recount", {"id": space_id, "last_seq": space.last_seq, "counted": counted}
         for entity_id in atom.entity_ids:
-            yield from unlinked(entity_id, space.version, counted, now)
+            yield from adjust_atom_count(entity_id, space.version, counted, now)
     if status is AtomStatus.DELETED:
-        yield from chains.forget(atom, seq, space.version, now)
-    yield event(CHANGED[status], id, {"space_id": space_id}, now)
+        yield from chains.remove_from_chain(atom, seq, space.version, now)
+    yield event_statement(STATUS_EVENTS[status], id, {"space_id": space_id}, now)
     [row] = yield "atom_get", {"id": id}
-    return memory_rows.atom(row)
+    return memory_rows.atom_from_row(row)
 
 
-def _known(id: str) -> Operation[Atom]:
+def _get_live_atom(id: str) -> Operation[Atom]:
     """An atom to act on: what was deleted is as good as unknown."""
     atom = yield from get_atom(id)
     if atom is None or atom.status is AtomStatus.DELETED:
@@ -263,24 +280,24 @@ def _known(id: str) -> Operation[Atom]:
     return atom
 
 
-def changes(space_id: str, after: int, embedder: str, most: int) -> Operation[SpaceChanges]:
+def load_changes(space_id: str, after: int, embedder: str, max_atoms: int) -> Operation[SpaceChanges]:
     """What changed after a version, unless the space has more than so many atoms."""
     # Of one moment: an atom whose end is read with its successor missing would leave nothing of the chain.
     yield "platform_snapshot", {}
-    reached = yield from version(space_id)
-    if reached.last_seq > most:
-        return SpaceChanges(reached.version, reached.last_seq)
+    current = yield from space_version(space_id)
+    if current.last_seq > max_atoms:
+        return SpaceChanges(current.version, current.last_seq)
     values = {"space_id": space_id, "after": after}
-    rows = yield ("atoms_all" if after < 0 else "atoms_changed"), values
+    atoms = yield ("atoms_all" if after < 0 else "atoms_changed"), values
     closings = yield ("closings_all" if after < 0 else "closings_changed"), values
     vectors = yield "vectors_changed", {**values, "embedder": embedder}
     found = yield "entities_changed", values
-    entities = sorted((memory_rows.entity(row) for row in found), key=attrgetter("id"))
-    in_order = sorted(rows, key=itemgetter(memory_rows.SEQ))
-    return SpaceChanges(reached.version, reached.last_seq, in_order, closings, vectors, entities)
+    entities = sorted((memory_rows.entity_from_row(row) for row in found), key=attrgetter("id"))
+    sorted_atoms = sorted(atoms, key=itemgetter(memory_rows.SEQ))
+    return SpaceChanges(current.version, current.last_seq, sorted_atoms, closings, vectors, entities)
 
 
-def to_embed(space_id: str, embedder: str, before: int, limit: int) -> Operation[list[tuple[int, str]]]:
+def atoms_without_vector(space_id: str, embedder: str, before: int, limit: int) -> Operation[list[tuple[int, str]]]:
     """Atoms without a vector by this embedder; none of a space that was deleted."""
     if not (yield "space_version", {"id": space_id}):
         return []
@@ -290,20 +307,22 @@ def to_embed(space_id: str, embedder: str, before: int, limit: int) -> Operation
 
 
 def save_vectors(
-    space_id: str, embedder: str, vectors: Sequence[tuple[int, bytes]], now: int, wide: bool
+    space_id: str, embedder: str, vectors: Sequence[tuple[int, bytes]], now: int, is_searchable: bool
 ) -> Operation[None]:
     """Replace this embedder's vectors of some atoms."""
-    space = yield from touched(space_id, now)
+    space = yield from touch_space(space_id, now)
     for seq, vector in vectors:
-        yield _vector({"space_id": space_id, "seq": seq, "version": space.version}, embedder, vector, wide)
+        yield _vector_statement(
+            {"space_id": space_id, "seq": seq, "version": space.version}, embedder, vector, is_searchable
+        )
 
 
-def forget_vectors(space_id: str, but: str) -> Operation[None]:
+def delete_other_vectors(space_id: str, embedder: str) -> Operation[None]:
     """Delete the vectors of all embedders but one."""
-    yield from version(space_id)
-    yield "vectors_forget", {"space_id": space_id, "embedder": but}
+    yield from space_version(space_id)
+    yield "vectors_forget", {"space_id": space_id, "embedder": embedder}
 
 
-def event(type: str, subject_id: str, data: dict[str, Any], now: int) -> tuple[str, dict[str, Any]]:
+def event_statement(type: str, subject_id: str, data: dict[str, Any], now: int) -> tuple[str, dict[str, Any]]:
     """The statement that tells of a change."""
-    return "event_insert", {"type": type, "subject_id": subject_id, "data": rows.to_json(data), "now": now}
+    return "event_insert", {"type": type, "subject_id": subject_id, "data": rows.dump_stored_json(data), "now": now}

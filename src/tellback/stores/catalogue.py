@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-HERE = Path(__file__).parent
+STORES_FOLDER = Path(__file__).parent
 Dialect = Literal["sqlite", "postgres"]
-_NUMBERED = re.compile(r"\$(\d+)")
-_PART = re.compile(r"\{(\w+)\}")
+_NUMBERED_PARAMETER = re.compile(r"\$(\d+)")
+_PART_REFERENCE = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,39 +32,41 @@ def statements(dialect: Dialect) -> Mapping[str, Statement]:
     """Every named statement for a dialect."""
     import aiosql
 
-    found: dict[str, Statement] = {}
-    for folder in (HERE / "sql", HERE / "sql" / dialect):
+    loaded: dict[str, Statement] = {}
+    for folder in (STORES_FOLDER / "sql", STORES_FOLDER / "sql" / dialect):
         for path in sorted(folder.glob("*.sql")):
-            queries = aiosql.from_str(_PART.sub(_part, _text(path)), "asyncpg", mandatory_parameters=False)
+            queries = aiosql.from_str(
+                _PART_REFERENCE.sub(_load_part, _read_sql(path)), "asyncpg", mandatory_parameters=False
+            )
             order = queries.driver_adapter.var_sorted
             for name in queries.available_queries:
                 if name.endswith("_cursor"):
                     continue  # aiosql's second door to a SELECT
                 sql, parameters = getattr(queries, name).sql, tuple(order[name])
                 if dialect == "sqlite":
-                    sql, parameters = _by_place(sql, parameters)
-                found[name] = Statement(name, sql, parameters)
-    return found
+                    sql, parameters = _to_positional(sql, parameters)
+                loaded[name] = Statement(name, sql, parameters)
+    return loaded
 
 
-def _part(name: re.Match[str]) -> str:
-    return _PART.sub(_part, _text(HERE / "sql" / "parts" / f"{name[1]}.sql").rstrip())
+def _load_part(reference: re.Match[str]) -> str:
+    return _PART_REFERENCE.sub(_load_part, _read_sql(STORES_FOLDER / "sql" / "parts" / f"{reference[1]}.sql").rstrip())
 
 
-def _text(path: Path) -> str:
+def _read_sql(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _by_place(sql: str, parameters: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def _to_positional(sql: str, parameters: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Numbered parameters as plain ones, each as often as it occurs.
 
     Looking up names would cost more than a short statement, and some Pythons take a numbered one for a name.
 
-    >>> _by_place("SELECT $2, $1, $2", ("a", "b"))
+    >>> _to_positional("SELECT $2, $1, $2", ("a", "b"))
     ('SELECT ?, ?, ?', ('b', 'a', 'b'))
     """
-    places = [int(number) - 1 for number in _NUMBERED.findall(sql)]
-    return _NUMBERED.sub("?", sql), tuple(parameters[place] for place in places)
+    indexes = [int(number) - 1 for number in _NUMBERED_PARAMETER.findall(sql)]
+    return _NUMBERED_PARAMETER.sub("?", sql), tuple(parameters[index] for index in indexes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,8 @@ class Migration:
 @functools.cache
 def migrations(dialect: Dialect) -> tuple[Migration, ...]:
     """All steps, in order."""
-    found = []
-    for path in sorted((HERE / "migrations").glob(f"*.{dialect}.sql")):
+    loaded = []
+    for path in sorted((STORES_FOLDER / "migrations").glob(f"*.{dialect}.sql")):
         number, _, name = path.name.removesuffix(f".{dialect}.sql").partition("_")
-        found.append(Migration(int(number), name, _text(path)))
-    return tuple(found)
+        loaded.append(Migration(int(number), name, _read_sql(path)))
+    return tuple(loaded)

@@ -10,9 +10,9 @@ from typing import Any
 
 from tellback.errors import NotFoundError
 from tellback.stores import rows
-from tellback.stores.appending import append, begin_turn, event
-from tellback.stores.engine import FOREVER, Engine, Operation
-from tellback.stores.ports import Appended, SessionTurn, TurnBusy, TurnClaim, TurnDraft, TurnStarted
+from tellback.stores.appending import append_turns, claim_turn, event_statement
+from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine
+from tellback.stores.ports import AppendResult, SessionTurn, TurnBusy, TurnClaim, TurnDraft, TurnStarted
 from tellback.types.conversations import Conversation, MessageDraft, StoredMessage
 from tellback.types.scope import Scope
 from tellback.types.times import to_micros
@@ -20,42 +20,42 @@ from tellback.types.times import to_micros
 STALE_BATCH = 200
 
 
-class SqlConversations:
+class SqlConversationLog:
     """`ConversationLog` on an engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: SqlEngine) -> None:
         self._engine = engine
 
     async def create(self, scope: Scope, conversation: Conversation) -> Conversation:
         await self._engine.write(scope, partial(create_conversation, conversation_values(conversation)))
         return conversation
 
-    async def in_session(self, scope: Scope, namespace: str, session_id: str | None) -> Conversation | None:
+    async def find_in_session(self, scope: Scope, namespace: str, session_id: str | None) -> Conversation | None:
         session = {"namespace": namespace, "session_id": session_id}
-        return await self._engine.read(scope, partial(_in_session, session), brief=True)
+        return await self._engine.read(scope, partial(_find_in_session, session), brief=True)
 
     async def find_or_create(self, scope: Scope, conversation: Conversation) -> Conversation:
-        found = await self.in_session(scope, conversation.namespace, conversation.session_id)
+        found = await self.find_in_session(scope, conversation.namespace, conversation.session_id)
         if found is None:
             session = {"namespace": conversation.namespace, "session_id": conversation.session_id}
             values = conversation_values(conversation)
             found = await self._engine.write(scope, partial(_find_or_create, scope, session, values))
         return conversation if found is None else found
 
-    async def due(self, scope: Scope, *, now: datetime) -> list[str]:
-        return await self._engine.read(scope, partial(_due, to_micros(now)), brief=True)
+    async def list_due(self, scope: Scope, *, now: datetime) -> list[str]:
+        return await self._engine.read(scope, partial(_list_due, to_micros(now)), brief=True)
 
     async def get(self, scope: Scope, id: str) -> Conversation | None:
-        return await self._engine.read(scope, partial(_get, id), brief=True)
+        return await self._engine.read(scope, partial(_get_conversation, id), brief=True)
 
-    async def listed(
+    async def list_conversations(
         self, scope: Scope, *, namespace: str | None, status: str | None, limit: int | None, before: str | None
     ) -> list[Conversation]:
-        values = {"status": status, "before": before, "limit": FOREVER if limit is None else limit}
+        values = {"status": status, "before": before, "limit": UNBOUNDED if limit is None else limit}
         name = "conversation_list"
         if namespace is not None:
             name, values["namespace"] = "conversation_list_in_namespace", namespace
-        return await self._engine.read(scope, partial(_list, name, values))
+        return await self._engine.read(scope, partial(_list_conversations, name, values))
 
     async def close(self, scope: Scope, id: str, *, now: datetime) -> Conversation:
         return await self._engine.write(scope, partial(close_conversation, id, to_micros(now)))
@@ -67,16 +67,21 @@ class SqlConversations:
         after = ""
         while True:
             # Claims are made by the machine's clock, not by one that a test may have set.
-            idle, claims = None if idle_since is None else to_micros(idle_since), int(time.time() * 1_000_000)
-            found = await self._engine.read(None, partial(_stale, scope, after, idle, claims, to_micros(now)))
-            if not found:
+            idle_micros, claims_before = (
+                None if idle_since is None else to_micros(idle_since),
+                int(time.time() * 1_000_000),
+            )
+            stale = await self._engine.read(
+                None, partial(_list_stale, scope, after, idle_micros, claims_before, to_micros(now))
+            )
+            if not stale:
                 return closed
-            for owner, id in found:
-                closing = partial(_close_idle, id, to_micros(now), idle, claims)
-                conversation = await self._engine.write(owner, closing)
+            for owner, id in stale:
+                operation = partial(_close_idle, id, to_micros(now), idle_micros, claims_before)
+                conversation = await self._engine.write(owner, operation)
                 if conversation is not None:
                     closed.append(conversation)
-            after = found[-1][1]
+            after = stale[-1][1]
 
     async def append(
         self,
@@ -85,16 +90,16 @@ class SqlConversations:
         turns: Sequence[TurnDraft],
         *,
         now: datetime,
-        release: str | None = None,
-        held_by: str | None = None,
+        release_owner: str | None = None,
+        required_owner: str | None = None,
         session: SessionTurn | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         encoded = [[rows.draft_values(draft) for draft in turn.messages] for turn in turns]
-        making = partial(append, id, turns, encoded, to_micros(now), release, held_by, session)
-        return await self._engine.write(scope, making)
+        operation = partial(append_turns, id, turns, encoded, to_micros(now), release_owner, required_owner, session)
+        return await self._engine.write(scope, operation)
 
     async def message(self, scope: Scope, id: str) -> StoredMessage | None:
-        return await self._engine.read(scope, partial(_message, id))
+        return await self._engine.read(scope, partial(_get_message, id))
 
     async def messages(
         self,
@@ -104,44 +109,46 @@ class SqlConversations:
         limit: int | None = None,
         after: int = 0,
         before: int | None = None,
-        internal: bool = False,
-        hidden: bool = False,
+        include_internal: bool = False,
+        include_hidden: bool = False,
         from_start: bool = False,
     ) -> list[StoredMessage]:
         values = {
             "conversation_id": id,
             "after": after,
-            "before": FOREVER if before is None else before,
-            "limit": FOREVER if limit is None else limit,
-            "internal": int(internal),
-            "hidden": int(hidden),
+            "before": UNBOUNDED if before is None else before,
+            "limit": UNBOUNDED if limit is None else limit,
+            "internal": int(include_internal),
+            "hidden": int(include_hidden),
         }
-        return await self._engine.read(scope, partial(_messages, id, values, from_start))
+        return await self._engine.read(scope, partial(_list_messages, id, values, from_start))
 
     async def begin_turn(
         self, scope: Scope, id: str, claim: TurnClaim, draft: MessageDraft | None, *, tail_limit: int, now: datetime
     ) -> TurnStarted | TurnBusy:
-        await self._engine.show_alive()
+        await self._engine.announce_owner()
         encoded = [] if draft is None else [[rows.draft_values(draft)]]
-        begun = await self._engine.write(
-            scope, partial(begin_turn, id, claim, draft, encoded, tail_limit, to_micros(now))
+        started = await self._engine.write(
+            scope, partial(claim_turn, id, claim, draft, encoded, tail_limit, to_micros(now))
         )
-        if isinstance(begun, TurnBusy):
-            return begun
+        if isinstance(started, TurnBusy):
+            return started
         try:
-            later = tuple([rows.message(row) for row in begun.later])
-            return TurnStarted(begun.turn_id, begun.user_message, rows.history(begun.history), later)
+            later = tuple([rows.message_from_row(row) for row in started.later_rows])
+            return TurnStarted(
+                started.turn_id, started.user_message, rows.history_from_rows(started.history_rows), later
+            )
         except BaseException:
             await self.end_turn(scope, id, claim.owner)
             raise
 
     async def end_turn(self, scope: Scope, id: str, owner: str) -> None:
         values = {"id": id, "owner": owner}
-        await self._engine.write(scope, partial(_only, "turn_release", values))
+        await self._engine.write(scope, partial(_run_statement, "turn_release", values))
 
     async def extend_turn(self, scope: Scope, id: str, owner: str, until: float) -> None:
         values = {"id": id, "owner": owner, "until": int(until * 1_000_000)}
-        await self._engine.write(scope, partial(_only, "turn_extend", values))
+        await self._engine.write(scope, partial(_run_statement, "turn_extend", values))
 
     async def save_summary(
         self, scope: Scope, id: str, summary: str, *, until_seq: int, turns: int, expected_seq: int, now: datetime
@@ -153,9 +160,9 @@ class SqlConversations:
             "turns": turns,
             "expected_seq": expected_seq,
         }
-        return await self._engine.write(scope, partial(_summarize, id, values, to_micros(now)))
+        return await self._engine.write(scope, partial(_save_summary, id, values, to_micros(now)))
 
-    async def everyones(
+    async def list_across_users(
         self,
         *,
         tenant_id: str | None,
@@ -175,10 +182,10 @@ class SqlConversations:
             "limit": limit,
             "unsummarized": unsummarized,
         }
-        return await self._engine.read(None, partial(_everyones, values))
+        return await self._engine.read(None, partial(_list_across_users, values))
 
 
-def _everyones(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
+def _list_across_users(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
     found = yield "platform_conversations", values
     return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
 
@@ -191,15 +198,15 @@ def conversation_values(conversation: Conversation) -> dict[str, Any]:
         "namespace": conversation.namespace,
         "title": conversation.title,
         "session_id": conversation.session_id,
-        "metadata": rows.to_json(dict(conversation.metadata)),
+        "metadata": rows.dump_stored_json(dict(conversation.metadata)),
         "close_after": None if after is None else after // timedelta(microseconds=1),
         "now": to_micros(conversation.created_at),
     }
 
 
-def _in_session(session: dict[str, str | None]) -> Operation[Conversation | None]:
+def _find_in_session(session: dict[str, str | None]) -> Operation[Conversation | None]:
     found = yield "conversation_in_session", session
-    return rows.conversation(found[0]) if found else None
+    return rows.conversation_from_row(found[0]) if found else None
 
 
 def _find_or_create(
@@ -207,15 +214,15 @@ def _find_or_create(
 ) -> Operation[Conversation | None]:
     yield (
         "platform_mark_lock",
-        {"name": rows.to_json(["session", scope.tenant_id, scope.app_id, scope.user_id, *session.values()])},
+        {"name": rows.dump_stored_json(["session", scope.tenant_id, scope.app_id, scope.user_id, *session.values()])},
     )
-    found = yield from _in_session(session)
+    found = yield from _find_in_session(session)
     if found is None:
         yield from create_conversation(values)
     return found
 
 
-def _due(now: int) -> Operation[list[str]]:
+def _list_due(now: int) -> Operation[list[str]]:
     found = yield "conversations_due", {"now": now}
     return [row[0] for row in found]
 
@@ -224,24 +231,24 @@ def create_conversation(values: dict[str, Any]) -> Operation[None]:
     """Insert a conversation, and tell of it."""
     yield "conversation_create", values
     data = {"namespace": values["namespace"]}
-    yield event("conversation.created", values["id"], data, values["now"])
+    yield event_statement("conversation.created", values["id"], data, values["now"])
 
 
-def _get(id: str) -> Operation[Conversation | None]:
+def _get_conversation(id: str) -> Operation[Conversation | None]:
     found = yield "conversation_get", {"id": id}
-    return rows.conversation(found[0]) if found else None
+    return rows.conversation_from_row(found[0]) if found else None
 
 
-def _list(name: str, values: dict[str, Any]) -> Operation[list[Conversation]]:
+def _list_conversations(name: str, values: dict[str, Any]) -> Operation[list[Conversation]]:
     found = yield name, values
-    return [rows.conversation(row) for row in found]
+    return [rows.conversation_from_row(row) for row in found]
 
 
 def close_conversation(id: str, now: int) -> Operation[Conversation]:
     """Close a conversation; one that is closed is given as it is."""
-    closed = yield from _close_idle(id, now, FOREVER, FOREVER)
+    closed = yield from _close_idle(id, now, UNBOUNDED, UNBOUNDED)
     if closed is None:
-        closed = yield from _get(id)
+        closed = yield from _get_conversation(id)
     if closed is None:
         raise NotFoundError("conversation", id)
     return closed
@@ -252,13 +259,13 @@ def _close_idle(id: str, now: int, idle_since: int | None, claims_before: int) -
     found = yield "conversation_close", values
     if not found:
         return None
-    closed = rows.conversation(found[0])
+    closed = rows.conversation_from_row(found[0])
     data = {"namespace": closed.namespace, "last_seq": closed.last_seq, "turns": closed.turns}
-    yield event("conversation.closed", id, data, now)
+    yield event_statement("conversation.closed", id, data, now)
     return closed
 
 
-def _stale(
+def _list_stale(
     scope: Scope | None, after: str, idle_since: int | None, claims_before: int, now: int
 ) -> Operation[list[tuple[Scope, str]]]:
     values = {
@@ -276,27 +283,27 @@ def _stale(
     return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
 
 
-def _message(id: str) -> Operation[StoredMessage | None]:
+def _get_message(id: str) -> Operation[StoredMessage | None]:
     found = yield "message_get", {"id": id}
-    return rows.message(found[0]) if found else None
+    return rows.message_from_row(found[0]) if found else None
 
 
-def _messages(id: str, values: dict[str, Any], from_start: bool) -> Operation[list[StoredMessage]]:
+def _list_messages(id: str, values: dict[str, Any], from_start: bool) -> Operation[list[StoredMessage]]:
     found = yield "messages_after" if from_start else "messages_before", values
     if not found and not (yield "conversation_get", {"id": id}):
         raise NotFoundError("conversation", id)
-    messages = [rows.message(row) for row in found]
+    messages = [rows.message_from_row(row) for row in found]
     return messages if from_start else messages[::-1]
 
 
-def _summarize(id: str, values: dict[str, Any], now: int) -> Operation[Conversation | None]:
+def _save_summary(id: str, values: dict[str, Any], now: int) -> Operation[Conversation | None]:
     found = yield "conversation_summarize", values
     if not found:
         return None
     data = {"rolling_summary_until_seq": values["until_seq"]}
-    yield event("conversation.summarized", id, data, now)
-    return rows.conversation(found[0])
+    yield event_statement("conversation.summarized", id, data, now)
+    return rows.conversation_from_row(found[0])
 
 
-def _only(name: str, values: dict[str, Any]) -> Operation[None]:
+def _run_statement(name: str, values: dict[str, Any]) -> Operation[None]:
     yield name, values

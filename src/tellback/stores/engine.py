@@ -13,16 +13,16 @@ from tellback.types.scope import Scope
 
 T = TypeVar("T")
 Operation = Generator[tuple[str, Mapping[str, Any]], list[Any], T]
-Make = Callable[[], Operation[T]]
+OperationFactory = Callable[[], Operation[T]]
 
-EVENT = "event_insert"
+EVENT_STATEMENT = "event_insert"
 """The statement that writes an event: only operations that run it are announced to subscribers."""
 
-FOREVER = 2**62
+UNBOUNDED = 2**62
 """Larger than any seq, limit or moment that occurs."""
 
 
-class Engine(Protocol):
+class SqlEngine(Protocol):
     """Runs operations, each in a transaction of its own.
 
     `scope` is bound to every statement (`:tenant_id`, `:app_id`, `:user_id`) and, where the database can, enforced by
@@ -40,40 +40,40 @@ class Engine(Protocol):
     search: Literal["none", "words", "meaning"]
 
     @property
-    def leaves_traces(self) -> bool: ...
+    def keeps_deleted_bytes(self) -> bool: ...
 
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
-    async def read(self, scope: Scope | None, make: Make[T], *, brief: bool = False) -> T: ...
+    async def read(self, scope: Scope | None, make: OperationFactory[T], *, brief: bool = False) -> T: ...
 
-    async def write(self, scope: Scope | None, make: Make[T]) -> T: ...
+    async def write(self, scope: Scope | None, make: OperationFactory[T]) -> T: ...
 
     def changes(self) -> AsyncGenerator[None, None]: ...
 
-    async def show_alive(self) -> None: ...
+    async def announce_owner(self) -> None: ...
 
     async def is_alive(self, owner: str) -> bool | None: ...
 
     async def wipe(self) -> None: ...
 
 
-def bound(scope: Scope | None) -> dict[str, Any]:
+def scope_values(scope: Scope | None) -> dict[str, Any]:
     """The scope as values to bind."""
     if scope is None:
         return {}
     return {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
 
 
-def within(scope: Scope, operation: Operation[T]) -> Operation[T]:
+def run_in_scope(scope: Scope, operation: Operation[T]) -> Operation[T]:
     """A user's operation inside work across users."""
-    values = bound(scope)
+    bound_scope = scope_values(scope)
     try:
-        name, given = next(operation)
+        name, parameters = next(operation)
         while True:
-            found = yield name, {**values, **given}
-            name, given = operation.send(found)
-    except StopIteration as done:
-        result: T = done.value
+            rows = yield name, {**bound_scope, **parameters}
+            name, parameters = operation.send(rows)
+    except StopIteration as stop:
+        result: T = stop.value
         return result

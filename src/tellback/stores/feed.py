@@ -19,7 +19,7 @@ from tellback.types.conversations import Event
 
 log = logging.getLogger("tellback.stores")
 
-BATCH = 500
+READ_BATCH = 500
 RETRY_SECONDS = 1.0
 
 
@@ -37,27 +37,27 @@ class EventFeed:
         self,
         after: int = 0,
         *,
-        limit: int = BATCH,
+        limit: int = READ_BATCH,
         types: Collection[str] | None = None,
         tenant_id: str | None = None,
         app_id: str | None = None,
         user_id: str | None = None,
     ) -> list[Event]:
         """Up to `limit` events after a position, without waiting for more."""
-        wanted, after = _names(types), _position(after)
-        found: list[Event] = []
-        while len(found) < limit:
+        wanted_types, after = _to_type_set(types), _validate_position(after)
+        collected: list[Event] = []
+        while len(collected) < limit:
             events, after = await self._log.read(
                 after=after,
-                limit=BATCH if wanted else min(BATCH, limit - len(found)),
+                limit=READ_BATCH if wanted_types else min(READ_BATCH, limit - len(collected)),
                 tenant_id=tenant_id,
                 app_id=app_id,
                 user_id=user_id,
             )
             if not events:
                 break
-            found.extend(event for event in events if wanted is None or event.type in wanted)
-        return found[:limit]
+            collected.extend(event for event in events if wanted_types is None or event.type in wanted_types)
+        return collected[:limit]
 
     async def latest(self) -> int:
         """The position of the newest event, 0 when there is none."""
@@ -78,42 +78,42 @@ class EventFeed:
 
         Without `after` it starts at the beginning, with "latest" at what happens from the first read on.
         """
-        wanted = _names(types)
-        position = await self._log.latest() if after == "latest" else _position(after or 0)
+        wanted_types = _to_type_set(types)
+        position = await self._log.latest() if after == "latest" else _validate_position(after or 0)
         changes = self._log.changes()
-        begun = False
+        has_read = False
         try:
             async for _ in changes:
                 events = None
-                while events is None or len(events) == BATCH:
+                while events is None or len(events) == READ_BATCH:
                     try:
-                        events, reached = await self._log.read(
-                            after=position, limit=BATCH, tenant_id=tenant_id, app_id=app_id, user_id=user_id
+                        events, next_position = await self._log.read(
+                            after=position, limit=READ_BATCH, tenant_id=tenant_id, app_id=app_id, user_id=user_id
                         )
                     except (StoreUnavailableError, StoreBusyError, StoreFullError):
                         log.warning("events cannot be read now; trying again", exc_info=True)
                         await asyncio.sleep(RETRY_SECONDS)
                         continue
                     except StoreClosedError:
-                        if begun:
+                        if has_read:
                             return
                         raise
-                    begun = True
+                    has_read = True
                     for event in events:
-                        if wanted is None or event.type in wanted:
+                        if wanted_types is None or event.type in wanted_types:
                             yield event
-                    position = reached
+                    position = next_position
         finally:
             await changes.aclose()
 
 
-def _position(after: Any) -> int:
+def _validate_position(after: Any) -> int:
     if isinstance(after, bool) or not isinstance(after, int):
         raise InvalidArgumentError(f"after is the position of an event, not {after!r:.80}.")
     return max(0, min(after, 2**62))
 
 
-def _names(types: Collection[str] | None) -> frozenset[str] | None:
+def _to_type_set(types: Collection[str] | None) -> frozenset[str] | None:
     if types is None:
         return None
     return frozenset([types] if isinstance(types, str) else types)

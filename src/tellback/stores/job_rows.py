@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tellback.stores.rows import to_json
+from tellback.stores.rows import dump_stored_json
 from tellback.types.bindings import ANY, Binding, ConversationScope, ExtractionPolicy
 from tellback.types.jobs import Job, JobStatus, UsageRecord, UsageTotal
 from tellback.types.scope import Scope
@@ -19,12 +19,12 @@ class BindingRow:
     """A binding, and the position in the events from which on it holds."""
 
     binding: Binding
-    since: int
+    since_position: int
 
 
-def binding(row: Sequence[Any]) -> BindingRow:
+def binding_from_row(row: Sequence[Any]) -> BindingRow:
     """A row of `bindings`."""
-    made = Binding(
+    binding = Binding(
         id=row[0],
         tenant_id=row[1],
         app_id=row[2],
@@ -37,38 +37,38 @@ def binding(row: Sequence[Any]) -> BindingRow:
         created_at=from_micros(row[10]),
         updated_at=from_micros(row[11]),
     )
-    return BindingRow(made, row[9])
+    return BindingRow(binding, row[9])
 
 
-def binding_values(made: Binding, since: int) -> dict[str, Any]:
+def binding_values(binding: Binding, since: int) -> dict[str, Any]:
     """A binding to be stored."""
     return {
-        "id": made.id,
-        "created_by": made.created_by,
-        "scopes": to_json([[scope.namespace, scope.user_id] for scope in made.conversation_scope]),
-        "space_ids": to_json(made.memory_space_ids),
-        "space_names": to_json(made.memory_space_names),
-        "policy": policy_text(made.extraction_policy),
-        "enabled": int(made.enabled),
-        "windowed": int(made.extraction_policy.windowed),
-        "about_user": _only_user(made),
+        "id": binding.id,
+        "created_by": binding.created_by,
+        "scopes": dump_stored_json([[scope.namespace, scope.user_id] for scope in binding.conversation_scope]),
+        "space_ids": dump_stored_json(binding.memory_space_ids),
+        "space_names": dump_stored_json(binding.memory_space_names),
+        "policy": dump_policy(binding.extraction_policy),
+        "enabled": int(binding.enabled),
+        "windowed": int(binding.extraction_policy.windowed),
+        "about_user": _single_user(binding),
         "since": since,
-        "now": to_micros(made.created_at),
+        "now": to_micros(binding.created_at),
     }
 
 
-def _only_user(made: Binding) -> str | None:
+def _single_user(binding: Binding) -> str | None:
     """Whom a binding is about, if that is one user."""
-    users = {scope.user_id for scope in made.conversation_scope}
+    users = {scope.user_id for scope in binding.conversation_scope}
     return None if len(users) != 1 or ANY in users else users.pop()
 
 
-def policy_text(policy: ExtractionPolicy) -> str:
+def dump_policy(policy: ExtractionPolicy) -> str:
     """A policy to be stored."""
-    return to_json(asdict(policy))
+    return dump_stored_json(asdict(policy))
 
 
-def job(row: Sequence[Any]) -> Job:
+def job_from_row(row: Sequence[Any]) -> Job:
     """A row of `jobs`."""
     return Job(
         id=row[0],
@@ -93,7 +93,7 @@ def job(row: Sequence[Any]) -> Job:
     )
 
 
-def usage(row: Sequence[Any]) -> UsageRecord:
+def usage_from_row(row: Sequence[Any]) -> UsageRecord:
     """A row of `usage`."""
     return UsageRecord(
         id=row[0],
@@ -126,7 +126,7 @@ def usage_values(record: UsageRecord) -> dict[str, Any]:
     }
 
 
-def usage_total(row: Sequence[Any]) -> UsageTotal:
+def usage_total_from_row(row: Sequence[Any]) -> UsageTotal:
     """A sum of rows of `usage`."""
     return UsageTotal(
         Scope(row[0], row[1], row[2]), row[3], row[4], row[5], int(row[6]), int(row[7]), float(row[8]), int(row[9])

@@ -10,81 +10,81 @@ from typing import Any
 
 from tellback.errors import IdempotencyConflictError, RequestInProgressError
 from tellback.stores import access_rows
-from tellback.stores.engine import Engine, Operation
-from tellback.stores.ports.answers import KEPT, Begun, KeptAnswer
+from tellback.stores.engine import Operation, SqlEngine
+from tellback.stores.ports.answers import RESPONSE_LIFETIME, IdempotencyClaim, StoredResponse
 from tellback.types.scope import Scope
 from tellback.types.times import to_micros
 
-LOOK_SECONDS = 60.0
+CLEANUP_SECONDS = 60.0
 """How often to look for answers that are too old, once none was left."""
 
-FORGOTTEN = 100
+CLEANUP_BATCH = 100
 """So many of them are deleted at a time."""
 
 
-class SqlKeptAnswers:
+class SqlIdempotencyStore:
     """`KeptAnswers` on an engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: SqlEngine) -> None:
         self._engine = engine
-        self._look_at = 0.0
+        self._next_cleanup = 0.0
 
     async def begin(
         self, scope: Scope, key: str, fingerprint: str, *, now: datetime, lease_until: datetime
-    ) -> Begun | KeptAnswer:
-        await self._forget_some(now)
+    ) -> IdempotencyClaim | StoredResponse:
+        await self._delete_expired(now)
         values = {
             "key": key,
             "fingerprint": fingerprint,
             "owner": secrets.token_hex(16),
             "now": to_micros(now),
             "lease_until": to_micros(lease_until),
-            "kept_since": to_micros(now - KEPT),
+            "kept_since": to_micros(now - RESPONSE_LIFETIME),
         }
-        return await self._engine.write(scope, partial(_begin, values))
+        return await self._engine.write(scope, partial(_claim_key, values))
 
-    async def finish(self, scope: Scope, key: str, owner: str, answer: KeptAnswer, *, now: datetime) -> bool:
-        values = {"key": key, "owner": owner, "now": to_micros(now), **access_rows.answer_values(answer)}
-        return await self._engine.write(scope, partial(_finish, values))
+    async def finish(self, scope: Scope, key: str, owner: str, response: StoredResponse, *, now: datetime) -> bool:
+        values = {"key": key, "owner": owner, "now": to_micros(now), **access_rows.stored_response_values(response)}
+        return await self._engine.write(scope, partial(_store_response, values))
 
     async def abandon(self, scope: Scope, key: str, owner: str) -> None:
-        await self._engine.write(scope, partial(_abandon, {"key": key, "owner": owner}))
+        await self._engine.write(scope, partial(_release_key, {"key": key, "owner": owner}))
 
-    async def forget_before(self, moment: datetime, *, limit: int = 500) -> int:
-        return await self._engine.write(None, partial(_forget, {"before": to_micros(moment), "limit": limit}))
+    async def delete_before(self, moment: datetime, *, limit: int = 500) -> int:
+        return await self._engine.write(None, partial(_delete_responses, {"before": to_micros(moment), "limit": limit}))
 
-    async def _forget_some(self, now: datetime) -> None:
+    async def _delete_expired(self, now: datetime) -> None:
         """A few at a time, and at every call for as long as there are more: so it keeps up with any number."""
-        if time.monotonic() >= self._look_at:
-            self._look_at = time.monotonic() + LOOK_SECONDS  # others need not look beside us
-            if await self.forget_before(now - KEPT, limit=FORGOTTEN) == FORGOTTEN:
-                self._look_at = 0.0
+        if time.monotonic() >= self._next_cleanup:
+            self._next_cleanup = time.monotonic() + CLEANUP_SECONDS  # others need not look beside us
+            if await self.delete_before(now - RESPONSE_LIFETIME, limit=CLEANUP_BATCH) == CLEANUP_BATCH:
+                self._next_cleanup = 0.0
 
 
-def _begin(values: dict[str, Any]) -> Operation[Begun | KeptAnswer]:
+def _claim_key(values: dict[str, Any]) -> Operation[IdempotencyClaim | StoredResponse]:
     while True:
         if (yield "answer_begin", values):
-            return Begun(values["owner"])
+            return IdempotencyClaim(values["owner"])
         found = yield "answer_get", values
         if found:  # or it was given up between the two, and is free
-            return _answered(values, *found[0])
+            return _existing_response(values, *found[0])
 
 
-def _answered(values: dict[str, Any], fingerprint: str, status: int | None, *rest: Any) -> KeptAnswer:
+def _existing_response(values: dict[str, Any], fingerprint: str, status: int | None, *columns: Any) -> StoredResponse:
     if fingerprint != values["fingerprint"]:
         raise IdempotencyConflictError(values["key"])
     if status is None:
         raise RequestInProgressError(values["key"])
-    return access_rows.answer(status, *rest)
+    return access_rows.stored_response_from_columns(status, *columns)
 
 
-def _finish(values: dict[str, Any]) -> Operation[bool]:
+def _store_response(values: dict[str, Any]) -> Operation[bool]:
     return bool((yield "answer_finish", values))
 
 
-def _abandon(values: dict[str, Any]) -> Operation[None]:
+def _release_key(values: dict[str, Any]) -> Operation[None]:
     yield "answer_abandon", values
 
 
-def _forget(values: dict[str, Any]) -> Operation[int]:
+def _delete_responses(values: dict[str, Any]) -> Operation[int]:
     return len((yield "platform_answers_forget", values))

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tellback.stores import atoms, entities, large, reconciling, rows
-from tellback.stores.engine import FOREVER, Engine, Operation
+from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine
 from tellback.stores.ports import (
     AtomDraft,
     AtomFilter,
@@ -16,34 +16,34 @@ from tellback.stores.ports import (
     JobEnd,
     KnownAtom,
     Reconciliation,
-    Search,
     SpaceChanges,
+    SpaceSearch,
 )
 from tellback.types.memory import Atom, AtomStatus, Entity, EntityType, MemorySpace
 from tellback.types.scope import Scope
 from tellback.types.times import to_micros
 
 
-class SqlMemories:
+class SqlMemoryStore:
     """`Memories` on an engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: SqlEngine) -> None:
         self._engine = engine
-        self._wide = engine.search != "none"
+        self._is_searchable = engine.search != "none"
 
     @property
-    def can_find(self) -> bool:
+    def can_search(self) -> bool:
         """Whether the engine is a server that can search."""
         return self._engine.search != "none"
 
-    async def create_space(self, scope: Scope, space: MemorySpace, *, once: bool = False) -> MemorySpace:
+    async def create_space(self, scope: Scope, space: MemorySpace, *, reuse_existing: bool = False) -> MemorySpace:
         values: dict[str, Any] = {
             "id": space.id,
             "name": space.name,
-            "metadata": rows.to_json(dict(space.metadata)),
+            "metadata": rows.dump_stored_json(dict(space.metadata)),
             "now": to_micros(space.created_at),
         }
-        return await self._engine.write(scope, partial(atoms.create_space, values, once))
+        return await self._engine.write(scope, partial(atoms.create_space, values, reuse_existing))
 
     async def space(self, scope: Scope, id: str) -> MemorySpace | None:
         return await self._engine.read(scope, partial(atoms.get_space, id))
@@ -55,53 +55,55 @@ class SqlMemories:
         await self._engine.write(scope, partial(atoms.delete_space, id, to_micros(now)))
 
     async def add(self, scope: Scope, space_id: str, drafts: Sequence[AtomDraft], *, now: datetime) -> list[Atom]:
-        return await self._engine.write(scope, partial(atoms.add, scope, space_id, drafts, to_micros(now), self._wide))
+        return await self._engine.write(
+            scope, partial(atoms.add_atoms, scope, space_id, drafts, to_micros(now), self._is_searchable)
+        )
 
-    async def originals(self, scope: Scope, space_id: str, origins: Sequence[str]) -> dict[str, Atom]:
-        return await self._engine.read(scope, partial(atoms.originals, space_id, origins))
+    async def atoms_by_origin(self, scope: Scope, space_id: str, origins: Sequence[str]) -> dict[str, Atom]:
+        return await self._engine.read(scope, partial(atoms.atoms_by_origin, space_id, origins))
 
     async def atom(self, scope: Scope, id: str) -> Atom | None:
         return await self._engine.read(scope, partial(atoms.get_atom, id))
 
-    async def atoms(self, scope: Scope, space_id: str, wanted: AtomFilter) -> list[Atom]:
-        return await self._engine.read(scope, partial(atoms.list_atoms, space_id, wanted))
+    async def atoms(self, scope: Scope, space_id: str, atom_filter: AtomFilter) -> list[Atom]:
+        return await self._engine.read(scope, partial(atoms.list_atoms, space_id, atom_filter))
 
     async def supersede(self, scope: Scope, old_id: str, draft: AtomDraft, *, now: datetime) -> Atom:
         return await self._engine.write(
-            scope, partial(atoms.supersede, scope, old_id, draft, to_micros(now), self._wide)
+            scope, partial(atoms.supersede_atom, scope, old_id, draft, to_micros(now), self._is_searchable)
         )
 
-    async def known(
+    async def known_atoms(
         self, scope: Scope, space_id: str, *, slots: Sequence[str], conversation_id: str | None
     ) -> list[KnownAtom]:
-        return await self._engine.read(scope, partial(reconciling.known, space_id, slots, conversation_id))
+        return await self._engine.read(scope, partial(reconciling.load_known_atoms, space_id, slots, conversation_id))
 
     async def reconcile(
         self,
         scope: Scope,
         space_id: str,
-        wanted: Reconciliation,
+        changes: Reconciliation,
         *,
         expected_version: int,
         end: JobEnd | None,
         now: datetime,
     ) -> list[Atom] | None:
-        changing = partial(
-            reconciling.reconcile, scope, space_id, wanted, expected_version, end, to_micros(now), self._wide
+        operation = partial(
+            reconciling.reconcile, scope, space_id, changes, expected_version, end, to_micros(now), self._is_searchable
         )
         try:
-            return await self._engine.write(scope, changing)
-        except reconciling.SpaceMoved:
+            return await self._engine.write(scope, operation)
+        except reconciling.SpaceChangedError:
             return None
 
     async def set_status(self, scope: Scope, id: str, status: AtomStatus, *, now: datetime) -> Atom:
-        return await self._engine.write(scope, partial(atoms.set_status, id, status, to_micros(now)))
+        return await self._engine.write(scope, partial(atoms.set_atom_status, id, status, to_micros(now)))
 
     async def create_entity(self, scope: Scope, space_id: str, draft: EntityDraft, *, now: datetime) -> Entity:
-        return await self._engine.write(scope, partial(entities.create, space_id, draft, to_micros(now)))
+        return await self._engine.write(scope, partial(entities.create_entity, space_id, draft, to_micros(now)))
 
     async def entity(self, scope: Scope, id: str) -> Entity | None:
-        return await self._engine.read(scope, partial(entities.get, id))
+        return await self._engine.read(scope, partial(entities.get_entity, id))
 
     async def entities(
         self,
@@ -112,51 +114,57 @@ class SqlMemories:
         after: str | None = None,
         limit: int | None = None,
     ) -> list[Entity]:
-        return await self._engine.read(scope, partial(entities.listed, space_id, type, after, limit))
+        return await self._engine.read(scope, partial(entities.list_entities, space_id, type, after, limit))
 
-    async def entities_named(
+    async def find_entities(
         self, scope: Scope, space_id: str, name: str, *, type: EntityType | None = None
     ) -> list[Entity]:
-        return await self._engine.read(scope, partial(entities.named, space_id, name, type))
+        return await self._engine.read(scope, partial(entities.find_entities, space_id, name, type))
 
     async def merge(self, scope: Scope, canonical_id: str, alias_id: str, *, now: datetime) -> Entity:
-        return await self._engine.write(scope, partial(entities.merge, canonical_id, alias_id, to_micros(now)))
+        return await self._engine.write(scope, partial(entities.merge_entities, canonical_id, alias_id, to_micros(now)))
 
     async def version(self, scope: Scope, space_id: str) -> int:
-        return (await self._engine.read(scope, partial(atoms.version, space_id), brief=True)).version
+        return (await self._engine.read(scope, partial(atoms.space_version, space_id), brief=True)).version
 
     async def changes(
-        self, scope: Scope, space_id: str, *, after: int, embedder: str, most: int | None = None
+        self, scope: Scope, space_id: str, *, after: int, embedder: str, max_atoms: int | None = None
     ) -> SpaceChanges:
-        reading = partial(atoms.changes, space_id, after, embedder, FOREVER if most is None else most)
-        return await self._engine.read(scope, reading)
+        operation = partial(
+            atoms.load_changes, space_id, after, embedder, UNBOUNDED if max_atoms is None else max_atoms
+        )
+        return await self._engine.read(scope, operation)
 
-    async def find(self, scope: Scope, space_id: str, search: Search) -> SpaceChanges:
-        meaning = self._engine.search == "meaning"
-        return await self._engine.read(scope, partial(large.find, space_id, search, meaning))
+    async def search_atoms(self, scope: Scope, space_id: str, search: SpaceSearch) -> SpaceChanges:
+        by_vector = self._engine.search == "meaning"
+        return await self._engine.read(scope, partial(large.search_space, space_id, search, by_vector))
 
-    async def to_embed(
+    async def atoms_without_vector(
         self, scope: Scope, space_id: str, *, embedder: str, before: int | None, limit: int
     ) -> list[tuple[int, str]]:
-        reading = partial(atoms.to_embed, space_id, embedder, FOREVER if before is None else before, limit)
-        return await self._engine.read(scope, reading)
+        operation = partial(
+            atoms.atoms_without_vector, space_id, embedder, UNBOUNDED if before is None else before, limit
+        )
+        return await self._engine.read(scope, operation)
 
     async def save_vectors(
         self, scope: Scope, space_id: str, embedder: str, vectors: Sequence[tuple[int, bytes]], *, now: datetime
     ) -> None:
-        writing = partial(atoms.save_vectors, space_id, embedder, vectors, to_micros(now), self._wide)
-        await self._engine.write(scope, writing)
+        operation = partial(atoms.save_vectors, space_id, embedder, vectors, to_micros(now), self._is_searchable)
+        await self._engine.write(scope, operation)
 
-    async def forget_vectors(self, scope: Scope, space_id: str, *, but: str) -> None:
-        await self._engine.write(scope, partial(atoms.forget_vectors, space_id, but))
+    async def delete_other_vectors(self, scope: Scope, space_id: str, *, embedder: str) -> None:
+        await self._engine.write(scope, partial(atoms.delete_other_vectors, space_id, embedder))
 
     async def all_spaces(
         self, *, after: str, limit: int, changed_since: datetime | None = None
     ) -> list[tuple[Scope, str]]:
-        since = -FOREVER if changed_since is None else to_micros(changed_since)
-        return await self._engine.read(None, partial(_all_spaces, {"after": after, "limit": limit, "since": since}))
+        since = -UNBOUNDED if changed_since is None else to_micros(changed_since)
+        return await self._engine.read(
+            None, partial(_list_all_spaces, {"after": after, "limit": limit, "since": since})
+        )
 
 
-def _all_spaces(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
+def _list_all_spaces(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
     found = yield "platform_spaces", values
     return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from tellback.stores.rows import to_json
-from tellback.types.caches import forgets
+from tellback.stores.rows import dump_stored_json
+from tellback.types.caches import register_cache
 from tellback.types.memory import (
     Atom,
     AtomStatus,
@@ -29,7 +29,7 @@ SUPERSEDES, SUPERSEDED_BY, SOURCE_CONVERSATION_ID, ENTITY_IDS, SEQ, SLOT, VALUE 
 """Places in a row of `atoms`, for whoever needs a few of them of many rows."""
 
 
-def space(row: Sequence[Any]) -> MemorySpace:
+def space_from_row(row: Sequence[Any]) -> MemorySpace:
     """A row of `spaces`."""
     return MemorySpace(
         id=row[0],
@@ -42,50 +42,50 @@ def space(row: Sequence[Any]) -> MemorySpace:
     )
 
 
-def atom(row: Sequence[Any]) -> Atom:
+def atom_from_row(row: Sequence[Any]) -> Atom:
     """A row of `atoms`."""
     return Atom(
         id=row[0],
         memory_space_id=row[1],
-        scope=_scope(row[2], row[3], row[4]),
+        scope=_cached_scope(row[2], row[3], row[4]),
         text=row[5],
-        category=_category(row[6], row[7]),
+        category=_cached_category(row[6], row[7]),
         importance=row[8],
         confidence=row[9],
-        status=_STATUSES[row[10]],
+        status=_ATOM_STATUSES[row[10]],
         valid_from=from_micros(row[11]),
-        valid_to=_moment(row[12]),
+        valid_to=_optional_datetime(row[12]),
         created_at=from_micros(row[13]),
         updated_at=from_micros(row[14]),
-        superseded_at=_moment(row[15]),
+        superseded_at=_optional_datetime(row[15]),
         supersedes=row[16],
         superseded_by=row[17],
         source_conversation_id=row[18],
-        source_message_ids=ids(row[19]),
-        entity_ids=ids(row[20]),
-        other_sources=citations(row[21]),
+        source_message_ids=parse_ids(row[19]),
+        entity_ids=parse_ids(row[20]),
+        other_sources=parse_citations(row[21]),
     )
 
 
-def citations(text: str | None) -> tuple[Citation, ...]:
+def parse_citations(text: str | None) -> tuple[Citation, ...]:
     """A JSON list of conversations with their messages, which is mostly missing.
 
-    >>> citations('[["conv_1",["msg_2"]]]')
+    >>> parse_citations('[["conv_1",["msg_2"]]]')
     (Citation(conversation_id='conv_1', message_ids=('msg_2',)),)
     """
     return () if text is None else tuple(Citation(id, tuple(messages)) for id, messages in json.loads(text))
 
 
-def citations_text(sources: Sequence[Citation]) -> str | None:
+def dump_citations(sources: Sequence[Citation]) -> str | None:
     """The same, to be stored.
 
-    >>> citations_text([Citation("conv_1", ("msg_2",))])
+    >>> dump_citations([Citation("conv_1", ("msg_2",))])
     '[["conv_1",["msg_2"]]]'
     """
-    return to_json([[each.conversation_id, each.message_ids] for each in sources]) if sources else None
+    return dump_stored_json([[each.conversation_id, each.message_ids] for each in sources]) if sources else None
 
 
-def entity(row: Sequence[Any]) -> Entity:
+def entity_from_row(row: Sequence[Any]) -> Entity:
     """A row of `entities`."""
     return Entity(
         id=row[0],
@@ -95,54 +95,54 @@ def entity(row: Sequence[Any]) -> Entity:
         canonical_name=row[6],
         description=row[7],
         attributes=json.loads(row[8]),
-        aliases=ids(row[9]),
+        aliases=parse_ids(row[9]),
         status=EntityStatus(row[10]),
         merged_into=row[11],
-        first_seen_at=_moment(row[12]),
-        last_seen_at=_moment(row[13]),
+        first_seen_at=_optional_datetime(row[12]),
+        last_seen_at=_optional_datetime(row[13]),
         atom_count=row[14],
         created_at=from_micros(row[15]),
         updated_at=from_micros(row[16]),
     )
 
 
-def ids(text: str) -> tuple[str, ...]:
+def parse_ids(text: str) -> tuple[str, ...]:
     """A JSON list of texts, which is mostly empty or of one plain id.
 
-    >>> ids("[]"), ids('["msg_1"]'), ids('["a","b"]')
+    >>> parse_ids("[]"), parse_ids('["msg_1"]'), parse_ids('["a","b"]')
     ((), ('msg_1',), ('a', 'b'))
     """
     if text == "[]":
         return ()
-    one = text[2:-2]
-    return (one,) if '"' not in one and "\\" not in one else tuple(json.loads(text))
+    inner = text[2:-2]
+    return (inner,) if '"' not in inner and "\\" not in inner else tuple(json.loads(text))
 
 
-def numbers(vector: bytes) -> tuple[float, ...]:
+def vector_to_floats(vector: bytes) -> tuple[float, ...]:
     """Half-precision numbers, one by one.
 
-    >>> numbers(bytes.fromhex("003c00c0"))
+    >>> vector_to_floats(bytes.fromhex("003c00c0"))
     (1.0, -2.0)
     """
     return struct.unpack(f"<{len(vector) // 2}e", vector)
 
 
-_STATUSES = {status.value: status for status in AtomStatus}
+_ATOM_STATUSES = {status.value: status for status in AtomStatus}
 
 
 @functools.lru_cache(maxsize=1_024)
-def _category(name: str, kind: str) -> Category:
+def _cached_category(name: str, kind: str) -> Category:
     return Category(name, CategoryKind(kind))
 
 
 @functools.lru_cache(maxsize=1_024)
-def _scope(tenant_id: str, app_id: str, user_id: str) -> Scope:
+def _cached_scope(tenant_id: str, app_id: str, user_id: str) -> Scope:
     return Scope(tenant_id, app_id, user_id)
 
 
-forgets(_category.cache_clear)
-forgets(_scope.cache_clear)
+register_cache(_cached_category.cache_clear)
+register_cache(_cached_scope.cache_clear)
 
 
-def _moment(micros: int | None) -> Any:
+def _optional_datetime(micros: int | None) -> Any:
     return None if micros is None else from_micros(micros)

@@ -24,41 +24,41 @@ def open_store(url: str | PathLike[str]) -> Store:
     text = fspath(url)
     if not text:
         raise ConfigurationError("The store's URL is empty: pass a path such as 'tellback.db', or ':memory:'.")
-    scheme, found, _ = text.partition("://")
-    if not found:
-        return _sqlite(text, {})
+    scheme, has_scheme, _ = text.partition("://")
+    if not has_scheme:
+        return _open_sqlite(text, {})
     if scheme == "sqlite":
-        return _sqlite_url(text)
+        return _open_sqlite_url(text)
     if scheme in ("postgresql", "postgres"):
-        return _postgres(text)
+        return _open_postgres(text)
     raise ConfigurationError(
         f"{scheme}:// is not a store Tellback knows: use a path, sqlite:///path, :memory:, or postgresql://..."
     )
 
 
-def _sqlite_url(url: str) -> Store:
+def _open_sqlite_url(url: str) -> Store:
     rest, _, query = url.removeprefix("sqlite://").partition("?")
     path = unquote(rest.removeprefix("/"))
-    return _sqlite(path or ":memory:", dict(parse_qsl(query)))
+    return _open_sqlite(path or ":memory:", dict(parse_qsl(query)))
 
 
-def _sqlite(path: str, given: Mapping[str, str]) -> Store:
+def _open_sqlite(path: str, parameters: Mapping[str, str]) -> Store:
     from tellback.stores.sqlite import SqliteStore
 
-    settings = _settings(
+    settings = _parse_settings(
         "SQLite",
-        given,
+        parameters,
         {
-            "synchronous": _one_of("normal", "full", "extra"),
-            "busy_timeout": _seconds,
-            "mode": _one_of("ro", "rwc"),
+            "synchronous": _choice_parser("normal", "full", "extra"),
+            "busy_timeout": _parse_seconds,
+            "mode": _choice_parser("ro", "rwc"),
         },
     )
     mode = settings.pop("mode", "rwc")
     return SqliteStore(path, read_only=mode == "ro", **settings)
 
 
-def _postgres(url: str) -> Store:
+def _open_postgres(url: str) -> Store:
     from tellback.stores.postgres import PostgresStore
 
     try:
@@ -67,41 +67,49 @@ def _postgres(url: str) -> Store:
             _ = parts.port
     except ValueError as error:
         raise ConfigurationError(f"The store's URL cannot be read: {error}.") from None
-    own: dict[str, Callable[[str], Any]] = {"schema": str, "pool_size": _at_least_one, "statement_cache_size": int}
-    given = dict(parse_qsl(parts.query))
-    settings = _settings("PostgreSQL", {name: value for name, value in given.items() if name in own}, own)
-    query = urlencode({name: value for name, value in given.items() if name not in own})
+    own_settings: dict[str, Callable[[str], Any]] = {
+        "schema": str,
+        "pool_size": _parse_positive,
+        "statement_cache_size": int,
+    }
+    parameters = dict(parse_qsl(parts.query))
+    settings = _parse_settings(
+        "PostgreSQL", {name: value for name, value in parameters.items() if name in own_settings}, own_settings
+    )
+    query = urlencode({name: value for name, value in parameters.items() if name not in own_settings})
     return PostgresStore(urlunsplit(parts._replace(query=query)), **settings)
 
 
-def _settings(kind: str, given: Mapping[str, str], known: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+def _parse_settings(
+    kind: str, parameters: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]]
+) -> dict[str, Any]:
     settings = {}
-    for name, value in given.items():
-        if name not in known:
-            raise ConfigurationError(f"{kind} has no setting {name!r}: it has {', '.join(known)}.")
+    for name, value in parameters.items():
+        if name not in parsers:
+            raise ConfigurationError(f"{kind} has no setting {name!r}: it has {', '.join(parsers)}.")
         try:
-            settings[name] = known[name](value)
+            settings[name] = parsers[name](value)
         except ValueError as error:
             raise ConfigurationError(f"{name}={value} is not a setting for {kind}: {error}.") from None
     return settings
 
 
-def _seconds(value: str) -> float:
+def _parse_seconds(value: str) -> float:
     if not 0 <= float(value) < 1e6:
         raise ValueError("it is a number of seconds")
     return float(value)
 
 
-def _at_least_one(value: str) -> int:
+def _parse_positive(value: str) -> int:
     if int(value) < 1:
         raise ValueError("it is at least 1")
     return int(value)
 
 
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def check(value: str) -> str:
+def _choice_parser(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
         if value.lower() not in choices:
             raise ValueError(f"use {' or '.join(choices)}")
         return value.lower()
 
-    return check
+    return parse

@@ -9,8 +9,8 @@ from typing import Any
 
 from tellback.errors import NotFoundError
 from tellback.stores import job_rows, rows
-from tellback.stores.atoms import create_space, event, get_space, list_spaces
-from tellback.stores.engine import Operation, within
+from tellback.stores.atoms import create_space, event_statement, get_space, list_spaces
+from tellback.stores.engine import Operation, run_in_scope
 from tellback.stores.job_rows import BindingRow
 from tellback.types.bindings import Binding, ExtractionPolicy
 from tellback.types.conversations import Conversation
@@ -18,89 +18,89 @@ from tellback.types.ids import new_id
 from tellback.types.jobs import Job
 from tellback.types.scope import Scope
 
-CURSOR = "dispatched"
+DISPATCH_MARK = "dispatched"
 """The mark of the last event that was looked at."""
 
-SKIPPED = 1_000
+MAX_SKIPPED_EVENTS = 1_000
 """After so many events that ask for nothing, their place is kept all the same."""
 
-DIRECT = "direct"
+DIRECT_BINDING_ID = "direct"
 """In place of a binding, where a space was named."""
 
-EXTRACT = "extract"
+EXTRACTION_JOB = "extract"
 """The kind of these jobs."""
 
-GOING_ON = ("tool_use", "pause_turn")
+UNFINISHED_STOP_REASONS = ("tool_use", "pause_turn")
 """Why an assistant stopped that has more to say."""
 
 
-def dispatch(window_length: int, limit: int, until: int, now: int) -> Operation[tuple[list[Job], bool]]:
+def dispatch_jobs(window_length: int, limit: int, until: int, now: int) -> Operation[tuple[list[Job], bool]]:
     """Make the jobs that new events ask for; gives them, and whether there are more events."""
-    yield "platform_mark_lock", {"name": CURSOR}
-    after, events = yield from _news(until, limit)
+    yield "platform_mark_lock", {"name": DISPATCH_MARK}
+    after, events = yield from _load_new_events(until, limit)
     latest = {(Scope(row[1], row[2], row[3]), row[4]): int(row[0]) for row in events}
     jobs: list[Job] = []
     for (scope, id), position in latest.items():
-        jobs += yield from within(scope, _triggered(scope, id, position, window_length, now))
+        jobs += yield from run_in_scope(scope, _plan_triggered_jobs(scope, id, position, window_length, now))
     reached = int(events[-1][0]) if len(events) == limit else until
     # Written when there was something, or seldom: every write wakes the other processes, which look in their turn.
-    if events or reached - after > SKIPPED:
-        yield "platform_mark_set", {"name": CURSOR, "value": reached}
+    if events or reached - after > MAX_SKIPPED_EVENTS:
+        yield "platform_mark_set", {"name": DISPATCH_MARK, "value": reached}
     return jobs, reached < until
 
 
-def pending(until: int) -> Operation[bool]:
+def has_pending_events(until: int) -> Operation[bool]:
     """Whether there are events that a binding may ask for and nobody has looked at."""
-    return bool((yield from _news(until, 1))[1])
+    return bool((yield from _load_new_events(until, 1))[1])
 
 
-def _news(until: int, limit: int) -> Operation[tuple[int, list[Any]]]:
+def _load_new_events(until: int, limit: int) -> Operation[tuple[int, list[Any]]]:
     """The events that nobody has looked at, and the position they come after."""
     [[since, windowed]] = yield "platform_bindings_ask", {}
     if since is None:
         return until, []  # the place is kept: bindings know from where on they hold
-    mark = yield "platform_mark_get", {"name": CURSOR}
+    mark = yield "platform_mark_get", {"name": DISPATCH_MARK}
     after = max(int(mark[0][0]) if mark else 0, since)
     if after >= until:
         return after, []
-    wanted = "platform_events_of_talking" if windowed else "platform_events_of_closing"
-    return after, (yield wanted, {"after": after, "until": until, "limit": limit})
+    statement = "platform_events_of_talking" if windowed else "platform_events_of_closing"
+    return after, (yield statement, {"after": after, "until": until, "limit": limit})
 
 
-def plan(
+def plan_jobs(
     scope: Scope, id: str, version: str | None, space_id: str | None, window_length: int, now: int
 ) -> Operation[list[Job]]:
     """Make, or put back in the queue, the jobs of a conversation, whatever triggers them."""
-    yield "platform_mark_lock", {"name": CURSOR}
+    yield "platform_mark_lock", {"name": DISPATCH_MARK}
     found = yield "conversation_get", {"id": id}
     if not found:
         raise NotFoundError("conversation", id)
-    conversation = rows.conversation(found[0])
+    conversation = rows.conversation_from_row(found[0])
     jobs: list[Job] = []
-    for target in (yield from _wanted(scope, conversation, version, space_id, now)):
+    for target in (yield from _requested_targets(scope, conversation, version, space_id, now)):
         covered = 0
         for row in (yield "jobs_of_target", target.values(id)):
-            job = yield from _requeued(job_rows.job(row), now)
+            job = yield from _requeue_finished(job_rows.job_from_row(row), now)
             jobs.append(job)
             covered = job.to_seq
-        turns = yield from _turns(id, covered)
-        jobs += yield from _queued(target, id, _parts(turns, window_length), now)
+        turns = yield from _load_turns(id, covered)
+        jobs += yield from _insert_jobs(target, id, _split_into_windows(turns, window_length), now)
     return jobs
 
 
-def _requeued(job: Job, now: int) -> Operation[Job]:
+def _requeue_finished(job: Job, now: int) -> Operation[Job]:
     """A job that waits or runs: one that is over is put back in the queue."""
-    if not job.status.is_over:
+    if not job.status.is_finished:
         return job
     found = yield "job_requeue", {"id": job.id, "due_at": now_micros(), "now": now}
     if not found:
         return job
-    yield event("extraction.queued", job.id, {"conversation_id": job.conversation_id}, now)
-    return job_rows.job(found[0])
+    yield event_statement("extraction.queued", job.id, {"conversation_id": job.conversation_id}, now)
+    return job_rows.job_from_row(found[0])
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _ExtractionTarget:
     """Where what a conversation says is to go, and by which version."""
 
     binding_id: str
@@ -118,25 +118,29 @@ class _Target:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _TurnExtent:
     """The messages of a turn, or of several that cross, in short. It is over when the assistant had the last word."""
 
-    first: int
-    last: int
+    first_seq: int
+    last_seq: int
     length: int
-    is_over: bool
+    is_complete: bool
 
 
-def _wanted(
+def _requested_targets(
     scope: Scope, conversation: Conversation, version: str | None, space_id: str | None, now: int
-) -> Operation[list[_Target]]:
+) -> Operation[list[_ExtractionTarget]]:
     """What a run that someone asks for is to do."""
     if space_id is not None:
         if (yield from get_space(space_id)) is None:
             raise NotFoundError("space", space_id)
-        return [_Target(DIRECT, space_id, version or ExtractionPolicy().extraction_version, ExtractionPolicy())]
-    bindings = [row.binding for row in (yield from _bindings(conversation))]
-    targets = yield from _targets(scope, bindings, now, version)
+        return [
+            _ExtractionTarget(
+                DIRECT_BINDING_ID, space_id, version or ExtractionPolicy().extraction_version, ExtractionPolicy()
+            )
+        ]
+    bindings = [row.binding for row in (yield from _matching_bindings(conversation))]
+    targets = yield from _targets_of_bindings(scope, bindings, now, version)
     if not targets:
         raise NotFoundError(
             "binding",
@@ -145,118 +149,124 @@ def _wanted(
     return targets
 
 
-def _bindings(conversation: Conversation) -> Operation[list[BindingRow]]:
+def _matching_bindings(conversation: Conversation) -> Operation[list[BindingRow]]:
     """Those that are about a conversation, in the order they were made."""
-    found = [job_rows.binding(row) for row in (yield "platform_bindings_about", {})]
-    about = (conversation.namespace, conversation.scope.user_id)
-    meant = [row for row in found if row.binding.enabled and row.binding.matches(*about)]
-    return sorted(meant, key=lambda row: row.binding.id)
+    found = [job_rows.binding_from_row(row) for row in (yield "platform_bindings_about", {})]
+    subject = (conversation.namespace, conversation.scope.user_id)
+    matching = [row for row in found if row.binding.enabled and row.binding.matches(*subject)]
+    return sorted(matching, key=lambda row: row.binding.id)
 
 
-def _targets(
+def _targets_of_bindings(
     scope: Scope, bindings: Sequence[Binding], now: int, version: str | None = None
-) -> Operation[list[_Target]]:
-    found: dict[tuple[str, str], _Target] = {}
+) -> Operation[list[_ExtractionTarget]]:
+    found: dict[tuple[str, str], _ExtractionTarget] = {}
     for binding in bindings:
         policy = binding.extraction_policy
-        for space_id in (yield from _spaces(scope, binding, now)):
-            target = _Target(binding.id, space_id, version or policy.extraction_version, policy)
+        for space_id in (yield from _spaces_of_binding(scope, binding, now)):
+            target = _ExtractionTarget(binding.id, space_id, version or policy.extraction_version, policy)
             found[binding.id, space_id] = target
     return list(found.values())
 
 
-def _spaces(scope: Scope, binding: Binding, now: int) -> Operation[list[str]]:
+def _spaces_of_binding(scope: Scope, binding: Binding, now: int) -> Operation[list[str]]:
     """The user's own spaces that a binding means: by id for whoever made it, by name for anyone, made when missing."""
     ids = binding.memory_space_ids if binding.created_by == scope.user_id else ()
     found: list[str] = []
-    for place, name in enumerate(binding.memory_space_names):
-        space = (yield from get_space(ids[place])) if place < len(ids) else None
+    for index, name in enumerate(binding.memory_space_names):
+        space = (yield from get_space(ids[index])) if index < len(ids) else None
         if space is None:
-            named = yield from list_spaces(name)
-            space = named[0] if named else None
+            same_name = yield from list_spaces(name)
+            space = same_name[0] if same_name else None
         if space is None:
             values = {"id": new_id("ms"), "name": name, "metadata": "{}", "now": now}
-            space = yield from create_space(values, once=True)
+            space = yield from create_space(values, reuse_existing=True)
         found.append(space.id)
     return found
 
 
-def _triggered(scope: Scope, id: str, position: int, window_length: int, now: int) -> Operation[list[Job]]:
+def _plan_triggered_jobs(scope: Scope, id: str, position: int, window_length: int, now: int) -> Operation[list[Job]]:
     """The jobs of a conversation in which something happened, at that position of the events."""
     found = yield "conversation_get", {"id": id}
     if not found:
         return []  # erased meanwhile
-    conversation = rows.conversation(found[0])
-    told = [row.binding for row in (yield from _bindings(conversation)) if row.since < position]
-    asked = [binding for binding in told if _asks(binding.extraction_policy, conversation)]
+    conversation = rows.conversation_from_row(found[0])
+    active = [row.binding for row in (yield from _matching_bindings(conversation)) if row.since_position < position]
+    triggered = [binding for binding in active if _is_triggered(binding.extraction_policy, conversation)]
     jobs: list[Job] = []
-    for target in (yield from _targets(scope, asked, now)):
+    for target in (yield from _targets_of_bindings(scope, triggered, now)):
         last = yield "job_last_of_target", target.values(id)
-        turns = yield from _turns(id, int(last[0][0]) if last else 0)
-        windows = _windows(turns, target.policy, conversation.is_open, window_length)
-        jobs += yield from _queued(target, id, windows, now)
+        turns = yield from _load_turns(id, int(last[0][0]) if last else 0)
+        windows = _windows_to_extract(turns, target.policy, conversation.is_open, window_length)
+        jobs += yield from _insert_jobs(target, id, windows, now)
     return jobs
 
 
-def _asks(policy: ExtractionPolicy, conversation: Conversation) -> bool:
+def _is_triggered(policy: ExtractionPolicy, conversation: Conversation) -> bool:
     if conversation.is_open:
         return policy.windowed and conversation.turns >= policy.window_turns
     return policy.on_conversation_closed or policy.windowed
 
 
-def _turns(id: str, after: int) -> Operation[list[_Turn]]:
+def _load_turns(id: str, after: int) -> Operation[list[_TurnExtent]]:
     found = yield "message_lengths", {"conversation_id": id, "after": after}
-    turns: list[_Turn] = []
-    places: dict[str, int] = {}
+    turns: list[_TurnExtent] = []
+    index_by_turn: dict[str, int] = {}
     for seq, turn_id, role, stop_reason, length in found:
-        is_over = role == "assistant" and stop_reason not in GOING_ON
-        place = places.setdefault(turn_id, len(turns))
-        crossed = turns[place:]
-        if not crossed:
-            turns.append(_Turn(seq, seq, length, is_over))
+        is_complete = role == "assistant" and stop_reason not in UNFINISHED_STOP_REASONS
+        index = index_by_turn.setdefault(turn_id, len(turns))
+        overlapping = turns[index:]
+        if not overlapping:
+            turns.append(_TurnExtent(seq, seq, length, is_complete))
             continue
         # A turn that goes on after others began is one with them: windows have no gaps and do not overlap.
-        turns[place:] = [_Turn(crossed[0].first, seq, length + sum(turn.length for turn in crossed), is_over)]
-        if len(crossed) > 1:
-            places = {id: min(known, place) for id, known in places.items()}
+        turns[index:] = [
+            _TurnExtent(overlapping[0].first_seq, seq, length + sum(turn.length for turn in overlapping), is_complete)
+        ]
+        if len(overlapping) > 1:
+            index_by_turn = {id: min(known_index, index) for id, known_index in index_by_turn.items()}
     return turns
 
 
-def _windows(turns: list[_Turn], policy: ExtractionPolicy, is_open: bool, length: int) -> list[tuple[int, int]]:
+def _windows_to_extract(
+    turns: list[_TurnExtent], policy: ExtractionPolicy, is_open: bool, length: int
+) -> list[tuple[int, int]]:
     """The stretches to extract now: every so many turns that are over and, once it is closed, what is left."""
     windows: list[tuple[int, int]] = []
     size = max(1, policy.window_turns)
-    while policy.windowed and len(turns) >= size and (len(turns) > size or turns[size - 1].is_over or not is_open):
-        windows += _parts(turns[:size], length)
+    while policy.windowed and len(turns) >= size and (len(turns) > size or turns[size - 1].is_complete or not is_open):
+        windows += _split_into_windows(turns[:size], length)
         turns = turns[size:]
     if not is_open and policy.on_conversation_closed:
-        windows += _parts(turns, length)
+        windows += _split_into_windows(turns, length)
     return windows
 
 
-def _parts(turns: Sequence[_Turn], length: int) -> list[tuple[int, int]]:
+def _split_into_windows(turns: Sequence[_TurnExtent], length: int) -> list[tuple[int, int]]:
     """Turns in windows of about so many characters; a turn is never parted."""
     windows: list[tuple[int, int]] = []
     size = 0
     for turn in turns:
         if windows and size + turn.length <= length:
-            windows[-1] = (windows[-1][0], turn.last)
+            windows[-1] = (windows[-1][0], turn.last_seq)
             size += turn.length
         else:
-            windows.append((turn.first, turn.last))
+            windows.append((turn.first_seq, turn.last_seq))
             size = turn.length
     return windows
 
 
-def _queued(target: _Target, id: str, windows: Sequence[tuple[int, int]], now: int) -> Operation[list[Job]]:
+def _insert_jobs(
+    target: _ExtractionTarget, id: str, windows: Sequence[tuple[int, int]], now: int
+) -> Operation[list[Job]]:
     jobs = []
     for first, last in windows:
-        values = {**target.values(id), "id": new_id("job"), "kind": EXTRACT, "from_seq": first, "to_seq": last}
-        made = yield "job_insert", {**values, "due_at": now_micros(), "now": now}
-        if made:
-            job = job_rows.job(made[0])
+        values = {**target.values(id), "id": new_id("job"), "kind": EXTRACTION_JOB, "from_seq": first, "to_seq": last}
+        inserted = yield "job_insert", {**values, "due_at": now_micros(), "now": now}
+        if inserted:
+            job = job_rows.job_from_row(inserted[0])
             data = {"conversation_id": id, "space_id": target.space_id, "from_seq": first, "to_seq": last}
-            yield event("extraction.queued", job.id, data, now)
+            yield event_statement("extraction.queued", job.id, data, now)
             jobs.append(job)
     return jobs
 

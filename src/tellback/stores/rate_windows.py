@@ -4,30 +4,36 @@ from __future__ import annotations
 
 from functools import partial
 
-from tellback.stores.engine import Engine, Operation
+from tellback.stores.engine import Operation, SqlEngine
 
-KEPT = 10
+STORED_WINDOWS = 10
 """So many windows are kept: clocks of processes may differ by as much."""
 
-FORGOTTEN = 100
+WINDOW_DELETE_BATCH = 100
 """At most so many are deleted when one begins."""
 
 
 class SqlRateWindows:
     """`RateWindows` on an engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: SqlEngine) -> None:
         self._engine = engine
 
-    async def take(self, name: str, window: int, wanted: int, most: int) -> int:
-        if wanted <= 0 or most <= 0:
+    async def take(self, name: str, window: int, requested: int, max_total: int) -> int:
+        if requested <= 0 or max_total <= 0:
             return 0
-        return await self._engine.write(None, partial(_take, name, window, wanted, most))
+        return await self._engine.write(None, partial(_take_from_window, name, window, requested, max_total))
 
 
-def _take(name: str, window: int, wanted: int, most: int) -> Operation[int]:
-    values = {"name": name, "window": window, "wanted": wanted, "most": most, "first": min(wanted, most)}
+def _take_from_window(name: str, window: int, requested: int, max_total: int) -> Operation[int]:
+    values = {
+        "name": name,
+        "window": window,
+        "wanted": requested,
+        "most": max_total,
+        "first": min(requested, max_total),
+    }
     [(granted, taken)] = yield "platform_rate_take", values
     if granted == taken:  # it has just begun
-        yield "platform_rates_forget", {"before": window - KEPT, "limit": FORGOTTEN}
+        yield "platform_rates_forget", {"before": window - STORED_WINDOWS, "limit": WINDOW_DELETE_BATCH}
     return int(granted)

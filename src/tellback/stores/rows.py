@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from tellback.errors import InvalidArgumentError
-from tellback.types.blocks import ContentBlock, TextBlock, chat_messages, stored_blocks
+from tellback.types.blocks import ContentBlock, TextBlock, chat_messages, load_blocks
 from tellback.types.conversations import Conversation, Event, MessageDraft, StoredMessage
 from tellback.types.jsontext import is_storable
 from tellback.types.messages import Message
@@ -18,62 +18,62 @@ from tellback.types.scope import Scope
 from tellback.types.times import from_micros, to_micros
 
 
-def _plain(value: Any) -> Any:
+def _mapping_to_dict(value: Any) -> Any:
     """What JSON does not know by itself: other mappings than dict. The rest would come back as something else."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{value!r:.80} is not JSON")
 
 
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
-_decode = json.JSONDecoder().raw_decode
-_ascii_encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain)
+_STORED_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_mapping_to_dict)
+_decode_json = json.JSONDecoder().raw_decode
+_STORED_ASCII_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_mapping_to_dict)
 
 
-DEEPEST = 100
+MAX_JSON_DEPTH = 100
 """How far values may be nested: what is deeper could be written here and not be read from further down the stack."""
 
 
-def check_depth(value: Any, left: int = DEEPEST) -> None:
+def validate_depth(value: Any, levels_left: int = MAX_JSON_DEPTH) -> None:
     """Refuse what is nested too far."""
     if isinstance(value, Mapping):
         value = value.values()
     elif not isinstance(value, list | tuple):
         return
-    if not left:
-        raise ValueError(f"it is nested more than {DEEPEST} deep")
+    if not levels_left:
+        raise ValueError(f"it is nested more than {MAX_JSON_DEPTH} deep")
     for inner in value:
-        check_depth(inner, left - 1)
+        validate_depth(inner, levels_left - 1)
 
 
-def to_json(value: Any) -> str:
+def dump_stored_json(value: Any) -> str:
     """JSON text that anyone can read: what models write past the range of numbers becomes null."""
     try:
-        return strict_json(value)
+        return dump_strict_json(value)
     except ValueError:
-        check_depth(value)  # also what is in itself
-        return strict_json(_finite(value))
+        validate_depth(value)  # also what is in itself
+        return dump_strict_json(_replace_nonfinite(value))
 
 
-def _finite(value: Any) -> Any:
+def _replace_nonfinite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _finite(inner) for name, inner in value.items()}
+        return {name: _replace_nonfinite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
+        return [_replace_nonfinite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def strict_json(value: Any) -> str:
+def dump_strict_json(value: Any) -> str:
     """JSON text that any database can hold: a lone surrogate, which UTF-8 cannot, is escaped."""
-    text = _encoder.encode(value)
+    text = _STORED_ENCODER.encode(value)
     try:
         text.encode()
     except UnicodeEncodeError:
-        return _ascii_encoder.encode(value)
+        return _STORED_ASCII_ENCODER.encode(value)
     return text
 
 
-def conversation(row: Sequence[Any]) -> Conversation:
+def conversation_from_row(row: Sequence[Any]) -> Conversation:
     """A row of `conversations`."""
     return Conversation(
         id=row[0],
@@ -95,7 +95,7 @@ def conversation(row: Sequence[Any]) -> Conversation:
     )
 
 
-def message(row: Sequence[Any]) -> StoredMessage:
+def message_from_row(row: Sequence[Any]) -> StoredMessage:
     """A row of `messages`."""
     return StoredMessage(
         id=row[0],
@@ -103,7 +103,7 @@ def message(row: Sequence[Any]) -> StoredMessage:
         seq=row[2],
         turn_id=row[3],
         role=row[4],
-        content=_blocks(row[5]),
+        content=_decode_content(row[5]),
         created_at=from_micros(row[6]),
         visibility=row[7],
         stop_reason=row[8],
@@ -117,58 +117,58 @@ def message(row: Sequence[Any]) -> StoredMessage:
     )
 
 
-def history(found: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
+def history_from_rows(rows: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
     """Rows of `history_before` as chat messages, the oldest first."""
-    return tuple([message for row in reversed(found) for message in _chat(row[0], row[1], row[2])])
+    return tuple([message for row in reversed(rows) for message in _chat_messages_from_row(row[0], row[1], row[2])])
 
 
-def _chat(role: str, content: str, meta: str | None) -> list[Message]:
-    state = None if meta is None else json.loads(meta)
+def _chat_messages_from_row(role: str, content: str, meta: str | None) -> list[Message]:
+    provider_state = None if meta is None else json.loads(meta)
     if content[:1] != "[":
-        return [Message(role, content, meta=state)]
-    return chat_messages(role, stored_blocks(json.loads(content)), state)
+        return [Message(role, content, meta=provider_state)]
+    return chat_messages(role, load_blocks(json.loads(content)), provider_state)
 
 
-def events(found: Sequence[Sequence[Any]]) -> list[Event]:
+def events_from_rows(rows: Sequence[Sequence[Any]]) -> list[Event]:
     """Rows of `events`, which are mostly of the same few users."""
     scopes: dict[tuple[str, str, str], Scope] = {}
-    made = []
-    for position, type, tenant_id, app_id, user_id, subject_id, data, created_at in found:
-        whose = (tenant_id, app_id, user_id)
-        scope = scopes.get(whose) or scopes.setdefault(whose, Scope(*whose))
+    result = []
+    for position, type, tenant_id, app_id, user_id, subject_id, data, created_at in rows:
+        owner_ids = (tenant_id, app_id, user_id)
+        scope = scopes.get(owner_ids) or scopes.setdefault(owner_ids, Scope(*owner_ids))
         # As it was written, without spaces around: looking for them costs more than reading it, and feeds read many.
-        made.append(Event(position, type, scope, subject_id, _decode(data)[0], from_micros(created_at)))
-    return made
+        result.append(Event(position, type, scope, subject_id, _decode_json(data)[0], from_micros(created_at)))
+    return result
 
 
 def draft_values(draft: MessageDraft) -> dict[str, Any]:
     """The values a draft binds; what cannot be stored is refused by name."""
     try:
-        return _values(draft)
+        return _encode_draft(draft)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidArgumentError(f"the message cannot be stored: {error}.") from error
 
 
-def _values(draft: MessageDraft) -> dict[str, Any]:
-    check_depth(draft.meta)
+def _encode_draft(draft: MessageDraft) -> dict[str, Any]:
+    validate_depth(draft.meta)
     return {
         "id": draft.id,
         "role": draft.role,
         "visibility": draft.visibility,
-        "content": _content(draft.content),
-        "meta": None if draft.meta is None else to_json(draft.meta),
+        "content": _encode_content(draft.content),
+        "meta": None if draft.meta is None else dump_stored_json(draft.meta),
         "stop_reason": draft.stop_reason,
         "model": draft.model,
         "provider": draft.provider,
-        "usage": None if draft.usage is None else to_json(_usage(draft.usage)),
+        "usage": None if draft.usage is None else dump_stored_json(_encode_usage(draft.usage)),
         "trace_id": draft.trace_id,
         "idempotency_key": draft.idempotency_key,
         "created_at": to_micros(draft.created_at),
-        "metadata": None if draft.metadata is None else to_json(draft.metadata),
+        "metadata": None if draft.metadata is None else dump_stored_json(draft.metadata),
     }
 
 
-def _content(blocks: Sequence[ContentBlock]) -> str:
+def _encode_content(blocks: Sequence[ContentBlock]) -> str:
     """Words as they are, everything else as a JSON list of blocks.
 
     Nearly all messages are words, and a turn reads dozens of them: they are worth a form that needs no parsing.
@@ -177,21 +177,21 @@ def _content(blocks: Sequence[ContentBlock]) -> str:
         text = blocks[0].text
         if text[:1] != "[" and is_storable(text):
             return text
-    plain = [dict(block) for block in blocks]
-    check_depth(plain)
-    return to_json(plain)
+    dicts = [dict(block) for block in blocks]
+    validate_depth(dicts)
+    return dump_stored_json(dicts)
 
 
-def _blocks(content: str) -> tuple[ContentBlock, ...]:
-    return (TextBlock(content),) if content[:1] != "[" else stored_blocks(json.loads(content))
+def _decode_content(content: str) -> tuple[ContentBlock, ...]:
+    return (TextBlock(content),) if content[:1] != "[" else load_blocks(json.loads(content))
 
 
-def _usage(usage: ChatUsage) -> dict[str, Any]:
+def _encode_usage(usage: ChatUsage) -> dict[str, Any]:
     values = ((name, getattr(usage, name)) for name in ChatUsage.__dataclass_fields__)
     return {name: value for name, value in values if value is not None}
 
 
-def placed(draft: MessageDraft, conversation_id: str, seq: int, turn_id: str) -> StoredMessage:
+def stored_message_from_draft(draft: MessageDraft, conversation_id: str, seq: int, turn_id: str) -> StoredMessage:
     """A draft that has found its place."""
     return StoredMessage(
         id=draft.id,

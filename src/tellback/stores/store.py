@@ -5,12 +5,12 @@ from __future__ import annotations
 from tellback.stores.agent_sessions import SqlAgentSessions
 from tellback.stores.api_keys import SqlApiKeys
 from tellback.stores.bindings import SqlBindings
-from tellback.stores.conversations import SqlConversations
-from tellback.stores.engine import Engine
-from tellback.stores.events import SqlEvents
-from tellback.stores.jobs import SqlJobs
-from tellback.stores.kept_answers import SqlKeptAnswers
-from tellback.stores.memories import SqlMemories
+from tellback.stores.conversations import SqlConversationLog
+from tellback.stores.engine import SqlEngine
+from tellback.stores.events import SqlEventLog
+from tellback.stores.jobs import SqlJobLog
+from tellback.stores.kept_answers import SqlIdempotencyStore
+from tellback.stores.memories import SqlMemoryStore
 from tellback.stores.rate_windows import SqlRateWindows
 from tellback.stores.user_data import SqlUserData
 
@@ -18,19 +18,19 @@ from tellback.stores.user_data import SqlUserData
 class SqlStore:
     """`Store` on an engine."""
 
-    def __init__(self, url: str, engine: Engine, *, sequenced: bool) -> None:
+    def __init__(self, url: str, engine: SqlEngine, *, positions_after_commit: bool) -> None:
         self._engine = engine
         self.url = url
-        self.conversations = SqlConversations(engine)
+        self.conversations = SqlConversationLog(engine)
         self.sessions = SqlAgentSessions(engine)
-        self.memories = SqlMemories(engine)
-        self.events = SqlEvents(engine, sequenced=sequenced)
+        self.memories = SqlMemoryStore(engine)
+        self.events = SqlEventLog(engine, positions_after_commit=positions_after_commit)
         self.bindings = SqlBindings(engine, self.events)
-        self.jobs = SqlJobs(engine, self.events)
+        self.jobs = SqlJobLog(engine, self.events)
         self.user_data = SqlUserData(engine, self.events)
         self.api_keys = SqlApiKeys(engine)
         self.rate_windows = SqlRateWindows(engine)
-        self.kept_answers = SqlKeptAnswers(engine)
+        self.idempotency = SqlIdempotencyStore(engine)
 
     @property
     def owner(self) -> str:

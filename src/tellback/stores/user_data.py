@@ -8,57 +8,59 @@ from functools import partial
 from typing import Any
 
 from tellback.stores import erasing, exporting
-from tellback.stores.engine import Engine, Operation, within
+from tellback.stores.engine import Operation, SqlEngine, run_in_scope
 from tellback.stores.exporting import Record
 from tellback.stores.ports import EventLog
 from tellback.stores.ports.admin import Collection, Erasure
 from tellback.types.scope import Scope
 from tellback.types.times import to_micros
 
-LARGEST_PAGE = 200
+MAX_PAGE_SIZE = 200
 """The most records read at a time: a page after long ones is shorter."""
 
 
 class SqlUserData:
     """`UserData` on an engine."""
 
-    def __init__(self, engine: Engine, events: EventLog) -> None:
+    def __init__(self, engine: SqlEngine, events: EventLog) -> None:
         self._engine = engine
         self._events = events
 
     def records(
-        self, scope: Scope, collection: Collection, *, of: str | None = None, include_vectors: bool = False
+        self, scope: Scope, collection: Collection, *, parent_id: str | None = None, include_vectors: bool = False
     ) -> AsyncGenerator[Record, None]:
         match collection:
             case "messages":
-                return self._parts(scope, "conversations", of, exporting.messages)
+                return self._export_children(scope, "conversations", parent_id, exporting.export_messages)
             case "atoms":
-                return self._parts(scope, "spaces", of, partial(exporting.atoms, include_vectors))
+                return self._export_children(
+                    scope, "spaces", parent_id, partial(exporting.export_atoms, include_vectors)
+                )
             case "bindings":
-                return self._bindings(scope)
+                return self._export_bindings(scope)
             case "kept_answers":
-                return self._pages(scope, exporting.kept_answers, "key", "")
+                return self._export_pages(scope, exporting.export_stored_responses, "key", "")
             case "events":
-                return self._told(scope)
+                return self._export_events(scope)
             case _:
-                return self._pages(scope, partial(exporting.listed, collection), "id", "")
+                return self._export_pages(scope, partial(exporting.export_page, collection), "id", "")
 
     async def erase(self, scope: Scope, *, now: datetime) -> Erasure:
-        marked = self._engine.leaves_traces
+        needs_wipe = self._engine.keeps_deleted_bytes
 
-        def erased() -> Operation[Erasure]:
-            return within(scope, erasing.erase(scope, to_micros(now), marked))
+        def make_operation() -> Operation[Erasure]:
+            return run_in_scope(scope, erasing.erase_user(scope, to_micros(now), needs_wipe))
 
-        erasure = await self._engine.write(None, erased)
+        erasure = await self._engine.write(None, make_operation)
         await self._engine.wipe()
         return erasure
 
-    async def erased(self, *, after: int) -> tuple[list[str], int]:
+    async def erasures_after(self, *, after: int) -> tuple[list[str], int]:
         await self._events.latest()  # which gives positions to what has none yet
-        found = await self._engine.read(None, partial(_erased, after))
+        found = await self._engine.read(None, partial(_list_erasures, after))
         return [row[0] for row in found], max([after, *(int(row[1]) for row in found)])
 
-    async def _parts(
+    async def _export_children(
         self,
         scope: Scope,
         parents: Collection,
@@ -67,47 +69,47 @@ class SqlUserData:
     ) -> AsyncGenerator[Record, None]:
         """What belongs to each of the parents, or to one of them."""
         if id is not None:
-            async for record in self._pages(scope, partial(read, id), "seq", 0):
+            async for record in self._export_pages(scope, partial(read, id), "seq", 0):
                 yield record
             return
         async for parent in self.records(scope, parents):
-            async for record in self._pages(scope, partial(read, parent["id"]), "seq", 0):
+            async for record in self._export_pages(scope, partial(read, parent["id"]), "seq", 0):
                 yield record
 
-    async def _pages(
+    async def _export_pages(
         self, scope: Scope, read: Callable[[Any, int], Operation[list[Record]]], key: str, after: Any
     ) -> AsyncGenerator[Record, None]:
         """Page after page, each from where the last one ended."""
-        limit = LARGEST_PAGE // 4
+        limit = MAX_PAGE_SIZE // 4
         while page := await self._engine.read(scope, partial(read, after, limit)):
             for record in page:
                 yield record
             after = page[-1][key]
-            length = sum(_length(record) for record in page) // len(page) + 1
-            limit = max(1, min(LARGEST_PAGE, exporting.PAGE_LENGTH // length))
+            length = sum(_approximate_length(record) for record in page) // len(page) + 1
+            limit = max(1, min(MAX_PAGE_SIZE, exporting.PAGE_LENGTH // length))
 
-    async def _bindings(self, scope: Scope) -> AsyncGenerator[Record, None]:
-        for record in await self._engine.read(scope, partial(exporting.bindings, scope)):
+    async def _export_bindings(self, scope: Scope) -> AsyncGenerator[Record, None]:
+        for record in await self._engine.read(scope, partial(exporting.export_bindings, scope)):
             yield record
 
-    async def _told(self, scope: Scope) -> AsyncGenerator[Record, None]:
+    async def _export_events(self, scope: Scope) -> AsyncGenerator[Record, None]:
         """The user's events up to the newest there is now: more may be told for as long as we read."""
         after, end = 0, await self._events.latest()
         while after < end:
             names = {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
-            events, after = await self._events.read(after=after, limit=LARGEST_PAGE, **names)
+            events, after = await self._events.read(after=after, limit=MAX_PAGE_SIZE, **names)
             for event in events:
-                yield exporting.event(event)
+                yield exporting.export_event(event)
 
 
-def _erased(after: int) -> Operation[list[Any]]:
+def _list_erasures(after: int) -> Operation[list[Any]]:
     return (yield "platform_events_of_erasure", {"after": after})
 
 
-def _length(record: Any) -> int:
+def _approximate_length(record: Any) -> int:
     """About how many characters a record has."""
     if type(record) is str:
         return len(record)
     if type(record) is dict:
-        return sum(map(_length, record.values()))
-    return sum(map(_length, record)) if type(record) is list else 0
+        return sum(map(_approximate_length, record.values()))
+    return sum(map(_approximate_length, record)) if type(record) is list else 0

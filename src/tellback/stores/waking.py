@@ -8,26 +8,26 @@ import threading
 from collections.abc import AsyncGenerator
 
 
-class Bell:
+class ChangeNotifier:
     """Rings for everyone who waits. Ringing is cheap when nobody does, and safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._waiters: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._closed = False
 
     @property
     def has_listeners(self) -> bool:
         """Whether anyone waits."""
-        return bool(self._waiting)
+        return bool(self._waiters)
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake everyone up."""
-        if not self._waiting:
+        if not self._waiters:
             return
         with self._lock:
-            waiting = list(self._waiting.items())
-        for event, loop in waiting:
+            waiters = list(self._waiters.items())
+        for event, loop in waiters:
             if event.is_set():
                 continue  # it has not looked yet: waking a loop for every change would cost more than the change
             with contextlib.suppress(RuntimeError):  # that loop has been closed, and nobody waits there any more
@@ -36,13 +36,13 @@ class Bell:
     def close(self) -> None:
         """Let everyone go."""
         self._closed = True
-        self.ring()
+        self.notify()
 
-    async def rings(self) -> AsyncGenerator[None, None]:
+    async def notifications(self) -> AsyncGenerator[None, None]:
         """Yields once at the start, then after every ring; several at once count as one. Ends when it is closed."""
         event = asyncio.Event()
         with self._lock:
-            self._waiting[event] = asyncio.get_running_loop()
+            self._waiters[event] = asyncio.get_running_loop()
         try:
             while not self._closed:
                 yield
@@ -50,4 +50,4 @@ class Bell:
                 event.clear()
         finally:
             with self._lock:
-                del self._waiting[event]
+                del self._waiters[event]

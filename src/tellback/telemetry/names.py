@@ -63,13 +63,13 @@ EMBEDDINGS_TEXTS = "tellback.embeddings.texts"
 _PROVIDERS = {"gemini": "gcp.gemini", "google": "gcp.gemini", "xai": "x_ai"}
 
 
-def provider_name(provider: object) -> str | None:
+def otel_provider_name(provider: object) -> str | None:
     """What the conventions call a provider, or its own name in their manner.
 
-    >>> provider_name("Gemini"), provider_name("Anthropic"), provider_name("compatible server")
+    >>> otel_provider_name("Gemini"), otel_provider_name("Anthropic"), otel_provider_name("compatible server")
     ('gcp.gemini', 'anthropic', 'compatible_server')
     """
     if not provider:
         return None
-    plain = str(provider).lower().replace(" ", "_")
-    return _PROVIDERS.get(plain, plain)
+    normalized = str(provider).lower().replace(" ", "_")
+    return _PROVIDERS.get(normalized, normalized)

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tellback.telemetry import content, names
-from tellback.telemetry.source import captures_content, quietly
+from tellback.telemetry.source import captures_content, suppress_errors
 from tellback.types import ChatReply, ChatUsage, ToolResult
 from tellback.types.memory import RecallResult
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 CONVERSATION_KEY = "tellback-conversation-id"
 """Under what OpenTelemetry's context holds the conversation, so that spans within a turn can name it too."""
 
-STOPPED = (asyncio.CancelledError, GeneratorExit)
+CANCELLATION_ERRORS = (asyncio.CancelledError, GeneratorExit)
 """What is raised where work is called off: nobody's error."""
 
 
-class Observed:
+class BaseSpan:
     """A span that ends once. What it is told after that, or when it is off, is ignored."""
 
     __slots__ = ("_span",)
@@ -33,74 +33,74 @@ class Observed:
         self._span = span
 
     @property
-    @quietly
-    def captures(self) -> bool:
+    @suppress_errors
+    def captures_content(self) -> bool:
         """Whether it may carry what was said, and anyone is going to see it."""
         return self._span is not None and captures_content() and self._span.is_recording()
 
-    def _note_failure(self, error: BaseException) -> None:
-        if isinstance(error, STOPPED):
-            self._note({names.CANCELLED: True})
+    def _record_failure(self, error: BaseException) -> None:
+        if isinstance(error, CANCELLATION_ERRORS):
+            self._set_attributes({names.CANCELLED: True})
         else:
-            self._blame(type(error).__name__, error)
+            self._set_error(type(error).__name__, error)
 
-    @quietly
-    def _note(self, attributes: Mapping[str, Any]) -> None:
+    @suppress_errors
+    def _set_attributes(self, attributes: Mapping[str, Any]) -> None:
         if self._span is not None:
-            self._span.set_attributes(known(attributes))
+            self._span.set_attributes(drop_missing(attributes))
 
-    @quietly
-    def _blame(self, kind: str, error: BaseException | None = None) -> None:
+    @suppress_errors
+    def _set_error(self, error_type: str, error: BaseException | None = None) -> None:
         if self._span is None:
             return
         from opentelemetry.trace import StatusCode
 
-        self._span.set_attribute(names.ERROR_TYPE, kind)
-        if error is not None and self.captures:  # errors quote what was said
+        self._span.set_attribute(names.ERROR_TYPE, error_type)
+        if error is not None and self.captures_content:  # errors quote what was said
             self._span.set_status(StatusCode.ERROR, str(error))
             self._span.record_exception(error)
         else:
             self._span.set_status(StatusCode.ERROR)
 
-    @quietly
+    @suppress_errors
     def _end(self) -> None:
         span, self._span = self._span, None
         if span is not None:
             span.end()
 
 
-class ModelSpan(Observed):
+class ModelSpan(BaseSpan):
     """One call of a model. It is never the current span, since a stream's reader may be in another context."""
 
     __slots__ = ()
 
-    def ended(self, reply: ChatReply) -> None:
+    def finish(self, reply: ChatReply) -> None:
         """The model has answered."""
         if self._span is not None:
-            self._note_reply(reply)
+            self._record_reply(reply)
             self._end()
 
-    def failed(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """It ends with an error or, if it was called off, without one."""
-        self._note_failure(error)
+        self._record_failure(error)
         self._end()
 
-    @quietly
-    def _note_reply(self, reply: ChatReply) -> None:
+    @suppress_errors
+    def _record_reply(self, reply: ChatReply) -> None:
         usage = reply.usage or ChatUsage()
-        self._note(
+        self._set_attributes(
             {
                 names.RESPONSE_MODEL: usage.model,
-                names.PROVIDER_NAME: names.provider_name(usage.provider),
+                names.PROVIDER_NAME: names.otel_provider_name(usage.provider),
                 names.RESPONSE_FINISH_REASONS: (reply.stop_reason,),
                 **usage_attributes(usage),
             }
         )
-        if self.captures:
-            self._note({names.OUTPUT_MESSAGES: content.reply_json(reply)})
+        if self.captures_content:
+            self._set_attributes({names.OUTPUT_MESSAGES: content.reply_json(reply)})
 
 
-class CurrentSpan(Observed):
+class CurrentSpan(BaseSpan):
     """A span for a `with` block, the parent of what happens within it."""
 
     __slots__ = ("_context", "_conversation_id", "_token")
@@ -123,22 +123,22 @@ class CurrentSpan(Observed):
             self._detach(is_closed=kind is GeneratorExit)
         if self._span is not None:
             if error is not None:
-                self._note_failure(error)
+                self._record_failure(error)
             self._end()
 
-    @quietly
+    @suppress_errors
     def _attach(self) -> Token[Context] | None:
         if self._span is None:
             return None
         from opentelemetry import context, trace
 
-        made = trace.set_span_in_context(self._span)
+        span_context = trace.set_span_in_context(self._span)
         if self._conversation_id is not None:
-            made = context.set_value(CONVERSATION_KEY, self._conversation_id, made)
-        self._context = made
-        return context.attach(made)
+            span_context = context.set_value(CONVERSATION_KEY, self._conversation_id, span_context)
+        self._context = span_context
+        return context.attach(span_context)
 
-    @quietly
+    @suppress_errors
     def _detach(self, *, is_closed: bool) -> None:
         from opentelemetry import context
 
@@ -165,7 +165,7 @@ class TurnSpan(CurrentSpan):
         """Note what came of it, as far as it is known."""
         if self._span is None:
             return
-        self._note(
+        self._set_attributes(
             {
                 names.TURN_STATUS: status,
                 names.TURN_ID: turn_id,
@@ -173,38 +173,38 @@ class TurnSpan(CurrentSpan):
                 **usage_attributes(usage),
             }
         )
-        if text is not None and self.captures:
-            self._note_answer(text, stop_reason)
+        if text is not None and self.captures_content:
+            self._record_answer(text, stop_reason)
 
-    @quietly
-    def _note_answer(self, text: str, stop_reason: str | None) -> None:
+    @suppress_errors
+    def _record_answer(self, text: str, stop_reason: str | None) -> None:
         reply = ChatReply(text, stop_reason=stop_reason or "end_turn")
-        self._note({names.OUTPUT_MESSAGES: content.reply_json(reply)})
+        self._set_attributes({names.OUTPUT_MESSAGES: content.reply_json(reply)})
 
 
 class ToolSpan(CurrentSpan):
     """One tool call."""
 
-    __slots__ = ("_is_blamed",)
+    __slots__ = ("_has_error",)
 
     def __init__(self, span: Span | None) -> None:
         super().__init__(span)
-        self._is_blamed = False
+        self._has_error = False
 
-    def went_wrong(self, kind: str, error: BaseException | None = None) -> None:
+    def record_error(self, error_type: str, error: BaseException | None = None) -> None:
         """Say why the result is going to be an error: a short word, or an exception's name."""
         if self._span is not None:
-            self._is_blamed = True
-            self._blame(kind, error)
+            self._has_error = True
+            self._set_error(error_type, error)
 
-    def gave(self, result: ToolResult) -> ToolResult:
+    def record_result(self, result: ToolResult) -> ToolResult:
         """Note the result, and hand it on."""
         if self._span is None:
             return result
-        if result.is_error and not self._is_blamed:
-            self._blame("tool_error")
-        if self.captures:
-            self._note({names.TOOL_CALL_RESULT: result.content})
+        if result.is_error and not self._has_error:
+            self._set_error("tool_error")
+        if self.captures_content:
+            self._set_attributes({names.TOOL_CALL_RESULT: result.content})
         return result
 
 
@@ -213,10 +213,12 @@ class RecallSpan(CurrentSpan):
 
     __slots__ = ()
 
-    def found(self, result: RecallResult) -> RecallResult:
+    def record_result(self, result: RecallResult) -> RecallResult:
         """Note how much was found, and hand it on."""
         if self._span is not None:
-            self._note({names.RECALL_HITS: len(result.hits), names.RECALL_CANDIDATES: result.total_candidates})
+            self._set_attributes(
+                {names.RECALL_HITS: len(result.hits), names.RECALL_CANDIDATES: result.total_candidates}
+            )
         return result
 
 
@@ -225,13 +227,13 @@ class JobSpan(CurrentSpan):
 
     __slots__ = ()
 
-    def came_to(self, outcome: str, error: BaseException | None = None) -> None:
+    def record_outcome(self, outcome: str, error: BaseException | None = None) -> None:
         """Note what came of it."""
         if self._span is None:
             return
-        self._note({names.JOB_OUTCOME: outcome})
+        self._set_attributes({names.JOB_OUTCOME: outcome})
         if error is not None:
-            self._blame(type(error).__name__, error)
+            self._set_error(type(error).__name__, error)
 
 
 def usage_attributes(usage: ChatUsage | None) -> dict[str, Any]:
@@ -248,6 +250,6 @@ def usage_attributes(usage: ChatUsage | None) -> dict[str, Any]:
     }
 
 
-def known(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def drop_missing(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Only what has a value."""
     return {name: value for name, value in attributes.items() if value is not None}

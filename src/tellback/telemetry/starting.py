@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tellback.telemetry import content, names
-from tellback.telemetry.source import captures_content, quietly, tracer
+from tellback.telemetry.source import captures_content, suppress_errors, tracer
 from tellback.telemetry.spans import (
     CONVERSATION_KEY,
     CurrentSpan,
@@ -15,7 +15,7 @@ from tellback.telemetry.spans import (
     RecallSpan,
     ToolSpan,
     TurnSpan,
-    known,
+    drop_missing,
 )
 from tellback.types import Message, ToolCall
 from tellback.types.jobs import Job
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
 _NOTHING: Mapping[str, Any] = {}
-_SETTINGS = {
+_SETTING_ATTRIBUTES = {
     "max_tokens": names.REQUEST_MAX_TOKENS,
     "temperature": names.REQUEST_TEMPERATURE,
     "top_p": names.REQUEST_TOP_P,
@@ -35,11 +35,11 @@ _SETTINGS = {
 }
 
 _NO_SPAN = CurrentSpan(None)
-_NO_TURN = TurnSpan(None)
-_NO_MODEL = ModelSpan(None)
-_NO_TOOL = ToolSpan(None)
-_NO_RECALL = RecallSpan(None)
-_NO_JOB = JobSpan(None)
+_NO_TURN_SPAN = TurnSpan(None)
+_NO_MODEL_SPAN = ModelSpan(None)
+_NO_TOOL_SPAN = ToolSpan(None)
+_NO_RECALL_SPAN = RecallSpan(None)
+_NO_JOB_SPAN = JobSpan(None)
 
 
 def turn_span(
@@ -47,7 +47,7 @@ def turn_span(
     *,
     agent: str | None = None,
     model: str | None = None,
-    said: Callable[[], Iterable[Message]] | None = None,
+    get_messages: Callable[[], Iterable[Message]] | None = None,
 ) -> TurnSpan:
     """A turn, for a `with` block: whatever happens in it is below it. Say by `set_outcome` how it went.
 
@@ -56,21 +56,21 @@ def turn_span(
     >>> with turn_span("conv_1") as span:
     ...     span.set_outcome("completed")
     """
-    found = tracer()
-    if found is None:
-        return _NO_TURN
+    active_tracer = tracer()
+    if active_tracer is None:
+        return _NO_TURN_SPAN
     attributes = {
         names.OPERATION_NAME: names.INVOKE_AGENT,
         names.AGENT_NAME: agent,
         names.CONVERSATION_ID: conversation_id,
         names.REQUEST_MODEL: model or None,
     }
-    span = _start(found, _titled(names.INVOKE_AGENT, agent), "INTERNAL", attributes)
+    span = _start_span(active_tracer, _format_span_name(names.INVOKE_AGENT, agent), "INTERNAL", attributes)
     if span is None:
-        return _NO_TURN
+        return _NO_TURN_SPAN
     turn = TurnSpan(span, conversation_id)
-    if said is not None and turn.captures:
-        _note_input(span, said)
+    if get_messages is not None and turn.captures_content:
+        _record_input(span, get_messages)
     return turn
 
 
@@ -90,23 +90,23 @@ def model_span(
     >>> from tellback.types import ChatReply
     >>> model_span("gpt-5", "OpenAI").ended(ChatReply("Hello!"))
     """
-    found = tracer()
-    if found is None:
-        return _NO_MODEL
+    active_tracer = tracer()
+    if active_tracer is None:
+        return _NO_MODEL_SPAN
     attributes = {
         names.OPERATION_NAME: names.CHAT,
         names.REQUEST_MODEL: model or None,
-        names.PROVIDER_NAME: names.provider_name(provider),
+        names.PROVIDER_NAME: names.otel_provider_name(provider),
         names.REQUEST_STREAM: streaming or None,
-        **_settings(settings),
+        **_settings_attributes(settings),
     }
-    span = _start(found, _titled(names.CHAT, model), "CLIENT", attributes)
+    span = _start_span(active_tracer, _format_span_name(names.CHAT, model), "CLIENT", attributes)
     if span is None:
-        return _NO_MODEL
-    call = ModelSpan(span)
-    if call.captures:
-        _note_input(span, lambda: messages, system)
-    return call
+        return _NO_MODEL_SPAN
+    model_call = ModelSpan(span)
+    if model_call.captures_content:
+        _record_input(span, lambda: messages, system)
+    return model_call
 
 
 def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
@@ -117,38 +117,43 @@ def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
     >>> with tool_span(ToolCall("call_1", "add")) as span:
     ...     pass
     """
-    found = tracer()
-    if found is None:
-        return _NO_TOOL
+    active_tracer = tracer()
+    if active_tracer is None:
+        return _NO_TOOL_SPAN
     attributes = {
         names.OPERATION_NAME: names.EXECUTE_TOOL,
         names.TOOL_NAME: call.name if is_known or captures_content() else None,
         names.TOOL_CALL_ID: call.id,
         names.TOOL_TYPE: "function",
     }
-    span = _start(found, _titled(names.EXECUTE_TOOL, call.name if is_known else "unknown"), "INTERNAL", attributes)
+    span = _start_span(
+        active_tracer,
+        _format_span_name(names.EXECUTE_TOOL, call.name if is_known else "unknown"),
+        "INTERNAL",
+        attributes,
+    )
     if span is None:
-        return _NO_TOOL
+        return _NO_TOOL_SPAN
     if captures_content():
-        _note_arguments(span, call)
+        _record_arguments(span, call)
     return ToolSpan(span)
 
 
 def recall_span(mode: str, space_id: str) -> RecallSpan:
     """A recall, for a `with` block."""
-    found = tracer()
-    if found is None:
-        return _NO_RECALL
+    active_tracer = tracer()
+    if active_tracer is None:
+        return _NO_RECALL_SPAN
     attributes = {names.RECALL_MODE: str(mode), names.SPACE_ID: space_id}
-    span = _start(found, f"recall {mode}", "INTERNAL", attributes)
-    return _NO_RECALL if span is None else RecallSpan(span)
+    span = _start_span(active_tracer, f"recall {mode}", "INTERNAL", attributes)
+    return _NO_RECALL_SPAN if span is None else RecallSpan(span)
 
 
 def job_span(job: Job) -> JobSpan:
     """An attempt at a job, for a `with` block. It begins a trace: a worker outlives whatever it was started in."""
-    found = tracer()
-    if found is None:
-        return _NO_JOB
+    active_tracer = tracer()
+    if active_tracer is None:
+        return _NO_JOB_SPAN
     attributes = {
         names.JOB_ID: job.id,
         names.JOB_KIND: job.kind,
@@ -156,60 +161,62 @@ def job_span(job: Job) -> JobSpan:
         names.CONVERSATION_ID: job.conversation_id,
         names.SPACE_ID: job.memory_space_id,
     }
-    span = _start(found, f"process job {job.kind}", "CONSUMER", attributes, is_root=True)
-    return _NO_JOB if span is None else JobSpan(span, job.conversation_id)
+    span = _start_span(active_tracer, f"process job {job.kind}", "CONSUMER", attributes, is_root=True)
+    return _NO_JOB_SPAN if span is None else JobSpan(span, job.conversation_id)
 
 
 def embedding_span(model: str, provider: str | None, dimensions: int, texts: int) -> CurrentSpan:
     """A request for so many texts' vectors, for a `with` block."""
-    found = tracer()
-    if found is None:
+    active_tracer = tracer()
+    if active_tracer is None:
         return _NO_SPAN
     attributes = {
         names.OPERATION_NAME: names.EMBEDDINGS,
         names.REQUEST_MODEL: model,
-        names.PROVIDER_NAME: names.provider_name(provider),
+        names.PROVIDER_NAME: names.otel_provider_name(provider),
         names.EMBEDDINGS_DIMENSION_COUNT: dimensions,
         names.EMBEDDINGS_TEXTS: texts,
     }
-    span = _start(found, _titled(names.EMBEDDINGS, model), "CLIENT", attributes)
+    span = _start_span(active_tracer, _format_span_name(names.EMBEDDINGS, model), "CLIENT", attributes)
     return _NO_SPAN if span is None else CurrentSpan(span)
 
 
-@quietly
-def _start(tracer: Tracer, name: str, kind: str, attributes: Mapping[str, Any], *, is_root: bool = False) -> Span:
+@suppress_errors
+def _start_span(tracer: Tracer, name: str, kind: str, attributes: Mapping[str, Any], *, is_root: bool = False) -> Span:
     from opentelemetry import context
     from opentelemetry.trace import SpanKind
 
-    noted = known({names.CONVERSATION_ID: context.get_value(CONVERSATION_KEY), **known(attributes)})
+    known_attributes = drop_missing(
+        {names.CONVERSATION_ID: context.get_value(CONVERSATION_KEY), **drop_missing(attributes)}
+    )
     parent = context.Context() if is_root else None
-    return tracer.start_span(name, context=parent, kind=SpanKind[kind], attributes=noted)
+    return tracer.start_span(name, context=parent, kind=SpanKind[kind], attributes=known_attributes)
 
 
-@quietly
-def _note_input(span: Span, said: Callable[[], Iterable[Message]], system: str | None = None) -> None:
-    span.set_attribute(names.INPUT_MESSAGES, content.messages_json(said()))
+@suppress_errors
+def _record_input(span: Span, get_messages: Callable[[], Iterable[Message]], system: str | None = None) -> None:
+    span.set_attribute(names.INPUT_MESSAGES, content.messages_json(get_messages()))
     if system:
         span.set_attribute(names.SYSTEM_INSTRUCTIONS, content.text_json(system))
 
 
-@quietly
-def _note_arguments(span: Span, call: ToolCall) -> None:
+@suppress_errors
+def _record_arguments(span: Span, call: ToolCall) -> None:
     if span.is_recording():
         span.set_attribute(names.TOOL_CALL_ARGUMENTS, content.arguments_json(call))
 
 
-def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _settings_attributes(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What the conventions have a name for, if it is a number as they say."""
     config = settings.get("config") or _NOTHING
-    found = {name: config.get(key) for key, name in _SETTINGS.items()}
+    candidates = {name: config.get(key) for key, name in _SETTING_ATTRIBUTES.items()}
     if settings.get("max_output_tokens") is not None:
-        found[names.REQUEST_MAX_TOKENS] = settings["max_output_tokens"]
-    numbers: dict[str, Any] = {name: value for name, value in found.items() if isinstance(value, int | float)}
+        candidates[names.REQUEST_MAX_TOKENS] = settings["max_output_tokens"]
+    numbers: dict[str, Any] = {name: value for name, value in candidates.items() if isinstance(value, int | float)}
     if settings.get("output_schema") is not None:
         numbers[names.OUTPUT_TYPE] = "json"
     return numbers
 
 
-def _titled(operation: str, what: str | None) -> str:
+def _format_span_name(operation: str, what: str | None) -> str:
     return f"{operation} {what}" if what else operation

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tellback.chat.model import ChatRequest
-from tellback.testing.asked import asked_in
+from tellback.testing.asked import parse_understanding_request
 from tellback.testing.scripted import ScriptedModel, ScriptError, Step
 from tellback.types import Message, assistant_message, message_text, user_message
 
 if TYPE_CHECKING:
     from tellback.agent import Agent, Response, Route, SessionState, State
 
-_ANY: Any = object()
+_UNSET: Any = object()
 
 
 class Dialogue:
@@ -28,7 +28,7 @@ class Dialogue:
     >>> async def test():
     ...     talk = Dialogue(Agent("Wanda"))
     ...     await talk.says("Hi!", says("Hello! Where to?"))
-    ...     talk.expect(said="Where to?", calls=1)
+    ...     talk.expect(message="Where to?", calls=1)
     >>> asyncio.run(test())
     """
 
@@ -40,7 +40,7 @@ class Dialogue:
         self.responses: list[Response] = []
         self._twin = agent.with_model(ScriptedModel([]))
         self._user = user
-        self._said: list[Message] = []
+        self._history: list[Message] = []
 
     @property
     def last(self) -> Response:
@@ -62,14 +62,14 @@ class Dialogue:
         """A person decides on all that is pending: True, False, or an `Approval`."""
         pending = self.last.pending
         if not pending:
-            raise ScriptError(f"there is nothing to decide: no call is pending.\n{self._shown()}")
+            raise ScriptError(f"there is nothing to decide: no call is pending.\n{self._describe_turn()}")
         return await self._turn(None, script, {**more, "approvals": {call.id: decision for call in pending}})
 
     def expect(
         self,
         *,
-        route: Route | str | None = _ANY,
-        state: State | str | None = _ANY,
+        route: Route | str | None = _UNSET,
+        state: State | str | None = _UNSET,
         data: Mapping[str, Any] | None = None,
         asks: Sequence[str] | None = None,
         not_asks: Sequence[str] = (),
@@ -87,48 +87,50 @@ class Dialogue:
         and `pending` of those that wait, in order. `said` is a part of the message.
         """
         last = self.last
-        asked = last.asks
-        asks, never = _names("asks", asks), _names("not_asks", not_asks) or ()
-        tools, pending = _names("tools", tools), _names("pending", pending)
-        data = _mapping("data", data)
-        self._check_fields(asks=asks, not_asks=never, data=data)
+        asked_fields = last.asks
+        asks, forbidden = _validate_names("asks", asks), _validate_names("not_asks", not_asks) or ()
+        tools, pending = _validate_names("tools", tools), _validate_names("pending", pending)
+        data = _validate_mapping("data", data)
+        self._check_fields(asks=asks, not_asks=forbidden, data=data)
         if not isinstance(said, str | None):
             raise ScriptError(f"said is a part of the message, not {said!r:.80}.")
         at_route = (None,) if last.route is None else (last.route.id, last.route.title)
         at_state = (None,) if last.state is None else (last.state.id, last.state.description)
-        wrong = [
-            f"{what}: expected {given!r}, but it is {found[-1]!r}"
-            for what, given, found in (("route", route, at_route), ("state", state, at_state))
-            if given is not _ANY and getattr(given, "id", given) not in found
+        problems = [
+            f"{argument}: expected {wanted!r}, but it is {found[-1]!r}"
+            for argument, wanted, found in (("route", route, at_route), ("state", state, at_state))
+            if wanted is not _UNSET and getattr(wanted, "id", wanted) not in found
         ]
-        wrong += self._wrong_data(data)
-        for what, expected, got in (
-            ("asks", None if asks is None else set(asks), set(asked)),
-            ("not_asks", set(), set(never) & set(asked)),
+        problems += self._compare_data(data)
+        for argument, expected, actual in (
+            ("asks", None if asks is None else set(asks), set(asked_fields)),
+            ("not_asks", set(), set(forbidden) & set(asked_fields)),
             ("calls", calls, last.trace.model_calls),
             ("tools", tools, [each.name for each in last.tool_calls]),
             ("pending", pending, [each.name for each in last.pending]),
             ("completed", completed, last.completed),
         ):
-            if expected is not None and expected != got:
-                wrong.append(f"{what}: expected {_listed(expected)}, but it is {_listed(got)}")
+            if expected is not None and expected != actual:
+                problems.append(f"{argument}: expected {_format_value(expected)}, but it is {_format_value(actual)}")
         if said is not None and said not in last.message:
-            wrong.append(f"said: expected {said!r} in {last.message!r}")
-        if wrong:
-            raise ScriptError("\n".join([*wrong, self._shown()]))
+            problems.append(f"said: expected {said!r} in {last.message!r}")
+        if problems:
+            raise ScriptError("\n".join([*problems, self._describe_turn()]))
         return self
 
-    def _check_fields(self, **given: Iterable[str] | None) -> None:
+    def _check_fields(self, **expectations: Iterable[str] | None) -> None:
         """Refuse fields that are nowhere: what is expected of them would hold whatever happens."""
-        known = dict.fromkeys(name for route in self._twin.routes for name in route.gathering.fields)
+        known = dict.fromkeys(name for route in self._twin.routes for name in route.schema.fields)
         known |= dict.fromkeys(self.last.session.extracted)
-        for what, names in given.items():
+        for argument, names in expectations.items():
             unknown = [name for name in names or () if name not in known]
             if unknown:
-                there = ", ".join(known) or "none"
-                raise ScriptError(f"{what}: no route of the agent has the field {unknown[0]!r}; it knows: {there}.")
+                available = ", ".join(known) or "none"
+                raise ScriptError(
+                    f"{argument}: no route of the agent has the field {unknown[0]!r}; it knows: {available}."
+                )
 
-    def _wrong_data(self, data: Mapping[str, Any]) -> list[str]:
+    def _compare_data(self, data: Mapping[str, Any]) -> list[str]:
         from tellback.agent.gathering import GatherSchema
 
         known = self.last.session.extracted
@@ -140,50 +142,50 @@ class Dialogue:
         ]
 
     @property
-    def _is_kept(self) -> bool:
+    def _has_stored_history(self) -> bool:
         """Whether the agent itself knows what was said before."""
         return self.agent.memory is not None or self.agent.persistence is not None
 
-    async def _turn(self, said: Message | None, script: Sequence[Any], more: Mapping[str, Any]) -> Response:
-        model = _TurnModel(script)
+    async def _turn(self, message: Message | None, script: Sequence[Any], more: Mapping[str, Any]) -> Response:
+        model = _DialogueModel(script)
         history: Any = None
-        if said is not None:
-            history = message_text(said) if self._is_kept else (*self._said, said)
-        elif self._said and not self._is_kept and "approvals" not in more:
-            history = tuple(self._said)
-        named = {} if self._user is None else {"user": self._user}
+        if message is not None:
+            history = message_text(message) if self._has_stored_history else (*self._history, message)
+        elif self._history and not self._has_stored_history and "approvals" not in more:
+            history = tuple(self._history)
+        sender = {} if self._user is None else {"user": self._user}
         self._twin.model = model
-        response = await self._twin.respond(history, self.session, **named, **more)
+        response = await self._twin.respond(history, self.session, **sender, **more)
         self.responses.append(response)
-        self._said += [*([] if said is None else [said]), assistant_message(response.message)]
+        self._history += [*([] if message is None else [message]), assistant_message(response.message)]
         if not isinstance(self.session, str):
             self.session = response.session
         try:
             model.assert_done()
         except ScriptError as error:
-            raise ScriptError(f"{error}\n{self._shown()}") from None
+            raise ScriptError(f"{error}\n{self._describe_turn()}") from None
         return response
 
-    def _shown(self) -> str:
+    def _describe_turn(self) -> str:
         last = self.last
         known = ", ".join(f"{name}={value!r}" for name, value in last.session.extracted.items()) or "nothing"
         return f"--- turn {len(self.responses)}\nsaid: {last.message!r}\nknown: {known}\n{last.trace}"
 
 
-class _TurnModel(ScriptedModel):
+class _DialogueModel(ScriptedModel):
     """Says so when a reading was asked for and none was scripted."""
 
     async def _next(self, request: ChatRequest) -> Step:
-        asked = asked_in(request)
-        if asked is None:
+        understanding = parse_understanding_request(request)
+        if understanding is None:
             return await super()._next(request)
         step = await super()._next(request) if self.remaining > 0 else Step()
         # A reading that fails, and JSON that is broken, may be meant.
         if step.error is None and "{" not in step.reply.text:
-            routes, fields = ", ".join(asked.routes) or "none", ", ".join(asked.field_names) or "none"
+            routes, fields = ", ".join(understanding.routes) or "none", ", ".join(understanding.field_names) or "none"
             raise ScriptError(
                 f"the agent asked for a reading (routes: {routes}; fields: {fields}; conditions:"
-                f" {'; '.join(asked.conditions.values()) or 'none'}): put understands(...) first."
+                f" {'; '.join(understanding.conditions.values()) or 'none'}): put understands(...) first."
             )
         return step
 
@@ -204,34 +206,34 @@ async def play(
     >>> [str(response) for response in asyncio.run(play(Agent("Wanda"), talk))]
     ['Hello! Where to?', 'Rome it is.']
     """
-    talk = Dialogue(agent, session, user=user)
+    dialogue = Dialogue(agent, session, user=user)
     for entry in conversation:
-        text, *steps = _entry(entry)
+        text, *steps = _validate_entry(entry)
         expected = steps.pop() if steps and isinstance(steps[-1], Mapping) else {}
-        await (talk.begins(*steps) if text is None else talk.says(text, *steps))
-        talk.expect(**expected)
-    return talk.responses
+        await (dialogue.begins(*steps) if text is None else dialogue.says(text, *steps))
+        dialogue.expect(**expected)
+    return dialogue.responses
 
 
-def _entry(entry: Any) -> Sequence[Any]:
+def _validate_entry(entry: Any) -> Sequence[Any]:
     if not isinstance(entry, list | tuple) or not entry or not isinstance(entry[0], str | None):
         raise ScriptError(f'each turn is like ("Hi!", "Hello!"), what is said first, not {entry!r:.80}.')
     return entry
 
 
-def _names(what: str, given: Any) -> list[str] | None:
-    if given is None:
+def _validate_names(argument: str, value: Any) -> list[str] | None:
+    if value is None:
         return None
-    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise ScriptError(f"{what} is a list of names, not {given!r:.80}: write {what}=[...].")
-    return list(given)
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise ScriptError(f"{argument} is a list of names, not {value!r:.80}: write {argument}=[...].")
+    return list(value)
 
 
-def _mapping(what: str, given: Any) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping | None):
-        raise ScriptError(f"{what} holds values by field, not {given!r:.80}: write {what}={{...}}.")
-    return given or {}
+def _validate_mapping(argument: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping | None):
+        raise ScriptError(f"{argument} holds values by field, not {value!r:.80}: write {argument}={{...}}.")
+    return value or {}
 
 
-def _listed(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return repr(sorted(value)) if isinstance(value, set) else repr(value)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from tellback.chat.model import ChatRequest, ModelBase, close_stream
-from tellback.testing.scripted import Step, as_step, play
+from tellback.testing.scripted import Step, as_step, stream_step
 from tellback.types import ChatReply, ReplyDelta
 
 
@@ -37,7 +37,7 @@ class FunctionModel(ModelBase):
         self._stream_fn = stream_fn
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
-        step = await self._step(request)
+        step = await self._run(request)
         if step.error is not None:
             raise step.error
         return step.reply
@@ -51,14 +51,14 @@ class FunctionModel(ModelBase):
             finally:
                 await close_stream(deltas)
             return
-        for delta in play(await self._step(request)):
+        for delta in stream_step(await self._run(request)):
             yield delta
 
-    async def _step(self, request: ChatRequest) -> Step:
-        made = self._fn(request)
-        if inspect.isawaitable(made):
-            made = await made
-        step = as_step(made, request)
+    async def _run(self, request: ChatRequest) -> Step:
+        result = self._fn(request)
+        if inspect.isawaitable(result):
+            result = await result
+        step = as_step(result, request)
         if step.delay:
             await asyncio.sleep(step.delay)
         return step

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tellback.chat.model import ChatRequest
 from tellback.errors import InvalidArgumentError
-from tellback.memory.neutral import one_line
-from tellback.testing.asked import Asked, asked_in, is_titled
+from tellback.memory.neutral import sanitize_line
+from tellback.testing.asked import UnderstandingRequest, has_title, parse_understanding_request
 from tellback.testing.scripted import ScriptError, Step, answers
 from tellback.types import ChatUsage
 
@@ -42,100 +42,108 @@ def understands(
     >>> asyncio.run(agent.respond("Quick!")).trace.conditions
     ('the user is in a hurry',)
     """
-    for what, given in (("forget", forget), ("holds", holds)):
-        if isinstance(given, str):
-            raise InvalidArgumentError(f"{what} is a list, not {given!r:.80}: write {what}=[...].")
+    for what, item in (("forget", forget), ("holds", holds)):
+        if isinstance(item, str):
+            raise InvalidArgumentError(f"{what} is a list, not {item!r:.80}: write {what}=[...].")
     stated = {**(data or {}), **fields}
 
     def step(request: ChatRequest) -> Step:
-        asked = asked_in(request)
-        if asked is None:
+        understanding = parse_understanding_request(request)
+        if understanding is None:
             raise ScriptError(
                 "understands(...) was scripted here, but the agent asked for an answer, not for a reading."
             )
         answer: dict[str, Any] = {}
-        meant = {**(scores or {}), **({} if route is None else {route: score})}
-        if meant or "routes" in asked.parts:
-            answer["routes"] = [{"route": _key(each, asked), "score": given} for each, given in meant.items()]
+        route_scores = {**(scores or {}), **({} if route is None else {route: score})}
+        if route_scores or "routes" in understanding.parts:
+            answer["routes"] = [
+                {"route": _route_key(each, understanding), "score": item} for each, item in route_scores.items()
+            ]
         if stated:
-            answer["data"] = [{"field": _field(name, asked, route), "value": value} for name, value in stated.items()]
+            answer["data"] = [
+                {"field": _field_key(name, understanding, route), "value": value} for name, value in stated.items()
+            ]
         if forget:
-            answer["forget"] = [_field(name, asked, route) for name in forget]
+            answer["forget"] = [_field_key(name, understanding, route) for name in forget]
         if holds:
-            answer["conditions"] = [key for text in holds for key in _conditions(text, asked)]
+            answer["conditions"] = [key for text in holds for key in _condition_keys(text, understanding)]
         return answers(answer, usage=usage)
 
     return step
 
 
-def _key(route: Route | str, asked: Asked) -> str:
+def _route_key(route: Route | str, understanding: UnderstandingRequest) -> str:
     """What the model calls a route."""
     title = route if isinstance(route, str) else route.title
-    found = _scored(route, one_line(title), asked) if asked.routes else _unscored(route, title, asked)
+    found = (
+        _match_scored_routes(route, sanitize_line(title), understanding)
+        if understanding.routes
+        else _match_only_route(route, title, understanding)
+    )
     if not found:
-        there = ", ".join(asked.routes or asked.fields) or "none"
-        raise ScriptError(f"the route {title!r} was not asked about; the agent asked about: {there}.")
+        available = ", ".join(understanding.routes or understanding.fields) or "none"
+        raise ScriptError(f"the route {title!r} was not asked about; the agent asked about: {available}.")
     if not isinstance(route, str):
-        found = _alike(route, found, asked)
+        found = _match_similar_routes(route, found, understanding)
     if len(found) > 1:
-        way = "pass the route itself" if isinstance(route, str) else "give them different titles"
-        raise ScriptError(f"several routes are called {title!r} ({', '.join(found)}): {way}.")
+        advice = "pass the route itself" if isinstance(route, str) else "give them different titles"
+        raise ScriptError(f"several routes are called {title!r} ({', '.join(found)}): {advice}.")
     return found[0]
 
 
-def _scored(route: Route | str, title: str, asked: Asked) -> list[str]:
+def _match_scored_routes(route: Route | str, title: str, understanding: UnderstandingRequest) -> list[str]:
     """The routes with that title; of those that merely may have it, the ones whose title cannot be longer."""
-    found = [key for key, about in asked.routes.items() if is_titled(about, title)]
+    found = [key for key, description in understanding.routes.items() if has_title(description, title)]
     if isinstance(route, str):
-        return [key for key in found if not asked.routes[key].startswith(f"{title}. ")] or found
+        return [key for key in found if not understanding.routes[key].startswith(f"{title}. ")] or found
     return found
 
 
-def _unscored(route: Route | str, title: str, asked: Asked) -> list[str]:
+def _match_only_route(route: Route | str, title: str, understanding: UnderstandingRequest) -> list[str]:
     """The only route, whose score is not asked for and whose title is not said: its key is made of that."""
     from tellback.types.names import slug  # tests of other things need no agents
 
-    made = (slug(title) or "route", getattr(route, "key", None))
-    return [key for key in asked.fields if key in made]
+    keys = (slug(title) or "route", getattr(route, "key", None))
+    return [key for key in understanding.fields if key in keys]
 
 
-def _alike(route: Route, keys: list[str], asked: Asked) -> list[str]:
+def _match_similar_routes(route: Route, keys: list[str], understanding: UnderstandingRequest) -> list[str]:
     """Of routes with one title, those that are like this one.
 
     A route has the key that its last agent gave it, which need not be the agent that asks: it decides last.
     """
-    about = route.title + (f". {route.description}" if route.description else "")
-    about = one_line(about + (f" When: {'; '.join(route.conditions)}." if route.conditions else ""))
+    description = route.title + (f". {route.description}" if route.description else "")
+    description = sanitize_line(description + (f" When: {'; '.join(route.conditions)}." if route.conditions else ""))
     for is_like in (
-        lambda key: asked.routes.get(key, "").removesuffix(" (completed)") == about,
-        lambda key: set(asked.fields.get(key, ())) == set(route.gatherable),
+        lambda key: understanding.routes.get(key, "").removesuffix(" (completed)") == description,
+        lambda key: set(understanding.fields.get(key, ())) == set(route.gatherable),
         lambda key: key == route.key,
     ):
         keys = [key for key in keys if is_like(key)] or keys
     return keys
 
 
-def _field(name: str, asked: Asked, route: Route | str | None) -> str:
+def _field_key(name: str, understanding: UnderstandingRequest, route: Route | str | None) -> str:
     """What the model calls a field: of the route that is meant, the only one that has it, or the current one."""
     if route is not None:
-        key = _key(route, asked)
-        if name in asked.fields.get(key, {}):
+        key = _route_key(route, understanding)
+        if name in understanding.fields.get(key, {}):
             return f"{key}.{name}"
-    found = [key for key, each in asked.fields.items() if name in each]
+    found = [key for key, each in understanding.fields.items() if name in each]
     if not found:
-        there = ", ".join(asked.field_names) or "none"
-        raise ScriptError(f"the field {name!r} was not asked about; the agent asked about: {there}.")
-    if len(found) > 1 and asked.current in found:
-        return f"{asked.current}.{name}"
+        available = ", ".join(understanding.field_names) or "none"
+        raise ScriptError(f"the field {name!r} was not asked about; the agent asked about: {available}.")
+    if len(found) > 1 and understanding.current_route in found:
+        return f"{understanding.current_route}.{name}"
     if len(found) > 1:
         raise ScriptError(f"the field {name!r} is in several routes ({', '.join(found)}): say which with route=... .")
     return f"{found[0]}.{name}"
 
 
-def _conditions(text: str, asked: Asked) -> list[str]:
+def _condition_keys(text: str, understanding: UnderstandingRequest) -> list[str]:
     """The keys of a condition, which the prompt has on one line."""
-    found = [key for key, each in asked.conditions.items() if each == one_line(text)]
+    found = [key for key, each in understanding.conditions.items() if each == sanitize_line(text)]
     if not found:
-        there = "; ".join(asked.conditions.values()) or "none"
-        raise ScriptError(f"the condition {text!r} was not asked about; the agent asked about: {there}.")
+        available = "; ".join(understanding.conditions.values()) or "none"
+        raise ScriptError(f"the condition {text!r} was not asked about; the agent asked about: {available}.")
     return found

@@ -59,7 +59,7 @@ def says(
     return Step(reply, pieces, expect=expect, delay=delay)
 
 
-_ids = itertools.count(1)
+_call_ids = itertools.count(1)
 
 
 def calls(
@@ -79,10 +79,10 @@ def calls(
     {'x': 1, 'y': 2}
     """
     if isinstance(tool, str):
-        given = {name: value for item in more if isinstance(item, Mapping) for name, value in item.items()}
-        tool = ToolCall(f"call_{next(_ids)}", tool, {**given, **input})
-    wanted = (tool, *(item for item in more if isinstance(item, ToolCall)))
-    reply = ChatReply(text=saying, tool_calls=wanted, stop_reason="tool_use", usage=usage)
+        arguments = {name: value for item in more if isinstance(item, Mapping) for name, value in item.items()}
+        tool = ToolCall(f"call_{next(_call_ids)}", tool, {**arguments, **input})
+    tool_calls = (tool, *(item for item in more if isinstance(item, ToolCall)))
+    reply = ChatReply(text=saying, tool_calls=tool_calls, stop_reason="tool_use", usage=usage)
     return Step(reply, expect=expect, delay=delay)
 
 
@@ -139,7 +139,7 @@ class ScriptedModel(ModelBase):
     def assert_done(self) -> None:
         """Fail if any step has not been used."""
         if self.remaining > 0:
-            unused = ", ".join(map(_outline, self._script[len(self.requests) :]))
+            unused = ", ".join(map(_describe_step, self._script[len(self.requests) :]))
             raise ScriptError(f"{self.remaining} of {len(self._script)} scripted steps were not used: {unused}")
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
@@ -149,7 +149,7 @@ class ScriptedModel(ModelBase):
         return step.reply
 
     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
-        for delta in play(await self._next(request)):
+        for delta in stream_step(await self._next(request)):
             yield delta
 
     async def _next(self, request: ChatRequest) -> Step:
@@ -159,13 +159,13 @@ class ScriptedModel(ModelBase):
         if number >= len(self._script):
             raise ScriptError(f"call {number + 1} was not scripted (the script has {len(self._script)}): {last!r}")
         step = as_step(self._script[number], request)
-        _check(step.expect, request, last, number + 1)
+        _check_expectation(step.expect, request, last, number + 1)
         if step.delay:
             await asyncio.sleep(step.delay)
         return step
 
 
-def play(step: Step) -> Iterator[ReplyDelta]:
+def stream_step(step: Step) -> Iterator[ReplyDelta]:
     """The deltas of a step; raises its error after them."""
     if step.error is None:
         yield from reply_deltas(step.reply, step.chunks)
@@ -192,17 +192,17 @@ def as_step(entry: Any, request: ChatRequest) -> Step:
     raise TypeError(f"{entry!r} is not a step: use says(...), calls(...), answers(...) or raises(...).")
 
 
-def _check(expect: Expectation, request: ChatRequest, last: str, number: int) -> None:
+def _check_expectation(expect: Expectation, request: ChatRequest, last_text: str, number: int) -> None:
     if expect is None:
         return
     if isinstance(expect, str):
-        if expect not in last:
-            raise ScriptError(f"call {number}: expected {expect!r} in the last message, which is {last!r}")
+        if expect not in last_text:
+            raise ScriptError(f"call {number}: expected {expect!r} in the last message, which is {last_text!r}")
     elif expect(request) is False:
         raise ScriptError(f"call {number}: the request is not as expected: {request!r}")
 
 
-def _outline(entry: Any) -> str:
+def _describe_step(entry: Any) -> str:
     if isinstance(entry, Step):
         if entry.error is not None:
             return f"raises({entry.error!r})"

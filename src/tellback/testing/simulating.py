@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from tellback.agent import Agent, Response, Route, SessionState
     from tellback.chat import Model
 
-_PLAIN = re.compile(r"\w[\w '/-]*")
+_UNQUOTED = re.compile(r"\w[\w '/-]*")
 """A text that can be told from what stands around it without quotes."""
 
 Outcome = Literal["completed", "gave up", "waits", "too long"]
 
-DONE = "GOODBYE"
-PLAYS = f"""\
+GOODBYE = "GOODBYE"
+USER_PROMPT = f"""\
 You play a person who talks to an assistant. Write that person's next message and nothing else, short, as people \
 write. Say only what these facts say; of what is not among them you know nothing. Answer what you are asked. If the \
-assistant cannot help, or you have what you want, write {DONE} and nothing else."""
+assistant cannot help, or you have what you want, write {GOODBYE} and nothing else."""
 
 
 class SimulatedUser:
@@ -69,10 +69,10 @@ class SimulatedUser:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class SimulatedExchange:
     """What the user said, or a person's decision in words, and what the agent responded."""
 
-    said: str
+    message: str
     response: Response
 
 
@@ -81,17 +81,17 @@ class Simulation:
     """How it went: "completed", "gave up", "waits" (for a decision) or "too long". `str` is the dialogue to read."""
 
     outcome: Outcome
-    exchanges: tuple[Exchange, ...]
-    begun: SessionState
+    exchanges: tuple[SimulatedExchange, ...]
+    initial_session: SessionState
     """The session as it was before."""
 
     @property
     def session(self) -> SessionState:
         """Where the conversation stands."""
-        return self.exchanges[-1].response.session if self.exchanges else self.begun
+        return self.exchanges[-1].response.session if self.exchanges else self.initial_session
 
     def __str__(self) -> str:
-        lines = [f"user: {each.said}\nagent: {each.response.message}" for each in self.exchanges]
+        lines = [f"user: {each.message}\nagent: {each.response.message}" for each in self.exchanges]
         return "\n".join([*lines, f"({self.outcome})"])
 
 
@@ -126,49 +126,49 @@ async def simulate(
     """
     if max_turns < 1:
         raise InvalidArgumentError(f"max_turns is at least 1, not {max_turns!r:.80}.")
-    _check(agent, user)
-    begun = await _begun(agent, session)
-    speaker = _ByModel(user) if user.model is not None else _ByRule(user, agent)
-    exchanges: list[Exchange] = []
-    said: str | None = await speaker.next(None)
-    keeps_log = agent.memory is not None or agent.persistence is not None
+    _validate_user(agent, user)
+    initial_session = await _load_initial_session(agent, session)
+    speaker = _ModelSpeaker(user) if user.model is not None else _RuleBasedSpeaker(user, agent)
+    exchanges: list[SimulatedExchange] = []
+    message: str | None = await speaker.next(None)
+    has_stored_history = agent.memory is not None or agent.persistence is not None
     history: list[Message] = []
     approvals: dict[str, Any] | None = None
-    while said is not None:
-        history.append(user_message(said))
-        given = said if keeps_log else tuple(history)
-        response = await agent.respond(None if approvals else given, session, approvals=approvals, **more)
+    while message is not None:
+        history.append(user_message(message))
+        user_input = message if has_stored_history else tuple(history)
+        response = await agent.respond(None if approvals else user_input, session, approvals=approvals, **more)
         history.append(assistant_message(response.message))
-        exchanges.append(Exchange(said, response))
+        exchanges.append(SimulatedExchange(message, response))
         session = session if isinstance(session, str) else response.session
-        if _is_reached(response, user.route):
-            return Simulation("completed", tuple(exchanges), begun)
+        if _is_completed(response, user.route):
+            return Simulation("completed", tuple(exchanges), initial_session)
         if response.pending and approve is None:
-            return Simulation("waits", tuple(exchanges), begun)
+            return Simulation("waits", tuple(exchanges), initial_session)
         if len(exchanges) == max_turns:
-            return Simulation("too long", tuple(exchanges), begun)
-        approvals = {call.id: await _decision(approve, call) for call in response.pending} or None
-        said = "(a person decides)" if approvals else await speaker.next(response)
-    return Simulation("gave up", tuple(exchanges), begun)
+            return Simulation("too long", tuple(exchanges), initial_session)
+        approvals = {call.id: await _decide(approve, call) for call in response.pending} or None
+        message = "(a person decides)" if approvals else await speaker.next(response)
+    return Simulation("gave up", tuple(exchanges), initial_session)
 
 
-def _check(agent: Agent, user: SimulatedUser) -> None:
+def _validate_user(agent: Agent, user: SimulatedUser) -> None:
     titles = [route.title for route in agent.routes]
     if user.route is not None and user.route not in titles:
-        raise InvalidArgumentError(f"{agent.place} has no route {user.route!r:.80}: it has {_all(titles)}.")
+        raise InvalidArgumentError(f"{agent.place} has no route {user.route!r:.80}: it has {_join_names(titles)}.")
     if user.model is not None:
         return  # what else such a user knows is for its model to tell
-    fields = list(dict.fromkeys(name for route in agent.routes for name in route.gathering.fields))
+    fields = list(dict.fromkeys(name for route in agent.routes for name in route.schema.fields))
     unknown = [name for name in user.facts if name not in fields]
     if unknown:
-        raise InvalidArgumentError(f"{agent.place} gathers no {unknown[0]!r:.80}: facts can be {_all(fields)}.")
+        raise InvalidArgumentError(f"{agent.place} gathers no {unknown[0]!r:.80}: facts can be {_join_names(fields)}.")
 
 
-def _all(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
 
 
-async def _begun(agent: Agent, session: SessionState | str | None) -> SessionState:
+async def _load_initial_session(agent: Agent, session: SessionState | str | None) -> SessionState:
     from tellback.agent import create_session
 
     if not isinstance(session, str | None):
@@ -177,66 +177,70 @@ async def _begun(agent: Agent, session: SessionState | str | None) -> SessionSta
     return stored or create_session(session)
 
 
-async def _decision(approve: Any, call: ToolCall) -> Any:
-    given = approve(call) if callable(approve) else approve
-    return await given if inspect.isawaitable(given) else given
+async def _decide(approve: Any, call: ToolCall) -> Any:
+    decision = approve(call) if callable(approve) else approve
+    return await decision if inspect.isawaitable(decision) else decision
 
 
-def _is_reached(response: Response, title: str | None) -> bool:
+def _is_completed(response: Response, title: str | None) -> bool:
     return response.completed and response.route is not None and title in (None, response.route.title)
 
 
-class _ByRule:
+class _RuleBasedSpeaker:
     """Says what was asked for."""
 
     def __init__(self, user: SimulatedUser, agent: Agent) -> None:
         self._user = user
         self._agent = agent
-        self._told: dict[str, Any] = {}
-        self._later = {name: list(values) for name, values in user.changes.items()}
+        self._stated_facts: dict[str, Any] = {}
+        self._pending_changes = {name: list(values) for name, values in user.changes.items()}
         self._stuck = 0
-        self._stood: Any = None
+        self._last_standing: Any = None
 
     async def next(self, response: Response | None) -> str | None:
         """The next message, or None to give up."""
         if response is None:
-            return "; ".join([self._user.goal, *self._shown(self._untold()[: self._user.eager])])
-        asked = response.asks
-        answers = [name for name in asked if name in self._user.facts]
-        changed = None if any(name not in self._told for name in answers) else self._change()
-        told = [name for name in answers if name not in self._told]
-        stands = (response.route, response.state, dict(response.session.extracted))
-        self._stuck = 0 if told or changed or stands != self._stood else self._stuck + 1
-        self._stood = stands
+            return "; ".join([self._user.goal, *self._state_facts(self._unstated()[: self._user.eager])])
+        asked_fields = response.asks
+        answers = [name for name in asked_fields if name in self._user.facts]
+        changed = None if any(name not in self._stated_facts for name in answers) else self._state_change()
+        new_facts = [name for name in answers if name not in self._stated_facts]
+        standing = (response.route, response.state, dict(response.session.extracted))
+        self._stuck = 0 if new_facts or changed or standing != self._last_standing else self._stuck + 1
+        self._last_standing = standing
         if self._stuck >= self._user.patience:
             return None
         if changed is not None:
             return changed
         if answers:
-            more = [name for name in self._untold() if name not in answers][: self._user.eager]
-            return "; ".join(self._shown([*answers, *more]))
-        return f"I don't know the {' and '.join(_words(name) for name in asked)}." if asked else self._user.agrees
+            more = [name for name in self._unstated() if name not in answers][: self._user.eager]
+            return "; ".join(self._state_facts([*answers, *more]))
+        return (
+            f"I don't know the {' and '.join(_readable_name(name) for name in asked_fields)}."
+            if asked_fields
+            else self._user.agrees
+        )
 
-    def _change(self) -> str | None:
-        for name, values in self._later.items():
-            if name in self._told and values:
-                self._told[name] = values.pop(0)
-                return f"No, {_stated(name, self._told[name])}"
+    def _state_change(self) -> str | None:
+        for name, values in self._pending_changes.items():
+            if name in self._stated_facts and values:
+                self._stated_facts[name] = values.pop(0)
+                return f"No, {_format_fact(name, self._stated_facts[name])}"
         return None
 
-    def _untold(self) -> list[str]:
-        return [name for name in self._user.facts if name not in self._told]
+    def _unstated(self) -> list[str]:
+        return [name for name in self._user.facts if name not in self._stated_facts]
 
-    def _shown(self, names: Sequence[str]) -> list[str]:
-        return [_stated(name, self._told.setdefault(name, self._user.facts[name])) for name in names]
+    def _state_facts(self, names: Sequence[str]) -> list[str]:
+        return [_format_fact(name, self._stated_facts.setdefault(name, self._user.facts[name])) for name in names]
 
 
-class _ByModel:
+class _ModelSpeaker:
     """Says what a model makes of the goal and the facts."""
 
     def __init__(self, user: SimulatedUser) -> None:
         self._user = user
-        self._heard: list[Message] = []
+        self._messages: list[Message] = []
 
     async def next(self, response: Response | None) -> str | None:
         """The next message, or None to give up."""
@@ -245,19 +249,19 @@ class _ByModel:
 
         user = self._user
         # Seen from the other side: what the agent says is what this model is told.
-        self._heard.append(user_message("(The assistant waits: begin.)" if response is None else response.message))
+        self._messages.append(user_message("(The assistant waits: begin.)" if response is None else response.message))
         later = "".join(f"\nLater you change your mind: {dump_json({name: v})}" for name, v in user.changes.items())
-        system = f"{PLAYS}\n\nWhat you want: {user.goal}\nFacts: {dump_json(user.facts)}{later}"
+        system = f"{USER_PROMPT}\n\nWhat you want: {user.goal}\nFacts: {dump_json(user.facts)}{later}"
         options = ChatOptions(model=user.model or "", system=system)
-        reply = await dispatch_chat(options, self._heard)
-        self._heard.append(assistant_message(reply.text))
-        return None if not reply.text.strip() or DONE in reply.text else reply.text
+        reply = await dispatch_chat(options, self._messages)
+        self._messages.append(assistant_message(reply.text))
+        return None if not reply.text.strip() or GOODBYE in reply.text else reply.text
 
 
-def _stated(name: str, value: Any) -> str:
-    is_plain = isinstance(value, str) and _PLAIN.fullmatch(value)
-    return f"{_words(name)}: {value if is_plain else dump_json(value)}"
+def _format_fact(name: str, value: Any) -> str:
+    is_plain = isinstance(value, str) and _UNQUOTED.fullmatch(value)
+    return f"{_readable_name(name)}: {value if is_plain else dump_json(value)}"
 
 
-def _words(name: str) -> str:
+def _readable_name(name: str) -> str:
     return name.replace("_", " ")

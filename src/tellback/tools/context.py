@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from tellback.request import current
 from tellback.types import ToolCall
 
-_call: ContextVar[ToolCall | None] = ContextVar("tellback_tool_call", default=None)
+_current_call: ContextVar[ToolCall | None] = ContextVar("tellback_tool_call", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ToolUpdate:
                 raise TypeError(f"ToolUpdate takes {name} as a mapping, not {getattr(self, name)!r:.80}")
 
 
-class AgentTurn(Protocol):
+class ToolHost(Protocol):
     """The turn of an agent that is running, bound in `tellback.request`."""
 
     def tool_context(self) -> ToolContext:
@@ -64,9 +64,9 @@ class AgentTurn(Protocol):
         ...
 
 
-def running() -> AgentTurn | None:
+def current_tool_host() -> ToolHost | None:
     """The agent's turn that is running, if one is."""
-    found: AgentTurn | None = current().agent
+    found: ToolHost | None = current().agent
     return found
 
 
@@ -75,20 +75,20 @@ def current_call() -> ToolCall | None:
 
     The id stays the same however often the turn is gone on with, so that a tool can tell a call from its repetition.
     """
-    return _call.get()
+    return _current_call.get()
 
 
-class calling:  # noqa: N801
+class bind_call:  # noqa: N801
     """Let `current_call` give this call for the block."""
 
-    __slots__ = ("_before", "_call")
+    __slots__ = ("_call", "_previous")
 
     def __init__(self, call: ToolCall) -> None:
         self._call = call
 
     def __enter__(self) -> None:
-        self._before = _call.get()
-        _call.set(self._call)
+        self._previous = _current_call.get()
+        _current_call.set(self._call)
 
     def __exit__(self, *_: object) -> None:
-        _call.set(self._before)  # not by a token: a run that is abandoned may end in another context
+        _current_call.set(self._previous)  # not by a token: a run that is abandoned may end in another context

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from tellback.errors import ToolSchemaError
-from tellback.tools.context import ToolContext, running
+from tellback.tools.context import ToolContext, current_tool_host
 
 Bind = Callable[[Mapping[str, Any]], tuple[list[Any], dict[str, Any]]]
 """Checks a call's input and gives the positional and keyword arguments; raises `InvalidInput`."""
@@ -23,7 +23,7 @@ class InvalidInput(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class ToolSignature:
     """What a function looks like from outside."""
 
     description: str
@@ -31,7 +31,7 @@ class Signature:
     bind: Bind
 
 
-def signature_of(fn: Callable[..., Any], name: str) -> Signature:
+def read_signature(fn: Callable[..., Any], name: str) -> ToolSignature:
     """Read type hints and docstring of `fn` into a description, a JSON schema and an input check."""
     from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
     from pydantic.fields import FieldInfo
@@ -40,13 +40,13 @@ def signature_of(fn: Callable[..., Any], name: str) -> Signature:
 
     if inspect.isclass(fn):
         raise ToolSchemaError(f"{name!r} is a class: pass a function that makes what the model asks for.")
-    described, about = _docstring(fn)
+    parameter_descriptions, description = _parse_docstring(fn)
     parameters = inspect.signature(fn).parameters
-    hints = _hints(fn, name)
+    hints = _resolve_hints(fn, name)
 
     # Fields are numbered and aliased, so that parameters may be called `_x`, `schema` or `model_name`.
     fields: dict[str, Any] = {}
-    names: dict[str, inspect.Parameter] = {}
+    parameters_by_field: dict[str, inspect.Parameter] = {}
     checked_defaults: set[str] = set()
     injected: list[inspect.Parameter] = []
     extra: typing.Literal["forbid", "allow"] = "forbid"
@@ -75,46 +75,48 @@ def signature_of(fn: Callable[..., Any], name: str) -> Signature:
         elif default is ...:  # the default may be in the annotation, where Python does not see it
             default = next((m.default for m in getattr(annotation, "__metadata__", ()) if _has_default(m)), ...)
             checked_defaults.add(field_name)
-        _check_annotation(annotation, param_name, name)
-        about_it: dict[str, Any] = {"description": described[param_name]} if param_name in described else {}
-        fields[field_name] = (annotation, Field(default, alias=param_name, **about_it))
-        names[field_name] = parameter
+        _validate_annotation(annotation, param_name, name)
+        field_options: dict[str, Any] = (
+            {"description": parameter_descriptions[param_name]} if param_name in parameter_descriptions else {}
+        )
+        fields[field_name] = (annotation, Field(default, alias=param_name, **field_options))
+        parameters_by_field[field_name] = parameter
 
     model: type[BaseModel] = create_model(f"{name}_input", __config__=ConfigDict(extra=extra), **fields)
     with warnings.catch_warnings():
         # A default that is no JSON (a sentinel, a client) is left out of the schema, which is all it should be.
         warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
-        schema = without_titles(model.model_json_schema(by_alias=True))
+        schema = strip_titles(model.model_json_schema(by_alias=True))
     schema.setdefault("properties", {})
 
     def bind(values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         try:
             checked = model.model_validate(values)
         except ValidationError as error:
-            raise InvalidInput(explain(error)) from None
+            raise InvalidInput(format_validation_error(error)) from None
         args: list[Any] = []
         kwargs: dict[str, Any] = dict(checked.model_extra or {})
         for parameter in injected:
-            kwargs[parameter.name] = _tool_context(name)
-        given = checked.model_fields_set
-        for field_name, parameter in names.items():
+            kwargs[parameter.name] = _require_tool_context(name)
+        set_fields = checked.model_fields_set
+        for field_name, parameter in parameters_by_field.items():
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 args.append(getattr(checked, field_name))
-            elif field_name in given or field_name in checked_defaults:
+            elif field_name in set_fields or field_name in checked_defaults:
                 kwargs[parameter.name] = getattr(checked, field_name)
         return args, kwargs
 
     for parameter in injected:
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise ToolSchemaError(f"Tool {name!r}: {parameter.name!r} is a ToolContext; it cannot be positional only.")
-    return Signature(about, schema, bind)
+    return ToolSignature(description, schema, bind)
 
 
-def _tool_context(name: str) -> ToolContext:
-    turn = running()
-    if turn is None:
+def _require_tool_context(name: str) -> ToolContext:
+    host = current_tool_host()
+    if host is None:
         raise InvalidInput(f"{name} takes a ToolContext, so only an Agent can run it")
-    return turn.tool_context()
+    return host.tool_context()
 
 
 def _has_default(metadata: Any) -> bool:
@@ -124,7 +126,7 @@ def _has_default(metadata: Any) -> bool:
     return isinstance(metadata, FieldInfo) and metadata.default not in (PydanticUndefined, ...)
 
 
-def binder_for_schema(schema: Mapping[str, Any], name: str) -> Bind:
+def build_binder(schema: Mapping[str, Any], name: str) -> Bind:
     """An input check for a JSON schema written by hand or sent by another program."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError, best_match
@@ -137,16 +139,16 @@ def binder_for_schema(schema: Mapping[str, Any], name: str) -> Bind:
     validator = Draft202012Validator(schema, registry=Registry())  # a reference elsewhere is not fetched
 
     def bind(values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        worst = best_match(validator.iter_errors(values))
-        if worst is not None:
-            where = ".".join(str(step) for step in worst.absolute_path)
-            raise InvalidInput(f"{where}: {worst.message}" if where else worst.message)
+        problem = best_match(validator.iter_errors(values))
+        if problem is not None:
+            where = ".".join(str(step) for step in problem.absolute_path)
+            raise InvalidInput(f"{where}: {problem.message}" if where else problem.message)
         return [], dict(values)
 
     return bind
 
 
-def explain(error: Any) -> str:
+def format_validation_error(error: Any) -> str:
     """A pydantic ValidationError in one line per problem, for a model or a person to act on."""
     lines = []
     for problem in error.errors(include_url=False, include_context=False, include_input=True):
@@ -158,10 +160,10 @@ def explain(error: Any) -> str:
     return "; ".join(lines)
 
 
-def without_titles(schema: Any) -> Any:
+def strip_titles(schema: Any) -> Any:
     """The schema without pydantic's generated titles, which only cost tokens."""
     if isinstance(schema, list):
-        return [without_titles(item) for item in schema]
+        return [strip_titles(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     cleaned: dict[str, Any] = {}
@@ -169,28 +171,28 @@ def without_titles(schema: Any) -> Any:
         if key == "title" and isinstance(value, str):
             continue
         if key in ("properties", "$defs", "patternProperties") and isinstance(value, dict):
-            cleaned[key] = {name: without_titles(item) for name, item in value.items()}
+            cleaned[key] = {name: strip_titles(item) for name, item in value.items()}
         elif key in ("default", "const", "enum", "examples"):
             cleaned[key] = value
         else:
-            cleaned[key] = without_titles(value)
+            cleaned[key] = strip_titles(value)
     return cleaned
 
 
-def _hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
+def _resolve_hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
     target: Any = inspect.unwrap(fn if inspect.isroutine(fn) else type(fn).__call__)
     while isinstance(fn, functools.partial):
         fn = target = fn.func
     # What a tool returns is not described to the model, so that hint need not be resolvable.
     annotations = {key: value for key, value in getattr(target, "__annotations__", {}).items() if key != "return"}
     holder = types.SimpleNamespace(__annotations__=annotations)
-    names = getattr(target, "__globals__", {})
+    global_names = getattr(target, "__globals__", {})
     try:
-        return typing.get_type_hints(holder, names, include_extras=True)
+        return typing.get_type_hints(holder, global_names, include_extras=True)
     except NameError:
         pass
     try:
-        return typing.get_type_hints(holder, names, _names_around(target), include_extras=True)
+        return typing.get_type_hints(holder, global_names, _enclosing_locals(target), include_extras=True)
     except NameError as error:
         raise ToolSchemaError(
             f"Tool {name!r}: a type hint cannot be resolved ({error})."
@@ -198,7 +200,7 @@ def _hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
         ) from error
 
 
-def _names_around(fn: Any) -> dict[str, Any]:
+def _enclosing_locals(fn: Any) -> dict[str, Any]:
     """The local names of the function in which `fn` was defined, if it is still running.
 
     Under `from __future__ import annotations` hints are text, and may name a type that is local to that function.
@@ -212,7 +214,7 @@ def _names_around(fn: Any) -> dict[str, Any]:
     return {}
 
 
-def _check_annotation(annotation: Any, parameter: str, name: str) -> None:
+def _validate_annotation(annotation: Any, parameter: str, name: str) -> None:
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
 
@@ -225,7 +227,7 @@ def _check_annotation(annotation: Any, parameter: str, name: str) -> None:
         ) from error
 
 
-def _docstring(fn: Callable[..., Any]) -> tuple[dict[str, str], str]:
+def _parse_docstring(fn: Callable[..., Any]) -> tuple[dict[str, str], str]:
     """Descriptions of the parameters, and of the function."""
     text = inspect.getdoc(fn) or ""
     if not text:
@@ -236,5 +238,5 @@ def _docstring(fn: Callable[..., Any]) -> tuple[dict[str, str], str]:
         parsed = parse(text)
     except ParseError:
         return {}, text
-    about = "\n\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
-    return {p.arg_name: " ".join(p.description.split()) for p in parsed.params if p.description}, about
+    description = "\n\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
+    return {p.arg_name: " ".join(p.description.split()) for p in parsed.params if p.description}, description

@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 
 log = logging.getLogger("tellback.tools")
 
-MOST = 40
+MAX_THREADS = 40
 """How many functions run at once. One that nobody waits for any more does not count."""
 
 IDLE_SECONDS = 10.0
@@ -33,17 +33,17 @@ GRACE_SECONDS = 1.0
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_numbers = itertools.count(1)
+_thread_numbers = itertools.count(1)
 
 
-class _State(Enum):
+class _CallState(Enum):
     WAITING = "waiting"
     RUNNING = "running"
-    LEFT = "left"
+    ABANDONED = "left"
     DONE = "done"
 
 
-class _Call:
+class _ThreadCall:
     """A function to call, and who waits for it."""
 
     __slots__ = ("_future", "_loop", "error", "state", "value", "work")
@@ -52,21 +52,21 @@ class _Call:
         self.work = work
         self._future = future
         self._loop = future.get_loop()
-        self.state = _State.WAITING
+        self.state = _CallState.WAITING
         self.value: Any = None
         self.error: BaseException | None = None
 
     @property
-    def wanted(self) -> bool:
+    def is_awaited(self) -> bool:
         """Whether somebody still waits. A cancelled wait shows here before its task has run again."""
         return not self._future.done()
 
-    def tell(self) -> None:
+    def deliver(self) -> None:
         """Hand over what came of it."""
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
-            self._loop.call_soon_threadsafe(self._settle)
+            self._loop.call_soon_threadsafe(self._resolve_future)
 
-    def _settle(self) -> None:
+    def _resolve_future(self) -> None:
         if self._future.done():
             return
         if self.error is None:
@@ -75,7 +75,7 @@ class _Call:
             self._future.set_exception(self.error)
 
 
-def _outcome(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+def _run_and_capture(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
         return work(), None
     except StopIteration as error:  # a future cannot carry it, and whoever waits would wait for ever
@@ -86,17 +86,17 @@ def _outcome(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-class Threads:
+class ThreadPool:
     """Runs functions in threads of its own, up to `most` at once; more wait for their turn."""
 
-    def __init__(self, most: int = MOST, idle_seconds: float = IDLE_SECONDS) -> None:
-        self._most = most
+    def __init__(self, max_threads: int = MAX_THREADS, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._max_threads = max_threads
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
-        self._idle: list[SimpleQueue[_Call]] = []
-        self._waiting: deque[_Call] = deque()
-        self._awaited = 0
-        self._running = 0
+        self._idle: list[SimpleQueue[_ThreadCall]] = []
+        self._queue: deque[_ThreadCall] = deque()
+        self._awaited_count = 0
+        self._running_count = 0
 
     async def run(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """What the function gives, called with the caller's context variables.
@@ -106,80 +106,80 @@ class Threads:
         """
         context = copy_context()
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        call = _Call(lambda: context.run(fn, *args, **kwargs), future)
-        self._accept(call)
+        call = _ThreadCall(lambda: context.run(fn, *args, **kwargs), future)
+        self._enqueue(call)
         try:
             return await future
         finally:
-            if call.state is not _State.DONE:
-                self._leave(call)
+            if call.state is not _CallState.DONE:
+                self._abandon(call)
             del call, future  # an error must not hold itself, by way of its traceback
 
-    def finish(self, seconds: float) -> None:
+    def wait_idle(self, seconds: float) -> None:
         """Wait so long for functions that are still running."""
-        until = time.monotonic() + seconds
-        while self._running and time.monotonic() < until:
+        deadline = time.monotonic() + seconds
+        while self._running_count and time.monotonic() < deadline:
             time.sleep(0.005)
 
-    def _accept(self, call: _Call) -> None:
+    def _enqueue(self, call: _ThreadCall) -> None:
         with self._lock:
-            self._waiting.append(call)
-            ready = self._next()
-        self._begin(ready)
+            self._queue.append(call)
+            next_call = self._take_next()
+        self._start(next_call)
 
-    def _leave(self, call: _Call) -> None:
+    def _abandon(self, call: _ThreadCall) -> None:
         """Nobody waits for it any more, so its place is free."""
         with self._lock:
-            if call.state is _State.WAITING:
-                self._waiting.remove(call)
-            elif call.state is _State.RUNNING:
-                call.state = _State.LEFT
-                self._awaited -= 1
-            ready = self._next()
-        self._begin(ready)
+            if call.state is _CallState.WAITING:
+                self._queue.remove(call)
+            elif call.state is _CallState.RUNNING:
+                call.state = _CallState.ABANDONED
+                self._awaited_count -= 1
+            next_call = self._take_next()
+        self._start(next_call)
 
-    def _next(self) -> _Call | None:
+    def _take_next(self) -> _ThreadCall | None:
         """The next call to run, if there is one and room for it."""
-        while self._waiting and self._awaited < self._most:
-            call = self._waiting.popleft()
-            if not call.wanted:
-                call.state = _State.LEFT
+        while self._queue and self._awaited_count < self._max_threads:
+            call = self._queue.popleft()
+            if not call.is_awaited:
+                call.state = _CallState.ABANDONED
                 continue
-            call.state = _State.RUNNING
-            self._awaited += 1
-            self._running += 1
+            call.state = _CallState.RUNNING
+            self._awaited_count += 1
+            self._running_count += 1
             return call
         return None
 
-    def _begin(self, call: _Call | None) -> None:
+    def _start(self, call: _ThreadCall | None) -> None:
         """Give it to a thread that has nothing to do, or to a new one."""
         while call is not None:
             try:
-                self._inbox().put(call)
+                self._get_inbox().put(call)
                 return
             except RuntimeError as error:  # the machine has no more threads, or the process is ending
                 call.error = error
-                after = self._end(call)
-                call.tell()
-                call = after
+                next_call = self._finish_call(call)
+                call.deliver()
+                call = next_call
 
-    def _inbox(self) -> SimpleQueue[_Call]:
+    def _get_inbox(self) -> SimpleQueue[_ThreadCall]:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        inbox: SimpleQueue[_Call] = SimpleQueue()
-        name = f"tellback-call-{next(_numbers)}"
-        threading.Thread(target=self._work, args=(inbox,), name=name, daemon=True).start()
+        inbox: SimpleQueue[_ThreadCall] = SimpleQueue()
+        name = f"tellback-call-{next(_thread_numbers)}"
+        threading.Thread(target=self._run_thread, args=(inbox,), name=name, daemon=True).start()
         return inbox
 
-    def _work(self, inbox: SimpleQueue[_Call]) -> None:
-        while self._serve(inbox):
+    def _run_thread(self, inbox: SimpleQueue[_ThreadCall]) -> None:
+        while self._serve_inbox(inbox):
             pass
 
-    def _serve(self, inbox: SimpleQueue[_Call]) -> bool:
+    def _serve_inbox(self, inbox: SimpleQueue[_ThreadCall]) -> bool:
         """Run what comes, and all that waits; False when nothing has come for long enough."""
         try:
-            call: _Call | None = inbox.get(timeout=self._idle_seconds)
+            call: _ThreadCall | None = inbox.get(timeout=self._idle_seconds)
         except Empty:
             with self._lock:
                 if inbox in self._idle:
@@ -187,29 +187,29 @@ class Threads:
                     return False
             call = inbox.get()  # somebody has just chosen this thread
         while call is not None:
-            call.value, call.error = _outcome(call.work)
-            after = self._end(call, inbox)
-            if call.state is _State.DONE:
-                call.tell()
+            call.value, call.error = _run_and_capture(call.work)
+            next_call = self._finish_call(call, inbox)
+            if call.state is _CallState.DONE:
+                call.deliver()
             elif call.error is not None:
                 log.warning("a function that nobody waited for any more has failed", exc_info=call.error)
-            call = after
+            call = next_call
         return True
 
-    def _end(self, call: _Call, inbox: SimpleQueue[_Call] | None = None) -> _Call | None:
+    def _finish_call(self, call: _ThreadCall, inbox: SimpleQueue[_ThreadCall] | None = None) -> _ThreadCall | None:
         """Note that it is over; the next call is for the thread of `inbox`, which is idle if there is none."""
         with self._lock:
-            self._running -= 1
-            if call.state is _State.RUNNING:
-                self._awaited -= 1
-                call.state = _State.DONE
-            after = self._next()
-            if after is None and inbox is not None:
+            self._running_count -= 1
+            if call.state is _CallState.RUNNING:
+                self._awaited_count -= 1
+                call.state = _CallState.DONE
+            next_call = self._take_next()
+            if next_call is None and inbox is not None:
                 self._idle.append(inbox)
-            return after
+            return next_call
 
 
-_threads = Threads()
+_pool = ThreadPool()
 
 
 async def run_in_thread(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -219,15 +219,15 @@ async def run_in_thread(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     >>> asyncio.run(run_in_thread(sum, [1, 2]))
     3
     """
-    return await _threads.run(fn, *args, **kwargs)
+    return await _pool.run(fn, *args, **kwargs)
 
 
-def _renew() -> None:
+def _reset_after_fork() -> None:
     """A child process has none of its parent's threads."""
-    global _threads
-    _threads = Threads()
+    global _pool
+    _pool = ThreadPool()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
-atexit.register(lambda: _threads.finish(GRACE_SECONDS))
+    os.register_at_fork(after_in_child=_reset_after_fork)
+atexit.register(lambda: _pool.wait_idle(GRACE_SECONDS))

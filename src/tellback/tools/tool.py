@@ -12,7 +12,7 @@ from typing import Any, overload
 from weakref import WeakKeyDictionary
 
 from tellback.errors import ConfigurationError, ToolSchemaError
-from tellback.tools.schema import Bind, Signature, binder_for_schema, signature_of
+from tellback.tools.schema import Bind, ToolSignature, build_binder, read_signature
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
@@ -47,7 +47,7 @@ class Tool:
                 f"{self.name!r} cannot be a tool's name: providers take 1 to 64 letters, digits, '_' and '-'."
             )
         if self.bind is None:
-            object.__setattr__(self, "bind", binder_for_schema(self.parameters, self.name))
+            object.__setattr__(self, "bind", build_binder(self.parameters, self.name))
         call = self.fn if inspect.isroutine(self.fn) else getattr(self.fn, "__call__", self.fn)  # noqa: B004
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(_unwrap_partial(call)))
 
@@ -68,9 +68,9 @@ class Tool:
         """
         if isinstance(fn, Tool):
             return fn
-        tool_name = name or _name_of(fn)
+        tool_name = name or _function_name(fn)
         try:
-            signature = _signature(fn, tool_name)
+            signature = _cached_signature(fn, tool_name)
         except (TypeError, ValueError) as error:
             raise ToolSchemaError(f"Tool {tool_name!r}: the signature of {fn!r} cannot be read: {error}") from error
         return cls(
@@ -138,31 +138,33 @@ def as_tool(entry: Tool | Callable[..., Any]) -> Tool:
 
 # A signature takes a millisecond to read, so it is read once per function. It must not hold the function itself, nor
 # the object behind a method, or neither would ever be freed.
-_signatures: WeakKeyDictionary[Any, dict[tuple[bool, str], Signature]] = WeakKeyDictionary()
+_signatures: WeakKeyDictionary[Any, dict[tuple[bool, str], ToolSignature]] = WeakKeyDictionary()
 
 
-def _signature(fn: Callable[..., Any], name: str) -> Signature:
+def _cached_signature(fn: Callable[..., Any], name: str) -> ToolSignature:
     if not isinstance(fn, types.FunctionType | types.MethodType):
-        return signature_of(fn, name)
-    bound = isinstance(fn, types.MethodType)
-    known = _signatures.setdefault(getattr(fn, "__func__", fn), {})
-    if (bound, name) not in known:
-        known[bound, name] = signature_of(fn, name)
-    return known[bound, name]
+        return read_signature(fn, name)
+    is_bound = isinstance(fn, types.MethodType)
+    cached = _signatures.setdefault(getattr(fn, "__func__", fn), {})
+    if (is_bound, name) not in cached:
+        cached[is_bound, name] = read_signature(fn, name)
+    return cached[is_bound, name]
 
 
 def tools_by_name(entries: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     """Tools keyed by name; two with one name are an error, since the model could not tell them apart."""
     found: dict[str, Tool] = {}
     for entry in entries:
-        made = as_tool(entry)
-        if made.name in found and found[made.name].fn != made.fn:
-            raise ConfigurationError(f"Two tools are called {made.name!r}; give one another name with @tool(name=...).")
-        found[made.name] = made
+        converted = as_tool(entry)
+        if converted.name in found and found[converted.name].fn != converted.fn:
+            raise ConfigurationError(
+                f"Two tools are called {converted.name!r}; give one another name with @tool(name=...)."
+            )
+        found[converted.name] = converted
     return found
 
 
-def _name_of(fn: Callable[..., Any]) -> str:
+def _function_name(fn: Callable[..., Any]) -> str:
     name = getattr(_unwrap_partial(fn), "__name__", type(fn).__name__)
     if name == "<lambda>":
         raise ToolSchemaError("A lambda has no name for the model to use: pass name=..., or define a function.")

@@ -9,7 +9,7 @@ from typing import Any
 from tellback.errors import InvalidArgumentError
 from tellback.types import Message, MessagePart, audio_part, file_part, image_part, text_part
 
-MOST_TEXT = 20_000
+MAX_TEXT_LENGTH = 20_000
 """How much of an attached text the model is shown."""
 
 
@@ -36,7 +36,7 @@ class Attachment:
             if not isinstance(value, str) and (value is not None or name == "name"):
                 raise InvalidArgumentError(f"an attachment's {name} is a text, not {value!r:.80}.")
         if not isinstance(self.data, bytes | None):
-            object.__setattr__(self, "data", _bytes(self.data))
+            object.__setattr__(self, "data", _decode_data(self.data))
 
     @property
     def kind(self) -> str:
@@ -58,47 +58,47 @@ class Attachment:
         """It as part of a message, if a model can be shown it."""
         if self.text is not None or (self.data is None and self.url is None):
             return None
-        given: dict[str, Any] = {"data": self.data} if self.data is not None else {"url": self.url}
+        arguments: dict[str, Any] = {"data": self.data} if self.data is not None else {"url": self.url}
         if self.mime is not None:
-            given["mime"] = self.mime
+            arguments["mime"] = self.mime
         if self.kind == "image":
-            return image_part(**given)
-        return audio_part(**given) if self.kind == "audio" else file_part(name=self.name, **given)
+            return image_part(**arguments)
+        return audio_part(**arguments) if self.kind == "audio" else file_part(name=self.name, **arguments)
 
 
-_OTHER_NAMES = {"filename": "name", "mime_type": "mime", "content_type": "mime"}
-_NAMES = tuple(field.name for field in fields(Attachment))
+_FIELD_ALIASES = {"filename": "name", "mime_type": "mime", "content_type": "mime"}
+_FIELD_NAMES = tuple(field.name for field in fields(Attachment))
 
 
-def attachments_of(given: Sequence[Any] | None) -> tuple[Attachment, ...]:
+def parse_attachments(values: Sequence[Any] | None) -> tuple[Attachment, ...]:
     """Attachments, mappings with the same names, message parts, or plain names of files."""
-    if given is None:
+    if values is None:
         return ()
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Sequence):
-        raise InvalidArgumentError(f"attachments is a list, not {given!r:.80}.")
-    return tuple(map(_attachment, given))
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence):
+        raise InvalidArgumentError(f"attachments is a list, not {values!r:.80}.")
+    return tuple(map(_parse_attachment, values))
 
 
-def _attachment(given: Any) -> Attachment:
-    if isinstance(given, Attachment):
-        return given
-    if isinstance(given, str):
-        return Attachment(given)
-    if isinstance(given, MessagePart):
-        return Attachment(given.name or given.kind, mime=given.mime, text=given.text, data=given.data, url=given.url)
-    if not isinstance(given, Mapping):
-        raise InvalidArgumentError(f"an attachment is an Attachment, a mapping or a name, not {given!r:.80}.")
-    named = {_OTHER_NAMES.get(str(name), str(name)): value for name, value in given.items()}
-    unknown = [name for name in named if name not in _NAMES]
-    if unknown or not isinstance(named.get("name"), str):
+def _parse_attachment(value: Any) -> Attachment:
+    if isinstance(value, Attachment):
+        return value
+    if isinstance(value, str):
+        return Attachment(value)
+    if isinstance(value, MessagePart):
+        return Attachment(value.name or value.kind, mime=value.mime, text=value.text, data=value.data, url=value.url)
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(f"an attachment is an Attachment, a mapping or a name, not {value!r:.80}.")
+    values = {_FIELD_ALIASES.get(str(name), str(name)): value for name, value in value.items()}
+    unknown = [name for name in values if name not in _FIELD_NAMES]
+    if unknown or not isinstance(values.get("name"), str):
         raise InvalidArgumentError(
-            f"an attachment has a name and any of {', '.join(_NAMES[1:])}"
+            f"an attachment has a name and any of {', '.join(_FIELD_NAMES[1:])}"
             + (f", but not {', '.join(unknown)}." if unknown else ".")
         )
-    return Attachment(**named)
+    return Attachment(**values)
 
 
-def _bytes(data: Any) -> bytes | None:
+def _decode_data(data: Any) -> bytes | None:
     if data is None or isinstance(data, bytes):
         return data
     if isinstance(data, str):
@@ -112,28 +112,28 @@ def _bytes(data: Any) -> bytes | None:
     raise InvalidArgumentError(f"an attachment's data is bytes, not {data!r:.80}.")
 
 
-def summed_up(text: str, attachments: Sequence[Attachment]) -> str:
+def append_summaries(text: str, attachments: Sequence[Attachment]) -> str:
     """A message with a line for each attachment, as the log keeps it."""
     return "\n".join([*filter(None, [text]), *(each.summary for each in attachments)])
 
 
-def woven_in(text: str, attachments: Sequence[Attachment]) -> str:
+def append_contents(text: str, attachments: Sequence[Attachment]) -> str:
     """A message with what is attached, as the model reads it."""
     if not attachments:
         return text
-    shown = [_shown(each) for each in attachments]
-    return "\n\n".join([*filter(None, [text]), "Attached:\n" + "\n".join(shown)])
+    rendered = [_render_attachment(each) for each in attachments]
+    return "\n\n".join([*filter(None, [text]), "Attached:\n" + "\n".join(rendered)])
 
 
-def _shown(attachment: Attachment) -> str:
+def _render_attachment(attachment: Attachment) -> str:
     if attachment.text is None:
         return attachment.summary
-    more = len(attachment.text) - MOST_TEXT
-    text = attachment.text if more <= 0 else f"{attachment.text[:MOST_TEXT]}… ({more} more characters)"
+    more = len(attachment.text) - MAX_TEXT_LENGTH
+    text = attachment.text if more <= 0 else f"{attachment.text[:MAX_TEXT_LENGTH]}… ({more} more characters)"
     return f"{attachment.summary}\n{text}\n[end of {' '.join(attachment.name.split())}]"
 
 
-def as_message(prompt: str, attachments: Sequence[Attachment]) -> Message:
+def build_user_message(prompt: str, attachments: Sequence[Attachment]) -> Message:
     """The user's message as the model gets it: words, and the pictures, sounds and files themselves."""
     parts = [part for each in attachments if (part := each.part) is not None]
     return Message("user", parts=(text_part(prompt), *parts)) if parts else Message("user", prompt)

@@ -9,27 +9,27 @@ from datetime import timedelta
 from typing import Any, TypedDict
 
 from tellback.chat import ChatOptions, Model
-from tellback.chat.offline import SET_UP, is_offline
+from tellback.chat.offline import SETUP_HINT, is_offline
 from tellback.conversations import checks
 from tellback.conversations.turn_requests import (
-    Planner,
-    Prepared,
+    RecalledContext,
     TurnArguments,
+    TurnPlanner,
     TurnRequest,
-    remembering,
-    turn_request,
+    build_turn_request,
+    recall_step,
 )
 from tellback.errors import ConfigurationError, ConversationClosedError, InvalidArgumentError
-from tellback.turn.attachments import as_message, attachments_of, summed_up, woven_in
-from tellback.turn.handle import UserHandle, known_conversation
-from tellback.turn.remembering import Remembering, await_memories, close_idle, refuse_bound
-from tellback.turn.tolerating import tolerated
-from tellback.turn.values import TurnResult, result_of
+from tellback.turn.attachments import append_contents, append_summaries, build_user_message, parse_attachments
+from tellback.turn.handle import UserHandle, get_conversation
+from tellback.turn.remembering import NamespaceMemory, close_idle_conversations, require_unbound, wait_for_memories
+from tellback.turn.tolerating import try_step
+from tellback.turn.values import TurnResult, build_turn_result
 from tellback.types import ReplyDelta
 from tellback.types.conversations import Conversation, TurnOutcome
 from tellback.types.turns import Identity, Session, TurnProblem
 
-CLOSE_AFTER = timedelta(hours=1)
+CHAT_CLOSE_AFTER = timedelta(hours=1)
 
 
 class ChatArguments(TypedDict, total=False):
@@ -54,7 +54,7 @@ class ChatArguments(TypedDict, total=False):
     wait: float
 
 
-class Chat:
+class UserChat:
     """One message of a chat, ready to be answered."""
 
     def __init__(
@@ -64,139 +64,147 @@ class Chat:
         namespace: str,
         space: str | None,
         model: str | Model | None,
-        given: ChatArguments,
+        arguments: ChatArguments,
         *,
-        planner: Planner | None = None,
+        planner: TurnPlanner | None = None,
         visibility: str = "user",
     ) -> None:
         self._user = user
         self._text = text
-        self._namespace = checks.name("namespace", namespace)
-        self._space = None if space is None else checks.name("space", space)
+        self._namespace = checks.validate_name("namespace", namespace)
+        self._space = None if space is None else checks.validate_name("space", space)
         self._model = model
-        self._given = given
+        self._arguments = arguments
         self._planner = planner
         self._visibility = visibility
         self._problems: list[TurnProblem] = []
-        unknown = given.keys() - ChatArguments.__annotations__.keys()
+        unknown = arguments.keys() - ChatArguments.__annotations__.keys()
         if unknown:
             raise InvalidArgumentError(f"chat takes no {', '.join(sorted(unknown))}.")
-        if text is None and given.get("approvals") is None:
+        if text is None and arguments.get("approvals") is None:
             raise InvalidArgumentError("there is nothing to answer: pass a text, or approvals.")
 
-    async def answer(self) -> TurnResult:
+    async def run(self) -> TurnResult:
         """The answer, when it is complete."""
-        asked = await self._request()
+        request = await self._build_request()
         try:
-            outcome = await self._user.conversations.turns.run(asked)
+            outcome = await self._user.conversations.turns.run(request)
         except ConversationClosedError:
-            if not self._may_begin_anew:
+            if not self._may_reopen:
                 raise
-            asked = await self._request()
-            outcome = await self._user.conversations.turns.run(asked)
-        return _result(asked, outcome)
+            request = await self._build_request()
+            outcome = await self._user.conversations.turns.run(request)
+        return _build_result(request, outcome)
 
     async def stream(self) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         """The answer as it comes, and the result last."""
-        asked = await self._request()
-        items = self._user.conversations.turns.stream(asked)
+        request = await self._build_request()
+        items = self._user.conversations.turns.stream(request)
         try:
             first = await anext(items)
         except ConversationClosedError:
-            if not self._may_begin_anew:
+            if not self._may_reopen:
                 raise
-            asked = await self._request()
-            items = self._user.conversations.turns.stream(asked)
+            request = await self._build_request()
+            items = self._user.conversations.turns.stream(request)
             first = await anext(items)
         async with aclosing(items):
-            yield _result(asked, first) if isinstance(first, TurnOutcome) else first
+            yield _build_result(request, first) if isinstance(first, TurnOutcome) else first
             async for item in items:
-                yield _result(asked, item) if isinstance(item, TurnOutcome) else item
+                yield _build_result(request, item) if isinstance(item, TurnOutcome) else item
 
     @property
-    def _may_begin_anew(self) -> bool:
+    def _may_reopen(self) -> bool:
         """Whether the conversation that we found, and that was closed while we waited for it, may be another one."""
-        return self._given.get("conversation_id") is None and self._text is not None
+        return self._arguments.get("conversation_id") is None and self._text is not None
 
-    async def _request(self) -> TurnRequest:
-        asked = self._checked()
+    async def _build_request(self) -> TurnRequest:
+        request = self._validate()
         id = await self._conversation_id()
-        session = Session(self._given.get("session_id") or id or self._namespace, id)
-        attachments = attachments_of(self._given.get("attachments"))
-        said = self._text is not None and attachments
-        assert asked.request is not None
+        session = Session(self._arguments.get("session_id") or id or self._namespace, id)
+        attachments = parse_attachments(self._arguments.get("attachments"))
+        has_attachments = self._text is not None and attachments
+        assert request.request is not None
         planner = self._planner
-        draft = asked.draft
+        draft = request.draft
         return replace(
-            asked,
+            request,
             draft=None if draft is None else replace(draft, visibility=self._visibility),
             conversation_id=id,
-            request=replace(asked.request, session=session, agent=planner),
-            reply_to={"session_id": session.id},
-            said=[as_message(woven_in(self._text or "", attachments), attachments)] if said else (),
-            prepare=lambda: self._prepared(asked, id),
+            request=replace(request.request, session=session, agent=planner),
+            event_payload={"session_id": session.id},
+            user_messages=[build_user_message(append_contents(self._text or "", attachments), attachments)]
+            if has_attachments
+            else (),
+            prepare=lambda: self._recall(request, id),
             lenient=True,
             plan=None if planner is None else planner.plan,
             reply_metadata=None if planner is None else planner.reply_metadata,
             planning_usage=None if planner is None else planner.planning_usage,
-            session_end=None if planner is None else planner.session_end,
+            session_save=None if planner is None else planner.session_save,
             agent=None if planner is None else planner.name,
             problems=self._problems,
         )
 
-    def _checked(self) -> TurnRequest:
+    def _validate(self) -> TurnRequest:
         """The turn, but for its conversation: none is opened for a mistake."""
-        given, user = self._given, self._user
-        content = None if self._text is None else summed_up(self._text, attachments_of(given.get("attachments")))
-        more: TurnArguments = {
+        arguments, user = self._arguments, self._user
+        content = (
+            None
+            if self._text is None
+            else append_summaries(self._text, parse_attachments(arguments.get("attachments")))
+        )
+        turn_arguments: TurnArguments = {
             "options": self._options(),
-            "tools": given.get("tools"),
+            "tools": arguments.get("tools"),
             "content": content,
-            "approvals": given.get("approvals"),
-            "extras": given.get("extras"),
-            "metadata": given.get("metadata"),
-            "idempotency_key": given.get("idempotency_key"),
-            "trace_id": given.get("trace_id"),
-            "sender": given.get("sender"),
+            "approvals": arguments.get("approvals"),
+            "extras": arguments.get("extras"),
+            "metadata": arguments.get("metadata"),
+            "idempotency_key": arguments.get("idempotency_key"),
+            "trace_id": arguments.get("trace_id"),
+            "sender": arguments.get("sender"),
         }
-        if "wait" in given:
-            more["wait"] = given["wait"]
-        if given.get("memory_wait") is not None:
-            checks.seconds("memory_wait", given["memory_wait"])
-        checks.recall("recall", given.get("recall"))
-        talks = user.conversations
-        asked = turn_request(talks.runtime, user.scope, talks.build_context, "", self._model, None, **more)
-        if self._planner is not None and is_offline(asked.options.model):
+        if "wait" in arguments:
+            turn_arguments["wait"] = arguments["wait"]
+        if arguments.get("memory_wait") is not None:
+            checks.validate_seconds("memory_wait", arguments["memory_wait"])
+        checks.validate_recall_options("recall", arguments.get("recall"))
+        conversations = user.conversations
+        request = build_turn_request(
+            conversations.runtime, user.scope, conversations.build_context, "", self._model, None, **turn_arguments
+        )
+        if self._planner is not None and is_offline(request.options.model):
             raise ConfigurationError(
-                f"Agent {self._planner.name!r} has no model: pass Agent(model=...), or set one for all. {SET_UP}"
+                f"Agent {self._planner.name!r} has no model: pass Agent(model=...), or set one for all. {SETUP_HINT}"
             )
-        return asked
+        return request
 
     async def _conversation_id(self) -> str | None:
         """The conversation to go on with, or None if the store cannot tell."""
-        named = self._given.get("conversation_id")
-        if named is not None:
-            known = await known_conversation(self._user, str(named))
-            self._namespace = known.namespace
-            return known.id
+        requested_id = self._arguments.get("conversation_id")
+        if requested_id is not None:
+            existing = await get_conversation(self._user, str(requested_id))
+            self._namespace = existing.namespace
+            return existing.id
         if self._text is None:
-            return await self._undecided()
+            return await self._pending_conversation_id()
         if self._space is None:
-            await tolerated(refuse_bound(self._user, self._namespace), "recall", self._problems)
-        closed = await tolerated(close_idle(self._user), "recall", self._problems)
-        found = await tolerated(self._found_or_opened(), "store_user", self._problems)
-        if found is not None and self._space is not None and (closed or not found.last_seq):
-            seconds = self._given.get("memory_wait")
-            await tolerated(await_memories(self._user, seconds), "recall", self._problems)
-        return None if found is None else found.id
+            await try_step(require_unbound(self._user, self._namespace), "recall", self._problems)
+        closed = await try_step(close_idle_conversations(self._user), "recall", self._problems)
+        conversation = await try_step(self._find_or_create(), "store_user", self._problems)
+        if conversation is not None and self._space is not None and (closed or not conversation.last_seq):
+            seconds = self._arguments.get("memory_wait")
+            await try_step(wait_for_memories(self._user, seconds), "recall", self._problems)
+        return None if conversation is None else conversation.id
 
-    async def _undecided(self) -> str:
+    async def _pending_conversation_id(self) -> str:
         """The conversation whose calls are decided: it is there, or there is nothing to decide."""
-        talks, session_id = self._user.conversations, self._given.get("session_id")
-        found = await talks.find(self._namespace, session_id)
+        conversations, session_id = self._user.conversations, self._arguments.get("session_id")
+        found = await conversations.find(self._namespace, session_id)
         if found is None and session_id is not None:  # it may have been closed meanwhile
-            closed = await talks.list(self._namespace, "closed", limit=100)
-            found = next((each for each in closed if each.session_id == session_id), None)
+            closed = await conversations.list(self._namespace, "closed", limit=100)
+            found = next((conversation for conversation in closed if conversation.session_id == session_id), None)
         if found is None:
             raise InvalidArgumentError(
                 f"no conversation of {self._namespace!r} is open whose calls could be decided:"
@@ -204,45 +212,45 @@ class Chat:
             )
         return found.id
 
-    async def _found_or_opened(self) -> Conversation:
-        given = self._given
-        sender = given.get("sender")
+    async def _find_or_create(self) -> Conversation:
+        arguments = self._arguments
+        sender = arguments.get("sender")
         return await self._user.conversations.find_or_create(
             self._namespace,
-            given.get("session_id"),
+            arguments.get("session_id"),
             metadata={"speakers": {"user": sender.name}} if sender is not None and sender.name else None,
-            close_after=given.get("close_after", CLOSE_AFTER),
+            close_after=arguments.get("close_after", CHAT_CLOSE_AFTER),
         )
 
     def _options(self) -> ChatOptions | Mapping[str, Any]:
         """The options as given, with what has a keyword of its own, and what is attached for skills to see."""
-        options = self._given.get("options") or {}
-        given: Mapping[str, Any] = self._given
-        changes = {name: given[name] for name in ("system", "skills") if given.get(name) is not None}
-        attached = {"attachments": list(attachments_of(given.get("attachments")))}
+        options = self._arguments.get("options") or {}
+        arguments: Mapping[str, Any] = self._arguments
+        changes = {name: arguments[name] for name in ("system", "skills") if arguments.get(name) is not None}
+        attached = {"attachments": list(parse_attachments(arguments.get("attachments")))}
         if isinstance(options, ChatOptions):
             return replace(options, **changes, skill_context={**attached, **(options.skill_context or {})})
         if not isinstance(options, Mapping):
             raise ConfigurationError(f"options is a ChatOptions or a mapping, not {options!r:.80}.")
         return {**options, **changes, "skill_context": {**attached, **(options.get("skill_context") or {})}}
 
-    async def _prepared(self, asked: TurnRequest, id: str | None) -> Prepared:
+    async def _recall(self, request: TurnRequest, id: str | None) -> RecalledContext:
         """The working context; without it the turn goes on all the same, and says so."""
-        build, system = self._user.conversations.build_context, asked.options.system
-        recall = self._given.get("recall") or {}
+        build, system = self._user.conversations.build_context, request.options.system
+        recall = self._arguments.get("recall") or {}
 
-        async def remembered(space_id: str | None) -> Prepared:
-            return await remembering(build, id, space_id, recall, asked.draft, system)()
+        async def build_recalled(space_id: str | None) -> RecalledContext:
+            return await recall_step(build, id, space_id, recall, request.draft, system)()
 
-        memory = Remembering(self._user, self._namespace, self._space, only=True)
-        work = remembered(None) if self._space is None else memory.using(remembered)
-        return await tolerated(work, "recall", self._problems) or Prepared(system)
+        memory = NamespaceMemory(self._user, self._namespace, self._space, exclusive=True)
+        work = build_recalled(None) if self._space is None else memory.use_space(build_recalled)
+        return await try_step(work, "recall", self._problems) or RecalledContext(system)
 
 
-def _result(asked: TurnRequest, outcome: TurnOutcome) -> TurnResult:
+def _build_result(request: TurnRequest, outcome: TurnOutcome) -> TurnResult:
     """The outcome, with the id of the message that was answered: of the one stored before, if it was sent again."""
     id = None
-    if asked.draft is not None:
+    if request.draft is not None:
         first = outcome.appended_messages[0] if outcome.appended_messages else None
-        id = first.id if first is not None and first.role == "user" else asked.draft.id
-    return result_of(outcome, {**asked.reply_to, "message_id": id})
+        id = first.id if first is not None and first.role == "user" else request.draft.id
+    return build_turn_result(outcome, {**request.event_payload, "message_id": id})

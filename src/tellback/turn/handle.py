@@ -10,7 +10,7 @@ from tellback.types.conversations import Conversation
 from tellback.types.scope import Scope
 
 if TYPE_CHECKING:
-    from tellback.memory.context import WorkingContexts
+    from tellback.memory.context import WorkingContextBuilder
     from tellback.memory.memory import Memory
 
 
@@ -24,12 +24,12 @@ class UserHandle(Protocol):
     def memory(self) -> Memory: ...
 
     @property
-    def working_context(self) -> WorkingContexts: ...
+    def working_context(self) -> WorkingContextBuilder: ...
 
 
-async def known_conversation(user: UserHandle, id: str) -> Conversation:
+async def get_conversation(user: UserHandle, id: str) -> Conversation:
     """The user's conversation of that id."""
-    found = await user.conversations.get(id)
-    if found is None:
+    conversation = await user.conversations.get(id)
+    if conversation is None:
         raise NotFoundError("conversation", id)
-    return found
+    return conversation

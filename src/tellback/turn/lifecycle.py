@@ -15,18 +15,18 @@ from datetime import timedelta
 from typing import Any
 
 from tellback.chat import ChatOptions, LoopResult, stream_loop
-from tellback.conversations.drafts import plain_draft
+from tellback.conversations.drafts import build_draft
 from tellback.conversations.telling import ReplyEvents
 from tellback.conversations.turn_options import resolve_options
-from tellback.conversations.turn_requests import Prepared, TurnRequest, topic_of, with_attachments
+from tellback.conversations.turn_requests import RecalledContext, TurnRequest, query_from_text, with_attachments
 from tellback.errors import ConversationClosedError, InvalidArgumentError
 from tellback.request import Request
 from tellback.stores import TurnDraft
-from tellback.turn.attachments import as_message, attachments_of, summed_up, woven_in
-from tellback.turn.handle import known_conversation
-from tellback.turn.remembering import Remembering
-from tellback.turn.tolerating import tolerated
-from tellback.turn.values import RECALL, TurnConfig, TurnInput, TurnResult, result_of
+from tellback.turn.attachments import append_contents, append_summaries, build_user_message, parse_attachments
+from tellback.turn.handle import get_conversation
+from tellback.turn.remembering import NamespaceMemory
+from tellback.turn.tolerating import try_step
+from tellback.turn.values import DEFAULT_RECALL_OPTIONS, TurnConfig, TurnInput, TurnResult, build_turn_result
 from tellback.types import ChatReply, TextDelta
 from tellback.types.context import WorkingContext
 from tellback.types.conversations import Conversation, MessageDraft, StoredMessage, TurnOutcome
@@ -35,8 +35,8 @@ from tellback.types.turns import TurnProblem
 
 log = logging.getLogger("tellback.turn")
 
-HEADING = "## Memory"
-CLOSE_AFTER = timedelta(days=1)
+MEMORY_HEADING = "## Memory"
+SESSION_CLOSE_AFTER = timedelta(days=1)
 """A session that nobody goes on with for so long is over, and becomes memories."""
 
 
@@ -59,56 +59,60 @@ async def run_chat_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
     'Hello, Maya!'
     """
     try:
-        return await _answered(cfg, input)
+        return await _run_turn(cfg, input)
     except ConversationClosedError:
         if input.session.conversation_id is not None or input.approvals is not None:
             raise
-    return await _answered(cfg, input)  # it was closed while we waited for it: the session goes on in a new one
+    return await _run_turn(cfg, input)  # it was closed while we waited for it: the session goes on in a new one
 
 
-async def _answered(cfg: TurnConfig, input: TurnInput) -> TurnResult:
-    options = _options(cfg, input)
+async def _run_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
+    options = _turn_options(cfg, input)
     problems: list[TurnProblem] = []
-    conversation = await tolerated(_conversation(cfg, input), "store_user", problems)
+    conversation = await try_step(_resolve_conversation(cfg, input), "store_user", problems)
     draft = None if input.approvals is not None else _user_draft(cfg, input)
     payload = {name: value for name, value in reply_payload(input).items() if value is not None}
     if draft is not None:
         payload.setdefault("message_id", draft.id)
-    asked = TurnRequest(
+    request = TurnRequest(
         scope=cfg.runtime.scope,
         conversation_id=None if conversation is None else conversation.id,
         options=options,
         draft=draft,
         approvals=input.approvals,
-        said=[as_message(user_prompt(input), attachments_of(input.attachments))] if input.attachments else (),
-        prepare=_preparing(cfg, input, conversation, problems),
-        request=_request(input),
+        user_messages=[build_user_message(user_prompt(input), parse_attachments(input.attachments))]
+        if input.attachments
+        else (),
+        prepare=_recall_step(cfg, input, conversation, problems),
+        request=_tool_request(input),
         agent=cfg.agent_name,
-        reply_to={"stream": cfg.stream_label, **payload},
-        keeps_user=_or(input.persist_user, True),
-        keeps_reply=_or(input.persist_assistant, True),
-        reply_metadata=_metadata("assistant", input.assistant_source or cfg.agent_name, input.assistant_metadata),
+        event_payload={"stream": cfg.stream_label, **payload},
+        store_user_message=_with_default(input.persist_user, True),
+        store_reply=_with_default(input.persist_assistant, True),
+        reply_metadata=_message_metadata(
+            "assistant", input.assistant_source or cfg.agent_name, input.assistant_metadata
+        ),
         lenient=True,
         problems=problems,
     )
-    async with aclosing(cfg.runtime.conversations.turns.stream(asked)) as items:
+    async with aclosing(cfg.runtime.conversations.turns.stream(request)) as items:
         async for item in items:
             outcome = item
     assert isinstance(outcome, TurnOutcome)
-    return result_of(outcome, payload)
+    return build_turn_result(outcome, payload)
 
 
 async def build_system(cfg: TurnConfig, input: TurnInput) -> str:
     """The system prompt of a turn: `system_base`, and under the heading what is remembered, as it stands now."""
     if input.system_override is not None:
         return input.system_override
-    system, _ = await _grounded(cfg, input, await _find(cfg, input), make=False)
+    system, _ = await _build_system_and_context(cfg, input, await _find_conversation(cfg, input), bind_space=False)
     return system
 
 
 async def persist_user_turn(cfg: TurnConfig, input: TurnInput) -> StoredMessage:
     """Store what the user said, as `user_body` gives it; it begins a turn."""
-    conversation = await _opened(cfg, input)
+    conversation = await _open_conversation(cfg, input)
     return await _append(cfg, conversation, _user_draft(cfg, input), starts=True)
 
 
@@ -116,27 +120,27 @@ async def persist_assistant_turn(cfg: TurnConfig, input: TurnInput, text: str) -
     """Store an answer, so that later turns know it; an empty one is not stored."""
     if not text:
         return None
-    conversation = await _opened(cfg, input)
+    conversation = await _open_conversation(cfg, input)
     draft = MessageDraft(
         id=new_id("msg"),
         role="assistant",
-        content=plain_draft("assistant", text, _now(cfg), visibility="user").content,
+        content=build_draft("assistant", text, _now(cfg), visibility="user").content,
         created_at=_now(cfg),
-        metadata=_metadata("assistant", input.assistant_source or cfg.agent_name, input.assistant_metadata),
+        metadata=_message_metadata("assistant", input.assistant_source or cfg.agent_name, input.assistant_metadata),
     )
     return await _append(cfg, conversation, draft, starts=False)
 
 
 async def stream_llm(cfg: TurnConfig, payload: Mapping[str, Any], system: str, prompt: str) -> str:
     """Ask the model, with every piece of its answer told as `reply:delta`; nothing is stored."""
-    options = replace(_resolved(cfg, cfg.chat_opts), system=system or None)
-    with ReplyEvents({"stream": cfg.stream_label, **payload}) as told:
+    options = replace(_resolve_options(cfg, cfg.chat_opts), system=system or None)
+    with ReplyEvents({"stream": cfg.stream_label, **payload}) as reply_events:
         async for item in stream_loop(options, prompt):
             if isinstance(item, TextDelta):
-                told.delta(item.text)
+                reply_events.delta(item.text)
             elif isinstance(item, LoopResult):
-                told.text = item.text
-    return told.text
+                reply_events.text = item.text
+    return reply_events.text
 
 
 def user_body(input: TurnInput) -> str:
@@ -146,72 +150,77 @@ def user_body(input: TurnInput) -> str:
     >>> user_body(TurnInput(Session("s"), Identity("maya"), "Look!", attachments=["cat.png"])).splitlines()
     ['Look!', '[attachment: cat.png]']
     """
-    return summed_up(input.text, attachments_of(input.attachments))
+    return append_summaries(input.text, parse_attachments(input.attachments))
 
 
 def user_prompt(input: TurnInput) -> str:
     """What the model reads: the words, and the attachments with their text."""
-    return woven_in(input.text, attachments_of(input.attachments))
+    return append_contents(input.text, parse_attachments(input.attachments))
 
 
 def reply_payload(input: TurnInput) -> dict[str, Any]:
     """The ids that go with every event of the reply: the client's own, or the session's."""
-    given = input.payload or {}
-    session = given.get("session_id", given.get("sessionId"))
+    payload = input.payload or {}
+    session = payload.get("session_id", payload.get("sessionId"))
     return {
         "session_id": input.session.id if session is None else session,
-        "message_id": given.get("message_id", given.get("messageId")),
+        "message_id": payload.get("message_id", payload.get("messageId")),
     }
 
 
-def _preparing(
+def _recall_step(
     cfg: TurnConfig, input: TurnInput, conversation: Conversation | None, problems: list[TurnProblem]
-) -> Callable[[], Awaitable[Prepared]]:
-    async def prepare() -> Prepared:
+) -> Callable[[], Awaitable[RecalledContext]]:
+    async def prepare() -> RecalledContext:
         if input.system_override is not None:
-            return Prepared(input.system_override or None)
-        found = await tolerated(_grounded(cfg, input, conversation, make=_keeps(input)), "recall", problems)
-        system, context = (_base(cfg), None) if found is None else found
-        return Prepared(system or None, context)
+            return RecalledContext(input.system_override or None)
+        found = await try_step(
+            _build_system_and_context(cfg, input, conversation, bind_space=_stores_anything(input)), "recall", problems
+        )
+        system, context = (_base_prompt(cfg), None) if found is None else found
+        return RecalledContext(system or None, context)
 
     return prepare
 
 
-async def _grounded(
-    cfg: TurnConfig, input: TurnInput, conversation: Conversation | None, *, make: bool
+async def _build_system_and_context(
+    cfg: TurnConfig, input: TurnInput, conversation: Conversation | None, *, bind_space: bool
 ) -> tuple[str, WorkingContext]:
     """The system prompt with what is remembered, and that. With `make`, what is said now will be remembered too."""
-    given = {**RECALL, **(input.recall_opts or {})}
-    space_id, space = given.pop("space_id", given.pop("memory_space_id", None)), given.pop("space", None)
-    more = {
-        "recall_limit": given.pop("limit"),
-        "recall_query": None if input.approvals is not None else topic_of(input.text),
+    recall_options = {**DEFAULT_RECALL_OPTIONS, **(input.recall_opts or {})}
+    space_id, space = (
+        recall_options.pop("space_id", recall_options.pop("memory_space_id", None)),
+        recall_options.pop("space", None),
+    )
+    context_options = {
+        "recall_limit": recall_options.pop("limit"),
+        "recall_query": None if input.approvals is not None else query_from_text(input.text),
         "template_id": "messages",
-        **given,
+        **recall_options,
     }
-    talk = None if conversation is None else conversation.id
+    conversation_id = None if conversation is None else conversation.id
 
     async def build(id: str | None) -> WorkingContext:
-        return await cfg.runtime.working_context.build(talk, id, **more)
+        return await cfg.runtime.working_context.build(conversation_id, id, **context_options)
 
-    memory = Remembering(cfg.runtime, cfg.agent_name, space)
+    memory = NamespaceMemory(cfg.runtime, cfg.agent_name, space)
     if space_id is not None:
         context = await build(space_id)
-    elif make and conversation is not None:
-        context = await memory.using(build)
+    elif bind_space and conversation is not None:
+        context = await memory.use_space(build)
     else:
         context = await build(await memory.find())
     if not context.remembers:
-        return _base(cfg), context
-    heading = HEADING if input.memory_heading is None else input.memory_heading
-    return "\n\n".join(filter(None, (_base(cfg), heading, context.system))), context
+        return _base_prompt(cfg), context
+    heading = MEMORY_HEADING if input.memory_heading is None else input.memory_heading
+    return "\n\n".join(filter(None, (_base_prompt(cfg), heading, context.system))), context
 
 
-async def _conversation(cfg: TurnConfig, input: TurnInput) -> Conversation | None:
+async def _resolve_conversation(cfg: TurnConfig, input: TurnInput) -> Conversation | None:
     """The conversation of the session; one is opened if something is going to be stored."""
     if input.approvals is None:
-        return await (_opened(cfg, input) if _keeps(input) else _find(cfg, input))
-    found = await _find(cfg, input)
+        return await (_open_conversation(cfg, input) if _stores_anything(input) else _find_conversation(cfg, input))
+    found = await _find_conversation(cfg, input)
     if found is None:
         raise InvalidArgumentError(
             f"session {input.session.id!r} has no open conversation whose calls could be decided:"
@@ -220,20 +229,22 @@ async def _conversation(cfg: TurnConfig, input: TurnInput) -> Conversation | Non
     return found
 
 
-async def _find(cfg: TurnConfig, input: TurnInput) -> Conversation | None:
-    talks, session = cfg.runtime.conversations, input.session
+async def _find_conversation(cfg: TurnConfig, input: TurnInput) -> Conversation | None:
+    conversations, session = cfg.runtime.conversations, input.session
     if session.conversation_id is not None:
-        return await known_conversation(cfg.runtime, session.conversation_id)
-    return await talks.find(cfg.agent_name, session.id)
+        return await get_conversation(cfg.runtime, session.conversation_id)
+    return await conversations.find(cfg.agent_name, session.id)
 
 
-async def _opened(cfg: TurnConfig, input: TurnInput) -> Conversation:
-    talks, session = cfg.runtime.conversations, input.session
+async def _open_conversation(cfg: TurnConfig, input: TurnInput) -> Conversation:
+    conversations, session = cfg.runtime.conversations, input.session
     if session.conversation_id is not None:
-        return await known_conversation(cfg.runtime, session.conversation_id)
+        return await get_conversation(cfg.runtime, session.conversation_id)
     name = input.sender.name
     metadata = {"speakers": {"user": name}} if name else None
-    return await talks.find_or_create(cfg.agent_name, session.id, metadata=metadata, close_after=CLOSE_AFTER)
+    return await conversations.find_or_create(
+        cfg.agent_name, session.id, metadata=metadata, close_after=SESSION_CLOSE_AFTER
+    )
 
 
 async def _append(cfg: TurnConfig, conversation: Conversation, draft: MessageDraft, *, starts: bool) -> StoredMessage:
@@ -245,48 +256,48 @@ async def _append(cfg: TurnConfig, conversation: Conversation, draft: MessageDra
 
 def _user_draft(cfg: TurnConfig, input: TurnInput) -> MessageDraft:
     metadata = {**(input.user_metadata or {}), "sender": input.sender.user_id}
-    return plain_draft(
+    return build_draft(
         "user",
         user_body(input),
         _now(cfg),
         visibility="user",
-        metadata=_metadata("user", input.user_source or cfg.agent_name, metadata),
+        metadata=_message_metadata("user", input.user_source or cfg.agent_name, metadata),
     )
 
 
-def _metadata(role: str, source: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {"source": source, **(given or {}), "role": role}
+def _message_metadata(role: str, source: str, metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"source": source, **(metadata or {}), "role": role}
 
 
-def _options(cfg: TurnConfig, input: TurnInput) -> ChatOptions:
+def _turn_options(cfg: TurnConfig, input: TurnInput) -> ChatOptions:
     if input.fallback_text is not None:
-        return _saying(cfg.chat_opts, input.fallback_text)
-    return with_attachments(_resolved(cfg, cfg.chat_opts), attachments_of(input.attachments))
+        return _with_fixed_reply(cfg.chat_opts, input.fallback_text)
+    return with_attachments(_resolve_options(cfg, cfg.chat_opts), parse_attachments(input.attachments))
 
 
-def _resolved(cfg: TurnConfig, options: ChatOptions) -> ChatOptions:
+def _resolve_options(cfg: TurnConfig, options: ChatOptions) -> ChatOptions:
     default = cfg.runtime.conversations.runtime.model
-    nothing: dict[str, Any] = dict.fromkeys(("model", "provider", "tools", "tool_handler", "max_cycles"))
-    return resolve_options(options, **nothing, default_model=default)
+    defaults: dict[str, Any] = dict.fromkeys(("model", "provider", "tools", "tool_handler", "max_cycles"))
+    return resolve_options(options, **defaults, default_model=default)
 
 
-def _saying(options: ChatOptions, text: str) -> ChatOptions:
+def _with_fixed_reply(options: ChatOptions, text: str) -> ChatOptions:
     """Options by which that is the answer, whatever is asked."""
 
-    async def say(model: str, messages: Any, system: Any, tools: Any) -> ChatReply:
+    async def reply(model: str, messages: Any, system: Any, tools: Any) -> ChatReply:
         return ChatReply(text, stop_reason="fallback")
 
-    nothing: dict[str, Any] = dict.fromkeys(("tools", "skills", "skill_resolver", "chat_stream_fn", "output_type"))
-    return replace(options, model="", chat_fn=say, **nothing)
+    defaults: dict[str, Any] = dict.fromkeys(("tools", "skills", "skill_resolver", "chat_stream_fn", "output_type"))
+    return replace(options, model="", chat_fn=reply, **defaults)
 
 
-def _request(input: TurnInput) -> Request | None:
-    if not _or(input.bind_tool_ctx, True):
+def _tool_request(input: TurnInput) -> Request | None:
+    if not _with_default(input.bind_tool_ctx, True):
         return None
     return Request(input.session, input.sender, dict(input.ctx_extras or {}))
 
 
-def _base(cfg: TurnConfig) -> str:
+def _base_prompt(cfg: TurnConfig) -> str:
     return cfg.system_base or cfg.chat_opts.system or ""
 
 
@@ -294,9 +305,9 @@ def _now(cfg: TurnConfig) -> Any:
     return cfg.runtime.conversations.runtime.clock()
 
 
-def _keeps(input: TurnInput) -> bool:
-    return _or(input.persist_user, True) or _or(input.persist_assistant, True)
+def _stores_anything(input: TurnInput) -> bool:
+    return _with_default(input.persist_user, True) or _with_default(input.persist_assistant, True)
 
 
-def _or(value: bool | None, default: bool) -> bool:
+def _with_default(value: bool | None, default: bool) -> bool:
     return default if value is None else value

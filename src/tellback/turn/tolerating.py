@@ -14,7 +14,7 @@ log = logging.getLogger("tellback.turn")
 T = TypeVar("T")
 
 
-async def tolerated(work: Awaitable[T], step: str, problems: list[TurnProblem]) -> T | None:
+async def try_step(work: Awaitable[T], step: str, problems: list[TurnProblem]) -> T | None:
     """What it gives, or None if the store or the embedder failed, which is noted.
 
     A Tellback that is not open is no failure but a mistake, and raises.

@@ -17,7 +17,7 @@ from tellback.types.conversations import StoredMessage, ToolInvocation, TurnOutc
 from tellback.types.memory import Atom
 from tellback.types.turns import Identity, Session, TurnProblem
 
-RECALL = {"limit": 5, "min_score": 0.3}
+DEFAULT_RECALL_OPTIONS = {"limit": 5, "min_score": 0.3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TurnConfig:
     def __post_init__(self) -> None:
         if not hasattr(self.runtime, "conversations"):
             raise InvalidArgumentError(f"runtime is a user's handle, rc.user(...), not {self.runtime!r:.80}.")
-        checks.name("agent_name", self.agent_name)
+        checks.validate_name("agent_name", self.agent_name)
         if not isinstance(self.chat_opts, ChatOptions):
             raise InvalidArgumentError(f"chat_opts is a ChatOptions, not {self.chat_opts!r:.80}.")
 
@@ -90,17 +90,17 @@ class TurnInput:
             raise InvalidArgumentError("session is a Session and sender an Identity of tellback.turn.")
         if not isinstance(self.text, str):
             raise InvalidArgumentError(f"text is what the user says, not {self.text!r:.80}.")
-        checks.name("session.id", self.session.id, checks.KEY_LENGTH)
-        checks.name("sender.user_id", self.sender.user_id)
-        checks.context_values("ctx_extras", self.ctx_extras)
-        checks.metadata(self.user_metadata)
-        checks.metadata(self.assistant_metadata)
+        checks.validate_name("session.id", self.session.id, checks.KEY_LENGTH)
+        checks.validate_name("sender.user_id", self.sender.user_id)
+        checks.validate_mapping("ctx_extras", self.ctx_extras)
+        checks.validate_metadata(self.user_metadata)
+        checks.validate_metadata(self.assistant_metadata)
         if self.approvals is not None:
             as_approvals(self.approvals)
             if self.text or self.attachments:
                 raise InvalidArgumentError("approvals go on with a turn: pass them without a text and attachments.")
-        checks.context_values("payload", self.payload)
-        checks.recall("recall_opts", self.recall_opts, ("limit", "space", "space_id"))
+        checks.validate_mapping("payload", self.payload)
+        checks.validate_recall_options("recall_opts", self.recall_opts, ("limit", "space", "space_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +140,14 @@ class TurnResult:
         return self.text
 
 
-def result_of(outcome: TurnOutcome, reply_to: Mapping[str, Any]) -> TurnResult:
+def build_turn_result(outcome: TurnOutcome, event_payload: Mapping[str, Any]) -> TurnResult:
     """The outcome of a turn, as those who chat see it."""
     return TurnResult(
         ok=outcome.status != "approval",
         text=outcome.text,
         status=outcome.status,
-        session_id=reply_to.get("session_id"),
-        message_id=reply_to.get("message_id"),
+        session_id=event_payload.get("session_id"),
+        message_id=event_payload.get("message_id"),
         conversation_id=outcome.conversation_id or None,
         turn_id=outcome.turn_id,
         usage=outcome.aggregate_usage,

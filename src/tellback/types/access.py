@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias, get_args
 
-Role: TypeAlias = Literal["user", "app", "admin"]
-ROLES: tuple[Role, ...] = get_args(Role)
+ApiKeyRole: TypeAlias = Literal["user", "app", "admin"]
+API_KEY_ROLES: tuple[ApiKeyRole, ...] = get_args(ApiKeyRole)
 """What a key lets its holder be: one user, any user of an app, or who runs the app."""
 
 
@@ -28,7 +28,7 @@ class ApiKey:
     name: str
     tenant_id: str
     app_id: str
-    role: Role
+    role: ApiKeyRole
     created_at: datetime
     user_id: str | None = None
     expires_at: datetime | None = None

@@ -19,13 +19,13 @@ class _Block(Mapping[str, Any]):
     __slots__ = ()
 
     def __getitem__(self, key: str) -> Any:
-        value = getattr(self, key) if key in _KEYS[type(self)] else None
+        value = getattr(self, key) if key in _BLOCK_FIELDS[type(self)] else None
         if value is None:
             raise KeyError(key)
         return value
 
     def __iter__(self) -> Iterator[str]:
-        return (key for key in _KEYS[type(self)] if getattr(self, key) is not None)
+        return (key for key in _BLOCK_FIELDS[type(self)] if getattr(self, key) is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -96,7 +96,7 @@ class ToolResultBlock(_Block):
     parts: tuple[ContentBlock, ...] | None = None
 
 
-_KEYS: Mapping[type, tuple[str, ...]] = {
+_BLOCK_FIELDS: Mapping[type, tuple[str, ...]] = {
     kind: tuple(dict.fromkeys(("type", *(field.name for field in fields(kind)))))
     for kind in (TextBlock, MediaBlock, ToolUseBlock, ToolResultBlock)
 }
@@ -107,8 +107,8 @@ ContentBlock = TextBlock | MediaBlock | ToolUseBlock | ToolResultBlock
 Content = str | ContentBlock | MessagePart | Mapping[str, Any] | Sequence[Any]
 """What may be given as a message's content: text, a block, or a list of blocks, parts, mappings and texts."""
 
-_MEDIA = ("image", "audio", "file")
-_OTHER_NAMES: Mapping[Any, str] = {
+_MEDIA_TYPES = ("image", "audio", "file")
+_FIELD_ALIASES: Mapping[Any, str] = {
     "mimeType": "mime_type",
     "mime": "mime_type",
     "toolUseId": "tool_use_id",
@@ -137,52 +137,67 @@ def _as_block(item: Any) -> ContentBlock:
     if isinstance(item, str):
         return TextBlock(item)
     if isinstance(item, MessagePart):
-        return _checked(_from_part(item), item)
+        return _validate_block(_from_part(item), item)
     if isinstance(item, TextBlock | MediaBlock | ToolUseBlock | ToolResultBlock):
-        return _checked(item, item)
+        return _validate_block(item, item)
     if not isinstance(item, Mapping):
         raise TypeError(f"a block is a mapping with a 'type', not {item!r:.80}")
-    given: dict[str, Any] = {str(_OTHER_NAMES.get(name, name)): value for name, value in item.items()}
-    kind = given.pop("type", None)
-    if kind not in (*_MEDIA, "text", "tool_use", "tool_result"):
-        known = f"text, {', '.join(_MEDIA)}, tool_use or tool_result"
-        raise TypeError(f"unknown block type {kind!r} in {item!r:.120}: use {known}")
+    values: dict[str, Any] = {str(_FIELD_ALIASES.get(name, name)): value for name, value in item.items()}
+    kind = values.pop("type", None)
+    if kind not in (*_MEDIA_TYPES, "text", "tool_use", "tool_result"):
+        known_types = f"text, {', '.join(_MEDIA_TYPES)}, tool_use or tool_result"
+        raise TypeError(f"unknown block type {kind!r} in {item!r:.120}: use {known_types}")
     try:
-        block = _made(kind, given)
+        block = _build_block(kind, values)
     except TypeError as error:
         raise TypeError(f"not a {kind} block: {item!r:.120} ({str(error).partition(') ')[2] or error})") from None
-    return _checked(block, item)
+    return _validate_block(block, item)
 
 
-def _made(kind: str, given: dict[str, Any]) -> ContentBlock:
+def _build_block(kind: str, values: dict[str, Any]) -> ContentBlock:
     if kind == "text":
-        return TextBlock(**given)
+        return TextBlock(**values)
     if kind == "tool_use":
-        return ToolUseBlock(**{"arguments": {}, **given})
+        return ToolUseBlock(**{"arguments": {}, **values})
     if kind != "tool_result":
-        return MediaBlock(kind, **given)
-    content, parts = given.pop("content", ""), given.pop("parts", None)
+        return MediaBlock(kind, **values)
+    content, parts = values.pop("content", ""), values.pop("parts", None)
     if parts is None and not isinstance(content, str):
         parts = content
     if parts is not None:
         parts = as_blocks(parts)
         if not isinstance(content, str):
             content = flatten_parts([to_part(part) for part in parts])
-    return ToolResultBlock(**{"content": content, "parts": parts, "is_error": False, **given})
+    return ToolResultBlock(**{"content": content, "parts": parts, "is_error": False, **values})
 
 
-_TEXTS = ("text", "url", "data", "mime_type", "name", "id", "tool_use_id", "tool_name", "content", "invalid_input")
-_NEEDED = {"text": ("text",), "tool_use": ("id", "name", "arguments"), "tool_result": ("tool_use_id", "content")}
+_TEXT_FIELDS = (
+    "text",
+    "url",
+    "data",
+    "mime_type",
+    "name",
+    "id",
+    "tool_use_id",
+    "tool_name",
+    "content",
+    "invalid_input",
+)
+_REQUIRED_FIELDS = {
+    "text": ("text",),
+    "tool_use": ("id", "name", "arguments"),
+    "tool_result": ("tool_use_id", "content"),
+}
 
 
-def _checked(block: ContentBlock, given: Any) -> ContentBlock:
+def _validate_block(block: ContentBlock, original: Any) -> ContentBlock:
     """The block, if what it holds is of the right types: it would come back as something else, or not at all."""
     problem = None
-    for name in _KEYS[type(block)]:
+    for name in _BLOCK_FIELDS[type(block)]:
         value = getattr(block, name)
-        if value is None and name not in _NEEDED.get(block.type, ()):
+        if value is None and name not in _REQUIRED_FIELDS.get(block.type, ()):
             continue
-        if name in _TEXTS and not isinstance(value, str):
+        if name in _TEXT_FIELDS and not isinstance(value, str):
             problem = f"{name} is a text"
         elif name in ("meta", "arguments") and not isinstance(value, Mapping):
             problem = f"{name} is a mapping"
@@ -193,16 +208,16 @@ def _checked(block: ContentBlock, given: Any) -> ContentBlock:
     if problem is None and isinstance(block, MediaBlock) and block.url is None and block.data is None:
         problem = "it needs a url or data"
     if problem is not None:
-        raise TypeError(f"not a {block.type} block: {given!r:.120} ({problem})")
+        raise TypeError(f"not a {block.type} block: {original!r:.120} ({problem})")
     return block
 
 
-def stored_blocks(stored: Sequence[Mapping[str, Any]]) -> tuple[ContentBlock, ...]:
+def load_blocks(stored: Sequence[Mapping[str, Any]]) -> tuple[ContentBlock, ...]:
     """Blocks as they were stored. Never fails: one of a kind this release does not know is read as media."""
-    return tuple(map(_stored, stored))
+    return tuple(map(_load_block, stored))
 
 
-def _stored(block: Mapping[str, Any]) -> ContentBlock:
+def _load_block(block: Mapping[str, Any]) -> ContentBlock:
     match block:
         case {"type": "text", "text": text}:
             return TextBlock(text, block.get("meta"))
@@ -216,10 +231,10 @@ def _stored(block: Mapping[str, Any]) -> ContentBlock:
                 content=block.get("content", ""),
                 is_error=block.get("is_error", False),
                 tool_name=block.get("tool_name"),
-                parts=None if parts is None else stored_blocks(parts),
+                parts=None if parts is None else load_blocks(parts),
             )
-    known = {name: value for name, value in block.items() if name in _KEYS[MediaBlock]}
-    return MediaBlock(**{"type": "unknown", **known})
+    media_fields = {name: value for name, value in block.items() if name in _BLOCK_FIELDS[MediaBlock]}
+    return MediaBlock(**{"type": "unknown", **media_fields})
 
 
 def _from_part(part: MessagePart) -> ContentBlock:
@@ -245,12 +260,12 @@ def blocks_text(blocks: Sequence[ContentBlock]) -> str:
     """
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock):
         return blocks[0].text
-    words = [
+    texts = [
         block.text if isinstance(block, TextBlock) else block.content
         for block in blocks
         if isinstance(block, TextBlock | ToolResultBlock)
     ]
-    return "\n\n".join(filter(None, words))
+    return "\n\n".join(filter(None, texts))
 
 
 def message_blocks(message: Message) -> tuple[ContentBlock, ...]:
@@ -284,13 +299,13 @@ def chat_messages(role: str, blocks: Sequence[ContentBlock], meta: Mapping[str, 
             if isinstance(block, ToolUseBlock)
         ]
     )
-    shown = [block for block in blocks if isinstance(block, TextBlock | MediaBlock)]
-    if len(shown) == 1 and isinstance(shown[0], TextBlock) and shown[0].meta is None:
-        said = Message(role, shown[0].text, tool_calls=calls, meta=meta)
+    visible_blocks = [block for block in blocks if isinstance(block, TextBlock | MediaBlock)]
+    if len(visible_blocks) == 1 and isinstance(visible_blocks[0], TextBlock) and visible_blocks[0].meta is None:
+        message = Message(role, visible_blocks[0].text, tool_calls=calls, meta=meta)
     else:
-        parts = tuple(map(to_part, shown))
-        said = Message(role, flatten_parts(parts), parts or None, calls, meta=meta)
-    return [*results, said]
+        parts = tuple(map(to_part, visible_blocks))
+        message = Message(role, flatten_parts(parts), parts or None, calls, meta=meta)
+    return [*results, message]
 
 
 def _result_message(block: ToolResultBlock, meta: Mapping[str, Any] | None) -> Message:

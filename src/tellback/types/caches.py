@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_clearing: list[Callable[[], object]] = []
+_cache_clearers: list[Callable[[], object]] = []
 
 
-def forgets(clear: Callable[[], object]) -> None:
+def register_cache(clear: Callable[[], object]) -> None:
     """Have `clear` called when words are to be forgotten: every cache that holds texts of users says so here."""
-    _clearing.append(clear)
+    _cache_clearers.append(clear)
 
 
-def forget_words() -> None:
+def clear_text_caches() -> None:
     """Empty all of them. They fill again by themselves."""
-    for clear in _clearing:
+    for clear in _cache_clearers:
         clear()

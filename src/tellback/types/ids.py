@@ -9,15 +9,15 @@ import time
 _RANDOM_BITS = 64
 
 _lock = threading.Lock()
-_last = 0
+_last_number = 0
 
 
-def id_after(id: str) -> str:
+def next_id(id: str) -> str:
     """The next id after one that was made before; nothing for what is none.
 
-    >>> id_after("conv_0f")
+    >>> next_id("conv_0f")
     'conv_10'
-    >>> id_after("")
+    >>> next_id("")
     ''
     """
     prefix, _, number = id.rpartition("_")
@@ -36,12 +36,12 @@ def new_id(prefix: str) -> str:
     >>> first < second and first.startswith("msg_")
     True
     """
-    global _last
+    global _last_number
     now = time.time_ns() // 1_000_000
     with _lock:
-        number = _last + 1
+        number = _last_number + 1
         if number >> _RANDOM_BITS < now:
             # The top random bit stays clear, so that counting up within a millisecond has room.
             number = now << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS - 1)
-        _last = number
+        _last_number = number
     return f"{prefix}_{number:028x}"

@@ -23,7 +23,7 @@ class JobStatus(StrEnum):
     CANCELLED = "cancelled"
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing more happens to it by itself."""
         return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
 
@@ -86,11 +86,11 @@ class ExtractionRun(Sequence[Job]):
         return JobStatus.DONE if self.job is None else self.job.status
 
     @overload
-    def __getitem__(self, place: int) -> Job: ...
+    def __getitem__(self, index: int) -> Job: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[Job]: ...
-    def __getitem__(self, place: int | slice) -> Job | Sequence[Job]:
-        return self.jobs[place]
+    def __getitem__(self, index: slice) -> Sequence[Job]: ...
+    def __getitem__(self, index: int | slice) -> Job | Sequence[Job]:
+        return self.jobs[index]
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -119,7 +119,7 @@ class UsageRecord(Scoped):
     cost_usd: float | None = None
 
     @classmethod
-    def of(
+    def from_usage(
         cls,
         usage: ChatUsage,
         scope: Scope,

@@ -17,7 +17,7 @@ def dump_json(value: Any) -> str:
         return _ENCODER.encode(to_jsonable_python(value, fallback=str))
 
 
-def _convert(value: Any) -> Any:
+def _to_jsonable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     from pydantic_core import to_jsonable_python
@@ -25,31 +25,31 @@ def _convert(value: Any) -> Any:
     return to_jsonable_python(value, fallback=str)
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_convert)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_to_jsonable)
 
 
-_BREAKS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"})
+_LINE_BREAKS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"})
 
 
-def dump_line(value: Any) -> str:
+def dump_json_line(value: Any) -> str:
     """The same on one line, whatever takes which marks for the end of one.
 
-    >>> dump_line("one\\u2028two")
+    >>> dump_json_line("one\\u2028two")
     '"one\\\\u2028two"'
     """
-    return dump_json(value).translate(_BREAKS)
+    return dump_json(value).translate(_LINE_BREAKS)
 
 
-def unfenced(text: str) -> str:
+def strip_code_fence(text: str) -> str:
     """A model's JSON without the Markdown fence around it.
 
-    >>> unfenced('```json\\n{"city": "Rome"}\\n```')
+    >>> strip_code_fence('```json\\n{"city": "Rome"}\\n```')
     '{"city": "Rome"}'
     """
     body = text.strip()
     if body.startswith("```") and body.endswith("```"):
-        first, broken, rest = body[3:-3].partition("\n")
-        if (broken and first.strip().isalpha()) or not first.strip():
+        first, newline, rest = body[3:-3].partition("\n")
+        if (newline and first.strip().isalpha()) or not first.strip():
             return rest.strip()
     return body
 
@@ -70,7 +70,7 @@ def parse_arguments(text: str | None) -> tuple[dict[str, Any], str | None]:
     return ({}, None) if value is None else ({}, text)
 
 
-def storable(text: str) -> str:
+def make_storable(text: str) -> str:
     """The text without what no database can hold."""
     return text if is_storable(text) else text.replace("\x00", "").encode("utf-8", "ignore").decode()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tellback.types.scope import Scope, Scoped
 
-LEAST_WEIGHT = 0.1
+MIN_DECAY_WEIGHT = 0.1
 """However old a memory is, it keeps this much of its weight."""
 
 
@@ -94,7 +94,7 @@ class Category:
         object.__setattr__(self, "kind", CategoryKind(str(self.kind).upper()))
 
 
-TURN = Category("turn", CategoryKind.EPISODE)
+TURN_CATEGORY = Category("turn", CategoryKind.EPISODE)
 """The category of what was said, kept word for word after who said it."""
 
 
@@ -259,4 +259,4 @@ def decay_weight(kind: CategoryKind, age: timedelta) -> float:
     0.5
     """
     halvings: float = max(age, timedelta(0)) / kind.half_life
-    return float(max(LEAST_WEIGHT, 0.5**halvings))
+    return float(max(MIN_DECAY_WEIGHT, 0.5**halvings))

@@ -166,8 +166,8 @@ def _media_part(
     if (url is None) == (data is None):
         raise ValueError(f"{kind}_part takes either url= or data=, and exactly one of them.")
     if url is not None and url.startswith("data:"):
-        found, data = split_data_url(url)
-        url, mime = None, mime or found
+        url_mime, data = split_data_url(url)
+        url, mime = None, mime or url_mime
     if data is not None and not mime:
         raise ValueError(f"{kind}_part(data=...) needs mime=, such as 'image/png'.")
     encoded = base64.b64encode(data).decode("ascii") if isinstance(data, bytes) else data
@@ -240,8 +240,8 @@ def as_tool_call(call: ToolCall | Mapping[str, Any]) -> ToolCall:
         return call
     match dict(call):
         case {"id": id, "function": {"name": name, "arguments": str(arguments)}}:  # in the words of OpenAI's API
-            value, invalid = parse_arguments(arguments)
-            return ToolCall(id, name, value, invalid)
+            value, invalid_input = parse_arguments(arguments)
+            return ToolCall(id, name, value, invalid_input)
         case {"id": _, "name": _}:
             return ToolCall(**call)
     raise TypeError(f"not a tool call: {call!r:.120}; a call has id, name and input")

@@ -6,23 +6,23 @@ import functools
 import re
 import unicodedata
 
-from tellback.types.caches import forgets
+from tellback.types.caches import register_cache
 
-LONGEST = 100
+MAX_CACHED_LENGTH = 100
 SLUG_LENGTH = 40
-_OTHER = re.compile(r"[\W_]+")
+_NON_WORD = re.compile(r"[\W_]+")
 _ACCENTS = re.compile("([a-z\u00df-\u024f\u0370-\u03ff])[\u0300-\u036f]+")
 """Marks that a reader may leave out: those of Latin and Greek letters. Elsewhere they make another letter."""
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """A name as it is compared.
 
-    >>> folded("  José   MARÍA ") == folded("jose maria")
+    >>> fold_name("  José   MARÍA ") == fold_name("jose maria")
     True
     """
     # Names come again and again; questions, which are folded too, are long, and are not to be kept.
-    return _kept(name) if len(name) <= LONGEST else _folded(name)
+    return _fold_cached(name) if len(name) <= MAX_CACHED_LENGTH else _fold(name)
 
 
 def slug(text: str) -> str:
@@ -31,14 +31,14 @@ def slug(text: str) -> str:
     >>> slug("User Onboarding!")
     'user_onboarding'
     """
-    return _OTHER.sub("_", folded(text)).strip("_")[:SLUG_LENGTH].strip("_")
+    return _NON_WORD.sub("_", fold_name(text)).strip("_")[:SLUG_LENGTH].strip("_")
 
 
-def _folded(name: str) -> str:
-    plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold())
-    kept = _ACCENTS.sub(r"\1", plain)
-    return " ".join(kept.casefold().split())
+def _fold(name: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold())
+    without_accents = _ACCENTS.sub(r"\1", decomposed)
+    return " ".join(without_accents.casefold().split())
 
 
-_kept = functools.lru_cache(maxsize=16_384)(_folded)
-forgets(_kept.cache_clear)
+_fold_cached = functools.lru_cache(maxsize=16_384)(_fold)
+register_cache(_fold_cached.cache_clear)

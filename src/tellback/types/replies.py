@@ -33,26 +33,26 @@ class ChatUsage:
 
     def __add__(self, other: ChatUsage) -> ChatUsage:
         return ChatUsage(
-            input_tokens=_plus(self.input_tokens, other.input_tokens),
-            output_tokens=_plus(self.output_tokens, other.output_tokens),
-            total_tokens=_plus(self.total_tokens, other.total_tokens),
-            cost_usd=_plus(self.cost_usd, other.cost_usd),
-            latency_ms=_plus(self.latency_ms, other.latency_ms),
-            provider=_shared(self.provider, other.provider),
-            model=_shared(self.model, other.model),
-            cached_tokens=_plus(self.cached_tokens, other.cached_tokens),
-            cache_write_tokens=_plus(self.cache_write_tokens, other.cache_write_tokens),
-            reasoning_tokens=_plus(self.reasoning_tokens, other.reasoning_tokens),
+            input_tokens=_add_optional(self.input_tokens, other.input_tokens),
+            output_tokens=_add_optional(self.output_tokens, other.output_tokens),
+            total_tokens=_add_optional(self.total_tokens, other.total_tokens),
+            cost_usd=_add_optional(self.cost_usd, other.cost_usd),
+            latency_ms=_add_optional(self.latency_ms, other.latency_ms),
+            provider=_same_or_none(self.provider, other.provider),
+            model=_same_or_none(self.model, other.model),
+            cached_tokens=_add_optional(self.cached_tokens, other.cached_tokens),
+            cache_write_tokens=_add_optional(self.cache_write_tokens, other.cache_write_tokens),
+            reasoning_tokens=_add_optional(self.reasoning_tokens, other.reasoning_tokens),
         )
 
 
-def _shared(a: str | None, b: str | None) -> str | None:
+def _same_or_none(a: str | None, b: str | None) -> str | None:
     if a is None or b is None:
         return a or b
     return a if a == b else None
 
 
-def _plus(a: Any, b: Any) -> Any:
+def _add_optional(a: Any, b: Any) -> Any:
     if a is None:
         return b
     return a if b is None else a + b

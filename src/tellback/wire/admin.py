@@ -7,21 +7,21 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from tellback.admin import Erased
+from tellback.admin import ErasureReport
 from tellback.types.jobs import UsageRecord, UsageTotal
-from tellback.wire.base import Input, Wire
+from tellback.wire.base import InputModel, WireModel
 
-MOST_AT_ONCE = 1_000
-LONGEST_AGE = 365_000 * 86_400
+MAX_BATCH_SIZE = 1_000
+MAX_AGE_SECONDS = 365_000 * 86_400
 """Seconds: as long as any length of time may be."""
 
-LimitIn = Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
+BatchLimitIn = Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]
 
 
-class UsageRecordWire(Wire):
+class UsageRecordWire(WireModel):
     """What one model call for memory cost."""
 
-    kind: ClassVar[type[Any] | None] = UsageRecord
+    value_type: ClassVar[type[Any] | None] = UsageRecord
 
     id: str = Field(examples=["use_018f3c0de0a17b2c4d5e6f708192"])
     tenant_id: str
@@ -38,10 +38,10 @@ class UsageRecordWire(Wire):
     cost_usd: float | None = Field(default=None, description="Null where no price is known.")
 
 
-class UsageTotalWire(Wire):
+class UsageTotalWire(WireModel):
     """The calls of one user, purpose and model, added up."""
 
-    kind: ClassVar[type[Any] | None] = UsageTotal
+    value_type: ClassVar[type[Any] | None] = UsageTotal
 
     tenant_id: str
     app_id: str
@@ -58,59 +58,59 @@ class UsageTotalWire(Wire):
     def of(cls, value: UsageTotal) -> UsageTotalWire:
         """It for a total, whose scope has names of its own here."""
         scope = value.scope
-        whose: dict[str, Any] = {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
+        scope_fields: dict[str, Any] = {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
         names = ("purpose", "model", "calls", "input_tokens", "output_tokens", "cost_usd", "unpriced_calls")
-        return cls(**whose, **{name: getattr(value, name) for name in names})
+        return cls(**scope_fields, **{name: getattr(value, name) for name in names})
 
 
-class ErasedWire(Wire):
+class ErasedWire(WireModel):
     """What an erasure deleted."""
 
     deleted: dict[str, int] = Field(examples=[{"messages": 12}], description="How many rows of each table.")
     job_ids: list[str] = Field(default_factory=list)
 
     @classmethod
-    def of(cls, value: Erased) -> ErasedWire:
+    def of(cls, value: ErasureReport) -> ErasedWire:
         """It for what an erasure gave."""
         return cls(deleted=dict(value), job_ids=list(value.job_ids))
 
-    def value(self) -> Erased:
+    def value(self) -> ErasureReport:
         """What the erasure gave."""
-        return Erased(self.deleted, tuple(self.job_ids))
+        return ErasureReport(self.deleted, tuple(self.job_ids))
 
 
-class DeleteUserData(Input):
+class DeleteUserData(InputModel):
     """Delete all that is kept of a user, for good. `confirm` must be true."""
 
     user_id: str | None = Field(default=None, max_length=200, description="The credential's own user, if not given.")
     confirm: Literal[True] = Field(description="That it is meant.")
 
 
-class CloseEveryonesStale(Input):
+class CloseEveryonesStale(InputModel):
     """Close everyone's conversations in which nothing happened for so long."""
 
-    older_than: float = Field(ge=0, le=LONGEST_AGE, examples=[3600], description="Seconds.")
-    limit: LimitIn = Field(default=200, description="How many conversations to look at in this request.")
+    older_than: float = Field(ge=0, le=MAX_AGE_SECONDS, examples=[3600], description="Seconds.")
+    limit: BatchLimitIn = Field(default=200, description="How many conversations to look at in this request.")
     cursor: str | None = Field(default=None, max_length=1_000, description="nextCursor of the answer before.")
 
 
-class StaleClosed(Wire):
+class StaleClosed(WireModel):
     """What was closed. With `nextCursor`, there are more to look at: pass it as `cursor`."""
 
     conversation_ids: list[str] = Field(default_factory=list)
     next_cursor: str | None = None
 
 
-class ReplayConversations(Input):
+class ReplayConversations(InputModel):
     """Extract everyone's conversations again, the oldest first."""
 
     namespace: str | None = Field(default=None, max_length=200, description="Of all namespaces, if not given.")
     extraction_version: str | None = Field(default=None, max_length=100)
-    limit: LimitIn = Field(default=100, description="How many conversations to queue in this request.")
+    limit: BatchLimitIn = Field(default=100, description="How many conversations to queue in this request.")
     cursor: str | None = Field(default=None, max_length=1_000, description="nextCursor of the answer before.")
 
 
-class Replayed(Wire):
+class Replayed(WireModel):
     """What was queued. With `nextCursor`, there are more conversations: pass it as `cursor`."""
 
     conversations: int = Field(description="How many were looked at.")

@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticSerializationError
 
 from tellback.types.scope import Scope
-from tellback.wire.strictness import strict
+from tellback.wire.strictness import make_strict
 
 T = TypeVar("T")
 
@@ -29,14 +29,14 @@ def camel(name: str) -> str:
     return to_camel(name.rstrip("_"))
 
 
-class Wire(BaseModel):
+class WireModel(BaseModel):
     """Something a server gives. `kind` is the class of the values it stands for."""
 
     model_config = ConfigDict(
         alias_generator=camel, validate_by_name=True, from_attributes=True, protected_namespaces=(), extra="ignore"
     )
 
-    kind: ClassVar[type[Any] | None] = None
+    value_type: ClassVar[type[Any] | None] = None
 
     @classmethod
     def of(cls, value: Any) -> Self:
@@ -45,21 +45,25 @@ class Wire(BaseModel):
 
     def value(self) -> Any:
         """The value it was made of. Fields that are not on the wire have their defaults."""
-        assert self.kind is not None, f"{type(self).__name__} stands for no value"
-        given = {name: _plain(getattr(self, name)) for name in type(self).model_fields if name in _names(self.kind)}
-        if "scope" in _names(self.kind):
-            given["scope"] = Scope(*(getattr(self, name) for name in ("tenant_id", "app_id", "user_id")))
-        return self.kind(**given)
+        assert self.value_type is not None, f"{type(self).__name__} stands for no value"
+        arguments = {
+            name: _to_python(getattr(self, name))
+            for name in type(self).model_fields
+            if name in _field_names(self.value_type)
+        }
+        if "scope" in _field_names(self.value_type):
+            arguments["scope"] = Scope(*(getattr(self, name) for name in ("tenant_id", "app_id", "user_id")))
+        return self.value_type(**arguments)
 
-    def encoded(self) -> bytes:
+    def to_json(self) -> bytes:
         """It as JSON."""
         try:
             return self.model_dump_json(by_alias=True).encode()
         except PydanticSerializationError:  # a lone surrogate in what someone said, which JSON can hold but UTF-8 not
-            return json.dumps(self.model_dump(mode="python", by_alias=True), default=_text).encode()
+            return json.dumps(self.model_dump(mode="python", by_alias=True), default=_encode_fallback).encode()
 
 
-class Input(BaseModel):
+class InputModel(BaseModel):
     """Something a server takes. What it does not know is refused, so that a misspelt name is noticed."""
 
     model_config = ConfigDict(alias_generator=camel, validate_by_name=True, protected_namespaces=(), extra="forbid")
@@ -67,46 +71,48 @@ class Input(BaseModel):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Numbers are numbers, and true is true: a text like them is a mistake that should be told."""
-        made: CoreSchema = strict(handler(source))
-        return made
+        schema: CoreSchema = make_strict(handler(source))
+        return schema
 
     def arguments(self) -> dict[str, Any]:
         """What was given, by the names of the method it is for: the method's own defaults hold for the rest."""
-        return {name: _given(getattr(self, name)) for name in type(self).model_fields if name in self.model_fields_set}
+        return {
+            name: _to_argument(getattr(self, name)) for name in type(self).model_fields if name in self.model_fields_set
+        }
 
 
-class Page(Wire, Generic[T]):
+class Page(WireModel, Generic[T]):
     """A part of a list. With `nextCursor`, there is more: pass it as `cursor`."""
 
     items: list[T]
     next_cursor: str | None = Field(default=None, description="For the next page; null on the last one.")
 
 
-_NAMES: dict[Any, frozenset[str]] = {}
+_FIELD_NAMES: dict[Any, frozenset[str]] = {}
 
 
-def _names(kind: type[Any]) -> frozenset[str]:
+def _field_names(kind: type[Any]) -> frozenset[str]:
     """The fields of a value's class."""
-    if kind not in _NAMES:
-        _NAMES[kind] = frozenset(field.name for field in fields(kind))
-    return _NAMES[kind]
+    if kind not in _FIELD_NAMES:
+        _FIELD_NAMES[kind] = frozenset(field.name for field in fields(kind))
+    return _FIELD_NAMES[kind]
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Wire):
+def _to_python(value: Any) -> Any:
+    if isinstance(value, WireModel):
         return value.value()
     if isinstance(value, datetime):
         return value.astimezone(UTC)  # the same moment, in the timezone that all others are in
-    return tuple(map(_plain, value)) if isinstance(value, list) else value
+    return tuple(map(_to_python, value)) if isinstance(value, list) else value
 
 
-def _given(value: Any) -> Any:
-    if isinstance(value, Input):
+def _to_argument(value: Any) -> Any:
+    if isinstance(value, InputModel):
         return value.arguments()
     if isinstance(value, list):
-        return [_given(each) for each in value]
-    return {name: _given(each) for name, each in value.items()} if isinstance(value, Mapping) else value
+        return [_to_argument(each) for each in value]
+    return {name: _to_argument(each) for name, each in value.items()} if isinstance(value, Mapping) else value
 
 
-def _text(value: Any) -> str:
+def _encode_fallback(value: Any) -> str:
     return value.isoformat().replace("+00:00", "Z") if hasattr(value, "isoformat") else str(value)

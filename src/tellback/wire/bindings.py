@@ -9,26 +9,26 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from tellback.types.bindings import Binding, ConversationScope, ExtractionPolicy
-from tellback.wire.base import Input, Wire
+from tellback.wire.base import InputModel, WireModel
 from tellback.wire.bounds import CountIn, IdIn
 
-MOST_SCOPES = 100
-MOST_SPACES = 50
+MAX_SCOPES = 100
+MAX_SPACES = 50
 
 
-class ConversationScopeWire(Wire):
+class ConversationScopeWire(WireModel):
     """Conversations of a namespace and a user; `*` is any."""
 
-    kind: ClassVar[type[Any] | None] = ConversationScope
+    value_type: ClassVar[type[Any] | None] = ConversationScope
 
     namespace: str = Field(examples=["daily-checkin"])
     user_id: str = Field(examples=["*"])
 
 
-class ExtractionPolicyWire(Wire):
+class ExtractionPolicyWire(WireModel):
     """When conversations are extracted, and by which version of the prompt."""
 
-    kind: ClassVar[type[Any] | None] = ExtractionPolicy
+    value_type: ClassVar[type[Any] | None] = ExtractionPolicy
 
     extraction_version: str = "v1"
     on_conversation_closed: bool = True
@@ -36,24 +36,24 @@ class ExtractionPolicyWire(Wire):
     window_turns: int = 0
 
 
-def _one_or_many(given: Any) -> Any:
+def _unwrap_single(scopes: Any) -> Any:
     """A single scope stands by itself."""
-    return given[0] if isinstance(given, Sequence) and len(given) == 1 else given
+    return scopes[0] if isinstance(scopes, Sequence) and len(scopes) == 1 else scopes
 
 
-class BindingWire(Wire):
+class BindingWire(WireModel):
     """Conversations of some scopes become memories of some spaces.
 
     `conversationScope` is one scope, or a list of several. `memorySpaceIds` are spaces of whoever made it
     (`createdBy`); conversations of other users go to their own spaces of the same names.
     """
 
-    kind: ClassVar[type[Any] | None] = Binding
+    value_type: ClassVar[type[Any] | None] = Binding
 
     id: str = Field(examples=["bind_018f3c0de0a17b2c4d5e6f708192"])
     tenant_id: str
     app_id: str
-    conversation_scope: Annotated[ConversationScopeWire | list[ConversationScopeWire], BeforeValidator(_one_or_many)]
+    conversation_scope: Annotated[ConversationScopeWire | list[ConversationScopeWire], BeforeValidator(_unwrap_single)]
     memory_space_ids: list[str]
     memory_space_names: list[str] = Field(default_factory=list)
     extraction_policy: ExtractionPolicyWire
@@ -70,14 +70,14 @@ class BindingWire(Wire):
         return found
 
 
-class ConversationScopeIn(Input):
+class ConversationScopeIn(InputModel):
     """Conversations of a namespace and a user; `*`, which is the default, is any."""
 
     namespace: str = Field(default="*", max_length=200, examples=["daily-checkin"])
     user_id: str = Field(default="*", max_length=200, examples=["*"])
 
 
-class ExtractionPolicyIn(Input):
+class ExtractionPolicyIn(InputModel):
     """When to extract: when a conversation closes, if not said otherwise."""
 
     extraction_version: str = Field(default="v1", max_length=100)
@@ -86,16 +86,16 @@ class ExtractionPolicyIn(Input):
     window_turns: CountIn = 0
 
 
-class CreateBinding(Input):
+class CreateBinding(InputModel):
     """Let conversations become memories from now on."""
 
-    conversation_scope: ConversationScopeIn | Annotated[list[ConversationScopeIn], Field(max_length=MOST_SCOPES)]
-    memory_space_ids: list[IdIn] = Field(max_length=MOST_SPACES, description="Spaces of this user.")
+    conversation_scope: ConversationScopeIn | Annotated[list[ConversationScopeIn], Field(max_length=MAX_SCOPES)]
+    memory_space_ids: list[IdIn] = Field(max_length=MAX_SPACES, description="Spaces of this user.")
     extraction_policy: ExtractionPolicyIn | None = None
     once: bool = Field(default=False, description="Give the user's binding of the same scopes and spaces, if any.")
 
 
-class UpdateBinding(Input):
+class UpdateBinding(InputModel):
     """Change when a binding extracts, or pause it. What it is about never changes."""
 
     extraction_policy: ExtractionPolicyIn | None = None

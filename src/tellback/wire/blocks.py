@@ -7,78 +7,80 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from tellback.types.blocks import ContentBlock, stored_blocks
+from tellback.types.blocks import ContentBlock, load_blocks
 from tellback.wire.base import camel
 
-MOST_BLOCKS = 1_000
+MAX_BLOCKS = 1_000
 """How many blocks a message may have."""
 
-_SNAKE = {camel(name): name for name in ("mime_type", "tool_use_id", "tool_name", "is_error", "invalid_input")}
+_SNAKE_NAMES = {camel(name): name for name in ("mime_type", "tool_use_id", "tool_name", "is_error", "invalid_input")}
 
 
-def block_json(block: ContentBlock) -> dict[str, Any]:
+def encode_block(block: ContentBlock) -> dict[str, Any]:
     """A block on the wire.
 
     >>> from tellback.types.blocks import ToolResultBlock
-    >>> block_json(ToolResultBlock("tu_1", "shipped"))
+    >>> encode_block(ToolResultBlock("tu_1", "shipped"))
     {'type': 'tool_result', 'toolUseId': 'tu_1', 'content': 'shipped', 'isError': False}
     """
-    found = {camel(name): value for name, value in block.items()}
-    if found.get("parts") is not None:
-        found["parts"] = [block_json(part) for part in found["parts"]]
-    return found
+    encoded = {camel(name): value for name, value in block.items()}
+    if encoded.get("parts") is not None:
+        encoded["parts"] = [encode_block(part) for part in encoded["parts"]]
+    return encoded
 
 
-def block_value(given: Mapping[str, Any]) -> ContentBlock:
+def decode_block(encoded: Mapping[str, Any]) -> ContentBlock:
     """A block from the wire: the inverse of `block_json`."""
-    found = {_SNAKE.get(name, name): value for name, value in given.items()}
-    if found.get("parts") is not None:
-        found["parts"] = [{_SNAKE.get(name, name): value for name, value in part.items()} for part in found["parts"]]
-    return stored_blocks([found])[0]
+    decoded = {_SNAKE_NAMES.get(name, name): value for name, value in encoded.items()}
+    if decoded.get("parts") is not None:
+        decoded["parts"] = [
+            {_SNAKE_NAMES.get(name, name): value for name, value in part.items()} for part in decoded["parts"]
+        ]
+    return load_blocks([decoded])[0]
 
 
-def is_address(url: str) -> bool:
+def is_allowed_url(url: str) -> bool:
     """Whether it leads to the web, or is the thing itself: nothing else is for callers to point to.
 
-    >>> is_address("https://example.com/cat.png"), is_address("data:image/png;base64,aGk="), is_address("file:///etc")
+    >>> is_allowed_url("https://example.com/cat.png"), is_allowed_url("data:image/png;base64,aGk="), is_allowed_url("file:///etc")
     (True, True, False)
     """
     return url.lower().startswith(("https://", "http://", "data:"))
 
 
-def check_address(url: str) -> str:
+def validate_url(url: str) -> str:
     """The address, if it is one that callers may send."""
-    if not is_address(url):
+    if not is_allowed_url(url):
         raise ValueError("a url begins with https:// or http://, or it is a data: URL")
     return url
 
 
-def _taken(given: dict[str, Any]) -> dict[str, Any]:
+def _normalize_block(block: dict[str, Any]) -> dict[str, Any]:
     """A block that a caller sent, in our names, as are the blocks in it."""
-    found = {_SNAKE.get(name, name): value for name, value in given.items()}
-    if isinstance(found.get("url"), str):
-        check_address(found["url"])
+    normalized = {_SNAKE_NAMES.get(name, name): value for name, value in block.items()}
+    if isinstance(normalized.get("url"), str):
+        validate_url(normalized["url"])
     for name in ("content", "parts"):
-        inside = found.get(name)
-        if isinstance(inside, dict):
-            found[name] = _taken(inside)
-        elif isinstance(inside, list):
-            found[name] = [_taken(each) if isinstance(each, dict) else each for each in inside]
-    return found
+        nested = normalized.get(name)
+        if isinstance(nested, dict):
+            normalized[name] = _normalize_block(nested)
+        elif isinstance(nested, list):
+            normalized[name] = [_normalize_block(each) if isinstance(each, dict) else each for each in nested]
+    return normalized
 
 
-def _on_the_wire(value: Any) -> Any:
-    return value if isinstance(value, dict) else block_json(value)
+def _to_wire_block(value: Any) -> Any:
+    return value if isinstance(value, dict) else encode_block(value)
 
 
-_EXAMPLES = [
+_BLOCK_EXAMPLES = [
     {"type": "text", "text": "Where is my refund?"},
     {"type": "image", "url": "https://example.com/cat.png", "mimeType": "image/png"},
     {"type": "tool_use", "id": "tu_1", "name": "lookup", "arguments": {"order": 7}},
     {"type": "tool_result", "toolUseId": "tu_1", "content": "shipped", "isError": False},
 ]
 
-_SCHEMA: dict[str, Any] = {
+_BLOCK_SCHEMA: dict[str, Any] = {
     "type": "object",
     "title": "ContentBlock",
     "required": ["type"],
@@ -96,19 +98,19 @@ _SCHEMA: dict[str, Any] = {
         "isError": {"type": "boolean"},
         "invalidInput": {"type": "string", "description": "What the model wrote, if it is no JSON object."},
     },
-    "examples": _EXAMPLES,
+    "examples": _BLOCK_EXAMPLES,
 }
 
-BlockOut = Annotated[dict[str, Any], BeforeValidator(_on_the_wire), WithJsonSchema(_SCHEMA)]
+BlockOut = Annotated[dict[str, Any], BeforeValidator(_to_wire_block), WithJsonSchema(_BLOCK_SCHEMA)]
 """A content block, as servers give it."""
 
-BlockIn = Annotated[dict[str, Any], AfterValidator(_taken), WithJsonSchema(_SCHEMA)]
+BlockIn = Annotated[dict[str, Any], AfterValidator(_normalize_block), WithJsonSchema(_BLOCK_SCHEMA)]
 """A content block, as callers send it: also just as a server gave it."""
 
-ContentIn = str | Annotated[list[BlockIn], Field(max_length=MOST_BLOCKS)]
+ContentIn = str | Annotated[list[BlockIn], Field(max_length=MAX_BLOCKS)]
 """What was said: a text, or a list of content blocks."""
 
 
-def blocks_of(given: list[dict[str, Any]]) -> tuple[ContentBlock, ...]:
+def decode_blocks(encoded: list[dict[str, Any]]) -> tuple[ContentBlock, ...]:
     """The blocks of a message that a server gave."""
-    return tuple(map(block_value, given))
+    return tuple(map(decode_block, encoded))

@@ -11,21 +11,21 @@ from pydantic_core import PydanticSerializationError, to_json
 from tellback.chat.usage import make_usage
 from tellback.types.conversations import AppendedTurn, Conversation, RollingSummary, StoredMessage
 from tellback.types.replies import ChatUsage
-from tellback.wire.base import Input, Wire, camel
-from tellback.wire.blocks import BlockOut, ContentIn, block_json, blocks_of
-from tellback.wire.bounds import CountIn, MomentIn, NameIn
+from tellback.wire.base import InputModel, WireModel, camel
+from tellback.wire.blocks import BlockOut, ContentIn, decode_blocks, encode_block
+from tellback.wire.bounds import CountIn, DatetimeIn, NameIn
 
 VisibilityIn = Literal["user", "internal", "hidden"]
 
 
-def _seconds(value: Any) -> Any:
+def _to_seconds(value: Any) -> Any:
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
-class UsageWire(Wire):
+class UsageWire(WireModel):
     """Tokens, cost and time."""
 
-    kind: ClassVar[type[Any] | None] = ChatUsage
+    value_type: ClassVar[type[Any] | None] = ChatUsage
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -39,10 +39,10 @@ class UsageWire(Wire):
     reasoning_tokens: int | None = None
 
 
-class ConversationWire(Wire):
+class ConversationWire(WireModel):
     """A conversation."""
 
-    kind: ClassVar[type[Any] | None] = Conversation
+    value_type: ClassVar[type[Any] | None] = Conversation
 
     id: str = Field(examples=["conv_018f3c0de0a17b2c4d5e6f708192"])
     tenant_id: str
@@ -61,7 +61,7 @@ class ConversationWire(Wire):
     rolling_summary: str | None = None
     rolling_summary_until_seq: int = 0
     summarized_turns: int = 0
-    close_after: Annotated[float | None, BeforeValidator(_seconds)] = Field(default=None, description="Seconds.")
+    close_after: Annotated[float | None, BeforeValidator(_to_seconds)] = Field(default=None, description="Seconds.")
 
     def value(self) -> Conversation:
         """The conversation."""
@@ -71,10 +71,10 @@ class ConversationWire(Wire):
         return found
 
 
-class MessageWire(Wire):
+class MessageWire(WireModel):
     """A message in the log."""
 
-    kind: ClassVar[type[Any] | None] = StoredMessage
+    value_type: ClassVar[type[Any] | None] = StoredMessage
 
     id: str = Field(examples=["msg_018f3c0de0a17b2c4d5e6f708192"])
     conversation_id: str
@@ -95,46 +95,46 @@ class MessageWire(Wire):
     def value(self) -> StoredMessage:
         """The message."""
         found: StoredMessage = super().value()
-        object.__setattr__(found, "content", blocks_of(self.content))
+        object.__setattr__(found, "content", decode_blocks(self.content))
         return found
 
 
-_CALLED = {name: camel(name) for name in MessageWire.model_fields if name not in ("content", "usage")}
+_MESSAGE_KEYS = {name: camel(name) for name in MessageWire.model_fields if name not in ("content", "usage")}
 
 
-def encoded_message(message: StoredMessage) -> bytes:
+def encode_message(message: StoredMessage) -> bytes:
     """What `MessageWire.of(message).encoded()` gives, at a third of the cost: it is what servers answer most."""
     if message.usage is None:
-        told = {called: getattr(message, name) for name, called in _CALLED.items()}
-        told |= {"content": [block_json(block) for block in message.content], "usage": None}
+        fields = {key: getattr(message, name) for name, key in _MESSAGE_KEYS.items()}
+        fields |= {"content": [encode_block(block) for block in message.content], "usage": None}
         try:
-            return to_json(told)
+            return to_json(fields)
         except PydanticSerializationError:  # half of a character
             pass
-    return MessageWire.of(message).encoded()
+    return MessageWire.of(message).to_json()
 
 
-class AppendedTurnWire(Wire):
+class AppendedTurnWire(WireModel):
     """Both messages of a turn, which share `turnId`."""
 
-    kind: ClassVar[type[Any] | None] = AppendedTurn
+    value_type: ClassVar[type[Any] | None] = AppendedTurn
 
     turn_id: str
     user_message: MessageWire
     assistant_message: MessageWire
 
 
-class RollingSummaryWire(Wire):
+class RollingSummaryWire(WireModel):
     """What a refresh of the rolling summary gave."""
 
-    kind: ClassVar[type[Any] | None] = RollingSummary
+    value_type: ClassVar[type[Any] | None] = RollingSummary
 
     outcome: str = Field(examples=["refreshed"])
     rolling_summary: str | None = None
     rolling_summary_until_seq: int = 0
 
 
-class CreateConversation(Input):
+class CreateConversation(InputModel):
     """Open a conversation."""
 
     namespace: str = Field(examples=["support-chat"], description="Your name for this kind of conversation.")
@@ -146,17 +146,17 @@ class CreateConversation(Input):
     )
 
 
-class AppendUserMessage(Input):
+class AppendUserMessage(InputModel):
     """What a person said; it begins a new turn."""
 
     content: ContentIn = Field(examples=["Hi, where's my refund?"])
     idempotency_key: str | None = Field(default=None, description="Or the header Idempotency-Key.")
     trace_id: str | None = None
     visibility: VisibilityIn = "user"
-    created_at: MomentIn | None = None
+    created_at: DatetimeIn | None = None
 
 
-class UsageIn(Input):
+class UsageIn(InputModel):
     """Tokens, cost and time of a call of your own."""
 
     input_tokens: CountIn | None = None
@@ -172,13 +172,13 @@ class UsageIn(Input):
 
     def arguments(self) -> Any:
         """The numbers, which the message says whose they are; or whole, if they say it themselves."""
-        given = super().arguments()
+        arguments = super().arguments()
         if self.provider is None and self.model is None:
-            return given
-        return make_usage(given, self.provider, self.model)
+            return arguments
+        return make_usage(arguments, self.provider, self.model)
 
 
-class AppendAssistantTurn(Input):
+class AppendAssistantTurn(InputModel):
     """What the assistant said, in the turn that is going on."""
 
     content: ContentIn = Field(examples=["Looking it up now..."])
@@ -188,10 +188,10 @@ class AppendAssistantTurn(Input):
     usage: UsageIn | None = None
     trace_id: str | None = None
     visibility: VisibilityIn = "user"
-    created_at: MomentIn | None = None
+    created_at: DatetimeIn | None = None
 
 
-class AppendToolResult(Input):
+class AppendToolResult(InputModel):
     """What a tool gave for a call."""
 
     tool_use_id: str = Field(examples=["tu_1"])
@@ -199,22 +199,22 @@ class AppendToolResult(Input):
     tool_name: str | None = None
     is_error: bool = False
     visibility: VisibilityIn = "user"
-    created_at: MomentIn | None = None
+    created_at: DatetimeIn | None = None
 
 
-class AppendSystemMessage(Input):
+class AppendSystemMessage(InputModel):
     """An instruction or a note; the model sees it, and the person does not."""
 
     content: ContentIn = Field(examples=["The user is on the free plan."])
     visibility: VisibilityIn = "internal"
-    created_at: MomentIn | None = None
+    created_at: DatetimeIn | None = None
 
 
-class AppendTurn(Input):
+class AppendTurn(InputModel):
     """Both sides of a turn that you ran yourself."""
 
     user_content: ContentIn = Field(examples=["What's my refund status?"])
     assistant: AppendAssistantTurn
     user_visibility: VisibilityIn = "user"
     idempotency_key: str | None = Field(default=None, description="Or the header Idempotency-Key.")
-    created_at: MomentIn | None = None
+    created_at: DatetimeIn | None = None

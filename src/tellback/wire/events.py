@@ -8,29 +8,29 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from tellback.types.conversations import Event
-from tellback.wire.base import Wire
-from tellback.wire.names import Names
+from tellback.wire.base import WireModel
+from tellback.wire.names import KeyMapping
 
-DATA = Names(
+EVENT_DATA_KEYS = KeyMapping(
     *("conversation_id", "from_seq", "last_seq", "left_out", "merged_into", "message_id"),
     *("rolling_summary_until_seq", "superseded_by", "to_seq", "turn_id"),
     space_id="memorySpaceId",
 )
 """What the data of events are called. Those of `user.erased` are names of tables, as in what an erasure gives."""
 
-_Kind = type[Any] | None  # in the class, `type` is a field
+_ValueType = type[Any] | None  # in the class, `type` is a field
 
 
-class ReadyWire(Wire):
+class ReadyWire(WireModel):
     """The first event of the feed: where it begins."""
 
     position: int
 
 
-class ChangeWire(Wire):
+class ChangeWire(WireModel):
     """One change, an event of the feed. `position` is where to go on from; `subjectId` names what changed."""
 
-    kind: ClassVar[_Kind] = Event
+    value_type: ClassVar[_ValueType] = Event
 
     position: int
     type: str = Field(examples=["message.appended"])
@@ -55,12 +55,12 @@ class ChangeWire(Wire):
             app_id=scope.app_id,
             user_id=scope.user_id,
             subject_id=value.subject_id,
-            data=DATA.told(value.data),
+            data=EVENT_DATA_KEYS.to_wire(value.data),
             created_at=value.created_at,
         )
 
     def value(self) -> Event:
         """The change."""
-        found: Event = super().value()
-        object.__setattr__(found, "data", DATA.read(self.data))
-        return found
+        event: Event = super().value()
+        object.__setattr__(event, "data", EVENT_DATA_KEYS.from_wire(self.data))
+        return event

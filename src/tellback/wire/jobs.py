@@ -9,18 +9,18 @@ from pydantic import Field
 
 from tellback.types.jobs import ExtractionRun, Job, JobStatus
 from tellback.types.scope import Scope
-from tellback.wire.base import Input, Wire
+from tellback.wire.base import InputModel, WireModel
 from tellback.wire.bounds import IdIn
-from tellback.wire.names import Names
+from tellback.wire.names import KeyMapping
 
-LONGEST_WAIT = 30.0
+MAX_WAIT_SECONDS = 30.0
 """How many seconds one request may wait for jobs."""
 
-RESULT = Names("left_out", "left_out_facts")
+JOB_RESULT_KEYS = KeyMapping("left_out", "left_out_facts")
 """What the counts of a job are called."""
 
 
-class JobWire(Wire):
+class JobWire(WireModel):
     """The extraction of one window of a conversation into one space."""
 
     id: str = Field(examples=["job_018f3c0de0a17b2c4d5e6f708192"])
@@ -48,25 +48,25 @@ class JobWire(Wire):
     @classmethod
     def of(cls, value: Job) -> JobWire:
         """It for a job."""
-        made = cls.model_validate(value)
-        made.result = RESULT.told(value.result)
-        return made
+        wire = cls.model_validate(value)
+        wire.result = JOB_RESULT_KEYS.to_wire(value.result)
+        return wire
 
     def value(self) -> Job:
         """The job."""
-        whose = ("tenant_id", "app_id", "user_id")
-        given = {name.rstrip("_"): getattr(self, name) for name in type(self).model_fields if name not in whose}
-        given["result"] = RESULT.read(self.result)
-        return Job(scope=Scope(*(getattr(self, name) for name in whose)), **given)
+        scope_fields = ("tenant_id", "app_id", "user_id")
+        fields = {name.rstrip("_"): getattr(self, name) for name in type(self).model_fields if name not in scope_fields}
+        fields["result"] = JOB_RESULT_KEYS.from_wire(self.result)
+        return Job(scope=Scope(*(getattr(self, name) for name in scope_fields)), **fields)
 
 
-class ExtractionRunWire(Wire):
+class ExtractionRunWire(WireModel):
     """What was set going: a job for each binding, space and window; none if nothing was said yet.
 
     `id` and `status` are those of the first job that is not done, or else of the last one.
     """
 
-    kind: ClassVar[type[Any] | None] = ExtractionRun
+    value_type: ClassVar[type[Any] | None] = ExtractionRun
 
     id: str | None = None
     status: JobStatus
@@ -78,7 +78,7 @@ class ExtractionRunWire(Wire):
         return cls(id=value.id, status=value.status, jobs=[JobWire.of(job) for job in value.jobs])
 
 
-class RunExtraction(Input):
+class RunExtraction(InputModel):
     """Which conversation to extract, and how: by the bindings that match, or into the space that is named."""
 
     conversation_id: IdIn
@@ -87,17 +87,17 @@ class RunExtraction(Input):
 
     def arguments(self) -> dict[str, Any]:
         """Those of the method, which calls the space otherwise."""
-        given = super().arguments()
-        return {"space_id" if name == "memory_space_id" else name: value for name, value in given.items()}
+        arguments = super().arguments()
+        return {"space_id" if name == "memory_space_id" else name: value for name, value in arguments.items()}
 
 
-class WaitForExtraction(Input):
+class WaitForExtraction(InputModel):
     """How long to wait."""
 
-    timeout: float = Field(default=LONGEST_WAIT, ge=0, le=LONGEST_WAIT, description="Seconds.")
+    timeout: float = Field(default=MAX_WAIT_SECONDS, ge=0, le=MAX_WAIT_SECONDS, description="Seconds.")
 
 
-class ExtractionWaited(Wire):
+class ExtractionWaited(WireModel):
     """Whether what was closed has become memories."""
 
     done: bool

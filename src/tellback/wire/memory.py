@@ -18,24 +18,24 @@ from tellback.types.memory import (
     EntityType,
     MemorySpace,
 )
-from tellback.wire.base import Input, Wire
-from tellback.wire.bounds import EntityTypeIn, IdIn, KindIn, MomentIn, NameIn, ShareIn
+from tellback.wire.base import InputModel, WireModel
+from tellback.wire.bounds import CategoryKindIn, DatetimeIn, EntityTypeIn, FractionIn, IdIn, NameIn
 
-MOST_ATOMS = 500
+MAX_ATOMS = 500
 """How many atoms one request may add."""
 
-MOST_IDS = 200
+MAX_IDS = 200
 """How many ids a field may have."""
 
-_ATOM, _SPACE, _ENTITY = (f"{kind}_018f3c0de0a17b2c4d5e6f708192" for kind in ("atom", "ms", "ent"))
+_ATOM_ID, _SPACE_ID, _ENTITY_ID = (f"{kind}_018f3c0de0a17b2c4d5e6f708192" for kind in ("atom", "ms", "ent"))
 
 
-class SpaceWire(Wire):
+class SpaceWire(WireModel):
     """A named part of a user's memory."""
 
-    kind: ClassVar[type[Any] | None] = MemorySpace
+    value_type: ClassVar[type[Any] | None] = MemorySpace
 
-    id: str = Field(examples=[_SPACE])
+    id: str = Field(examples=[_SPACE_ID])
     tenant_id: str
     app_id: str
     user_id: str
@@ -46,7 +46,7 @@ class SpaceWire(Wire):
     atom_count: int = 0
 
 
-class CategoryWire(Wire):
+class CategoryWire(WireModel):
     """Your own name for a sort of memory, and its kind, which decides how fast it fades."""
 
     name: str = Field(examples=["preference"])
@@ -57,26 +57,26 @@ class CategoryWire(Wire):
         return Category(self.name, self.kind_)
 
 
-class CitationWire(Wire):
+class CitationWire(WireModel):
     """Where something was said."""
 
-    kind: ClassVar[type[Any] | None] = Citation
+    value_type: ClassVar[type[Any] | None] = Citation
 
     conversation_id: str
     message_ids: list[str] = Field(default_factory=list)
 
 
-class AtomWire(Wire):
+class AtomWire(WireModel):
     """One remembered thing.
 
     `validFrom` and `validTo` say when it was true (`validTo` null: still), `createdAt` and `supersededAt` when that was
     known. `citations` is everywhere it was said.
     """
 
-    kind: ClassVar[type[Any] | None] = Atom
+    value_type: ClassVar[type[Any] | None] = Atom
 
-    id: str = Field(examples=[_ATOM])
-    memory_space_id: str = Field(examples=[_SPACE])
+    id: str = Field(examples=[_ATOM_ID])
+    memory_space_id: str = Field(examples=[_SPACE_ID])
     tenant_id: str
     app_id: str
     user_id: str
@@ -99,13 +99,13 @@ class AtomWire(Wire):
     citations: list[CitationWire] = Field(default_factory=list)
 
 
-class EntityWire(Wire):
+class EntityWire(WireModel):
     """A person, a place or another thing that memories are about."""
 
-    kind: ClassVar[Any] = Entity  # `type` is a field here
+    value_type: ClassVar[Any] = Entity  # `type` is a field here
 
-    id: str = Field(examples=[_ENTITY])
-    memory_space_id: str = Field(examples=[_SPACE])
+    id: str = Field(examples=[_ENTITY_ID])
+    memory_space_id: str = Field(examples=[_SPACE_ID])
     tenant_id: str
     app_id: str
     user_id: str
@@ -123,7 +123,7 @@ class EntityWire(Wire):
     updated_at: datetime
 
 
-class CreateSpace(Input):
+class CreateSpace(InputModel):
     """Make a space."""
 
     name: str | None = Field(default=None, max_length=200, examples=["goals"], description="'default', if not given.")
@@ -131,54 +131,54 @@ class CreateSpace(Input):
     once: bool = Field(default=False, description="Give the first space of that name, if there is one.")
 
 
-class CategoryIn(Input):
+class CategoryIn(InputModel):
     """Your own name for a sort of memory, and its kind. Patterns are found by the platform, and cannot be written."""
 
     name: str = Field(max_length=200, examples=["preference"])
-    kind: KindIn = Field(examples=["PREFERENCE"])
+    kind: CategoryKindIn = Field(examples=["PREFERENCE"])
 
 
-class AddAtom(Input):
+class AddAtom(InputModel):
     """Something to remember: a fact of importance 3 that is certain and true from now on, if not said otherwise."""
 
     text: str = Field(examples=["User prefers morning meetings"])
     category: CategoryIn | None = None
     importance: Annotated[int, Field(ge=1, le=5)] | None = None
-    confidence: ShareIn | None = None
-    valid_from: MomentIn | None = None
-    valid_to: MomentIn | None = None
+    confidence: FractionIn | None = None
+    valid_from: DatetimeIn | None = None
+    valid_to: DatetimeIn | None = None
     source_conversation_id: IdIn | None = None
-    source_message_ids: list[IdIn] | None = Field(default=None, max_length=MOST_IDS)
-    entity_ids: list[IdIn] | None = Field(default=None, max_length=MOST_IDS)
+    source_message_ids: list[IdIn] | None = Field(default=None, max_length=MAX_IDS)
+    entity_ids: list[IdIn] | None = Field(default=None, max_length=MAX_IDS)
 
 
-class AddAtoms(Input):
+class AddAtoms(InputModel):
     """Many things to remember: all are stored, or none."""
 
-    atoms: list[AddAtom] = Field(max_length=MOST_ATOMS)
+    atoms: list[AddAtom] = Field(max_length=MAX_ATOMS)
 
 
 class SupersedeAtom(AddAtom):
     """What holds instead of an atom. What is not given is as in the old one, but for where it comes from."""
 
 
-class CreateEntity(Input):
+class CreateEntity(InputModel):
     """Make an entity that atoms can be about."""
 
     type: EntityTypeIn = Field(examples=["PERSON"])
     canonical_name: str = Field(max_length=500, examples=["Ana Silva"])
     description: str | None = None
     attributes: dict[str, Any] | None = None
-    aliases: list[NameIn] = Field(default_factory=list, max_length=MOST_IDS, examples=[["Ana"]])
+    aliases: list[NameIn] = Field(default_factory=list, max_length=MAX_IDS, examples=[["Ana"]])
 
 
-class MergeEntity(Input):
+class MergeEntity(InputModel):
     """Which entity another is to stand for."""
 
-    alias_id: IdIn = Field(examples=[_ENTITY])
+    alias_id: IdIn = Field(examples=[_ENTITY_ID])
 
 
-class RememberConversation(Input):
+class RememberConversation(InputModel):
     """Which conversation to remember word for word."""
 
     conversation_id: IdIn

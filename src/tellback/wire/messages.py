@@ -7,14 +7,14 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from tellback.types.messages import Message, MessagePart, ToolCall, message_text
-from tellback.wire.base import Wire
+from tellback.wire.base import WireModel
 
 
-def _as_text(content: Any) -> str:
+def _to_text(content: Any) -> str:
     return content if isinstance(content, str) else message_text(Message("", content))
 
 
-class PartOut(Wire):
+class PartOut(WireModel):
     """A piece of a message that is more than text."""
 
     kind_: str = Field(examples=["image"], description="text, image, audio, file or tool-result")
@@ -30,10 +30,10 @@ class PartOut(Wire):
         return MessagePart(self.kind_, self.text, self.mime, self.data, self.url, self.name, self.meta)
 
 
-class ToolCallOut(Wire):
+class ToolCallOut(WireModel):
     """A model's wish to call a tool."""
 
-    kind: ClassVar[type[Any] | None] = ToolCall
+    value_type: ClassVar[type[Any] | None] = ToolCall
 
     id: str = Field(examples=["tu_1"])
     name: str = Field(examples=["lookup"])
@@ -41,13 +41,13 @@ class ToolCallOut(Wire):
     invalid_input: str | None = Field(default=None, description="What the model wrote, if it is no JSON object.")
 
 
-class MessageOut(Wire):
+class MessageOut(WireModel):
     """A chat message. With `parts`, `content` is what they come to in plain text."""
 
-    kind: ClassVar[type[Any] | None] = Message
+    value_type: ClassVar[type[Any] | None] = Message
 
     role: str = Field(examples=["user"])
-    content: Annotated[str, BeforeValidator(_as_text)] = ""
+    content: Annotated[str, BeforeValidator(_to_text)] = ""
     parts: list[PartOut] | None = None
     tool_calls: list[ToolCallOut] = Field(default_factory=list)
     tool_call_id: str | None = None

@@ -8,32 +8,32 @@ from typing import Any
 from tellback.wire.base import camel
 
 
-class Names:
+class KeyMapping:
     """Certain names, and what they are called on the wire. All others are someone's own, and stay as they are.
 
-    >>> names = Names("message_id", space_id="memorySpaceId")
-    >>> names.told({"message_id": "msg_1", "space_id": "ms_1", "my_key": 1})
+    >>> names = KeyMapping("message_id", space_id="memorySpaceId")
+    >>> names.to_wire({"message_id": "msg_1", "space_id": "ms_1", "my_key": 1})
     {'messageId': 'msg_1', 'memorySpaceId': 'ms_1', 'my_key': 1}
-    >>> names.read({"messageId": "msg_1", "my_key": 1})
+    >>> names.from_wire({"messageId": "msg_1", "my_key": 1})
     {'message_id': 'msg_1', 'my_key': 1}
     """
 
     def __init__(self, *names: str, **called: str) -> None:
-        self._told = {**{name: camel(name) for name in names}, **called}
-        self._read = {told: name for name, told in self._told.items()}
+        self._to_wire = {**{name: camel(name) for name in names}, **called}
+        self._from_wire = {wire_name: name for name, wire_name in self._to_wire.items()}
 
-    def told(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def to_wire(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Data as they go over the wire."""
-        return _renamed(data, self._told)
+        return _rename_keys(data, self._to_wire)
 
-    def read(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def from_wire(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Data as they were."""
-        return _renamed(data, self._read)
+        return _rename_keys(data, self._from_wire)
 
 
-def _renamed(data: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    found = {names.get(name, name): value for name, value in data.items()}
-    if len(found) == len(data):
-        return found
+def _rename_keys(data: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    renamed = {names.get(name, name): value for name, value in data.items()}
+    if len(renamed) == len(data):
+        return renamed
     # Where someone's own data have that name already, both stay as they are: so they are read as they were.
     return {name if names.get(name, name) in data else names[name]: value for name, value in data.items()}

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from tellback import errors
 from tellback.errors import RemoteError, RemoteUnavailableError, TellbackError
-from tellback.wire.base import Wire, camel
+from tellback.wire.base import WireModel, camel
 
 # The first that matches decides: subclasses stand before their bases.
-CODES: tuple[tuple[type[TellbackError], int, str], ...] = (
+ERROR_CODES: tuple[tuple[type[TellbackError], int, str], ...] = (
     (errors.NotAuthenticatedError, 401, "not-authenticated"),
     (errors.NotAllowedError, 403, "not-allowed"),
     (errors.RateLimitedError, 429, "rate-limited"),
@@ -49,7 +49,7 @@ CODES: tuple[tuple[type[TellbackError], int, str], ...] = (
 )
 
 
-class Problem(Wire):
+class Problem(WireModel):
     """What went wrong, and what to do next."""
 
     type: str = Field(examples=["urn:tellback:problem:not-found"])
@@ -62,44 +62,48 @@ class Problem(Wire):
     data: dict[str, Any] | None = Field(default=None, description="What else is known of the error.")
 
 
-def code_of(error: TellbackError) -> tuple[int, str]:
+def status_and_code(error: TellbackError) -> tuple[int, str]:
     """The status and the code of an error."""
-    return next((status, code) for kind, status, code in CODES if isinstance(error, kind))
+    return next((status, code) for kind, status, code in ERROR_CODES if isinstance(error, kind))
 
 
-def data_of(error: TellbackError) -> dict[str, Any] | None:
+def encode_error_data(error: TellbackError) -> dict[str, Any] | None:
     """What a client needs besides the sentence to raise the same error: nothing that was said, sent or set up."""
-    kind = next(kind for kind, _, _ in CODES if isinstance(error, kind))
-    return {camel(name): getattr(error, name) for name in _fields(_CARRIED, kind) if hasattr(error, name)} or None
+    kind = next(kind for kind, _, _ in ERROR_CODES if isinstance(error, kind))
+    return {
+        camel(name): getattr(error, name)
+        for name in _collect_attributes(_SENT_ATTRIBUTES, kind)
+        if hasattr(error, name)
+    } or None
 
 
-def error_of(problem: Mapping[str, Any], status: int) -> TellbackError:
+def error_from_problem(problem: Mapping[str, Any], status: int) -> TellbackError:
     """The error that a problem tells of, of the class that the in-process call would have raised.
 
     It has all attributes of its class: those that are not told have what they have where nothing is known.
 
-    >>> error_of({"code": "not-found", "detail": "There is no atom 'atom_1'.", "data": {"id": "atom_1"}}, 404)
+    >>> error_from_problem({"code": "not-found", "detail": "There is no atom 'atom_1'.", "data": {"id": "atom_1"}}, 404)
     NotFoundError("There is no atom 'atom_1'.")
     """
     detail, code = str(problem.get("detail") or f"The server answered with {status}."), str(problem.get("code"))
-    kind = _KINDS.get(code)
+    kind = _CLASS_BY_CODE.get(code)
     if kind is None:
-        return (RemoteUnavailableError if status in UNAVAILABLE else RemoteError)(detail, status)
+        return (RemoteUnavailableError if status in UNAVAILABLE_STATUSES else RemoteError)(detail, status)
     error = kind.__new__(kind)
     error.args = (detail,)
     data = problem.get("data")
-    given = data if isinstance(data, Mapping) else {}
-    carried = _fields(_CARRIED, kind)
-    for name, default in {**_fields(_KEPT_BACK, kind), **carried}.items():
-        value = given.get(camel(name), default) if name in carried else default
-        setattr(error, name, _own(value))
+    attributes = data if isinstance(data, Mapping) else {}
+    sent = _collect_attributes(_SENT_ATTRIBUTES, kind)
+    for name, default in {**_collect_attributes(_WITHHELD_ATTRIBUTES, kind), **sent}.items():
+        value = attributes.get(camel(name), default) if name in sent else default
+        setattr(error, name, _copy_value(value))
     return error
 
 
-UNAVAILABLE = (502, 503, 504)
+UNAVAILABLE_STATUSES = (502, 503, 504)
 """Statuses of servers that stop or begin, and of whatever stands before one that is not there."""
 
-_CARRIED: dict[type[TellbackError], dict[str, Any]] = {
+_SENT_ATTRIBUTES: dict[type[TellbackError], dict[str, Any]] = {
     errors.RateLimitedError: {"retry_after": 1.0},
     errors.IdempotencyConflictError: {"key": ""},
     errors.RequestInProgressError: {"key": ""},
@@ -123,23 +127,25 @@ _CARRIED: dict[type[TellbackError], dict[str, Any]] = {
 }
 """What is told of an error besides its sentence, and what it is if it is not told."""
 
-_KEPT_BACK: dict[type[TellbackError], dict[str, Any]] = {
+_WITHHELD_ATTRIBUTES: dict[type[TellbackError], dict[str, Any]] = {
     errors.MaxIterationsError: {"messages": (), "usage": None},
     errors.OutputValidationError: {"text": "", "messages": ()},
     errors.ProviderError: {"request_id": None, "body": None, "partial_text": "", "attempts": ()},
 }
 """What is not told: what was said, and what a provider sent back."""
 
-_KINDS: dict[str, type[TellbackError]] = {
-    **{code: kind for kind, _, code in reversed(CODES)},
+_CLASS_BY_CODE: dict[str, type[TellbackError]] = {
+    **{code: kind for kind, _, code in reversed(ERROR_CODES)},
     "unknown-path": errors.NotFoundError,  # an id with a slash in it is another path
 }
 
 
-def _fields(table: Mapping[type[TellbackError], Mapping[str, Any]], kind: type[TellbackError]) -> dict[str, Any]:
+def _collect_attributes(
+    table: Mapping[type[TellbackError], Mapping[str, Any]], kind: type[TellbackError]
+) -> dict[str, Any]:
     """What a table has for a class and its bases."""
     return {name: value for each in kind.__mro__ if each in table for name, value in table[each].items()}
 
 
-def _own(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else dict(value) if isinstance(value, dict) else value

@@ -8,18 +8,18 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from tellback.agent.event_values import Event, EventKind, EventSource, event_of_mapping, plain_event
+from tellback.agent.event_values import Event, EventKind, EventSource, event_to_dict, parse_event
 from tellback.agent.session import CurrentRoute, CurrentState, RouteVisit, SessionState
-from tellback.agent.session_data import plain_data, read_dates
+from tellback.agent.session_data import parse_metadata_dates, plain_data
 from tellback.types.sessions import MessageData, MessageRole, SessionData, SessionStatus
-from tellback.wire.base import Input, Wire, camel
-from tellback.wire.names import Names
+from tellback.wire.base import InputModel, WireModel, camel
+from tellback.wire.names import KeyMapping
 
-ID_LENGTH = 150
+MAX_SESSION_ID_LENGTH = 150
 """How long a session's id may be; adapters that several apps share need room for more."""
 
 
-def _in_a_path(id: str) -> str:
+def _validate_path_segment(id: str) -> str:
     if id in (".", ".."):
         raise ValueError("a session's id is not . or .., which mean something else in an address")
     return id
@@ -27,57 +27,61 @@ def _in_a_path(id: str) -> str:
 
 SessionIdIn = Annotated[
     str,
-    Field(min_length=1, max_length=ID_LENGTH, pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", examples=["web-42"]),
-    AfterValidator(_in_a_path),
+    Field(min_length=1, max_length=MAX_SESSION_ID_LENGTH, pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", examples=["web-42"]),
+    AfterValidator(_validate_path_segment),
 ]
 """A session's id: it stands in addresses, so it holds no slash and no control characters."""
 
-HIDDEN = frozenset(("progress", "left", "context", "answered", "waiting", "owner"))
+HIDDEN_KEYS = frozenset(("progress", "left", "context", "answered", "waiting", "owner"))
 """What of the collected data is between the agent and its author: how it got there, and what its tools were given."""
 
-COLLECTED = Names(
+COLLECTED_DATA_KEYS = KeyMapping(
     *("route_history", "current_route_title", "current_route_entered_at"),
     *("current_state_description", "current_state_entered_at"),
 )
-VISIT = Names("route_id", "entered_at", "exited_at")
-METADATA = Names("created_at", "last_updated_at", "user_id")
+ROUTE_VISIT_KEYS = KeyMapping("route_id", "entered_at", "exited_at")
+SESSION_METADATA_KEYS = KeyMapping("created_at", "last_updated_at", "user_id")
 """What a session itself writes beside its user's own data."""
 
-Renaming = Callable[[Mapping[str, Any]], dict[str, Any]]
+KeyRenamer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
-def _told(collected: Mapping[str, Any]) -> dict[str, Any]:
+def _encode_collected(collected: Mapping[str, Any]) -> dict[str, Any]:
     """The collected data as they are shown."""
-    shown = {name: value for name, value in collected.items() if name not in HIDDEN}
-    return COLLECTED.told(_within(shown, VISIT.told, METADATA.told))
+    visible = {name: value for name, value in collected.items() if name not in HIDDEN_KEYS}
+    return COLLECTED_DATA_KEYS.to_wire(_rename_nested(visible, ROUTE_VISIT_KEYS.to_wire, SESSION_METADATA_KEYS.to_wire))
 
 
-def _read(told: Mapping[str, Any]) -> dict[str, Any]:
+def _decode_collected(encoded: Mapping[str, Any]) -> dict[str, Any]:
     """The collected data, of what was shown of them."""
-    return _within(COLLECTED.read(told), VISIT.read, METADATA.read)
+    return _rename_nested(
+        COLLECTED_DATA_KEYS.from_wire(encoded), ROUTE_VISIT_KEYS.from_wire, SESSION_METADATA_KEYS.from_wire
+    )
 
 
-def _within(collected: Mapping[str, Any], visit: Renaming, metadata: Renaming) -> dict[str, Any]:
+def _rename_nested(collected: Mapping[str, Any], visit: KeyRenamer, metadata: KeyRenamer) -> dict[str, Any]:
     """The collected data, with other names in the route history and in the metadata."""
-    found = dict(collected)
-    if isinstance(found.get("route_history"), list):
-        found["route_history"] = [visit(each) if isinstance(each, Mapping) else each for each in found["route_history"]]
-    if isinstance(found.get("metadata"), Mapping):
-        found["metadata"] = metadata(found["metadata"])
-    return found
+    renamed = dict(collected)
+    if isinstance(renamed.get("route_history"), list):
+        renamed["route_history"] = [
+            visit(each) if isinstance(each, Mapping) else each for each in renamed["route_history"]
+        ]
+    if isinstance(renamed.get("metadata"), Mapping):
+        renamed["metadata"] = metadata(renamed["metadata"])
+    return renamed
 
 
-def _plain(value: Any) -> Any:
+def _to_plain_data(value: Any) -> Any:
     return plain_data(dict(value)) if isinstance(value, Mapping) else value
 
 
-Data = Annotated[dict[str, Any], BeforeValidator(_plain)]
+PlainData = Annotated[dict[str, Any], BeforeValidator(_to_plain_data)]
 
 
-class SessionWire(Wire):
+class SessionWire(WireModel):
     """A session as it is stored. Its `ETag` changes with its version and its status."""
 
-    kind: ClassVar[type[Any] | None] = SessionData
+    value_type: ClassVar[type[Any] | None] = SessionData
 
     id: str = Field(examples=["web-42"])
     user_id: str | None = None
@@ -99,22 +103,22 @@ class SessionWire(Wire):
     @classmethod
     def of(cls, value: SessionData) -> SessionWire:
         """It for a session, without what is not told."""
-        made = cls.model_validate(value)
-        made.collected_data = _told(value.collected_data)
-        return made
+        wire = cls.model_validate(value)
+        wire.collected_data = _encode_collected(value.collected_data)
+        return wire
 
     def value(self) -> SessionData:
         """The session."""
-        found: SessionData = super().value()
-        object.__setattr__(found, "collected_data", _read(self.collected_data))
-        return found
+        session: SessionData = super().value()
+        object.__setattr__(session, "collected_data", _decode_collected(self.collected_data))
+        return session
 
 
-def _camel_calls(calls: Any) -> Any:
+def _encode_tool_calls(calls: Any) -> Any:
     return [{camel(name): value for name, value in call.items()} for call in calls]
 
 
-class SessionEventWire(Wire):
+class SessionEventWire(WireModel):
     """Something that happened in a session: what was said, which tools ran, or a change of status."""
 
     kind_: EventKind = Field(examples=["message"])
@@ -125,22 +129,22 @@ class SessionEventWire(Wire):
     @classmethod
     def of(cls, value: Event) -> SessionEventWire:
         """It for an event."""
-        plain = plain_data(plain_event(value))
+        plain = plain_data(event_to_dict(value))
         data = {camel(name): each for name, each in plain.pop("data").items()}
         if "toolCalls" in data:
-            data["toolCalls"] = _camel_calls(data["toolCalls"])
+            data["toolCalls"] = _encode_tool_calls(data["toolCalls"])
         return cls(kind_=plain.pop("kind"), **plain, data=data)
 
     def value(self) -> Event:
         """The event."""
-        given = {"kind": self.kind_, "source": self.source, "data": self.data, "creation_utc": self.creation_utc}
-        return event_of_mapping(given)
+        fields = {"kind": self.kind_, "source": self.source, "data": self.data, "creation_utc": self.creation_utc}
+        return parse_event(fields)
 
 
-class SessionMessageWire(Wire):
+class SessionMessageWire(WireModel):
     """A message of a session."""
 
-    kind: ClassVar[type[Any] | None] = MessageData
+    value_type: ClassVar[type[Any] | None] = MessageData
 
     id: str = Field(examples=["msg_018f3c0de0a17b2c4d5e6f708192"])
     session_id: str
@@ -161,44 +165,44 @@ class SessionMessageWire(Wire):
         """It for a message, whose event is a value."""
         names = ("id", "session_id", "role", "content", "user_id", "route", "state", "created_at", "position")
         event = None if value.event is None else SessionEventWire.of(value.event)
-        calls = _camel_calls(value.tool_calls)
+        calls = _encode_tool_calls(value.tool_calls)
         return cls(**{name: getattr(value, name) for name in names}, tool_calls=calls, event=event)
 
     def value(self) -> MessageData:
         """The message."""
-        found: MessageData = super().value()
+        message: MessageData = super().value()
         calls = [
             {"tool_name": each.get("toolName"), "arguments": each.get("arguments"), "result": each.get("result")}
             for each in self.tool_calls
         ]
-        object.__setattr__(found, "tool_calls", tuple(calls))
-        return found
+        object.__setattr__(message, "tool_calls", tuple(calls))
+        return message
 
 
-class CurrentRouteWire(Wire):
+class CurrentRouteWire(WireModel):
     """The route a session is in."""
 
-    kind: ClassVar[type[Any] | None] = CurrentRoute
+    value_type: ClassVar[type[Any] | None] = CurrentRoute
 
     id: str
     title: str = Field(examples=["Book a flight"])
     entered_at: datetime
 
 
-class CurrentStateWire(Wire):
+class CurrentStateWire(WireModel):
     """The state that spoke last."""
 
-    kind: ClassVar[type[Any] | None] = CurrentState
+    value_type: ClassVar[type[Any] | None] = CurrentState
 
     id: str
     description: str | None = None
     entered_at: datetime
 
 
-class RouteVisitWire(Wire):
+class RouteVisitWire(WireModel):
     """One visit of a route."""
 
-    kind: ClassVar[type[Any] | None] = RouteVisit
+    value_type: ClassVar[type[Any] | None] = RouteVisit
 
     route_id: str
     entered_at: datetime
@@ -206,50 +210,50 @@ class RouteVisitWire(Wire):
     completed: bool = False
 
 
-class SessionStateWire(Wire):
+class SessionStateWire(WireModel):
     """Where a session stands after a turn."""
 
-    kind: ClassVar[type[Any] | None] = SessionState
+    value_type: ClassVar[type[Any] | None] = SessionState
 
     id: str = Field(examples=["web-42"])
     version: int
     current_route: CurrentRouteWire | None = None
     current_state: CurrentStateWire | None = None
-    extracted: Data = Field(default_factory=dict, examples=[{"destination": "Rome"}])
+    extracted: PlainData = Field(default_factory=dict, examples=[{"destination": "Rome"}])
     route_history: list[RouteVisitWire] = Field(default_factory=list)
-    metadata: Data = Field(default_factory=dict, examples=[{"createdAt": "2026-03-01T09:00:00+00:00"}])
+    metadata: PlainData = Field(default_factory=dict, examples=[{"createdAt": "2026-03-01T09:00:00+00:00"}])
 
     @classmethod
     def of(cls, value: SessionState) -> SessionStateWire:
         """It for a session."""
-        made = cls.model_validate(value)
-        made.metadata = METADATA.told(made.metadata)
-        return made
+        wire = cls.model_validate(value)
+        wire.metadata = SESSION_METADATA_KEYS.to_wire(wire.metadata)
+        return wire
 
     def value(self) -> SessionState:
         """The session, as it is read from where it is kept."""
-        found: SessionState = super().value()
-        object.__setattr__(found, "metadata", read_dates(METADATA.read(self.metadata)))
-        return found
+        state: SessionState = super().value()
+        object.__setattr__(state, "metadata", parse_metadata_dates(SESSION_METADATA_KEYS.from_wire(self.metadata)))
+        return state
 
 
-class CreateSession(Input):
+class CreateSession(InputModel):
     """Begin a session. Without an id it gets a new one."""
 
     id: SessionIdIn | None = None
     initial_data: dict[str, Any] | None = Field(default=None, examples=[{"channel": "web"}])
 
 
-class UpdateSession(Input):
+class UpdateSession(InputModel):
     """Change a session's status."""
 
     status: SessionStatus
 
 
-def session_tag(version: int, status: str = "active") -> str:
+def session_etag(version: int, status: str = "active") -> str:
     """The ETag of a session: turns change its version, and it has a status beside.
 
-    >>> session_tag(3), session_tag(3, "completed")
+    >>> session_etag(3), session_etag(3, "completed")
     ('"v3"', '"v3-completed"')
     """
     return f'"v{version}"' if status == "active" else f'"v{version}-{status}"'

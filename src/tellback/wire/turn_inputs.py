@@ -6,24 +6,24 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tellback.wire.base import Input
-from tellback.wire.blocks import ContentIn, check_address
+from tellback.wire.base import InputModel
+from tellback.wire.blocks import ContentIn, validate_url
 from tellback.wire.bounds import CountIn, IdIn, NameIn
 from tellback.wire.context import RecallIn
 
-MOST_TOOLS = 128
-MOST_CYCLES = 50
-LONGEST_TAIL = 500
-LONGEST_WAIT = 300.0
-LONGEST_MEMORY_WAIT = 60.0
-HOUR = 3_600.0
-YEAR = 365 * 24 * 3_600.0
+MAX_TOOLS = 128
+MAX_CYCLES = 50
+MAX_TAIL = 500
+MAX_TURN_WAIT_SECONDS = 300.0
+MAX_MEMORY_WAIT_SECONDS = 60.0
+HOUR_SECONDS = 3_600.0
+YEAR_SECONDS = 365 * 24 * 3_600.0
 
 KeyIn = Annotated[str, Field(min_length=1, max_length=500)]
 CallIdIn = Annotated[str, Field(min_length=1, max_length=500, examples=["tu_1"])]
 
 
-class ToolIn(Input):
+class ToolIn(InputModel):
     """A tool that you run yourself: calls of it end the turn, and go on with `toolResults`."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", examples=["lookup"])
@@ -35,7 +35,7 @@ class ToolIn(Input):
     )
 
 
-class ToolResultIn(Input):
+class ToolResultIn(InputModel):
     """What your tool gave for a call in `pending`."""
 
     tool_use_id: CallIdIn
@@ -43,7 +43,7 @@ class ToolResultIn(Input):
     is_error: bool = False
 
 
-class ApprovalIn(Input):
+class ApprovalIn(InputModel):
     """A decision on a call in `pending`."""
 
     approved: bool
@@ -51,7 +51,7 @@ class ApprovalIn(Input):
     input: dict[str, Any] | None = None
 
 
-class OptionsIn(Input):
+class OptionsIn(InputModel):
     """How the model is to answer."""
 
     system_prompt: str | None = Field(default=None, examples=["You are a support assistant. Be brief."])
@@ -65,75 +65,75 @@ class OptionsIn(Input):
 
     def arguments(self) -> dict[str, Any]:
         """The fields of `ChatOptions`."""
-        given = {name: value for name, value in super().arguments().items() if value is not None}
-        config = {name: given.pop(name) for name in ("temperature", "top_p") if name in given}
-        return {**given, "config": config} if config else given
+        arguments = {name: value for name, value in super().arguments().items() if value is not None}
+        config = {name: arguments.pop(name) for name in ("temperature", "top_p") if name in arguments}
+        return {**arguments, "config": config} if config else arguments
 
 
-class AttachmentIn(Input):
+class AttachmentIn(InputModel):
     """A file that goes along with a message: its text, or its bytes as base64 or behind a url."""
 
     name: str = Field(min_length=1, max_length=500, examples=["receipt.png"])
     mime: str | None = Field(default=None, max_length=200, examples=["image/png"])
     text: str | None = None
     data: str | None = Field(default=None, description="base64")
-    url: Annotated[str, AfterValidator(check_address), Field(max_length=4_000)] | None = None
+    url: Annotated[str, AfterValidator(validate_url), Field(max_length=4_000)] | None = None
     size: CountIn | None = None
 
 
-class TurnInput(Input):
+class BaseTurnInput(InputModel):
     """What `run-turn` and `chat` have in common."""
 
     model: NameIn | None = Field(default=None, description="The server's own, or another that it allows.")
-    tools: list[ToolIn] | None = Field(default=None, max_length=MOST_TOOLS)
+    tools: list[ToolIn] | None = Field(default=None, max_length=MAX_TOOLS)
     tool_results: list[ToolResultIn] | None = Field(
-        default=None, min_length=1, max_length=MOST_TOOLS, description="In the place of a text, with the same `tools`."
+        default=None, min_length=1, max_length=MAX_TOOLS, description="In the place of a text, with the same `tools`."
     )
     approvals: dict[CallIdIn, bool | ApprovalIn] | None = Field(
-        default=None, max_length=MOST_TOOLS, description="In the place of a text: calls that are not to be made."
+        default=None, max_length=MAX_TOOLS, description="In the place of a text: calls that are not to be made."
     )
     options: OptionsIn | None = None
-    max_cycles: Annotated[int, Field(ge=1, le=MOST_CYCLES)] | None = Field(
+    max_cycles: Annotated[int, Field(ge=1, le=MAX_CYCLES)] | None = Field(
         default=None, examples=[10], description="Calls of the model in this turn at most."
     )
     recall: RecallIn | None = None
     metadata: dict[str, Any] | None = None
     trace_id: KeyIn | None = Field(default=None, description="By default the one of the header traceparent.")
     idempotency_key: KeyIn | None = Field(default=None, description="Or the header Idempotency-Key.")
-    wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] | None = Field(
+    wait: Annotated[float, Field(ge=0, le=MAX_TURN_WAIT_SECONDS)] | None = Field(
         default=None, description="Seconds to wait for another turn of the conversation."
     )
     stream: bool = Field(default=False, description="Or the header Accept: text/event-stream.")
 
     def arguments(self) -> dict[str, Any]:
         """What was given and is not null, but for what the server makes something of."""
-        given = {name: value for name, value in super().arguments().items() if value is not None}
-        return {name: value for name, value in given.items() if name not in SERVERS}
+        arguments = {name: value for name, value in super().arguments().items() if value is not None}
+        return {name: value for name, value in arguments.items() if name not in SERVER_FIELDS}
 
     @model_validator(mode="after")
-    def _tools_differ(self) -> TurnInput:
+    def _validate_unique_tools(self) -> BaseTurnInput:
         names = [tool.name for tool in self.tools or ()]
         if len(set(names)) != len(names):
             raise ValueError("two tools have the same name")
         return self
 
 
-NULLABLE = frozenset(("space", "close_after"))
+NULLABLE_FIELDS = frozenset(("space", "close_after"))
 """Of a chat: null says something, which leaving them out does not."""
-SERVERS = frozenset(("model", "tools", "tool_results", "approvals", "stream", "provider"))
+SERVER_FIELDS = frozenset(("model", "tools", "tool_results", "approvals", "stream", "provider"))
 
 
-class RunTurn(TurnInput):
+class RunTurn(BaseTurnInput):
     """A turn of a conversation: `userText` or `content`, or what goes on with one."""
 
     provider: NameIn | None = Field(default=None, examples=["anthropic"], description="Who serves the model.")
     user_text: str | None = Field(default=None, examples=["Where is my refund?"])
     content: ContentIn | None = None
-    tail_limit: Annotated[int, Field(ge=1, le=LONGEST_TAIL)] | None = Field(default=None, examples=[30])
+    tail_limit: Annotated[int, Field(ge=1, le=MAX_TAIL)] | None = Field(default=None, examples=[30])
     memory_space_id: IdIn | None = Field(default=None, description="What to remember.")
 
 
-class ChatInput(TurnInput):
+class ChatInput(BaseTurnInput):
     """A message, to be answered by a model that remembers."""
 
     text: str | None = Field(default=None, examples=["Where should we eat tonight?"])
@@ -144,17 +144,17 @@ class ChatInput(TurnInput):
     system: str | None = Field(default=None, examples=["You are a travel assistant."])
     session_id: KeyIn | None = Field(default=None, description="Keeps chats of one namespace apart.")
     conversation_id: IdIn | None = Field(default=None, description="To go on with a certain one.")
-    close_after: Annotated[float, Field(ge=0, le=YEAR)] | None = Field(
-        default=HOUR,
+    close_after: Annotated[float, Field(ge=0, le=YEAR_SECONDS)] | None = Field(
+        default=HOUR_SECONDS,
         description="Seconds without a message, after which a conversation that is opened closes; null: it never does.",
     )
-    memory_wait: Annotated[float, Field(ge=0, le=LONGEST_MEMORY_WAIT)] | None = Field(
+    memory_wait: Annotated[float, Field(ge=0, le=MAX_MEMORY_WAIT_SECONDS)] | None = Field(
         default=None, description="Seconds."
     )
     attachments: list[AttachmentIn] | None = Field(default=None, max_length=50)
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of `user.chat`; `space` and `close_after` may be null. `max_cycles` is for its options."""
-        given = super().arguments()
-        given.pop("max_cycles", None)
-        return {**given, **{name: getattr(self, name) for name in NULLABLE & self.model_fields_set}}
+        arguments = super().arguments()
+        arguments.pop("max_cycles", None)
+        return {**arguments, **{name: getattr(self, name) for name in NULLABLE_FIELDS & self.model_fields_set}}

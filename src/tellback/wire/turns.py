@@ -22,18 +22,18 @@ from tellback.types import (
 from tellback.types.context import WorkingContext
 from tellback.types.conversations import ToolInvocation, TurnOutcome
 from tellback.types.turns import TurnProblem
-from tellback.wire.base import Wire
+from tellback.wire.base import WireModel
 from tellback.wire.conversations import MessageWire, UsageWire
 from tellback.wire.memory import AtomWire
 from tellback.wire.messages import ToolCallOut
 
-STATUS = "completed, max_cycles, approval (`pending` waits for you) or truncated"
+STATUS_DESCRIPTION = "completed, max_cycles, approval (`pending` waits for you) or truncated"
 
 
-class ToolInvocationWire(Wire):
+class ToolInvocationWire(WireModel):
     """A tool call of a turn and what came of it; `content` is null while it waits."""
 
-    kind: ClassVar[type[Any] | None] = ToolInvocation
+    value_type: ClassVar[type[Any] | None] = ToolInvocation
 
     id: str = Field(examples=["tu_1"])
     name: str = Field(examples=["lookup"])
@@ -46,7 +46,7 @@ def _error_name(error: Any) -> Any:
     return type(error).__name__ if isinstance(error, Exception) else error
 
 
-class TurnProblemWire(Wire):
+class TurnProblemWire(WireModel):
     """Something that failed without ending the turn."""
 
     step: str = Field(examples=["recall"], description="recall, store_user or store_reply")
@@ -57,10 +57,10 @@ class TurnProblemWire(Wire):
         return TurnProblem(self.step, RemoteError(self.error))
 
 
-class _Ended(Wire):
+class _TurnEndWire(WireModel):
     """What both ways of telling of a turn's end have in common."""
 
-    status: str = Field(examples=["completed"], description=STATUS)
+    status: str = Field(examples=["completed"], description=STATUS_DESCRIPTION)
     text: str = Field(examples=["Your refund is on its way."])
     tool_invocations: list[ToolInvocationWire] = Field(default_factory=list)
     pending: list[ToolCallOut] = Field(
@@ -77,25 +77,25 @@ class _Ended(Wire):
     @classmethod
     def of(cls, value: Any) -> Any:
         """It for an outcome. Of the working context it has the memories, and how large it was."""
-        made = cls.model_validate(value)
-        made.tokens_estimated = None if value.context is None else value.context.tokens_estimated
-        return made
+        wire = cls.model_validate(value)
+        wire.tokens_estimated = None if value.context is None else value.context.tokens_estimated
+        return wire
 
     def value(self) -> Any:
         """How it ended, with as much of the working context as was on the wire."""
-        found = super().value()
-        object.__setattr__(found, "output", self.output)  # a list stays one
+        value = super().value()
+        object.__setattr__(value, "output", self.output)  # a list stays one
         if self.tokens_estimated is not None:
             atoms = tuple(atom.value() for atom in self.atoms_used)
             context = WorkingContext("", (), atoms, self.tokens_estimated, remembers=bool(atoms))
-            object.__setattr__(found, "context", context)
-        return found
+            object.__setattr__(value, "context", context)
+        return value
 
 
-class TurnOutcomeWire(_Ended):
+class TurnOutcomeWire(_TurnEndWire):
     """How a turn ended."""
 
-    kind: ClassVar[type[Any] | None] = TurnOutcome
+    value_type: ClassVar[type[Any] | None] = TurnOutcome
 
     turn_id: str
     conversation_id: str
@@ -105,10 +105,10 @@ class TurnOutcomeWire(_Ended):
     stop_reason: str = Field(default="end_turn", examples=["end_turn"])
 
 
-class TurnResultWire(_Ended):
+class TurnResultWire(_TurnEndWire):
     """The answer of a chat."""
 
-    kind: ClassVar[type[Any] | None] = TurnResult
+    value_type: ClassVar[type[Any] | None] = TurnResult
 
     ok: bool
     session_id: str | None = None
@@ -119,80 +119,80 @@ class TurnResultWire(_Ended):
     messages: list[MessageWire] = Field(default_factory=list)
 
 
-class TextDeltaWire(Wire):
+class TextDeltaWire(WireModel):
     """The next piece of the reply's text, or of what the model thinks."""
 
     text: str = Field(examples=["Your refund"])
 
 
-class ToolUseStartWire(Wire):
+class ToolUseStartWire(WireModel):
     """A tool call begins."""
 
-    kind: ClassVar[type[Any] | None] = ToolUseStart
+    value_type: ClassVar[type[Any] | None] = ToolUseStart
 
     id: str = Field(examples=["tu_1"])
     name: str = Field(examples=["lookup"])
 
 
-class ToolUseInputWire(Wire):
+class ToolUseInputWire(WireModel):
     """A piece of a tool call's input, as JSON text."""
 
-    kind: ClassVar[type[Any] | None] = ToolUseInputDelta
+    value_type: ClassVar[type[Any] | None] = ToolUseInputDelta
 
     id: str = Field(examples=["tu_1"])
     partial_input_json: str = Field(examples=['{"order": '])
 
 
-class ToolUseEndWire(Wire):
+class ToolUseEndWire(WireModel):
     """A tool call's input is complete."""
 
-    kind: ClassVar[type[Any] | None] = ToolUseEnd
+    value_type: ClassVar[type[Any] | None] = ToolUseEnd
 
     id: str = Field(examples=["tu_1"])
 
 
-class StopWire(Wire):
+class StopWire(WireModel):
     """The end of one call of the model; more may follow, if it called tools."""
 
-    kind: ClassVar[type[Any] | None] = StreamStop
+    value_type: ClassVar[type[Any] | None] = StreamStop
 
     reason: str = Field(examples=["end_turn"])
     usage: UsageWire | None = None
 
 
-_WIRES: Mapping[type[Any], tuple[str, type[Wire]]] = {
+_DELTA_MODELS: Mapping[type[Any], tuple[str, type[WireModel]]] = {
     ToolUseStart: ("tool_use_start", ToolUseStartWire),
     ToolUseInputDelta: ("tool_use_input", ToolUseInputWire),
     ToolUseEnd: ("tool_use_end", ToolUseEndWire),
     StreamStop: ("stop", StopWire),
 }
-_KINDS: Mapping[str, type[Wire]] = dict(_WIRES.values())
-_TEXTS: Mapping[str, type[TextDelta] | type[ThinkingDelta]] = {"text": TextDelta, "thinking": ThinkingDelta}
-_text = json.JSONEncoder(ensure_ascii=True).encode
+_DELTA_MODEL_BY_EVENT: Mapping[str, type[WireModel]] = dict(_DELTA_MODELS.values())
+_TEXT_DELTAS: Mapping[str, type[TextDelta] | type[ThinkingDelta]] = {"text": TextDelta, "thinking": ThinkingDelta}
+_encode_text = json.JSONEncoder(ensure_ascii=True).encode
 
 
-def delta_event(delta: ReplyDelta) -> tuple[str, bytes] | None:
+def encode_delta(delta: ReplyDelta) -> tuple[str, bytes] | None:
     """The name and the JSON of a delta; None for one that is not for the wire.
 
-    >>> delta_event(TextDelta("Hi"))
+    >>> encode_delta(TextDelta("Hi"))
     ('text', b'{"text":"Hi"}')
     """
     kind = type(delta)
     if kind is TextDelta or kind is ThinkingDelta:
         event = "text" if kind is TextDelta else "thinking"
-        return event, f'{{"text":{_text(delta.text)}}}'.encode("ascii")  # type: ignore[union-attr]
-    found = _WIRES.get(kind)
-    return None if found is None else (found[0], found[1].of(delta).encoded())
+        return event, f'{{"text":{_encode_text(delta.text)}}}'.encode("ascii")  # type: ignore[union-attr]
+    found = _DELTA_MODELS.get(kind)
+    return None if found is None else (found[0], found[1].of(delta).to_json())
 
 
-def delta_value(event: str, data: Mapping[str, Any]) -> ReplyDelta | None:
+def decode_delta(event: str, data: Mapping[str, Any]) -> ReplyDelta | None:
     """The delta of an event's name and JSON; None for one that is not known here.
 
-    >>> delta_value("text", {"text": "Hi"})
+    >>> decode_delta("text", {"text": "Hi"})
     TextDelta(text='Hi')
     """
-    if event in _TEXTS:
-        return _TEXTS[event](str(data["text"]))
-    wire = _KINDS.get(event)
-    found: ReplyDelta | None = None if wire is None else wire.model_validate(data).value()
+    if event in _TEXT_DELTAS:
+        return _TEXT_DELTAS[event](str(data["text"]))
+    model = _DELTA_MODEL_BY_EVENT.get(event)
+    found: ReplyDelta | None = None if model is None else model.model_validate(data).value()
     return found

@@ -9,10 +9,10 @@ from typing import Any
 from tellback import Tellback
 from tellback.client import TellbackClient
 from tellback.server import ServerSettings, create_app
-from tests.support.http_server import serving
+from tests.support.http_server import running_server
 
 
-class Cuts:
+class DroppedResponses:
     """Passes requests on, and ends the connection instead of answering the first ones that a test names."""
 
     def __init__(self, app: Any, times: int) -> None:
@@ -65,11 +65,11 @@ class Gate:
 
 
 @asynccontextmanager
-async def talking(
+async def running_client(
     rc: Tellback, wrap: Callable[[Any], Any] | None = None, *, retries: int = 2, **settings: Any
 ) -> AsyncIterator[tuple[TellbackClient, Any]]:
     """A client of a server that is open to this machine, and what stands before it."""
     app = create_app(rc, ServerSettings(open=True, rate_limit=None, **settings))
     front = app if wrap is None else wrap(app)
-    async with serving(front) as url, TellbackClient(url, retries=retries) as client:
+    async with running_server(front) as url, TellbackClient(url, retries=retries) as client:
         yield client, front

@@ -25,14 +25,14 @@ from tellback.client import TellbackClient
 from tellback.errors import PreconditionFailedError
 from tellback.server import ServerSettings, create_app
 from tellback.testing import ScriptedModel, says
-from tests.integration.client.serving import Cuts
-from tests.support.http_server import free_port, serving
+from tests.integration.client.serving import DroppedResponses
+from tests.support.http_server import free_port, running_server
 
 
 @asynccontextmanager
 async def served(model: Any = None, **settings: Any) -> AsyncIterator[tuple[Tellback, str]]:
     rc = Tellback(":memory:", model=model)
-    async with serving(create_app(rc, ServerSettings(**settings))) as url:
+    async with running_server(create_app(rc, ServerSettings(**settings))) as url:
         yield rc, url
 
 
@@ -42,8 +42,8 @@ async def key(rc: Tellback, role: Any = "app", **more: Any) -> str:
 
 async def test_an_answer_that_is_lost_changes_nothing_twice() -> None:
     rc = Tellback(":memory:")
-    app = Cuts(create_app(rc), times=0)
-    async with serving(app) as url, TellbackClient(url, await key(rc)) as client:
+    app = DroppedResponses(create_app(rc), times=0)
+    async with running_server(app) as url, TellbackClient(url, await key(rc)) as client:
         maya = client.user("maya")
         space = await maya.memory.create_space("default")
         app.left = 1
@@ -59,8 +59,8 @@ async def test_an_answer_that_is_lost_changes_nothing_twice() -> None:
 
 async def test_what_may_not_be_sent_again_is_not() -> None:
     rc = Tellback(":memory:")
-    app = Cuts(create_app(rc), times=0)
-    async with serving(app) as url, TellbackClient(url, await key(rc)) as client:
+    app = DroppedResponses(create_app(rc), times=0)
+    async with running_server(app) as url, TellbackClient(url, await key(rc)) as client:
         talk = await client.user("maya").conversations.create("chat")
         app.left, before = 1, app.seen
         with pytest.raises(RemoteUnavailableError):
@@ -99,7 +99,7 @@ async def test_a_server_that_is_not_there_or_is_another_is_named() -> None:
             await receive()
             await send({"type": "lifespan.shutdown.complete"})
 
-    async with serving(plain) as url, TellbackClient(url, "rk_x") as client:
+    async with running_server(plain) as url, TellbackClient(url, "rk_x") as client:
         with pytest.raises(RemoteError, match="is it a Tellback server"):
             await client.user("maya").conversations.list()
     with pytest.raises(Exception, match="address"):
@@ -155,7 +155,7 @@ async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: A
     for _ in range(3):
         rc = Tellback(file, worker=False)
         app = create_app(rc)
-        async with serving(app, port):
+        async with running_server(app, port):
             following = following or asyncio.create_task(follow())
             made.append((await client.user("maya").conversations.create("chat")).id)
             async with asyncio.timeout(15):
@@ -190,7 +190,7 @@ async def test_an_agent_with_routes_is_talked_to() -> None:
     rc = Tellback(":memory:")
     agent = Agent(name="Wanda", goal="Chat", model=model)
     async with (
-        serving(create_app(rc, agents=[agent])) as url,
+        running_server(create_app(rc, agents=[agent])) as url,
         TellbackClient(url, await key(rc)) as client,
     ):
         agents = client.user("maya").agents

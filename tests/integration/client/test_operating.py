@@ -10,21 +10,21 @@ import pytest
 from tellback import NotFoundError, Tellback
 from tellback.agent import Agent
 from tellback.client import TellbackClient
-from tellback.client.operating import Queued
+from tellback.client.operating import ReplayResult
 from tellback.server import ServerSettings, create_app
 from tellback.testing import ScriptedModel, says
 from tellback.types.ids import new_id
 from tellback.types.jobs import JobStatus, UsageRecord
 from tellback.types.scope import Scope
-from tests.integration.client.serving import talking
-from tests.support.http_server import serving
+from tests.integration.client.serving import running_client
+from tests.support.http_server import running_server
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 async def test_stale_conversations_of_everyone_are_closed() -> None:
     rc = Tellback(":memory:")
-    async with talking(rc) as (client, _):
+    async with running_client(rc) as (client, _):
         talks = [await rc.user(name).conversations.create("chat") for name in ("maya", "tom", "ana")]
         assert await client.close_stale(timedelta(hours=1)) == []
         assert sorted(await client.close_stale(0)) == sorted(talk.id for talk in talks)
@@ -33,7 +33,7 @@ async def test_stale_conversations_of_everyone_are_closed() -> None:
 
 async def test_a_replay_is_queued_for_everyone() -> None:
     rc = Tellback(":memory:", worker=False)
-    async with talking(rc) as (client, _):
+    async with running_client(rc) as (client, _):
         for name in ("maya", "tom"):
             user = client.user(name)
             space = await user.memory.create_space("default")
@@ -41,14 +41,14 @@ async def test_a_replay_is_queued_for_everyone() -> None:
             for namespace in ("chat", "other"):
                 talk = await user.conversations.create(namespace)
                 await user.conversations.append_turn(talk.id, "I moved to Lisbon.", {"content": "How nice!"})
-        assert await client.replay("chat") == Queued(conversations=2, jobs=2, skipped=0)
-        assert await client.replay() == Queued(conversations=4, jobs=2, skipped=2)
+        assert await client.replay("chat") == ReplayResult(conversations=2, jobs=2, skipped=0)
+        assert await client.replay() == ReplayResult(conversations=4, jobs=2, skipped=2)
         assert len(await client.jobs.list()) == 2
 
 
 async def test_jobs_of_a_user_are_followed_cancelled_and_retried() -> None:
     rc = Tellback(":memory:", worker=False)
-    async with talking(rc) as (client, _):
+    async with running_client(rc) as (client, _):
         maya = client.user("maya")
         space = await maya.memory.create_space("default")
         talk = await maya.conversations.create("chat")
@@ -71,7 +71,7 @@ async def test_jobs_of_a_user_are_followed_cancelled_and_retried() -> None:
 
 async def test_costs_come_page_by_page() -> None:
     rc = Tellback(":memory:")
-    async with talking(rc, largest_page=3, page_size=2) as (client, _):
+    async with running_client(rc, largest_page=3, page_size=2) as (client, _):
         scope = Scope("default", "default", "maya")
         records = [
             # Two of each moment: none may be lost where a page ends between them.
@@ -94,7 +94,7 @@ async def test_lists_are_whole_however_small_the_pages_are() -> None:
     rc = Tellback(":memory:")
     agent = Agent(name="Wanda", goal="Chat", model=ScriptedModel([says(f"answer {number}") for number in range(4)]))
     app = create_app(rc, ServerSettings(open=True, rate_limit=None, largest_page=3, page_size=2), agents=[agent])
-    async with serving(app) as url, TellbackClient(url) as client:
+    async with running_server(app) as url, TellbackClient(url) as client:
         maya = client.user("maya")
         talks = [await maya.conversations.create("chat") for _ in range(7)]
         assert await maya.conversations.list() == talks[::-1]
@@ -131,7 +131,7 @@ async def test_a_session_or_an_agent_that_cannot_be_is_unknown(id: str) -> None:
     rc = Tellback(":memory:")
     agent = Agent(name="Wanda", goal="Chat", model=ScriptedModel([]))
     async with (
-        serving(create_app(rc, ServerSettings(open=True), agents=[agent])) as url,
+        running_server(create_app(rc, ServerSettings(open=True), agents=[agent])) as url,
         TellbackClient(url) as client,
     ):
         agents = client.user("maya").agents

@@ -12,7 +12,7 @@ from tellback.chat import ChatRequest
 from tellback.errors import TellbackError
 from tellback.testing import FunctionModel
 from tellback.tools import Tool
-from tests.integration.client.serving import talking
+from tests.integration.client.serving import running_client
 
 WAYS = ["chat", "chat_stream", "run_turn", "stream_turn"]
 
@@ -64,7 +64,7 @@ TAKEN: list[ChatOptions | Mapping[str, Any]] = [
 async def test_options_reach_the_model_as_in_process(options: Any) -> None:
     model = Hearing()
     rc = Tellback(":memory:", model=FunctionModel(model))
-    async with talking(rc) as (client, _):
+    async with running_client(rc) as (client, _):
         for way in WAYS:
             asked: list[Any] = []
             for maya in (rc.user(f"maya {way}"), client.user(f"tom {way}")):
@@ -91,7 +91,7 @@ SPELT_WRONG: list[Any] = [
 @pytest.mark.parametrize("options", SPELT_WRONG, ids=str)
 async def test_options_that_are_wrong_are_refused_alike(options: Any) -> None:
     rc = Tellback(":memory:", model=FunctionModel(Hearing()))
-    async with talking(rc) as (client, _):
+    async with running_client(rc) as (client, _):
         for way in WAYS:
             told = []
             for maya in (rc.user("maya"), client.user("tom")):
@@ -125,7 +125,7 @@ NOT_SENT: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("options", "why"), NOT_SENT, ids=lambda each: each if isinstance(each, str) else "")
 async def test_options_that_a_server_does_not_take_are_refused_with_a_reason(options: Any, why: str) -> None:
-    async with talking(Tellback(":memory:", model=FunctionModel(Hearing()))) as (client, _):
+    async with running_client(Tellback(":memory:", model=FunctionModel(Hearing()))) as (client, _):
         for way in WAYS:
             with pytest.raises(InvalidArgumentError, match=why) as caught:
                 await turn(client.user("maya"), way, options=options)
@@ -134,7 +134,7 @@ async def test_options_that_a_server_does_not_take_are_refused_with_a_reason(opt
 
 async def test_a_model_may_be_named_among_the_options() -> None:
     rc = Tellback(":memory:", model=FunctionModel(Hearing()))
-    async with talking(rc) as (client, _):
+    async with running_client(rc) as (client, _):
         for way in WAYS:
             with pytest.raises(TellbackError, match="gpt-nobody"):
                 await turn(client.user("maya"), way, options={"model": "gpt-nobody"})
@@ -154,6 +154,6 @@ async def test_described_tools_may_be_among_the_options() -> None:
             return ChatReply("Yes.")
         return ChatReply("", tool_calls=(ToolCall("call_1", "look", {}),), stop_reason="tool_use")
 
-    async with talking(Tellback(":memory:", model=FunctionModel(model))) as (client, _):
+    async with running_client(Tellback(":memory:", model=FunctionModel(model))) as (client, _):
         ended = await turn(client.user("maya"), "run_turn", options={"tools": [described]}, tool_handler=handle)
     assert (ended.text, asked) == ("Yes.", ["look"])

@@ -10,8 +10,8 @@ import pytest
 
 from tellback import RateLimitedError, RemoteUnavailableError, StoreError, Tellback
 from tellback.client import TellbackClient, events
-from tellback.server.stopping import Stopping
-from tests.integration.client.serving import Gate, talking
+from tellback.server.stopping import ShutdownSignal
+from tests.integration.client.serving import Gate, running_client
 
 HTML = (502, b"text/html", b"<html>Bad gateway")
 
@@ -58,9 +58,9 @@ async def until(condition: Any) -> None:
 async def test_a_subscription_outlives_whatever_answers_in_the_place_of_a_server(
     why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(events, "RECONNECT_SECONDS", 0.02)
     rc = Tellback(":memory:")
-    async with talking(rc, Gate) as (client, gate), following(client) as (seen, task):
+    async with running_client(rc, Gate) as (client, gate), following(client) as (seen, task):
         first = await client.user("maya").conversations.create("chat")
         await until(lambda: seen == [first.id])
         gate.answer = AWAY[why]
@@ -75,14 +75,14 @@ async def test_a_subscription_outlives_whatever_answers_in_the_place_of_a_server
 
 @pytest.mark.parametrize("why", AWAY)
 async def test_a_subscription_that_cannot_begin_says_why(why: str) -> None:
-    async with talking(Tellback(":memory:"), Gate) as (client, gate):
+    async with running_client(Tellback(":memory:"), Gate) as (client, gate):
         gate.answer = AWAY[why]
         with pytest.raises((RemoteUnavailableError, StoreError, RateLimitedError)):
             await anext(client.user("maya").events.subscribe())
 
 
 async def test_what_may_have_been_done_is_told_at_once_and_not_sent_again() -> None:
-    async with talking(Tellback(":memory:"), Gate) as (client, gate):
+    async with running_client(Tellback(":memory:"), Gate) as (client, gate):
         gate.answer = told(503, "store-unavailable", '{"inDoubt": true}')
         with pytest.raises(StoreError) as caught:
             await client.user("maya").conversations.create("chat")
@@ -94,8 +94,8 @@ async def test_what_may_have_been_done_is_told_at_once_and_not_sent_again() -> N
 
 
 async def test_a_turn_that_comes_too_late_is_told_so() -> None:
-    async with talking(Tellback(":memory:")) as (client, app):
-        Stopping.of(app).set()
+    async with running_client(Tellback(":memory:")) as (client, app):
+        ShutdownSignal.for_app(app).set()
         with pytest.raises(RemoteUnavailableError, match="about to stop"):
             await client.user("maya").chat("Hello")
         with pytest.raises(RemoteUnavailableError, match="about to stop"):
@@ -103,7 +103,7 @@ async def test_a_turn_that_comes_too_late_is_told_so() -> None:
 
 
 async def test_a_proxy_before_a_server_that_is_away_is_no_wrong_address() -> None:
-    async with talking(Tellback(":memory:"), Gate, retries=0) as (client, gate):
+    async with running_client(Tellback(":memory:"), Gate, retries=0) as (client, gate):
         gate.answer = HTML
         with pytest.raises(RemoteUnavailableError, match="502") as caught:
             await client.user("maya").conversations.list()
@@ -113,7 +113,7 @@ async def test_a_proxy_before_a_server_that_is_away_is_no_wrong_address() -> Non
 @pytest.mark.filterwarnings("ignore")
 async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Any) -> None:
     rc = Tellback(":memory:")
-    async with talking(rc, Gate) as (client, gate):
+    async with running_client(rc, Gate) as (client, gate):
         await rc.user("maya").conversations.create("chat", title="A title that makes it longer")
         gate.cut_after = 40
         with pytest.raises(RemoteUnavailableError, match="cut off"):
@@ -126,7 +126,7 @@ async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Any) -> None:
 
 async def test_two_exports_to_one_path_do_not_disturb_each_other(tmp_path: Any) -> None:
     rc = Tellback(":memory:")
-    async with talking(rc) as (client, _):
+    async with running_client(rc) as (client, _):
         await rc.user("maya").conversations.create("chat")
         admin, path = client.user("maya").admin, tmp_path / "export.json"
         sizes = await asyncio.gather(*(admin.export_user_data(to=path) for _ in range(3)))

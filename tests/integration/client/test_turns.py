@@ -12,7 +12,7 @@ from tellback.client import TellbackClient
 from tellback.conversations import Conversations
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tellback.turn import TurnResult
-from tests.integration.client.serving import Cuts, talking
+from tests.integration.client.serving import DroppedResponses, running_client
 
 PICTURE = "iVBORw0KGgo="
 
@@ -63,7 +63,7 @@ async def turn(client: TellbackClient, way: str, **more: Any) -> TurnOutcome | T
 @pytest.mark.parametrize("cycles", [1, 3, None])
 async def test_a_model_that_keeps_calling_is_asked_for_an_answer(way: str, cycles: int | None) -> None:
     model = Tireless()
-    async with talking(Tellback(":memory:", model=FunctionModel(model))) as (client, _):
+    async with running_client(Tellback(":memory:", model=FunctionModel(model))) as (client, _):
         ended = await turn(client, way, max_cycles=cycles)
     most = 10 if cycles is None else cycles
     assert (ended.status, ended.text, ended.pending) == ("max_cycles", "Enough.", ())
@@ -86,7 +86,7 @@ async def test_a_model_that_will_not_answer_ends_all_the_same() -> None:
         call = ToolCall(f"call_{len(request.messages)}", "look", {"again": 1})
         return ChatReply("Wait.", tool_calls=(call,), stop_reason="tool_use")
 
-    async with talking(Tellback(":memory:", model=FunctionModel(stubborn))) as (client, _):
+    async with running_client(Tellback(":memory:", model=FunctionModel(stubborn))) as (client, _):
         ended = await turn(client, "run_turn", max_cycles=2)
         assert (ended.status, ended.text, ended.pending, ended.model_calls) == ("max_cycles", "Wait.", (), 3)
         answer = await client.user("maya").chat("Look!", space=None, options={"max_iterations": 2}, tools=[look])
@@ -101,7 +101,7 @@ async def test_pictures_of_tools_reach_the_model() -> None:
 
     model = ScriptedModel([calls("camera"), says("A cat.")] * 2)
     rc = Tellback(":memory:", model=model)
-    async with talking(rc) as (client, _):
+    async with running_client(rc) as (client, _):
         local, remote = rc.user("maya"), client.user("maya")
         seen = []
         for maya in (local, remote):
@@ -115,7 +115,7 @@ async def test_pictures_of_tools_reach_the_model() -> None:
 
 
 async def test_both_sides_of_a_turn_are_appended_once_if_the_answer_is_lost() -> None:
-    async with talking(Tellback(":memory:"), lambda app: Cuts(app, 0)) as (client, cuts):
+    async with running_client(Tellback(":memory:"), lambda app: DroppedResponses(app, 0)) as (client, cuts):
         talks = client.user("maya").conversations
         talk = await talks.create("chat")
         cuts.left = 1
@@ -143,7 +143,7 @@ async def test_a_tool_runs_once_whichever_answer_is_lost(way: str, cut: int) -> 
         return ChatReply("", tool_calls=(ToolCall("call_1", "book", {}),), stop_reason="tool_use")
 
     rc = Tellback(":memory:", model=FunctionModel(model))
-    async with talking(rc, lambda app: Cuts(app, 0)) as (client, cuts):
+    async with running_client(rc, lambda app: DroppedResponses(app, 0)) as (client, cuts):
         maya = client.user("maya")
         talk = await maya.conversations.create("tables")
         cuts.left = 1 if cut == 1 else 0
@@ -166,7 +166,7 @@ async def test_a_turn_with_a_key_that_is_asked_for_again_is_answered_as_in_proce
         return ChatReply("", tool_calls=(ToolCall("call_1", "look", {"again": 1}),), stop_reason="tool_use")
 
     rc = Tellback(":memory:", model=FunctionModel(model))
-    async with talking(rc) as (client, _):
+    async with running_client(rc) as (client, _):
         told: list[Any] = []
         for maya in (rc.user("maya"), client.user("tom")):
             talk = await maya.conversations.create("tables")
@@ -197,7 +197,7 @@ async def test_a_request_that_is_still_being_answered_is_waited_for(monkeypatch:
         return await create(self, *args, **more)
 
     monkeypatch.setattr(Conversations, "create", slow)
-    async with talking(Tellback(":memory:")) as (client, _):
+    async with running_client(Tellback(":memory:")) as (client, _):
         async with TellbackClient(client._transport.url, timeout=0.3) as hasty:
             talk = await hasty.user("maya").conversations.create("chat")
         assert (await client.user("maya").conversations.list()) == [talk]
@@ -205,7 +205,7 @@ async def test_a_request_that_is_still_being_answered_is_waited_for(monkeypatch:
 
 
 async def test_a_key_that_was_made_may_not_be_made_again() -> None:
-    async with talking(Tellback(":memory:"), lambda app: Cuts(app, 1)) as (client, cuts):
+    async with running_client(Tellback(":memory:"), lambda app: DroppedResponses(app, 1)) as (client, cuts):
         with pytest.raises(RemoteUnavailableError):
             await client.keys.create("app")
         assert cuts.seen == 1

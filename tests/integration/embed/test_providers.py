@@ -30,7 +30,7 @@ from tellback.errors import (
     ProviderRateLimitError,
     ProviderTimeoutError,
 )
-from tests.support.wire import Cut, Reply, Request, Wait, WireServer, json_reply
+from tests.support.wire import Cut, FakeHttpServer, Reply, Request, Wait, json_reply
 
 Rows = Sequence[Any]
 SIZE = 4
@@ -48,14 +48,14 @@ def unit(row: Any) -> Any:
 
 
 class Vendor(Protocol):
-    def embedder(self, wire: WireServer, **options: Any) -> ProviderEmbedder: ...
+    def embedder(self, wire: FakeHttpServer, **options: Any) -> ProviderEmbedder: ...
     def rows(self, rows: Rows) -> Reply: ...
     def sent(self, body: Any) -> list[str]: ...
     def failure(self, status: int, **headers: str) -> Reply: ...
 
 
 class OpenAI:
-    def embedder(self, wire: WireServer, **options: Any) -> ProviderEmbedder:
+    def embedder(self, wire: FakeHttpServer, **options: Any) -> ProviderEmbedder:
         options = {"dimensions": SIZE, "api_key": "key", "base_url": wire.url, **options}
         return OpenAIEmbedder("text-embedding-3-small", **options)
 
@@ -72,7 +72,7 @@ class OpenAI:
 
 
 class Gemini:
-    def embedder(self, wire: WireServer, **options: Any) -> ProviderEmbedder:
+    def embedder(self, wire: FakeHttpServer, **options: Any) -> ProviderEmbedder:
         options = {"dimensions": SIZE, "api_key": "key", "base_url": wire.url, **options}
         return GeminiEmbedder("gemini-embedding-001", **options)
 
@@ -107,7 +107,7 @@ def answering(vendor: Vendor, then: Callable[[int], None] | None = None) -> Call
 
 async def test_each_text_gets_its_own_vector_brought_to_length_one(vendor: Vendor) -> None:
     texts = ["I keep bees.", "", "The roof leaks.", "   ", "I keep bees."]
-    async with WireServer(answering(vendor)) as wire:
+    async with FakeHttpServer(answering(vendor)) as wire:
         embedder = vendor.embedder(wire)
         assert isinstance(embedder, Embedder)
         rows = await embedder.embed(texts)
@@ -122,7 +122,7 @@ async def test_each_text_gets_its_own_vector_brought_to_length_one(vendor: Vendo
 
 
 @pytest.mark.parametrize("texts", [[], ["", " \n"]])
-async def test_what_needs_no_vector_is_never_sent(vendor: Vendor, wire: WireServer, texts: list[str]) -> None:
+async def test_what_needs_no_vector_is_never_sent(vendor: Vendor, wire: FakeHttpServer, texts: list[str]) -> None:
     rows = await vendor.embedder(wire).embed(texts)
     assert rows.shape == (len(texts), SIZE)
     assert not rows.any()
@@ -131,35 +131,35 @@ async def test_what_needs_no_vector_is_never_sent(vendor: Vendor, wire: WireServ
 
 async def test_many_texts_go_in_several_requests_a_few_at_a_time_and_keep_their_order(vendor: Vendor) -> None:
     texts = [f"note {n}" for n in range(5000)]
-    async with WireServer(answering(vendor)) as wire:
+    async with FakeHttpServer(answering(vendor)) as wire:
         embedder = vendor.embedder(wire)
         rows = await embedder.embed(texts)
         await embedder.close()
     np.testing.assert_allclose(rows, np.stack([unit(vector_of(text)) for text in texts]), atol=1e-5)
     sizes = [len(vendor.sent(request.body)) for request in wire.requests]
     assert sum(sizes) == 5000
-    assert max(sizes) == embedder.limits.texts
+    assert max(sizes) == embedder.limits.max_texts
     assert wire.connections <= 4
 
 
 async def test_no_request_is_larger_than_its_limit_in_bytes(vendor: Vendor) -> None:
     texts = [f"{n} " + "ü" * 1500 for n in range(300)]
-    async with WireServer(answering(vendor)) as wire:
+    async with FakeHttpServer(answering(vendor)) as wire:
         embedder = vendor.embedder(wire)
         await embedder.embed(texts)
         await embedder.close()
     for request in wire.requests:
-        assert sum(len(text.encode()) for text in vendor.sent(request.body)) <= embedder.limits.bytes
+        assert sum(len(text.encode()) for text in vendor.sent(request.body)) <= embedder.limits.max_bytes
 
 
 @pytest.mark.parametrize("long", ["The ferry leaves at nine. " * 2000, "海" * 20_000, "x" * 50_000])
 async def test_a_text_too_long_for_the_model_gets_the_mean_of_its_pieces(vendor: Vendor, long: str) -> None:
-    async with WireServer(answering(vendor)) as wire:
+    async with FakeHttpServer(answering(vendor)) as wire:
         embedder = vendor.embedder(wire)
         short, row = await embedder.embed(["short", long])
         await embedder.close()
     pieces = [text for request in wire.requests for text in vendor.sent(request.body) if text != "short"]
-    assert all(len(piece.encode()) <= embedder.limits.bytes_of_text for piece in pieces)
+    assert all(len(piece.encode()) <= embedder.limits.max_text_bytes for piece in pieces)
     counted = {piece: long.count(piece) for piece in pieces}
     assert len("".join(pieces)) <= len(long)
     assert all(counted.values())
@@ -168,7 +168,7 @@ async def test_a_text_too_long_for_the_model_gets_the_mean_of_its_pieces(vendor:
 
 
 async def test_lone_surrogates_are_sent_as_unknown_characters(vendor: Vendor) -> None:
-    async with WireServer(answering(vendor)) as wire:
+    async with FakeHttpServer(answering(vendor)) as wire:
         embedder = vendor.embedder(wire)
         await embedder.embed(["a\ud800b"])
         await embedder.close()
@@ -189,9 +189,9 @@ async def test_lone_surrogates_are_sent_as_unknown_characters(vendor: Vendor) ->
     ],
 )
 async def test_an_answer_that_is_not_one_clean_vector_for_each_text_is_refused(
-    vendor: Vendor, wire: WireServer, rows: Rows, problem: str
+    vendor: Vendor, wire: FakeHttpServer, rows: Rows, problem: str
 ) -> None:
-    wire.always(vendor.rows(rows))
+    wire.always_reply_with(vendor.rows(rows))
     embedder = vendor.embedder(wire, retries=0)
     with pytest.raises(EmbeddingError, match=problem):
         await embedder.embed(["one", "two"])
@@ -199,8 +199,10 @@ async def test_an_answer_that_is_not_one_clean_vector_for_each_text_is_refused(
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b'"text"', b"<html>", b'{"data": 3, "embeddings": 3}', b""])
-async def test_an_answer_of_another_shape_is_an_embedding_error(vendor: Vendor, wire: WireServer, body: bytes) -> None:
-    wire.always(Reply(200, {"content-type": "application/json"}, (body,)))
+async def test_an_answer_of_another_shape_is_an_embedding_error(
+    vendor: Vendor, wire: FakeHttpServer, body: bytes
+) -> None:
+    wire.always_reply_with(Reply(200, {"content-type": "application/json"}, (body,)))
     embedder = vendor.embedder(wire, retries=0)
     with pytest.raises(EmbeddingError):
         await embedder.embed(["one", "two"])
@@ -208,9 +210,9 @@ async def test_an_answer_of_another_shape_is_an_embedding_error(vendor: Vendor, 
 
 
 async def test_a_failed_request_is_made_again_after_the_wait_the_provider_asked_for(
-    vendor: Vendor, wire: WireServer, waits: list[float]
+    vendor: Vendor, wire: FakeHttpServer, waits: list[float]
 ) -> None:
-    wire.will(vendor.failure(429, retry_after="7"), vendor.failure(503), vendor.rows([vector_of("one")]))
+    wire.reply_with(vendor.failure(429, retry_after="7"), vendor.failure(503), vendor.rows([vector_of("one")]))
     embedder = vendor.embedder(wire)
     rows = await embedder.embed(["one"])
     await embedder.close()
@@ -221,9 +223,9 @@ async def test_a_failed_request_is_made_again_after_the_wait_the_provider_asked_
 
 
 async def test_retries_end_and_the_providers_failure_is_the_cause(
-    vendor: Vendor, wire: WireServer, waits: list[float]
+    vendor: Vendor, wire: FakeHttpServer, waits: list[float]
 ) -> None:
-    wire.always(vendor.failure(429))
+    wire.always_reply_with(vendor.failure(429))
     embedder = vendor.embedder(wire, retries=2)
     with pytest.raises(EmbeddingError) as caught:
         await embedder.embed(["one"])
@@ -234,8 +236,8 @@ async def test_retries_end_and_the_providers_failure_is_the_cause(
     assert len(waits) == 2
 
 
-async def test_a_wrong_key_is_not_tried_again(vendor: Vendor, wire: WireServer, waits: list[float]) -> None:
-    wire.always(vendor.failure(401))
+async def test_a_wrong_key_is_not_tried_again(vendor: Vendor, wire: FakeHttpServer, waits: list[float]) -> None:
+    wire.always_reply_with(vendor.failure(401))
     embedder = vendor.embedder(wire)
     with pytest.raises(EmbeddingError, match="API key") as caught:
         await embedder.embed(["one"])
@@ -250,7 +252,7 @@ async def test_when_one_request_fails_the_whole_call_fails(vendor: Vendor, waits
         texts = vendor.sent(request.body)
         return vendor.failure(400) if "note 150" in texts else vendor.rows([vector_of(text) for text in texts])
 
-    async with WireServer(respond) as wire:
+    async with FakeHttpServer(respond) as wire:
         embedder = vendor.embedder(wire)
         with pytest.raises(EmbeddingError) as caught:
             await embedder.embed([f"note {n}" for n in range(400)])
@@ -258,8 +260,8 @@ async def test_when_one_request_fails_the_whole_call_fails(vendor: Vendor, waits
     assert isinstance(caught.value.__cause__, ProviderError)
 
 
-async def test_silence_ends_in_a_timeout(vendor: Vendor, wire: WireServer) -> None:
-    wire.will(Reply(200, {"content-type": "application/json"}, (b" ", Wait(30))))
+async def test_silence_ends_in_a_timeout(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.reply_with(Reply(200, {"content-type": "application/json"}, (b" ", Wait(30))))
     embedder = vendor.embedder(wire, timeout=0.2, retries=0)
     with pytest.raises(EmbeddingError) as caught:
         await embedder.embed(["one"])
@@ -268,18 +270,18 @@ async def test_silence_ends_in_a_timeout(vendor: Vendor, wire: WireServer) -> No
     assert caught.value.retryable
 
 
-async def test_a_connection_cut_off_is_tried_again(vendor: Vendor, wire: WireServer, waits: list[float]) -> None:
-    wire.will(Reply(200, {}, (b'{"da', Cut())), vendor.rows([vector_of("one")]))
+async def test_a_connection_cut_off_is_tried_again(vendor: Vendor, wire: FakeHttpServer, waits: list[float]) -> None:
+    wire.reply_with(Reply(200, {}, (b'{"da', Cut())), vendor.rows([vector_of("one")]))
     embedder = vendor.embedder(wire)
     assert (await embedder.embed(["one"])).shape == (1, SIZE)
     await embedder.close()
 
 
-async def test_cancelling_the_call_ends_its_requests(vendor: Vendor, wire: WireServer) -> None:
-    wire.always(Reply(200, {}, (Wait(30),)))
+async def test_cancelling_the_call_ends_its_requests(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.always_reply_with(Reply(200, {}, (Wait(30),)))
     embedder = vendor.embedder(wire)
     task = asyncio.create_task(embedder.embed([f"note {n}" for n in range(250)]))
-    await wire.asked.wait()
+    await wire.request_received.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -291,7 +293,7 @@ def test_one_embedder_serves_several_event_loops(vendor: Vendor) -> None:
     made: list[ProviderEmbedder] = []
 
     async def once() -> None:
-        async with WireServer(answering(vendor)) as wire:
+        async with FakeHttpServer(answering(vendor)) as wire:
             if not made:
                 made.append(vendor.embedder(wire))
             made[0]._model._base_url = wire.url
@@ -302,7 +304,7 @@ def test_one_embedder_serves_several_event_loops(vendor: Vendor) -> None:
     asyncio.run(once())
 
 
-async def test_what_is_not_a_list_of_texts_is_refused(vendor: Vendor, wire: WireServer) -> None:
+async def test_what_is_not_a_list_of_texts_is_refused(vendor: Vendor, wire: FakeHttpServer) -> None:
     for wrong in ("one text", [1], [None]):
         with pytest.raises(InvalidArgumentError):
             await vendor.embedder(wire).embed(wrong)  # type: ignore[arg-type]
@@ -318,9 +320,9 @@ async def test_a_missing_key_is_named() -> None:
 # OpenAI's own ways.
 
 
-async def test_openai_is_asked_for_base64_and_for_shorter_vectors_only_when_wanted(wire: WireServer) -> None:
+async def test_openai_is_asked_for_base64_and_for_shorter_vectors_only_when_wanted(wire: FakeHttpServer) -> None:
     full = np.arange(1536, dtype=np.float32)
-    wire.always(OpenAI().rows([base64.b64encode(full.astype("<f4").tobytes()).decode()]))
+    wire.always_reply_with(OpenAI().rows([base64.b64encode(full.astype("<f4").tobytes()).decode()]))
     embedder = OpenAIEmbedder(api_key="secret", base_url=wire.url, config={"user": "u1"})
     rows = await embedder.embed(["one"])
     np.testing.assert_allclose(rows[0], unit(full), atol=1e-6)
@@ -341,9 +343,9 @@ async def test_openai_is_asked_for_base64_and_for_shorter_vectors_only_when_want
     await short.close()
 
 
-async def test_openai_vectors_are_put_in_the_order_of_their_numbers(wire: WireServer) -> None:
+async def test_openai_vectors_are_put_in_the_order_of_their_numbers(wire: FakeHttpServer) -> None:
     data = [{"index": index, "embedding": vector_of(text)} for index, text in [(1, "two"), (2, "three"), (0, "one")]]
-    wire.will(json_reply({"data": data}))
+    wire.reply_with(json_reply({"data": data}))
     embedder = OpenAI().embedder(wire)
     rows = await embedder.embed(["one", "two", "three"])
     np.testing.assert_allclose(rows, np.stack([unit(vector_of(text)) for text in ("one", "two", "three")]), atol=1e-6)
@@ -351,18 +353,18 @@ async def test_openai_vectors_are_put_in_the_order_of_their_numbers(wire: WireSe
 
 
 @pytest.mark.parametrize("numbers", [[0, 0, 0], [None, None, None]])
-async def test_vectors_that_are_not_numbered_keep_their_order(wire: WireServer, numbers: list[Any]) -> None:
+async def test_vectors_that_are_not_numbered_keep_their_order(wire: FakeHttpServer, numbers: list[Any]) -> None:
     texts = ["one", "two", "three"]
     data = [{"index": number, "embedding": vector_of(text)} for number, text in zip(numbers, texts, strict=True)]
-    wire.will(json_reply({"data": data}))
+    wire.reply_with(json_reply({"data": data}))
     embedder = OpenAI().embedder(wire)
     np.testing.assert_allclose(await embedder.embed(texts), [unit(vector_of(text)) for text in texts], atol=1e-6)
     await embedder.close()
 
 
 @pytest.mark.parametrize("numbers", [[0, 0, 1], [0, 1, 3], [-1, 0, 1], ["a", "b", "c"]])
-async def test_vectors_numbered_in_no_sensible_way_are_refused(wire: WireServer, numbers: list[Any]) -> None:
-    wire.will(json_reply({"data": [{"index": number, "embedding": [1.0] * SIZE} for number in numbers]}))
+async def test_vectors_numbered_in_no_sensible_way_are_refused(wire: FakeHttpServer, numbers: list[Any]) -> None:
+    wire.reply_with(json_reply({"data": [{"index": number, "embedding": [1.0] * SIZE} for number in numbers]}))
     embedder = OpenAI().embedder(wire, retries=0)
     with pytest.raises(EmbeddingError, match="numbered"):
         await embedder.embed(["one", "two", "three"])
@@ -370,18 +372,18 @@ async def test_vectors_numbered_in_no_sensible_way_are_refused(wire: WireServer,
 
 
 @pytest.mark.parametrize("sent", ["!!!", "AAA=", "QUJD", 7, {"a": 1}])
-async def test_a_vector_that_is_neither_numbers_nor_base64_is_refused(wire: WireServer, sent: Any) -> None:
-    wire.will(OpenAI().rows([sent]))
+async def test_a_vector_that_is_neither_numbers_nor_base64_is_refused(wire: FakeHttpServer, sent: Any) -> None:
+    wire.reply_with(OpenAI().rows([sent]))
     embedder = OpenAI().embedder(wire, retries=0)
     with pytest.raises(EmbeddingError):
         await embedder.embed(["one"])
     await embedder.close()
 
 
-async def test_a_client_of_your_own_is_used_and_left_open(wire: WireServer) -> None:
+async def test_a_client_of_your_own_is_used_and_left_open(wire: FakeHttpServer) -> None:
     import openai
 
-    wire.will(OpenAI().rows([vector_of("one")]))
+    wire.reply_with(OpenAI().rows([vector_of("one")]))
     async with openai.AsyncOpenAI(api_key="mine", base_url=f"{wire.url}/gate") as client:
         embedder = OpenAIEmbedder(client=client, dimensions=SIZE)
         await embedder.embed(["one"])
@@ -394,20 +396,20 @@ async def test_a_client_of_your_own_is_used_and_left_open(wire: WireServer) -> N
 # Those that speak like OpenAI.
 
 
-async def test_compatible_servers_are_asked_for_plain_numbers_and_no_length(wire: WireServer) -> None:
-    wire.will(OpenAI().rows([vector_of("one")]))
+async def test_compatible_servers_are_asked_for_plain_numbers_and_no_length(wire: FakeHttpServer) -> None:
+    wire.reply_with(OpenAI().rows([vector_of("one")]))
     embedder = CompatibleEmbedder("my-model", base_url=wire.url, dimensions=SIZE, provider="Rack 7")
     assert embedder.name == "Rack 7/my-model-4"
     await embedder.embed(["one"])
     assert wire.last.body == {"model": "my-model", "input": ["one"], "encoding_format": "float"}
-    wire.will(OpenAI().failure(404))
+    wire.reply_with(OpenAI().failure(404))
     with pytest.raises(EmbeddingError, match="Rack 7"):
         await embedder.embed(["two"])
     await embedder.close()
 
 
-async def test_ollama_is_found_by_its_host(wire: WireServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    wire.will(OpenAI().rows([[1.0] * 768]))
+async def test_ollama_is_found_by_its_host(wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire.reply_with(OpenAI().rows([[1.0] * 768]))
     monkeypatch.setenv("OLLAMA_HOST", wire.url)
     embedder = OllamaEmbedder("nomic-embed-text:latest")
     assert embedder.name == "ollama/nomic-embed-text:latest-768"
@@ -417,9 +419,9 @@ async def test_ollama_is_found_by_its_host(wire: WireServer, monkeypatch: pytest
 
 
 async def test_openrouter_gets_the_vendors_name_and_its_own_key(
-    wire: WireServer, monkeypatch: pytest.MonkeyPatch
+    wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wire.will(OpenAI().rows([[1.0] * 512]))
+    wire.reply_with(OpenAI().rows([[1.0] * 512]))
     monkeypatch.setenv("OPENROUTER_API_KEY", "router")
     embedder = OpenRouterEmbedder("openai/text-embedding-3-large", base_url=wire.url, dimensions=512)
     assert embedder.name == "openrouter/openai/text-embedding-3-large-512"
@@ -458,8 +460,8 @@ def gemini_request(text: str, **config: Any) -> Mapping[str, Any]:
     return {"model": "models/gemini-embedding-001", "content": content, **config}
 
 
-async def test_gemini_is_told_questions_from_what_is_searched(wire: WireServer) -> None:
-    wire.always(Gemini().rows([[1.0] * 3072] * 2))
+async def test_gemini_is_told_questions_from_what_is_searched(wire: FakeHttpServer) -> None:
+    wire.always_reply_with(Gemini().rows([[1.0] * 3072] * 2))
     embedder = GeminiEmbedder("models/gemini-embedding-001", api_key="secret", base_url=wire.url)
     assert embedder.name == "gemini/gemini-embedding-001-3072"
     await embedder.embed(["one", "two"])
@@ -474,8 +476,8 @@ async def test_gemini_is_told_questions_from_what_is_searched(wire: WireServer) 
     await embedder.close()
 
 
-async def test_gemini_makes_shorter_vectors_when_wanted_and_takes_its_own_configuration(wire: WireServer) -> None:
-    wire.will(Gemini().rows([[1.0] * 768]))
+async def test_gemini_makes_shorter_vectors_when_wanted_and_takes_its_own_configuration(wire: FakeHttpServer) -> None:
+    wire.reply_with(Gemini().rows([[1.0] * 768]))
     embedder = GeminiEmbedder(
         api_key="secret", base_url=wire.url, dimensions=768, config={"task_type": "SEMANTIC_SIMILARITY"}
     )
@@ -486,8 +488,10 @@ async def test_gemini_makes_shorter_vectors_when_wanted_and_takes_its_own_config
     await embedder.close()
 
 
-async def test_the_second_gemini_model_is_told_in_words_and_gives_one_vector_for_each_text(wire: WireServer) -> None:
-    wire.always(Gemini().rows([[1.0] * 3072] * 2))
+async def test_the_second_gemini_model_is_told_in_words_and_gives_one_vector_for_each_text(
+    wire: FakeHttpServer,
+) -> None:
+    wire.always_reply_with(Gemini().rows([[1.0] * 3072] * 2))
     embedder = GeminiEmbedder("gemini-embedding-2", api_key="secret", base_url=wire.url)
     await embedder.embed(["one", "two"])
     assert Gemini().sent(wire.last.body) == ["title: none | text: one", "title: none | text: two"]
@@ -497,17 +501,17 @@ async def test_the_second_gemini_model_is_told_in_words_and_gives_one_vector_for
     await embedder.close()
 
 
-async def test_gemini_configuration_it_does_not_know_is_named(wire: WireServer) -> None:
+async def test_gemini_configuration_it_does_not_know_is_named(wire: FakeHttpServer) -> None:
     embedder = GeminiEmbedder(api_key="secret", base_url=wire.url, config={"temperature": 1})
     with pytest.raises(ConfigurationError, match="temperature"):
         await embedder.embed(["one"])
     await embedder.close()
 
 
-async def test_gemini_says_itself_how_long_to_wait(wire: WireServer, waits: list[float]) -> None:
+async def test_gemini_says_itself_how_long_to_wait(wire: FakeHttpServer, waits: list[float]) -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "11s"}]
     error = {"code": 429, "message": "slow down", "status": "RESOURCE_EXHAUSTED", "details": details}
-    wire.will(json_reply({"error": error}, 429), Gemini().rows([vector_of("one")]))
+    wire.reply_with(json_reply({"error": error}, 429), Gemini().rows([vector_of("one")]))
     embedder = Gemini().embedder(wire)
     await embedder.embed(["one"])
     assert waits[0] >= 11

@@ -17,7 +17,7 @@ from tellback.jobs import WorkerOptions, open_worker
 from tellback.jobs.embedded import EmbeddedWorker
 from tellback.jobs.postgres import QueueWorker
 from tellback.stores import open_store
-from tellback.testing.jobs.working import QUICK, queue, spaces
+from tellback.testing.jobs.working import QUICK_OPTIONS, make_spaces, queue_job
 from tellback.types.jobs import JobStatus
 
 
@@ -106,11 +106,11 @@ async def test_a_worker_on_a_store_that_takes_no_changes_leaves_jobs_alone(
     path = tmp_path / "tellback.db"
     store = open_store(path)
     await store.open()
-    [space] = await spaces(store, 1)
-    job = await queue(store, space)
+    [space] = await make_spaces(store, 1)
+    job = await queue_job(store, space)
     await store.close()
-    async with Tellback(f"sqlite:///{path}?mode=ro", worker=QUICK) as rc:
-        await asyncio.sleep(QUICK.poll * 2)
+    async with Tellback(f"sqlite:///{path}?mode=ro", worker=QUICK_OPTIONS) as rc:
+        await asyncio.sleep(QUICK_OPTIONS.poll * 2)
         waiting = await rc.jobs.get(job.id)
         assert waiting is not None
         assert waiting.status is JobStatus.QUEUED

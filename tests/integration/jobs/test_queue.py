@@ -16,21 +16,28 @@ from procrastinate.schema import SchemaManager
 from tellback.errors import SchemaVersionError
 from tellback.jobs import Jobs, Worker, open_worker
 from tellback.jobs.postgres.schema import prepare_schema
-from tellback.jobs.postgres.service import Service
-from tellback.jobs.runner import Runner
+from tellback.jobs.postgres.service import QueueService
+from tellback.jobs.runner import JobRunner
 from tellback.stores import open_store
 from tellback.stores.postgres import PostgresStore
-from tellback.testing.jobs.fixtures import until_over
-from tellback.testing.jobs.working import KIND, QUICK, Work, done, queue, spaces
+from tellback.testing.jobs.fixtures import wait_until_finished
+from tellback.testing.jobs.working import (
+    KIND,
+    QUICK_OPTIONS,
+    ScriptedJobHandler,
+    finished_job_ids,
+    make_spaces,
+    queue_job,
+)
 from tellback.types.jobs import JobStatus
 from tellback.types.times import utc_now
 from tests.support.postgres import PostgresServer
 
-STEPS = sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))
+MIGRATIONS = sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))
 
 
 @asynccontextmanager
-async def connected(url: str, schema: str = "tellback") -> AsyncIterator[Any]:
+async def connect(url: str, schema: str = "tellback") -> AsyncIterator[Any]:
     connection = await asyncpg.connect(url, server_settings={"search_path": schema})
     try:
         yield connection
@@ -38,14 +45,14 @@ async def connected(url: str, schema: str = "tellback") -> AsyncIterator[Any]:
         await connection.close()
 
 
-async def ask(url: str, question: str, *values: Any) -> Any:
-    async with connected(url) as connection:
+async def fetch_value(url: str, question: str, *values: Any) -> Any:
+    async with connect(url) as connection:
         return await connection.fetchval(question, *values)
 
 
 @asynccontextmanager
-async def working(store: PostgresStore, work: Any, **options: Any) -> AsyncIterator[Worker]:
-    worker = open_worker(store, {KIND: work}, options=replace(QUICK, **options))
+async def running_worker(store: PostgresStore, work: Any, **options: Any) -> AsyncIterator[Worker]:
+    worker = open_worker(store, {KIND: work}, options=replace(QUICK_OPTIONS, **options))
     worker.start()
     try:
         yield worker
@@ -55,7 +62,7 @@ async def working(store: PostgresStore, work: Any, **options: Any) -> AsyncItera
 
 async def deliveries(url: str) -> list[tuple[str, str]]:
     """What is in the queue: status and job id."""
-    async with connected(url) as connection:
+    async with connect(url) as connection:
         rows = await connection.fetch(
             "SELECT status::text, args FROM procrastinate_jobs WHERE task_name = 'tellback.run_job' ORDER BY id"
         )
@@ -63,50 +70,52 @@ async def deliveries(url: str) -> list[tuple[str, str]]:
 
 
 async def test_the_queue_knows_ids_alone_and_is_empty_when_all_is_done(postgres_url: str, store: PostgresStore) -> None:
-    [space] = await spaces(store, 1)
-    work = Work(store, holds=True)
-    async with working(store, work):
-        job, behind = await queue(store, space, "held"), await queue(store, space, "poison")
+    [space] = await make_spaces(store, 1)
+    work = ScriptedJobHandler(store, holds=True)
+    async with running_worker(store, work):
+        job, behind = await queue_job(store, space, "held"), await queue_job(store, space, "poison")
         async with asyncio.timeout(20):
             await work.holding.wait()
             while len(found := await deliveries(postgres_url)) < 2:  # noqa: ASYNC110 - only the table knows
                 await asyncio.sleep(0.05)
         assert found == [("doing", f'{{"job_id": "{job.id}"}}'), ("todo", f'{{"job_id": "{behind.id}"}}')]
         await Jobs(store).cancel(job.id)
-        await until_over(Jobs(store), behind)
+        await wait_until_finished(Jobs(store), behind)
     assert await deliveries(postgres_url) == []
-    assert await ask(postgres_url, "SELECT count(*) FROM procrastinate_workers") == 0
+    assert await fetch_value(postgres_url, "SELECT count(*) FROM procrastinate_workers") == 0
 
 
 async def test_a_worker_that_is_told_to_stop_before_it_runs_does_not_run(store: PostgresStore) -> None:
     """A process that opens the store, makes work and is gone: it closes while its worker is still beginning."""
-    service = Service(store.queue_settings(), store, Runner(store, {}, QUICK, utc_now), QUICK, utc_now)
-    async with service.opened():
+    service = QueueService(
+        store.queue_settings(), store, JobRunner(store, {}, QUICK_OPTIONS, utc_now), QUICK_OPTIONS, utc_now
+    )
+    async with service.open():
         service.stop()
         async with asyncio.timeout(5):
             await service.run()
 
 
 async def test_jobs_whose_deliveries_were_lost_are_delivered_again(postgres_url: str, store: PostgresStore) -> None:
-    first, second = await spaces(store, 2)
+    first, second = await make_spaces(store, 2)
     await prepare_schema(store.queue_settings())
-    work = Work(store, holds=True)
-    async with working(store, work):
-        held = await queue(store, first, "held")
+    work = ScriptedJobHandler(store, holds=True)
+    async with running_worker(store, work):
+        held = await queue_job(store, first, "held")
         async with asyncio.timeout(20):
             await work.holding.wait()
-        waiting = [await queue(store, first), await queue(store, second, "postponed")]
-        await ask(postgres_url, "DELETE FROM procrastinate_jobs")
+        waiting = [await queue_job(store, first), await queue_job(store, second, "postponed")]
+        await fetch_value(postgres_url, "DELETE FROM procrastinate_jobs")
         await Jobs(store).cancel(held.id)
-        found = await until_over(Jobs(store), *waiting)
+        found = await wait_until_finished(Jobs(store), *waiting)
     assert [job.status for job in found] == [JobStatus.DONE, JobStatus.DONE]
 
 
 async def test_deliveries_out_of_order_and_too_many_do_no_harm(postgres_url: str, store: PostgresStore) -> None:
-    [space] = await spaces(store, 1)
-    jobs = [await queue(store, space) for _ in range(5)]
+    [space] = await make_spaces(store, 1)
+    jobs = [await queue_job(store, space) for _ in range(5)]
     await prepare_schema(store.queue_settings())
-    async with connected(postgres_url) as connection:
+    async with connect(postgres_url) as connection:
         for job in reversed(jobs):
             for locked in (job.id, None):
                 await connection.execute(
@@ -116,24 +125,24 @@ async def test_deliveries_out_of_order_and_too_many_do_no_harm(postgres_url: str
                     locked,
                     job.id,
                 )
-    work = Work(store)
-    async with working(store, work):
-        await until_over(Jobs(store), *jobs, seconds=40)
-    assert await done(store, space) == work.begun == [job.id for job in jobs]
+    work = ScriptedJobHandler(store)
+    async with running_worker(store, work):
+        await wait_until_finished(Jobs(store), *jobs, seconds=40)
+    assert await finished_job_ids(store, space) == work.started == [job.id for job in jobs]
 
 
 async def test_a_delivery_of_no_known_job_is_dropped(postgres_url: str, store: PostgresStore) -> None:
-    [space] = await spaces(store, 1)
+    [space] = await make_spaces(store, 1)
     await prepare_schema(store.queue_settings())
-    await ask(
+    await fetch_value(
         postgres_url,
         "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args) VALUES"
         " ('tellback', 'tellback.run_job', $1, 'job_gone', '{\"job_id\": \"job_gone\"}')",
         space.id,
     )
-    job = await queue(store, space)
-    async with working(store, Work(store)):
-        [ended] = await until_over(Jobs(store), job)
+    job = await queue_job(store, space)
+    async with running_worker(store, ScriptedJobHandler(store)):
+        [ended] = await wait_until_finished(Jobs(store), job)
     assert ended.status is JobStatus.DONE
     assert await deliveries(postgres_url) == []
 
@@ -142,15 +151,15 @@ async def test_many_workers_that_open_an_empty_database_at_once_agree_on_its_tab
     stores = [open_store(postgres_url) for _ in range(4)]
     for each in stores:
         await each.open()
-    [space] = await spaces(stores[0], 1)
-    jobs = [await queue(stores[0], space) for _ in range(4)]
-    workers = [open_worker(each, {KIND: Work(each)}, options=QUICK) for each in stores]
+    [space] = await make_spaces(stores[0], 1)
+    jobs = [await queue_job(stores[0], space) for _ in range(4)]
+    workers = [open_worker(each, {KIND: ScriptedJobHandler(each)}, options=QUICK_OPTIONS) for each in stores]
     for worker in workers:
         worker.start()
-    await until_over(Jobs(stores[0]), *jobs)
+    await wait_until_finished(Jobs(stores[0]), *jobs)
     for worker in workers:
         await worker.close()
-    assert await done(stores[0], space) == [job.id for job in jobs]
+    assert await finished_job_ids(stores[0], space) == [job.id for job in jobs]
     for each in stores:
         await each.close()
 
@@ -158,17 +167,17 @@ async def test_many_workers_that_open_an_empty_database_at_once_agree_on_its_tab
 async def test_tables_of_an_older_procrastinate_are_brought_to_the_version_at_hand(
     postgres_url: str, store: PostgresStore
 ) -> None:
-    older, last = STEPS[:-2], STEPS[-1]
-    async with connected(postgres_url) as connection:
+    older, last = MIGRATIONS[:-2], MIGRATIONS[-1]
+    async with connect(postgres_url) as connection:
         for step in older:
             await connection.execute(step.read_text())
         await connection.execute(f"COMMENT ON TABLE procrastinate_jobs IS '{older[-1].name}'")
-    [space] = await spaces(store, 1)
-    async with working(store, Work(store)):
-        job = await queue(store, space, "postponed")
-        [ended] = await until_over(Jobs(store), job)
+    [space] = await make_spaces(store, 1)
+    async with running_worker(store, ScriptedJobHandler(store)):
+        job = await queue_job(store, space, "postponed")
+        [ended] = await wait_until_finished(Jobs(store), job)
     assert ended.status is JobStatus.DONE
-    assert await ask(postgres_url, "SELECT obj_description('procrastinate_jobs'::regclass)") == last.name
+    assert await fetch_value(postgres_url, "SELECT obj_description('procrastinate_jobs'::regclass)") == last.name
 
 
 async def test_a_schema_of_another_name_has_a_queue_of_its_own(postgres_url: str) -> None:
@@ -176,13 +185,13 @@ async def test_a_schema_of_another_name_has_a_queue_of_its_own(postgres_url: str
         store = open_store(f"{postgres_url}?schema={name}")
         await store.open()
         assert isinstance(store, PostgresStore)
-        [space] = await spaces(store, 1)
-        async with working(store, Work(store)):
-            job = await queue(store, space)
-            [ended] = await until_over(Jobs(store), job)
+        [space] = await make_spaces(store, 1)
+        async with running_worker(store, ScriptedJobHandler(store)):
+            job = await queue_job(store, space)
+            [ended] = await wait_until_finished(Jobs(store), job)
         assert ended.status is JobStatus.DONE
         await store.close()
-    found = await ask(postgres_url, "SELECT count(*) FROM pg_tables WHERE tablename = 'procrastinate_jobs'")
+    found = await fetch_value(postgres_url, "SELECT count(*) FROM pg_tables WHERE tablename = 'procrastinate_jobs'")
     assert found == 2
 
 
@@ -198,10 +207,10 @@ async def test_the_queue_is_used_under_the_role_that_owns_nothing(
         with pytest.raises(SchemaVersionError, match="may not make them"):
             await prepare_schema(own.queue_settings())
         await prepare_schema(store.queue_settings())
-        [space] = await spaces(own, 1)
-        async with working(own, Work(own)):
-            job = await queue(own, space)
-            [ended] = await until_over(Jobs(own), job)
+        [space] = await make_spaces(own, 1)
+        async with running_worker(own, ScriptedJobHandler(own)):
+            job = await queue_job(own, space)
+            [ended] = await wait_until_finished(Jobs(own), job)
         assert ended.status is JobStatus.DONE
     finally:
         await own.close()
@@ -215,19 +224,19 @@ async def test_a_worker_outlives_the_server() -> None:
         store = open_store(server.url())
         await store.open()
         assert isinstance(store, PostgresStore)
-        [space] = await spaces(store, 1)
-        async with working(store, Work(store)):
-            before = await queue(store, space)
-            await until_over(Jobs(store), before)
-            slow = await queue(store, space, "slow", seconds=1.0)
+        [space] = await make_spaces(store, 1)
+        async with running_worker(store, ScriptedJobHandler(store)):
+            before = await queue_job(store, space)
+            await wait_until_finished(Jobs(store), before)
+            slow = await queue_job(store, space, "slow", seconds=1.0)
             await asyncio.sleep(0.3)
             server.kill()
             await asyncio.sleep(0.5)
             server.start()
-            after = await queue(store, space)
-            found = await until_over(Jobs(store), slow, after, seconds=50)
+            after = await queue_job(store, space)
+            found = await wait_until_finished(Jobs(store), slow, after, seconds=50)
         assert [job.status for job in found] == [JobStatus.DONE, JobStatus.DONE]
-        assert await done(store, space) == [before.id, slow.id, after.id]
+        assert await finished_job_ids(store, space) == [before.id, slow.id, after.id]
         await store.close()
     finally:
         server.remove()

@@ -10,7 +10,7 @@ from tellback.errors import McpError
 from tellback.tools import ToolCall, dispatch
 from tellback.tools.mcp import McpServer
 from tests.integration.mcp.support import by_name, free_port, http_server, listens, until
-from tests.support.wire import Reply, Request, Wait, WireServer
+from tests.support.wire import FakeHttpServer, Reply, Request, Wait
 
 
 def at(port: int, **options: float) -> McpServer:
@@ -79,7 +79,7 @@ async def test_a_refusal_says_the_status_and_headers_are_sent() -> None:
     def refuse(request: Request) -> Reply:
         return Reply(401, {}, (b"who are you?",))
 
-    async with WireServer(refuse) as wire:
+    async with FakeHttpServer(refuse) as wire:
         server = McpServer.http(f"{wire.url}/mcp", {"authorization": "Bearer t"}, name="web")
         with pytest.raises(McpError, match="HTTP status 401"):
             await server.connect()
@@ -88,14 +88,14 @@ async def test_a_refusal_says_the_status_and_headers_are_sent() -> None:
 
 
 async def test_a_silent_server_is_given_up_in_time() -> None:
-    async with WireServer(lambda _: Reply(200, {"content-type": "application/json"}, (Wait(300),))) as wire:
+    async with FakeHttpServer(lambda _: Reply(200, {"content-type": "application/json"}, (Wait(300),))) as wire:
         with pytest.raises(McpError, match="'web': it did not connect within 2 seconds"):
             await McpServer.http(wire.url, name="web", connect_timeout=2).connect()
 
 
 @pytest.mark.parametrize("body", [b"nonsense", b"[]", b""])
 async def test_nonsense_over_http_is_an_error(body: bytes) -> None:
-    async with WireServer(lambda _: Reply(200, {"content-type": "application/json"}, (body,))) as wire:
+    async with FakeHttpServer(lambda _: Reply(200, {"content-type": "application/json"}, (body,))) as wire:
         with pytest.raises(McpError, match="'web': it cannot be connected"):
             await McpServer.http(wire.url, name="web", connect_timeout=20).connect()
 

@@ -10,7 +10,7 @@ import pytest
 
 from tellback.errors import McpError
 from tellback.tools.mcp import McpServer
-from tests.support.wire import Cut, Reply, Request, Wait, WireServer, data_event, json_reply, sse_reply
+from tests.support.wire import Cut, FakeHttpServer, Reply, Request, Wait, data_event, json_reply, sse_reply
 
 DONE = {"content": [{"type": "text", "text": "done"}]}
 SPACES = b" " * 1_000_000
@@ -41,11 +41,11 @@ def speaking(call: Callable[[Request], Reply]) -> Callable[[Request], Reply]:
     return respond
 
 
-def to(wire: WireServer, **options: Any) -> McpServer:
+def to(wire: FakeHttpServer, **options: Any) -> McpServer:
     return McpServer.http(f"{wire.url}/mcp", {"authorization": "Bearer t"}, **{"name": "web", **options})
 
 
-def asked(wire: WireServer, method: str) -> list[Request]:
+def asked(wire: FakeHttpServer, method: str) -> list[Request]:
     return [request for request in wire.requests if (request.body or {}).get("method") == method]
 
 
@@ -62,7 +62,7 @@ def asked(wire: WireServer, method: str) -> list[Request]:
     ids=["body", "event", "refusal", "packed", "cut", "no answer"],
 )
 async def test_an_answer_that_cannot_be_taken_is_named_and_the_next_call_works(reply: Reply, why: str) -> None:
-    async with WireServer(speaking(lambda _: reply)) as wire, to(wire) as server:
+    async with FakeHttpServer(speaking(lambda _: reply)) as wire, to(wire) as server:
         with pytest.raises(McpError, match=f"broke while act was running: .*{why}.*not repeated"):
             await server.call("act")
         assert (await server.call("fine")).content == "done"
@@ -71,7 +71,7 @@ async def test_an_answer_that_cannot_be_taken_is_named_and_the_next_call_works(r
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
 async def test_a_call_nobody_waits_for_ends_its_request_and_tells_the_server(kind: str) -> None:
     silent = Reply(200, {"content-type": kind}, (b" \n", Wait(300)))
-    async with WireServer(speaking(lambda _: silent)) as wire, to(wire, call_timeout=1) as server:
+    async with FakeHttpServer(speaking(lambda _: silent)) as wire, to(wire, call_timeout=1) as server:
         with pytest.raises(McpError, match="act was not answered within 1 seconds"):
             await server.call("act")
         async with asyncio.timeout(20):
@@ -85,7 +85,7 @@ async def test_a_call_nobody_waits_for_ends_its_request_and_tells_the_server(kin
 
 async def test_very_many_calls_without_an_answer_leave_room_for_others() -> None:
     silent = sse_reply(Wait(300))
-    async with WireServer(speaking(lambda _: silent)) as wire, to(wire, call_timeout=3) as server:
+    async with FakeHttpServer(speaking(lambda _: silent)) as wire, to(wire, call_timeout=3) as server:
         await server.tools()
         found = await asyncio.gather(*(server.call("act") for _ in range(105)), return_exceptions=True)
         assert all(isinstance(error, McpError) for error in found)
@@ -98,7 +98,7 @@ async def test_a_server_that_does_not_take_a_notification_does_not_hold_up_calls
         return Reply(202, {}, (Wait(300),)) if method == "notifications/cancelled" else usual(request)
 
     usual = speaking(lambda _: sse_reply(Wait(300)))
-    async with WireServer(respond) as wire, to(wire, call_timeout=2) as server:
+    async with FakeHttpServer(respond) as wire, to(wire, call_timeout=2) as server:
         with pytest.raises(McpError, match="act was not answered"):
             await server.call("act")
         assert (await server.call("fine")).content == "done"
@@ -106,7 +106,7 @@ async def test_a_server_that_does_not_take_a_notification_does_not_hold_up_calls
 
 async def test_the_status_of_one_call_is_not_in_the_error_of_another() -> None:
     replies = [Reply(500), json_reply({"jsonrpc": "2.0", "id": 0, "error": {"code": -32000, "message": "not today"}})]
-    async with WireServer(speaking(lambda _: replies.pop(0))) as wire, to(wire) as server:
+    async with FakeHttpServer(speaking(lambda _: replies.pop(0))) as wire, to(wire) as server:
         with pytest.raises(McpError, match=r"act was refused: HTTP status 500"):
             await server.call("act")
         with pytest.raises(McpError, match=r"act was refused: not today \(code -32000\)\.$"):
@@ -121,7 +121,7 @@ async def test_a_stream_that_ends_before_the_answer_is_taken_up_where_it_ended()
         return sse_reply(data_event({"jsonrpc": "2.0", "id": numbers[0], "result": DONE}))
 
     numbers: list[int] = []
-    async with WireServer(speaking(call)) as wire, to(wire) as server:
+    async with FakeHttpServer(speaking(call)) as wire, to(wire) as server:
         assert (await server.call("act")).content == "done"
         assert (wire.last.method, wire.last.headers["last-event-id"]) == ("GET", "e1")
         assert len(numbers) == 1
@@ -132,7 +132,7 @@ async def test_a_server_that_asks_whether_we_are_there_is_answered() -> None:
         ping = {"jsonrpc": "2.0", "id": "p1", "method": "ping"}
         return sse_reply(data_event(ping), Wait(0.5), data_event(result(request, DONE)))
 
-    async with WireServer(speaking(call)) as wire, to(wire) as server:
+    async with FakeHttpServer(speaking(call)) as wire, to(wire) as server:
         assert (await server.call("act")).content == "done"
         answers = [request.body for request in wire.requests if (request.body or {}).get("id") == "p1"]
         assert answers == [{"jsonrpc": "2.0", "id": "p1", "result": {}}]
@@ -141,13 +141,13 @@ async def test_a_server_that_asks_whether_we_are_there_is_answered() -> None:
 async def test_a_forgotten_session_is_made_anew_and_the_call_is_made_then() -> None:
     replies = [Reply(404)]
     usual = speaking(lambda request: replies.pop() if replies else json_reply(result(request, DONE)))
-    async with WireServer(usual) as wire, to(wire) as server:
+    async with FakeHttpServer(usual) as wire, to(wire) as server:
         assert (await server.call("act")).content == "done"
         assert len(asked(wire, "initialize")) == 2
 
 
 async def test_a_session_is_ended_at_the_server() -> None:
-    async with WireServer(speaking(lambda _: Reply(500))) as wire:
+    async with FakeHttpServer(speaking(lambda _: Reply(500))) as wire:
         async with to(wire):
             pass
         assert (wire.last.method, wire.last.headers["mcp-session-id"]) == ("DELETE", "s1")
@@ -158,7 +158,7 @@ async def test_redirects_are_followed_within_the_server_only() -> None:
         return usual(request) if request.path == "/mcp/" else Reply(307, {"location": where})
 
     usual = speaking(lambda _: Reply(500))
-    async with WireServer(elsewhere) as wire, WireServer(usual) as other:
+    async with FakeHttpServer(elsewhere) as wire, FakeHttpServer(usual) as other:
         where = "/mcp/"
         async with to(wire) as server:
             assert (await server.call("fine")).content == "done"
@@ -169,7 +169,7 @@ async def test_redirects_are_followed_within_the_server_only() -> None:
 
 
 async def test_nothing_waits_for_a_server_that_is_being_closed() -> None:
-    async with WireServer(speaking(lambda _: sse_reply(Wait(300)))) as wire:
+    async with FakeHttpServer(speaking(lambda _: sse_reply(Wait(300)))) as wire:
         server = to(wire)
         await server.connect()
         await server.tools()

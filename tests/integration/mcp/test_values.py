@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from tellback.tools.mcp.listing import MAX_DESCRIPTION, MAX_TOOLS, Pages, TooMuch
-from tellback.tools.mcp.names import legal_names
-from tellback.tools.mcp.results import MAX_BLOCKS, MAX_MEDIA, MAX_MEDIA_CHARS, fewer_blocks, tool_result
-from tellback.tools.mcp.schemas import UnusableSchema, binder_for, usable_schema
+from tellback.tools.mcp.listing import MAX_DESCRIPTION, MAX_TOOLS, ToolListPages, ToolListTooLarge
+from tellback.tools.mcp.names import assign_legal_names
+from tellback.tools.mcp.results import MAX_BLOCKS, MAX_MEDIA, MAX_MEDIA_CHARS, limit_blocks, to_tool_result
+from tellback.tools.mcp.schemas import UnusableSchema, build_shallow_binder, normalize_schema
 from tellback.tools.mcp.wire import decode, encode
 from tellback.tools.schema import InvalidInput
 
@@ -38,30 +38,30 @@ schemas = st.dictionaries(keys, json, max_size=5).map(lambda schema: {**schema, 
 
 @given(st.lists(st.text(min_size=1, max_size=90), unique=True, max_size=30), st.sampled_from([None, "files"]))
 def test_names_are_legal_different_and_always_the_same(names: list[str], prefix: str | None) -> None:
-    found = legal_names(names, prefix)
+    found = assign_legal_names(names, prefix)
     assert list(found) == names
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in found.values())
     assert len(set(found.values())) == len(names)
-    assert legal_names(names[::-1], prefix) == found
+    assert assign_legal_names(names[::-1], prefix) == found
 
 
 def test_names_that_would_fall_together_are_told_apart() -> None:
-    found = legal_names(["a.b", "a_b", "a/b"])
+    found = assign_legal_names(["a.b", "a_b", "a/b"])
     assert found["a_b"] == "a_b"
     assert len(set(found.values())) == 3
-    assert len(legal_names(["x" * 200])["x" * 200]) == 64
+    assert len(assign_legal_names(["x" * 200])["x" * 200]) == 64
 
 
 @settings(deadline=None)
 @given(schemas | json, json)
 def test_a_schema_is_refused_or_can_check_any_input(schema: Any, value: Any) -> None:
     try:
-        usable = usable_schema(schema)
+        usable = normalize_schema(schema)
     except UnusableSchema:
         return
     assert usable["type"] == "object"
     try:
-        args, kwargs = binder_for(usable)({"x": value})
+        args, kwargs = build_shallow_binder(usable)({"x": value})
     except InvalidInput:
         return
     assert (args, kwargs) == ([], {"x": value})
@@ -70,8 +70,8 @@ def test_a_schema_is_refused_or_can_check_any_input(schema: Any, value: Any) -> 
 @settings(deadline=None)
 @given(st.lists(json | st.fixed_dictionaries({"name": json, "inputSchema": schemas, "description": json}), max_size=5))
 def test_every_listed_tool_is_kept_or_refused(tools: list[Any]) -> None:
-    pages = Pages()
-    page = pages.clean({"tools": tools, "nextCursor": "2"})
+    pages = ToolListPages()
+    page = pages.filter_page({"tools": tools, "nextCursor": "2"})
     assert len(page["tools"]) + len(pages.refused) == len(tools)
     assert page["nextCursor"] == "2"
     assert all(len(tool["description"]) <= MAX_DESCRIPTION for tool in page["tools"])
@@ -90,17 +90,17 @@ def test_every_listed_tool_is_kept_or_refused(tools: list[Any]) -> None:
 )
 def test_references_that_cannot_be_followed_are_refused(schema: Any, reason: str) -> None:
     with pytest.raises(UnusableSchema, match=reason):
-        usable_schema(schema)
+        normalize_schema(schema)
 
 
 def test_a_property_may_be_called_like_a_keyword() -> None:
-    schema = usable_schema({"properties": {"$ref": {"type": "string"}, "default": {"enum": [{"$ref": "http://x"}]}}})
+    schema = normalize_schema({"properties": {"$ref": {"type": "string"}, "default": {"enum": [{"$ref": "http://x"}]}}})
     with pytest.raises(InvalidInput):
-        binder_for(schema)({"$ref": 3})
+        build_shallow_binder(schema)({"$ref": 3})
 
 
 def test_definitions_of_the_older_drafts_are_kept() -> None:
-    schema = usable_schema(
+    schema = normalize_schema(
         {
             "$schema": "http://json-schema.org/draft-07/schema#",
             "properties": {"x": {"$ref": "#/definitions/size"}},
@@ -108,14 +108,14 @@ def test_definitions_of_the_older_drafts_are_kept() -> None:
         }
     )
     assert "$schema" not in schema
-    assert binder_for(schema)({"x": 1}) == ([], {"x": 1})
+    assert build_shallow_binder(schema)({"x": 1}) == ([], {"x": 1})
 
 
 @settings(deadline=None)
 @given(schemas)
 def test_what_is_usable_is_valid_for_any_provider(schema: Any) -> None:
     try:
-        usable = usable_schema(schema)
+        usable = normalize_schema(schema)
     except UnusableSchema:
         return
     Draft202012Validator.check_schema(usable)
@@ -140,7 +140,7 @@ def test_what_is_usable_is_valid_for_any_provider(schema: Any) -> None:
 )
 def test_one_wrong_keyword_makes_a_schema_unusable(wrong: dict[str, Any]) -> None:
     with pytest.raises(UnusableSchema):
-        usable_schema({"properties": {"x": wrong}})
+        normalize_schema({"properties": {"x": wrong}})
 
 
 def test_input_is_checked_one_level_deep_and_the_rest_is_left_to_the_server() -> None:
@@ -150,7 +150,9 @@ def test_input_is_checked_one_level_deep_and_the_rest_is_left_to_the_server() ->
         "note": {"type": ["string", "null"], "pattern": "^(a+)+$"},
         "deep": {"type": "object", "properties": {"x": {"type": "integer"}}},
     }
-    bind = binder_for(usable_schema({"properties": properties, "required": ["count"], "additionalProperties": False}))
+    bind = build_shallow_binder(
+        normalize_schema({"properties": properties, "required": ["count"], "additionalProperties": False})
+    )
     good = {"count": 2.0, "size": "small", "note": "a" * 60 + "!", "deep": {"x": "not checked here"}}
     assert bind(good) == ([], good)
     for wrong, why in (
@@ -165,26 +167,26 @@ def test_input_is_checked_one_level_deep_and_the_rest_is_left_to_the_server() ->
 
 
 def test_a_schema_that_multiplies_costs_nothing_to_check() -> None:
-    schema = usable_schema({"properties": {"x": {"allOf": [{"$ref": "#"}] * 500}}})
+    schema = normalize_schema({"properties": {"x": {"allOf": [{"$ref": "#"}] * 500}}})
     value: dict[str, Any] = {}
     for _ in range(50):
         value = {"x": value}
-    assert binder_for(schema)(value) == ([], value)
+    assert build_shallow_binder(schema)(value) == ([], value)
 
 
 def test_a_list_of_too_many_tools_or_too_much_text_is_refused() -> None:
     tool = {"name": "t", "inputSchema": {"type": "object"}}
-    pages = Pages()
-    pages.clean({"tools": [tool] * MAX_TOOLS})
-    with pytest.raises(TooMuch, match="more than 2000 tools"):
-        pages.clean({"tools": [tool]})
-    with pytest.raises(TooMuch, match="more than 1000000 characters"):
-        Pages().clean({"tools": [{**tool, "description": "y" * 4_000}] * 300})
+    pages = ToolListPages()
+    pages.filter_page({"tools": [tool] * MAX_TOOLS})
+    with pytest.raises(ToolListTooLarge, match="more than 2000 tools"):
+        pages.filter_page({"tools": [tool]})
+    with pytest.raises(ToolListTooLarge, match="more than 1000000 characters"):
+        ToolListPages().filter_page({"tools": [{**tool, "description": "y" * 4_000}] * 300})
 
 
 @given(st.lists(st.text("ab ", max_size=50), max_size=8), st.integers(1, 100))
 def test_no_more_text_is_shown_than_allowed(texts: list[str], limit: int) -> None:
-    result = tool_result({"content": [{"type": "text", "text": text} for text in texts]}, limit)
+    result = to_tool_result({"content": [{"type": "text", "text": text} for text in texts]}, limit)
     whole = "\n\n".join(text for text in texts if text)
     note = f"[cut: the first {limit} of {len(whole)} characters are shown]"
     assert result.content.endswith(note) == (len(whole) > limit)
@@ -196,7 +198,7 @@ def test_no_more_text_is_shown_than_allowed(texts: list[str], limit: int) -> Non
 
 def test_the_names_of_images_count_as_text() -> None:
     content = [{"type": "text", "text": "x" * 100}, *[{"type": "image", "data": "AAAA", "mimeType": "image/png"}] * 3]
-    result = tool_result({"content": content}, 100)
+    result = to_tool_result({"content": content}, 100)
     assert result.content.startswith("x" * (100 - 3 * len("[image: image/png]\n\n")) + "\n\n")
     assert [part.kind for part in result.parts or ()] == ["text", "image", "image", "image", "text"]
 
@@ -216,7 +218,7 @@ def test_the_names_of_images_count_as_text() -> None:
     ],
 )
 def test_media_that_no_provider_takes_is_left_out(data: str, mime: str) -> None:
-    result = tool_result({"content": [{"type": "image", "data": data, "mimeType": mime}]}, 1_000)
+    result = to_tool_result({"content": [{"type": "image", "data": data, "mimeType": mime}]}, 1_000)
     assert result.parts is None
     assert result.content.startswith("[image left out: ")
     assert len(result.content) < 200
@@ -224,24 +226,24 @@ def test_media_that_no_provider_takes_is_left_out(data: str, mime: str) -> None:
 
 def test_media_that_is_too_large_together_is_left_out() -> None:
     image = {"type": "image", "data": "AAAA" * (MAX_MEDIA_CHARS // 8), "mimeType": "image/png"}
-    result = tool_result({"content": [image] * 3}, 10_000)
+    result = to_tool_result({"content": [image] * 3}, 10_000)
     assert [part.kind for part in result.parts or ()] == ["image", "image", "text"]
 
 
 def test_blocks_that_nobody_reads_are_cut() -> None:
     many = {"content": [{"type": "text", "text": ""}] * (MAX_BLOCKS + 1)}
-    few = fewer_blocks(many)
+    few = limit_blocks(many)
     assert len(few["content"]) == MAX_BLOCKS + 1
-    assert tool_result(few, 1_000).content == "[cut: the first 1000 of 1001 blocks are shown]"
-    assert fewer_blocks(few | {"content": few["content"][:5]})["content"] == few["content"][:5]
-    assert fewer_blocks({"content": "not a list"}) == {"content": "not a list"}
+    assert to_tool_result(few, 1_000).content == "[cut: the first 1000 of 1001 blocks are shown]"
+    assert limit_blocks(few | {"content": few["content"][:5]})["content"] == few["content"][:5]
+    assert limit_blocks({"content": "not a list"}) == {"content": "not a list"}
 
 
 def test_structured_content_that_is_nested_too_deeply_is_left_out() -> None:
     deep: Any = {}
     for _ in range(100_000):
         deep = {"x": deep}
-    result = tool_result({"content": [], "structuredContent": deep}, 1_000)
+    result = to_tool_result({"content": [], "structuredContent": deep}, 1_000)
     assert (result.value, result.content) == (None, "[structured content left out: it is nested too deeply]")
     while deep:  # one level at a time, or freeing it would overflow the stack
         deep = deep.pop("x")
@@ -269,18 +271,18 @@ def test_characters_and_numbers_that_do_not_exist_are_replaced() -> None:
 
 def test_too_many_images_are_left_out() -> None:
     image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
-    result = tool_result({"content": [image] * (MAX_MEDIA + 5)}, 10_000)
+    result = to_tool_result({"content": [image] * (MAX_MEDIA + 5)}, 10_000)
     assert sum(part.kind == "image" for part in result.parts or ()) == MAX_MEDIA
 
 
 def test_structured_content_alone_is_shown_as_json() -> None:
-    result = tool_result({"content": [], "structuredContent": {"celsius": 21, "rain": None}}, 1_000)
+    result = to_tool_result({"content": [], "structuredContent": {"celsius": 21, "rain": None}}, 1_000)
     assert result.content == '{"celsius":21,"rain":null}'
     assert result.value == {"celsius": 21, "rain": None}
 
 
 def test_resources_that_are_not_text_are_named() -> None:
     block = {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "AAAA"}}
-    assert tool_result({"content": [block]}, 1_000).content.startswith(
+    assert to_tool_result({"content": [block]}, 1_000).content.startswith(
         "[resource: file:///a.bin, unknown type, 3 bytes"
     )

@@ -27,12 +27,12 @@ from tellback.user import User
 PROGRAM = ("-W", "error", "-m", "tellback.cli", "mcp")
 
 
-def program(url: Path | str, user: str, *more: str) -> StdioServerParameters:
+def server_parameters(url: Path | str, user: str, *more: str) -> StdioServerParameters:
     args = [*PROGRAM, "--url", str(url), "--user", user, *more]
     return StdioServerParameters(command=sys.executable, args=args)
 
 
-def called_by(rc: Tellback, app: ASGIApp) -> ASGIApp:
+def authenticate(rc: Tellback, app: ASGIApp) -> ASGIApp:
     """A guard at the door: it finds out who calls, and puts that into the scope."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,7 +44,7 @@ def called_by(rc: Tellback, app: ASGIApp) -> ASGIApp:
     return guarded
 
 
-async def caller(scope: Mapping[str, Any]) -> User:
+async def authenticated_user(scope: Mapping[str, Any]) -> User:
     found = scope["state"]["caller"]
     if found is None:
         raise InvalidArgumentError("Say who you are.")
@@ -53,8 +53,8 @@ async def caller(scope: Mapping[str, Any]) -> User:
 
 
 @asynccontextmanager
-async def serving(
-    rc: Tellback, user_of: Callable[..., Any] = caller, **options: Any
+async def run_http_server(
+    rc: Tellback, user_of: Callable[..., Any] = authenticated_user, **options: Any
 ) -> AsyncIterator[tuple[str, McpApp]]:
     """The address of a running server. It is stopped at the end, as a signal would do it."""
     app = http_app(user_of, **options)
@@ -66,7 +66,7 @@ async def serving(
 
     starlette = Starlette(routes=[Route("/mcp", endpoint=app)], lifespan=lifespan)
     config = uvicorn.Config(
-        called_by(rc, starlette), log_level="error", ws="none", lifespan="on", timeout_graceful_shutdown=1
+        authenticate(rc, starlette), log_level="error", ws="none", lifespan="on", timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
     listening = socket.socket()
@@ -85,7 +85,7 @@ async def serving(
 
 
 @asynccontextmanager
-async def connected(address: str, user: str, mode: str = "auto") -> AsyncIterator[Client]:
+async def connect(address: str, user: str, mode: str = "auto") -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {user}"} if user else {}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=20) as http,

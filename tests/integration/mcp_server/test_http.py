@@ -12,8 +12,8 @@ from tellback import Tellback
 from tellback.errors import ConfigurationError
 from tellback.mcp import http_app
 from tellback.user import User
-from tests.integration.mcp_server.support import connected, serving
-from tests.unit.mcp_server.support import given, opened, refused
+from tests.integration.mcp_server.support import connect, run_http_server
+from tests.unit.mcp_server.support import call_ok, call_refused, open_app
 
 MODES = pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["newest", "with handshake"])
 HEADERS = {"Accept": "application/json, text/event-stream", "Authorization": "Bearer maya"}
@@ -33,44 +33,46 @@ def initialize(**more: Any) -> dict[str, Any]:
 
 @MODES
 async def test_every_tool_works(mode: str) -> None:
-    async with opened() as rc, serving(rc) as (address, _), connected(address, "maya", mode) as client:
+    async with open_app() as rc, run_http_server(rc) as (address, _), connect(address, "maya", mode) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert names == ["recall", "timeline", "entities", "conversations", "remember", "forget"]
-        kept = (await given(client, "remember", text="Maya is vegetarian."))["memory"]
-        assert [each["id"] for each in (await given(client, "recall", query="vegetarian"))["memories"]] == [kept["id"]]
-        assert (await given(client, "timeline"))["memories"][0]["standing"] == "current"
-        assert (await given(client, "entities"))["entities"] == []
-        assert (await given(client, "conversations"))["conversations"] == []
-        assert (await given(client, "forget", atom_id=kept["id"]))["status"] == "forgotten"
+        kept = (await call_ok(client, "remember", text="Maya is vegetarian."))["memory"]
+        assert [each["id"] for each in (await call_ok(client, "recall", query="vegetarian"))["memories"]] == [
+            kept["id"]
+        ]
+        assert (await call_ok(client, "timeline"))["memories"][0]["standing"] == "current"
+        assert (await call_ok(client, "entities"))["entities"] == []
+        assert (await call_ok(client, "conversations"))["conversations"] == []
+        assert (await call_ok(client, "forget", atom_id=kept["id"]))["status"] == "forgotten"
 
 
 @MODES
 async def test_each_request_is_for_its_own_user(mode: str) -> None:
     async with (
-        opened() as rc,
-        serving(rc) as (address, _),
-        connected(address, "maya", mode) as hers,
-        connected(address, "tom", mode) as his,
-        connected(address, "", mode) as nobody,
+        open_app() as rc,
+        run_http_server(rc) as (address, _),
+        connect(address, "maya", mode) as hers,
+        connect(address, "tom", mode) as his,
+        connect(address, "", mode) as nobody,
     ):
         await asyncio.gather(
-            *(given(hers, "remember", text=f"Maya's secret number is {n}.") for n in range(5)),
-            *(given(his, "remember", text=f"Tom's secret number is {n}.") for n in range(5)),
+            *(call_ok(hers, "remember", text=f"Maya's secret number is {n}.") for n in range(5)),
+            *(call_ok(his, "remember", text=f"Tom's secret number is {n}.") for n in range(5)),
         )
         for client, name in ((hers, "Maya"), (his, "Tom")):
-            found = (await given(client, "recall", query="secret number", limit=20))["memories"]
+            found = (await call_ok(client, "recall", query="secret number", limit=20))["memories"]
             assert len(found) == 5
             assert all(each["text"].startswith(name) for each in found)
-        assert await refused(nobody, "recall", query="secret number") == "Say who you are."
+        assert await call_refused(nobody, "recall", query="secret number") == "Say who you are."
 
 
 @MODES
 async def test_any_process_answers_any_request(mode: str) -> None:
-    async with opened() as rc, serving(rc) as (one, _), serving(rc) as (other, _):
-        async with connected(one, "maya", mode) as client:
-            await given(client, "remember", text="Maya is vegetarian.")
-        async with connected(other, "maya", mode) as client:
-            assert (await given(client, "recall", query="vegetarian"))["memories"]
+    async with open_app() as rc, run_http_server(rc) as (one, _), run_http_server(rc) as (other, _):
+        async with connect(one, "maya", mode) as client:
+            await call_ok(client, "remember", text="Maya is vegetarian.")
+        async with connect(other, "maya", mode) as client:
+            assert (await call_ok(client, "recall", query="vegetarian"))["memories"]
         async with httpx2.AsyncClient(headers=HEADERS) as http:
             answer = await http.post(one, json=initialize())
             assert answer.status_code == 200
@@ -81,7 +83,11 @@ async def test_any_process_answers_any_request(mode: str) -> None:
 
 @MODES
 async def test_a_read_only_server_takes_nothing(mode: str) -> None:
-    async with opened() as rc, serving(rc, read_only=True) as (address, _), connected(address, "maya", mode) as client:
+    async with (
+        open_app() as rc,
+        run_http_server(rc, read_only=True) as (address, _),
+        connect(address, "maya", mode) as client,
+    ):
         assert "remember" not in [tool.name for tool in (await client.list_tools()).tools]
         with pytest.raises(Exception, match="There is no tool 'remember'"):
             await client.call_tool("remember", {"text": "Maya is vegetarian."})
@@ -89,9 +95,9 @@ async def test_a_read_only_server_takes_nothing(mode: str) -> None:
 
 @MODES
 async def test_a_client_that_leaves_stops_its_call(mode: str) -> None:
-    async with opened() as rc:
+    async with open_app() as rc:
         slow = Slow(rc)
-        async with serving(rc, slow.user_of) as (address, _), connected(address, "maya", mode) as client:
+        async with run_http_server(rc, slow.user_of) as (address, _), connect(address, "maya", mode) as client:
             async with asyncio.timeout(20):
                 call = asyncio.create_task(client.call_tool("recall", {"query": "food"}))
                 await slow.begun.wait()
@@ -106,10 +112,10 @@ async def test_a_client_that_leaves_stops_its_call(mode: str) -> None:
 
 @pytest.mark.parametrize("headers", [{}, {"MCP-Protocol-Version": "2025-06-18"}])
 async def test_a_connection_that_breaks_stops_its_call(headers: dict[str, str]) -> None:
-    async with opened() as rc:
+    async with open_app() as rc:
         slow = Slow(rc)
         async with (
-            serving(rc, slow.user_of) as (address, _),
+            run_http_server(rc, slow.user_of) as (address, _),
             httpx2.AsyncClient(headers=HEADERS | headers, timeout=20) as http,
             asyncio.timeout(20),
         ):
@@ -121,9 +127,9 @@ async def test_a_connection_that_breaks_stops_its_call(headers: dict[str, str]) 
 
 
 async def test_stopping_the_server_ends_what_still_runs() -> None:
-    async with opened() as rc, httpx2.AsyncClient(headers=HEADERS, timeout=20) as http:
+    async with open_app() as rc, httpx2.AsyncClient(headers=HEADERS, timeout=20) as http:
         slow = Slow(rc)
-        async with serving(rc, slow.user_of) as (address, _), asyncio.timeout(20):
+        async with run_http_server(rc, slow.user_of) as (address, _), asyncio.timeout(20):
             call = asyncio.create_task(http.post(address, json=RECALL))
             await slow.begun.wait()
         assert slow.ended.is_set()
@@ -132,7 +138,7 @@ async def test_stopping_the_server_ends_what_still_runs() -> None:
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
 async def test_an_application_that_ends_has_stopped_its_calls(version: str) -> None:
-    async with opened() as rc:
+    async with open_app() as rc:
         slow = Slow(rc)
         app = http_app(slow.user_of, allowed_hosts=None)
         meta = {f"io.modelcontextprotocol/{key}": value for key, value in META.items()}
@@ -173,7 +179,7 @@ class Slow:
 
 
 async def test_requests_that_are_none_are_refused_and_the_server_goes_on() -> None:
-    async with opened() as rc, serving(rc, max_body_bytes=10_000) as (address, _):
+    async with open_app() as rc, run_http_server(rc, max_body_bytes=10_000) as (address, _):
         async with httpx2.AsyncClient(headers=HEADERS, timeout=20) as http:
             json = {"Content-Type": "application/json"}
             assert (await http.get(address)).status_code == 405
@@ -189,14 +195,17 @@ async def test_requests_that_are_none_are_refused_and_the_server_goes_on() -> No
                 assert (await http.post(address, content=body, headers=newest)).status_code == 400
             future = {**json, "MCP-Protocol-Version": "2999-01-01"}
             assert (await http.post(address, json=initialize(), headers=future)).status_code == 400
-        async with connected(address, "maya") as client:
-            assert "query" in await refused(client, "recall", query="x" * 3_000)
-            await given(client, "remember", text="Maya is vegetarian.")
+        async with connect(address, "maya") as client:
+            assert "query" in await call_refused(client, "recall", query="x" * 3_000)
+            await call_ok(client, "remember", text="Maya is vegetarian.")
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
 async def test_web_pages_of_others_and_wrong_hosts_are_refused(version: str) -> None:
-    async with opened() as rc, serving(rc, allowed_origins=["https://app.example:*", "https://ok.example"]) as (at, _):
+    async with (
+        open_app() as rc,
+        run_http_server(rc, allowed_origins=["https://app.example:*", "https://ok.example"]) as (at, _),
+    ):
         headers = {**HEADERS, "MCP-Protocol-Version": version}
         async with httpx2.AsyncClient(headers=headers, timeout=20) as http:
             for origin, allowed in ORIGINS:
@@ -222,7 +231,7 @@ async def test_any_host_may_be_allowed_and_origins_are_checked_still(version: st
         "allowed_hosts": None,
         "allowed_origins": ["https://app.example:*", "https://ok.example"],
     }
-    async with opened() as rc, serving(rc, **options) as (at, _):
+    async with open_app() as rc, run_http_server(rc, **options) as (at, _):
         headers = {**HEADERS, "MCP-Protocol-Version": version, "Host": "memory.example"}
         async with httpx2.AsyncClient(headers=headers, timeout=20) as http:
             assert (await http.post(at, json=initialize())).status_code not in (403, 421)
@@ -232,7 +241,7 @@ async def test_any_host_may_be_allowed_and_origins_are_checked_still(version: st
 
 
 async def test_an_application_answers_only_while_it_runs_and_may_run_again() -> None:
-    async with opened() as rc:
+    async with open_app() as rc:
         app = http_app(lambda scope: rc.user("maya"), allowed_hosts=None)
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://any", headers=HEADERS) as http:

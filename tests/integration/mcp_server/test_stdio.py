@@ -17,9 +17,9 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from tellback import Tellback
-from tellback.mcp.stdio import MOST_BYTES
-from tests.integration.mcp_server.support import PROGRAM, program
-from tests.unit.mcp_server.support import given, refused
+from tellback.mcp.stdio import MAX_MESSAGE_BYTES
+from tests.integration.mcp_server.support import PROGRAM, server_parameters
+from tests.unit.mcp_server.support import call_ok, call_refused
 
 INITIALIZE: dict[str, Any] = {
     "method": "initialize",
@@ -32,30 +32,30 @@ LIST = b'{"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}'
 @pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["newest", "with handshake"])
 async def test_a_program_remembers_and_another_one_recalls(tmp_path: Path, mode: str) -> None:
     url = tmp_path / "tellback.db"
-    async with Client(program(url, "maya"), mode=mode) as client:
+    async with Client(server_parameters(url, "maya"), mode=mode) as client:
         assert client.server_info is not None
         assert client.server_info.name == "tellback"
         assert "long-term memory" in (client.instructions or "")
-        kept = (await given(client, "remember", text="Maya is vegetarian."))["memory"]
-        assert "limit" in await refused(client, "recall", query="food", limit=1_000)
+        kept = (await call_ok(client, "remember", text="Maya is vegetarian."))["memory"]
+        assert "limit" in await call_refused(client, "recall", query="food", limit=1_000)
         with pytest.raises(MCPError, match="There is no tool 'erase'"):
             await client.call_tool("erase", {})
-    async with Client(program(url, "maya", "--read-only"), mode=mode) as client:
+    async with Client(server_parameters(url, "maya", "--read-only"), mode=mode) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == [
             *("recall", "timeline", "entities", "conversations")
         ]
-        found = (await given(client, "recall", query="is she vegetarian"))["memories"]
+        found = (await call_ok(client, "recall", query="is she vegetarian"))["memories"]
         assert [each["id"] for each in found] == [kept["id"]]
 
 
 async def test_two_users_and_two_tenants_do_not_see_each_other(tmp_path: Path) -> None:
     url = tmp_path / "tellback.db"
-    async with Client(program(url, "maya")) as client:
-        kept = (await given(client, "remember", text="Maya is vegetarian."))["memory"]
+    async with Client(server_parameters(url, "maya")) as client:
+        kept = (await call_ok(client, "remember", text="Maya is vegetarian."))["memory"]
     for user, tenant in (("tom", "default"), ("maya", "acme")):
-        async with Client(program(url, user, "--tenant", tenant)) as client:
-            assert (await given(client, "recall", query="vegetarian"))["memories"] == []
-            assert "There is no atom" in await refused(client, "forget", atom_id=kept["id"])
+        async with Client(server_parameters(url, user, "--tenant", tenant)) as client:
+            assert (await call_ok(client, "recall", query="vegetarian"))["memories"] == []
+            assert "There is no atom" in await call_refused(client, "forget", atom_id=kept["id"])
     async with Tellback(url, worker=False) as rc:
         assert (await rc.user("maya").memory.get_atom(kept["id"])) is not None
 
@@ -188,7 +188,7 @@ async def test_a_client_that_is_gone_ends_it_without_a_traceback(tmp_path: Path)
 async def test_a_message_without_end_ends_the_connection(tmp_path: Path) -> None:
     async with by_hand(tmp_path / "tellback.db") as server:
         await server.greet()
-        code, told = await server.ended(b"x" * (MOST_BYTES + 200_000))
+        code, told = await server.ended(b"x" * (MAX_MESSAGE_BYTES + 200_000))
         assert code == 0
         assert "more than 1048576 bytes" in told
 

@@ -29,7 +29,7 @@ class Clock:
     def __call__(self) -> datetime:
         return self.now
 
-    def pass_by(self, time: timedelta = timedelta(minutes=1)) -> datetime:
+    def advance(self, time: timedelta = timedelta(minutes=1)) -> datetime:
         self.now += time
         return self.now
 
@@ -43,14 +43,14 @@ class HashEmbedder:
         self.error: BaseException | None = None
         self.gate: asyncio.Event | None = None
         self.embedded: list[str] = []
-        self.asked: list[str] = []
+        self.queries: list[str] = []
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         if self.gate is not None:
             await self.gate.wait()
         if self.error is not None:
             raise self.error
-        (self.asked if query else self.embedded).extend(texts)
+        (self.queries if query else self.embedded).extend(texts)
         rows = np.zeros((len(texts), self.dimensions), np.float32)
         for row, text in zip(rows, texts, strict=True):
             for word in text.lower().replace(".", " ").split():
@@ -62,7 +62,7 @@ class HashEmbedder:
         """Nothing is held open."""
 
 
-def broken() -> EmbeddingError:
+def embedding_error() -> EmbeddingError:
     return EmbeddingError("no vectors today")
 
 
@@ -70,25 +70,27 @@ def texts(found: RecallResult | Sequence[Atom]) -> list[str]:
     return [atom.text for atom in (found.atoms if isinstance(found, RecallResult) else found)]
 
 
-async def everywhere(memory: Any, space_id: str, query: str, entity: str | None = None, **wide: Any) -> set[str]:
+async def recall_everywhere(memory: Any, space_id: str, query: str, entity: str | None = None, **wide: Any) -> set[str]:
     """The texts that any recall gives, however it is asked."""
     found: set[str] = set()
     for archived in (False, True):
-        asked = {"limit": 10_000, "include_archived": archived, **wide}
-        found.update(texts(await memory.recall_by_topic(space_id, query, neighbours=5, **asked)))
-        hits = await memory.recall_by_topic(space_id, query, neighbours=5, **asked)
+        options = {"limit": 10_000, "include_archived": archived, **wide}
+        found.update(texts(await memory.recall_by_topic(space_id, query, neighbours=5, **options)))
+        hits = await memory.recall_by_topic(space_id, query, neighbours=5, **options)
         found.update(atom.text for hit in hits for atom in hit.context)
         for name in filter(None, (entity, query)):
-            found.update(texts(await memory.recall_by_entity(space_id, name, **asked)))
-    for over in (False, True):
-        for given in ({}, {"query": query}, {"entity_id_or_name": entity or query}):
+            found.update(texts(await memory.recall_by_entity(space_id, name, **options)))
+    for include_superseded in (False, True):
+        for subject in ({}, {"query": query}, {"entity_id_or_name": entity or query}):
             more = {key: value for key, value in wide.items() if key != "valid_at"}
-            timeline = await memory.recall_timeline(space_id, limit=10_000, include_superseded=over, **given, **more)
+            timeline = await memory.recall_timeline(
+                space_id, limit=10_000, include_superseded=include_superseded, **subject, **more
+            )
             found.update(texts(timeline))
     return found
 
 
-def assert_sound(result: RecallResult) -> None:
+def assert_valid_result(result: RecallResult) -> None:
     """What is true of every result."""
     ids = [hit.atom.id for hit in result]
     assert len(set(ids)) == len(ids)
@@ -110,7 +112,7 @@ def assert_explained(hit: RecallHit) -> None:
     assert math.isclose(hit.score, 1 / (1 + math.exp(-odds)), abs_tol=1e-5)
 
 
-def assert_alike(first: RecallResult, second: RecallResult) -> None:
+def assert_same_result(first: RecallResult, second: RecallResult) -> None:
     """The same atoms with the same scores, in the same order wherever scores differ."""
     one, two = ({hit.atom.id: hit for hit in result} for result in (first, second))
     assert one.keys() == two.keys()

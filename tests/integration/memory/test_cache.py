@@ -14,7 +14,7 @@ from tellback.memory import recalling
 from tellback.memory import views as views_module
 from tellback.memory.view import SpaceView
 from tellback.stores import SpaceChanges
-from tests.integration.memory.helping import assert_sound, texts
+from tests.integration.memory.helping import assert_valid_result, texts
 
 
 async def filled(rc: Tellback, count: int, name: str = "maya") -> tuple[Any, str]:
@@ -45,16 +45,16 @@ async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
     async with Tellback(path) as rc:
         memory, space = await filled(rc, 50)
         await memory.recall_by_topic(space, "heron")
-        one = rc._memory.views.nbytes
+        one = rc._memory.space_cache.nbytes
         assert one > 50 * 256 * 2  # at the least, the vectors
     bound = 4 * one
     async with Tellback(path, memory_bytes=bound) as rc:
         spaces = [await filled(rc, 50, f"user {n}") for n in range(12)]
-        held = rc._memory.views
+        held = rc._memory.space_cache
         for _ in range(2):
             for n, (memory, space) in enumerate(spaces):
                 result = await memory.recall_by_topic(space, "heron 7", 100)
-                assert_sound(result)
+                assert_valid_result(result)
                 assert len(result) == 50
                 assert all(text.startswith(f"user {n} ") for text in texts(result))
                 assert held.nbytes <= bound
@@ -73,7 +73,7 @@ async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
         async with Tellback(path, memory_bytes=bytes) as rc:
             for memory, space in [await filled(rc, 20, f"{bytes} {n}") for n in range(3)]:
                 assert len(await memory.recall_by_topic(space, "heron", 100)) == 20
-            assert len(rc._memory.views) <= 1
+            assert len(rc._memory.space_cache) <= 1
 
 
 async def test_what_a_space_takes_is_counted_as_it_grows(tmp_path: Path) -> None:
@@ -82,18 +82,18 @@ async def test_what_a_space_takes_is_counted_as_it_grows(tmp_path: Path) -> None
         sizes = []
         for _ in range(4):
             await memory.recall_by_topic(space, "heron")
-            sizes.append(rc._memory.views.nbytes)
+            sizes.append(rc._memory.space_cache.nbytes)
             await memory.add_atoms(space, [{"text": "word " * 200}] * 100)
         assert sizes == sorted(sizes)
         assert sizes[-1] > sizes[0] + 300 * 1000
         await memory.delete_space(space)
         with pytest.raises(NotFoundError):
             await memory.recall_by_topic(space, "heron")
-        assert (rc._memory.views.nbytes, len(rc._memory.views)) == (0, 0)
+        assert (rc._memory.space_cache.nbytes, len(rc._memory.space_cache)) == (0, 0)
         for n in range(20):
             with pytest.raises(NotFoundError):
                 await memory.recall_by_topic(f"ms_{n}", "heron")
-        assert len(rc._memory.views) == 0
+        assert len(rc._memory.space_cache) == 0
 
 
 async def test_many_who_ask_a_cold_space_at_once_build_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ async def test_a_recall_that_is_cancelled_anywhere_leaves_the_space_usable(tmp_p
                 assert not isinstance(result, BaseException)
                 assert result.total_candidates == 600
             assert len(await memory.recall_by_topic(space, "heron 5", 1000)) == 600
-            assert len(rc._memory.views) == 1
+            assert len(rc._memory.space_cache) == 1
 
 
 async def test_those_who_wait_for_a_space_that_could_not_be_taken_in_begin_anew(
@@ -151,7 +151,7 @@ async def test_those_who_wait_for_a_space_that_could_not_be_taken_in_begin_anew(
         for result in done[2:]:
             assert not isinstance(result, BaseException), result
             assert len(result) == 20
-            assert_sound(result)
+            assert_valid_result(result)
         assert len(await memory.recall_by_topic(space, "heron 5", 100)) == 20
 
 
@@ -215,7 +215,7 @@ async def test_a_large_change_is_taken_in_beside_other_work(tmp_path: Path, monk
         )
         assert (len(cold), len(beside)) == (300, 3)
         await rc.close()
-        assert rc._memory.views.nbytes == 0
+        assert rc._memory.space_cache.nbytes == 0
         await rc.open()
         assert len(await memory.recall_by_topic(space, "heron 9", 1000)) == 300
 
@@ -230,11 +230,11 @@ async def test_what_is_held_is_counted_also_if_ranking_it_fails(
             raise ZeroDivisionError
 
         with monkeypatch.context() as broken:
-            broken.setattr(recalling, "_best", failing)
+            broken.setattr(recalling, "_top_rows", failing)
             with pytest.raises(ZeroDivisionError):
                 await memory.recall_by_topic(space, "heron")
-        assert len(rc._memory.views) == 1
-        assert rc._memory.views.nbytes > 30 * 256 * 2
+        assert len(rc._memory.space_cache) == 1
+        assert rc._memory.space_cache.nbytes > 30 * 256 * 2
         assert len(await memory.recall_by_topic(space, "heron", 100)) == 30
 
 

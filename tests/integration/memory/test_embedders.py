@@ -14,7 +14,13 @@ import pytest
 from tellback import Tellback
 from tellback.embed.vectors import Vectors
 from tellback.errors import EmbeddingError, StoreError
-from tests.integration.memory.helping import HashEmbedder, assert_alike, assert_sound, broken, texts
+from tests.integration.memory.helping import (
+    HashEmbedder,
+    assert_same_result,
+    assert_valid_result,
+    embedding_error,
+    texts,
+)
 
 TEXTS = [f"{name} saw {thing} by the lake." for name in ("Ann", "Bob", "Eve") for thing in ("herons", "boats", "swans")]
 
@@ -31,7 +37,7 @@ async def found_by_words(rc: Tellback, space: str) -> None:
     memory = rc.user("maya").memory
     for text in TEXTS:
         result = await memory.recall_by_topic(space, text, 100)
-        assert_sound(result)
+        assert_valid_result(result)
         assert result.total_candidates == len(result)
         assert result.atoms[0].text == text
 
@@ -105,7 +111,7 @@ async def test_vectors_of_others_are_forgotten_when_asked_for_and_all_is_embedde
         await remembered(rc, "ben")
     new = HashEmbedder("new")
     async with Tellback(url, embedder=new) as rc:
-        new.error = broken()
+        new.error = embedding_error()
         with pytest.raises(EmbeddingError):
             await rc.reembed(forget_others=True)
         assert await makers(rc, space) == {"old": 9}
@@ -202,7 +208,7 @@ async def test_an_embedder_that_fails_loses_nothing(url: str, caplog: pytest.Log
     embedder = HashEmbedder("new")
     async with Tellback(url, embedder=embedder) as rc:
         memory = rc.user("maya").memory
-        embedder.error = broken()
+        embedder.error = embedding_error()
         space = await remembered(rc)  # written without vectors
         [first] = await memory.list_atoms(space, limit=1)
         moved = await memory.supersede_atom(first.id, "Eve saw nothing at all.")
@@ -227,7 +233,7 @@ async def test_what_failed_in_the_background_is_tried_again_after_a_while(
     caplog.set_level(logging.CRITICAL, "tellback")
     embedder = HashEmbedder("new")
     async with Tellback(tmp_path / "tellback.db", embedder=embedder) as rc:
-        embedder.error = broken()
+        embedder.error = embedding_error()
         space = await remembered(rc)
         memory = rc.user("maya").memory
         await memory.recall_by_topic(space, "herons")
@@ -236,8 +242,8 @@ async def test_what_failed_in_the_background_is_tried_again_after_a_while(
         await memory.recall_by_topic(space, "herons")
         await rc.jobs.drain()
         assert embedder.embedded == []  # it rests
-        monkeypatch.setattr(embedding, "REST_SECONDS", -1.0)
-        rc._memory.embedding._resting.clear()
+        monkeypatch.setattr(embedding, "BACKOFF_SECONDS", -1.0)
+        rc._memory.embedding._paused_until.clear()
         await memory.recall_by_topic(space, "herons")
         await rc.jobs.drain()
         assert sorted(embedder.embedded) == sorted(TEXTS)
@@ -273,14 +279,14 @@ async def test_any_other_error_of_an_embedder_is_not_swallowed(
         other.error = ZeroDivisionError("a bug")
         with pytest.raises(ZeroDivisionError):
             await rc.reembed()
-        rc._memory.embedding.consider(rc.user("maya").scope, space)
+        rc._memory.embedding.schedule_backfill(rc.user("maya").scope, space)
         await rc.jobs.drain()
         assert "background work failed" in caplog.text
         other.error = None
         await memory.recall_by_topic(space, "tea")
         await rc.jobs.drain()
         assert await makers(rc, space) == {"new": 9}  # it rests
-        rc._memory.embedding._resting.clear()
+        rc._memory.embedding._paused_until.clear()
         await memory.recall_by_topic(space, "tea")
         await rc.jobs.drain()
         assert await makers(rc, space) == {"new": 9, "newer": 9}
@@ -319,7 +325,7 @@ async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog
             await memory.recall_by_topic(space, "otters")
             await rc.jobs.drain()
         assert embedder.calls - calls == 3  # the questions
-        rc._memory.embedding._resting.clear()
+        rc._memory.embedding._paused_until.clear()
         await memory.recall_by_topic(space, "otters")
         await rc.jobs.drain()
         assert caplog.text.count("refused it") == 3
@@ -501,7 +507,7 @@ async def test_without_an_embedder_everything_has_the_same_shape(url: str) -> No
         now = rc.clock()
         warm = await memory.recall_by_topic(space, "otters", 100, now=now)
         async with Tellback(url) as other:
-            assert_alike(warm, await other.user("maya").memory.recall_by_topic(space, "otters", 100, now=now))
+            assert_same_result(warm, await other.user("maya").memory.recall_by_topic(space, "otters", 100, now=now))
 
 
 async def test_long_work_of_an_embedder_does_not_hold_up_closing(tmp_path: Path, monkeypatch: Any) -> None:

@@ -15,7 +15,15 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, multiple, rule, r
 from tellback import Tellback
 from tellback.errors import AtomSupersededError, ConversationClosedError, NotFoundError
 from tellback.memory.memory import Memory
-from tests.integration.memory.helping import DAY, NOON, Clock, HashEmbedder, assert_alike, assert_sound, broken
+from tests.integration.memory.helping import (
+    DAY,
+    NOON,
+    Clock,
+    HashEmbedder,
+    assert_same_result,
+    assert_valid_result,
+    embedding_error,
+)
 
 WORDS = ["tea", "boat", "heron", "sofa", "cat", "Malta", "lamp", "kite", "bees", "figs", "rye", "Ann", "Bob"]
 NAMES = ["Ann", "Bob", "Dr. Weber", "Old Bob"]
@@ -51,7 +59,7 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             runner.run(self.rc.close())
 
         def run(self, work: Any) -> Any:
-            self.clock.pass_by()
+            self.clock.advance()
             try:
                 return runner.run(work)
             except (AtomSupersededError, ConversationClosedError, NotFoundError):
@@ -109,7 +117,7 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
 
         @rule(text=words)
         def add_without_a_vector(self, text: str) -> None:
-            self.embedder.error = broken()
+            self.embedder.error = embedding_error()
             self.run(self.user.memory.add_atom(self.space, text))
             self.embedder.error = None
 
@@ -134,8 +142,8 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             held = runner.run(answers(self.user.memory))
             anew = runner.run(self.elsewhere(answers))
             for one, other in zip(held, anew, strict=True):
-                assert_sound(one)
-                assert_alike(one, other)
+                assert_valid_result(one)
+                assert_same_result(one, other)
 
     return Held
 

@@ -12,7 +12,15 @@ from tellback import Tellback
 from tellback.errors import NotFoundError
 from tellback.memory import recalling
 from tellback.memory.memory import Memory
-from tests.integration.memory.helping import DAY, NOON, Clock, HashEmbedder, assert_sound, everywhere, texts
+from tests.integration.memory.helping import (
+    DAY,
+    NOON,
+    Clock,
+    HashEmbedder,
+    assert_valid_result,
+    recall_everywhere,
+    texts,
+)
 from tests.support.postgres import PostgresServer
 
 FEW = 30
@@ -24,7 +32,7 @@ KINDS = ("FACT", "EPISODE")
 @pytest.fixture(autouse=True)
 def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 200 atoms, a search gives a tenth."""
-    monkeypatch.setattr(recalling, "CANDIDATES", 20)
+    monkeypatch.setattr(recalling, "MAX_CANDIDATES", 20)
 
 
 @asynccontextmanager
@@ -75,7 +83,7 @@ async def test_the_best_answer_is_the_one_that_is_best_of_all(
             for question in QUESTIONS:
                 found = await memory.recall_by_topic(space, question, 5)
                 best = await held.recall_by_topic(space, question, 5)
-                assert_sound(found)
+                assert_valid_result(found)
                 assert len(found) == len(best) == 5
                 assert found.atoms[0] == best.atoms[0], question
                 assert 5 <= found.total_candidates <= best.total_candidates == 200
@@ -98,8 +106,8 @@ async def test_the_best_answer_is_the_one_that_is_best_of_all(
                 assert texts(await memory.recall_timeline(space, **span)) == texts(
                     await held.recall_timeline(space, **span)
                 ), span
-            assert len(rc._memory.views) == 0
-            assert len(whole._memory.views) == 1
+            assert len(rc._memory.space_cache) == 0
+            assert len(whole._memory.space_cache) == 1
 
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
@@ -109,7 +117,7 @@ async def test_every_filter_is_kept(ready_postgres_url: str, search: str) -> Non
         rc.store.memories._engine.search = search  # type: ignore[attr-defined]
         clock: Any = rc.clock
         known = clock.now
-        clock.pass_by(DAY)
+        clock.advance(DAY)
         question = "Which otter was at the chapel?"
         best = (await memory.recall_by_topic(space, question)).hits[0].atom
         assert best.text == "maya saw a otter at the chapel in week 11."
@@ -121,7 +129,7 @@ async def test_every_filter_is_kept(ready_postgres_url: str, search: str) -> Non
         assert await first() != best.text
         assert await first(include_archived=True) == best.text
         await memory.restore_atom(best.id)
-        later = clock.pass_by(DAY)
+        later = clock.advance(DAY)
         new = await memory.supersede_atom(best.id, "maya saw an otter near the chapel after all.", valid_from=later)
         result = await memory.recall_by_topic(space, question, 50)
         assert (new in result.atoms, best.id in {atom.id for atom in result.atoms}) == (True, False)
@@ -151,9 +159,11 @@ async def test_every_filter_is_kept(ready_postgres_url: str, search: str) -> Non
         await memory.delete_atom(best.id)
         await memory.delete_atom(new.id)
         for options in ({}, {"known_at": known}, {"known_at": later}):
-            gone = await everywhere(memory, space, question, **options)
+            gone = await recall_everywhere(memory, space, question, **options)
             assert not gone & {best.text, new.text}
-        assert all(text.startswith("maya ") for text in await everywhere(memory, space, "ben saw a heron", "heron"))
+        assert all(
+            text.startswith("maya ") for text in await recall_everywhere(memory, space, "ben saw a heron", "heron")
+        )
         with pytest.raises(NotFoundError):
             await rc.user("ben").memory.recall_by_topic(space, question)
         await memory.delete_space(space)
@@ -187,7 +197,7 @@ async def test_no_question_breaks_the_servers_search(ready_postgres_url: str, se
         rc.store.memories._engine.search = search  # type: ignore[attr-defined]
         for question in ODD:
             result = await memory.recall_by_topic(space, question, 5)
-            assert_sound(result)
+            assert_valid_result(result)
             assert len(result) == 5, question[:40]
             if "otter" in question:
                 assert "otter" in result.atoms[0].text
@@ -206,8 +216,8 @@ async def test_a_space_that_grows_too_large_while_it_is_held_is_searched(ready_p
             await memory.add_atom(space, f"maya saw a {ANIMALS[n % 10]} at the {PLACES[n // 10]} in week {n}.")
             result = await memory.recall_by_topic(space, f"week {n}", 3)
             assert result.atoms[0].text.endswith(f"week {n}.")
-            assert len(rc._memory.views) == (1 if n < FEW else 0)
-        assert rc._memory.views.nbytes == 0
+            assert len(rc._memory.space_cache) == (1 if n < FEW else 0)
+        assert rc._memory.space_cache.nbytes == 0
 
 
 async def test_turns_around_a_hit_come_along(ready_postgres_url: str) -> None:
@@ -277,11 +287,11 @@ async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(re
         memory, space = await remembered(rc)
         clock: Any = rc.clock
         said = ["Prefers morning meetings.", "Takes calls after lunch only.", "Is free on Fridays.", "Has a secretary."]
-        now = clock.pass_by(DAY)
+        now = clock.advance(DAY)
         atom = await memory.add_atom(space, said[0], valid_from=now)
         for text in said[1:]:
             await memory.add_atoms(space, [{"text": f"maya saw a gull, {text[:3]} {n}."} for n in range(15)])
-            now = clock.pass_by(DAY)
+            now = clock.advance(DAY)
             atom = await memory.supersede_atom(atom.id, text, valid_from=now)
         async with Tellback(ready_postgres_url, clock=clock) as whole:
             for asked in ("meetings", "calls after lunch", "Fridays", "secretary"):
@@ -298,5 +308,5 @@ async def test_vectors_of_another_length_under_one_name_are_left_out(ready_postg
         memory = rc.user("maya").memory
         await memory.add_atom(space, "maya saw a capybara at the sauna.")
         found = await memory.recall_by_topic(space, "Where was the capybara?", 5)
-        assert_sound(found)
+        assert_valid_result(found)
         assert found.atoms[0].text == "maya saw a capybara at the sauna."

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tellback import Tellback
 from tellback.errors import AtomSupersededError, NotFoundError
-from tests.integration.memory.helping import DAY, NOON, Clock, assert_alike, assert_sound
+from tests.integration.memory.helping import DAY, NOON, Clock, assert_same_result, assert_valid_result
 
 HOUR = timedelta(hours=1)
 WORDS = ["tea", "boat", "heron", "sofa", "cat", "Malta", "lamp", "kite", "bees", "figs", "rye", "Ann", "Bob"]
@@ -40,14 +40,14 @@ def test_at_any_two_times_exactly_one_atom_of_a_chain_holds(
             chain = [await memory.add_atom(space.id, "Lives at 0.", valid_from=NOON + begins[0] * DAY)]
             known = [clock.now]
             for n, day in enumerate(begins[1:], 1):
-                clock.pass_by(waits[n - 1] * HOUR)  # 0: at the same moment
+                clock.advance(waits[n - 1] * HOUR)  # 0: at the same moment
                 if statuses:
                     await memory.archive_atom(chain[-1].id)
                     await memory.restore_atom(chain[-1].id)
                 at = NOON + day * DAY
                 chain.append(await memory.supersede_atom(chain[-1].id, f"Lives at {n}.", valid_from=at))
                 known.append(clock.now)
-            clock.pass_by(50 * DAY)
+            clock.advance(50 * DAY)
             for known_at in {*known, known[-1] + HOUR, known[0] + HOUR}:
                 learned = [n for n in range(len(chain)) if known[n] <= known_at]
                 for day in sorted({-21, *begins, *(day + 1 for day in begins), 30}):
@@ -87,7 +87,7 @@ def test_a_chain_without_what_was_forgotten_is_as_if_that_had_never_been(
             ids: dict[str, list[str]] = {one: [], other: []}
             for n, day in enumerate(begins):
                 if moves:
-                    clock.pass_by(HOUR)
+                    clock.advance(HOUR)
                 for space, chain in ids.items():
                     if space == other and n not in left:
                         continue
@@ -171,7 +171,7 @@ class Replica:
 
     async def do(self, step: tuple[Any, ...]) -> None:
         kind, *given = step
-        self.clock.pass_by(HOUR)
+        self.clock.advance(HOUR)
         try:
             if kind == "add":
                 atom, about = given
@@ -202,7 +202,7 @@ class Replica:
             await self.memory.recall_timeline(self.space, "Ann", limit=3, **common),
         ]
         for result in results:
-            assert_sound(result)
+            assert_valid_result(result)
         return [
             (
                 result.mode,
@@ -269,4 +269,4 @@ async def test_what_is_held_is_what_would_be_read_anew_after_an_import(tmp_path:
             warm = await memory.recall_by_topic(space.id, "a heron on the sofa", 5000)
             async with Tellback(path) as other:
                 cold = await other.user("maya").memory.recall_by_topic(space.id, "a heron on the sofa", 5000)
-            assert_alike(warm, cold)
+            assert_same_result(warm, cold)

@@ -15,8 +15,8 @@ from tellback import JobStatus, Tellback
 from tellback.errors import ExtractionError
 from tellback.memory.extraction.llm import LlmExtractor
 from tellback.memory.extraction.values import Verdict
-from tests.support.local_model import BoundedModel, needed_model_file
-from tests.unit.memory.extraction.making import atom, question
+from tests.support.local_model import BoundedModel, require_model_file
+from tests.unit.memory.extraction.making import make_atom, make_question
 
 Done = TypeVar("Done")
 
@@ -29,7 +29,7 @@ TALK = ("I moved to Lisbon last month with my sister Anna.", "How nice!", "Yes. 
 
 @pytest.fixture(scope="module")
 def model() -> BoundedModel:
-    return BoundedModel(needed_model_file(), patterns=DATES)
+    return BoundedModel(require_model_file(), patterns=DATES)
 
 
 async def attempted(work: Awaitable[Done]) -> Done | ExtractionError:
@@ -82,8 +82,8 @@ async def test_a_real_model_makes_memories_of_a_conversation(model: BoundedModel
 
 async def test_a_real_model_judges_what_is_known(model: BoundedModel) -> None:
     model.exchanges.clear()
-    known = (atom("atom_1", "User lives in Paris."), atom("atom_2", "User likes tea."))
-    outcome = await attempted(LlmExtractor(model, retries=1).decide([question("User lives in Lisbon.", *known)]))
+    known = (make_atom("atom_1", "User lives in Paris."), make_atom("atom_2", "User likes tea."))
+    outcome = await attempted(LlmExtractor(model, retries=1).decide([make_question("User lives in Lisbon.", *known)]))
     check_answers(model)
     if isinstance(outcome, ExtractionError):
         assert outcome.raw == model.exchanges[-1][1].text

@@ -14,8 +14,8 @@ from typing import Any
 from tellback import Tellback
 
 
-def say(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
+def print_json(**fields: Any) -> None:
+    print(json.dumps(fields), flush=True)
 
 
 async def main(url: str, space_id: str) -> None:
@@ -28,10 +28,10 @@ async def main(url: str, space_id: str) -> None:
                 space_id, [{"text": f"Saw heron {n} and {m}.", "entity_ids": [ann.id]} for m in range(5)]
             )
             for atom in atoms:
-                say(added=atom.id)
-            say(deleting=atoms[0].id)
+                print_json(added=atom.id)
+            print_json(deleting=atoms[0].id)
             await memory.delete_atom(atoms[0].id)
-            say(deleted=atoms[0].id)
+            print_json(deleted=atoms[0].id)
             home = await memory.supersede_atom(home.id, f"Lives at number {n}.")
 
 

@@ -34,7 +34,7 @@ from tellback import (
 from tellback.chat import close_models
 from tellback.types import Message, MessagePart, ThinkingDelta, text_part
 from tests.integration.providers.vendors import Anthropic, anthropic_event, message
-from tests.support.wire import Cut, Wait, WireServer, joined, json_reply, sse_reply
+from tests.support.wire import Cut, FakeHttpServer, Wait, joined_text, json_reply, sse_reply
 
 vendor = Anthropic()
 
@@ -74,8 +74,8 @@ def end(reason: str = "end_turn", **usage: Any) -> list[dict[str, Any]]:
     ]
 
 
-async def test_the_request_is_what_anthropic_documents(wire: WireServer) -> None:
-    wire.will(vendor.whole("ok"))
+async def test_the_request_is_what_anthropic_documents(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole("ok"))
     history = [
         system_message("And kind."),
         user_message("Look up Ada."),
@@ -115,8 +115,8 @@ async def test_the_request_is_what_anthropic_documents(wire: WireServer) -> None
     assert body["tool_choice"] == {"type": "none"}
 
 
-async def test_empty_messages_and_a_tail_that_starts_with_the_assistant_are_acceptable(wire: WireServer) -> None:
-    wire.will(vendor.whole("ok"))
+async def test_empty_messages_and_a_tail_that_starts_with_the_assistant_are_acceptable(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole("ok"))
     async with vendor.model(wire) as model:
         await model.complete([assistant_message("Hello."), user_message("  "), user_message("Hi")])
     roles = [sent["role"] for sent in wire.last.body["messages"]]
@@ -124,8 +124,8 @@ async def test_empty_messages_and_a_tail_that_starts_with_the_assistant_are_acce
     assert wire.last.body["messages"][-1]["content"] == [{"type": "text", "text": "Hi"}]
 
 
-async def test_images_and_files_go_in_their_own_blocks_and_audio_is_named(wire: WireServer) -> None:
-    wire.will(vendor.whole("ok"))
+async def test_images_and_files_go_in_their_own_blocks_and_audio_is_named(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole("ok"))
     parts: list[Any] = [
         "What is this?",
         image_part(data=b"png", mime="image/png"),
@@ -160,20 +160,20 @@ async def test_images_and_files_go_in_their_own_blocks_and_audio_is_named(wire: 
     ]
 
 
-async def test_a_tool_may_answer_with_an_image(wire: WireServer) -> None:
+async def test_a_tool_may_answer_with_an_image(wire: FakeHttpServer) -> None:
     async def shoot() -> list[MessagePart]:
         """Take a picture."""
         return [text_part("Here:"), image_part(data=b"png", mime="image/png")]
 
-    wire.will(vendor.whole(calls=[("t1", "shoot", {})]), vendor.whole("A cat."))
+    wire.reply_with(vendor.whole(calls=[("t1", "shoot", {})]), vendor.whole("A cat."))
     async with vendor.model(wire) as model:
         await run_loop(ChatOptions(model=model, tools=[shoot]), "Shoot")
     result = wire.last.body["messages"][-1]["content"][0]
     assert [item["type"] for item in result["content"]] == ["text", "image"]
 
 
-async def test_cache_marks_the_system_prompt_and_the_conversation(wire: WireServer) -> None:
-    wire.will(vendor.whole("ok"), vendor.whole("ok"))
+async def test_cache_marks_the_system_prompt_and_the_conversation(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole("ok"), vendor.whole("ok"))
     async with vendor.model(wire, cache=True) as model:
         await model.complete("Hi", system="Long.")
     async with vendor.model(wire, cache="1h") as model:
@@ -184,8 +184,8 @@ async def test_cache_marks_the_system_prompt_and_the_conversation(wire: WireServ
     assert second["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
 
 
-async def test_the_last_usage_counts_and_cached_tokens_belong_to_the_input(wire: WireServer) -> None:
-    wire.will(
+async def test_the_last_usage_counts_and_cached_tokens_belong_to_the_input(wire: FakeHttpServer) -> None:
+    wire.reply_with(
         stream_of(
             start(cache_read_input_tokens=100),
             *block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "ok"}),
@@ -200,9 +200,9 @@ async def test_the_last_usage_counts_and_cached_tokens_belong_to_the_input(wire:
     assert (usage.cached_tokens, usage.cache_write_tokens) == (100, 30)
 
 
-async def test_several_text_blocks_join_with_nothing_between(wire: WireServer) -> None:
+async def test_several_text_blocks_join_with_nothing_between(wire: FakeHttpServer) -> None:
     blocks = [{"type": "text", "text": "One, "}, {"type": "text", "text": "two."}]
-    wire.will(json_reply(message(blocks, "end_turn")))
+    wire.reply_with(json_reply(message(blocks, "end_turn")))
     async with vendor.model(wire) as model:
         assert (await model.complete("Hi")).text == "One, two."
 
@@ -222,13 +222,15 @@ UNUSUAL: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_blocks_that_are_neither_text_nor_our_calls_travel_back_unchanged(
-    wire: WireServer, streaming: bool
+    wire: FakeHttpServer, streaming: bool
 ) -> None:
     if streaming:
         events = [event for index, content in enumerate(UNUSUAL) for event in block(index, content)]
-        wire.will(stream_of(start(), *events, *end("tool_use")), sse_reply(*vendor.pieces("Done."), *vendor.ending()))
+        wire.reply_with(
+            stream_of(start(), *events, *end("tool_use")), sse_reply(*vendor.pieces("Done."), *vendor.ending())
+        )
     else:
-        wire.will(json_reply(message(UNUSUAL, "tool_use")), vendor.whole("Done."))
+        wire.reply_with(json_reply(message(UNUSUAL, "tool_use")), vendor.whole("Done."))
     async with vendor.model(wire) as model:
         run = run_loop_stream if streaming else run_loop
         result = await run(ChatOptions(model=model, tools=[find]), "Find x")
@@ -238,8 +240,8 @@ async def test_blocks_that_are_neither_text_nor_our_calls_travel_back_unchanged(
     assert wire.last.body["messages"][1]["content"] == UNUSUAL
 
 
-async def test_signed_thinking_streams_as_thinking_and_goes_back_whole(wire: WireServer) -> None:
-    wire.will(
+async def test_signed_thinking_streams_as_thinking_and_goes_back_whole(wire: FakeHttpServer) -> None:
+    wire.reply_with(
         stream_of(
             start(),
             *block(
@@ -260,7 +262,7 @@ async def test_signed_thinking_streams_as_thinking_and_goes_back_whole(wire: Wir
         assert reply is not None
         await model.complete([user_message("Hi"), reply.message, user_message("Sure?")])
     assert [d.text for d in deltas if isinstance(d, ThinkingDelta)] == ["Let me ", "think."]
-    assert joined(deltas) == reply.text == "Yes."
+    assert joined_text(deltas) == reply.text == "Yes."
     assert reply.thinking == "Let me think."
     assert wire.last.body["messages"][1]["content"] == [
         {"type": "thinking", "thinking": "Let me think.", "signature": "abc"},
@@ -268,8 +270,8 @@ async def test_signed_thinking_streams_as_thinking_and_goes_back_whole(wire: Wir
     ]
 
 
-async def test_kept_blocks_are_dropped_when_the_message_was_edited(wire: WireServer) -> None:
-    wire.will(json_reply(message([UNUSUAL[0], UNUSUAL[-2]], "end_turn")), vendor.whole("ok"))
+async def test_kept_blocks_are_dropped_when_the_message_was_edited(wire: FakeHttpServer) -> None:
+    wire.reply_with(json_reply(message([UNUSUAL[0], UNUSUAL[-2]], "end_turn")), vendor.whole("ok"))
     async with vendor.model(wire) as model:
         reply = await model.complete("Hi")
         edited: Message = replace(reply.message, content="Something else.")
@@ -277,8 +279,8 @@ async def test_kept_blocks_are_dropped_when_the_message_was_edited(wire: WireSer
     assert wire.last.body["messages"][1]["content"] == [{"type": "text", "text": "Something else."}]
 
 
-async def test_unknown_events_pings_and_unknown_deltas_do_no_harm(wire: WireServer) -> None:
-    wire.will(
+async def test_unknown_events_pings_and_unknown_deltas_do_no_harm(wire: FakeHttpServer) -> None:
+    wire.reply_with(
         sse_reply(
             ": a comment\n\n",
             *map(anthropic_event, [start(), {"type": "ping"}, {"type": "brand_new_event", "x": 1}]),
@@ -296,16 +298,18 @@ async def test_unknown_events_pings_and_unknown_deltas_do_no_harm(wire: WireServ
         )
     )
     async with vendor.model(wire) as model:
-        assert joined([delta async for delta in model.stream("Hi")]) == "ab"
+        assert joined_text([delta async for delta in model.stream("Hi")]) == "ab"
 
 
-async def test_broken_tool_arguments_become_an_error_result(wire: WireServer) -> None:
+async def test_broken_tool_arguments_become_an_error_result(wire: FakeHttpServer) -> None:
     cut_off = block(
         0,
         {"type": "tool_use", "id": "t1", "name": "find", "input": {}},
         {"type": "input_json_delta", "partial_json": '{"q": "x'},
     )
-    wire.will(stream_of(start(), *cut_off, *end("max_tokens")), sse_reply(*vendor.pieces("Sorry."), *vendor.ending()))
+    wire.reply_with(
+        stream_of(start(), *cut_off, *end("max_tokens")), sse_reply(*vendor.pieces("Sorry."), *vendor.ending())
+    )
     async with vendor.model(wire) as model:
         result = await run_loop_stream(ChatOptions(model=model, tools=[find]), "Go")
     sent = wire.last.body["messages"][-1]["content"][0]
@@ -314,10 +318,10 @@ async def test_broken_tool_arguments_become_an_error_result(wire: WireServer) ->
     assert result.text == "Sorry."
 
 
-async def test_a_continued_reply_keeps_its_signed_thinking(wire: WireServer, waits: list[float]) -> None:
+async def test_a_continued_reply_keeps_its_signed_thinking(wire: FakeHttpServer, waits: list[float]) -> None:
     thinking = {"type": "thinking", "thinking": "Hm.", "signature": "sig"}
     call = {"type": "tool_use", "id": "t1", "name": "find", "input": {"q": "x"}}
-    wire.will(
+    wire.reply_with(
         sse_reply(*vendor.pieces("Let me "), Cut()),
         stream_of(
             start(),
@@ -336,15 +340,15 @@ async def test_a_continued_reply_keeps_its_signed_thinking(wire: WireServer, wai
 
 
 @pytest.mark.parametrize("body", [[], "x", None, 5])
-async def test_a_body_of_another_shape_is_a_named_error(wire: WireServer, body: Any) -> None:
-    wire.will(json_reply(body))
+async def test_a_body_of_another_shape_is_a_named_error(wire: FakeHttpServer, body: Any) -> None:
+    wire.reply_with(json_reply(body))
     async with vendor.model(wire, retries=0) as model:
         with pytest.raises(ProviderResponseError):
             await model.complete("Hi")
 
 
-async def test_pause_turn_goes_on(wire: WireServer) -> None:
-    wire.will(
+async def test_pause_turn_goes_on(wire: FakeHttpServer) -> None:
+    wire.reply_with(
         json_reply(message([*UNUSUAL[2:3], {"type": "text", "text": "Well. "}], "pause_turn")), vendor.whole("Done.")
     )
     async with vendor.model(wire) as model:
@@ -356,26 +360,26 @@ async def test_pause_turn_goes_on(wire: WireServer) -> None:
 @pytest.mark.parametrize(
     ("said", "meant"), [("refusal", "refusal"), ("stop_sequence", "stop_sequence"), ("brand_new", "brand_new")]
 )
-async def test_stop_reasons_pass_through(wire: WireServer, said: str, meant: str) -> None:
-    wire.will(json_reply(message([{"type": "text", "text": "x"}], said)))
+async def test_stop_reasons_pass_through(wire: FakeHttpServer, said: str, meant: str) -> None:
+    wire.reply_with(json_reply(message([{"type": "text", "text": "x"}], said)))
     async with vendor.model(wire) as model:
         assert (await model.complete("Hi")).stop_reason == meant
 
 
-async def test_a_large_output_cap_is_streamed_under_the_hood(wire: WireServer) -> None:
-    wire.will(sse_reply(*vendor.pieces("Hello!"), *vendor.ending()))
+async def test_a_large_output_cap_is_streamed_under_the_hood(wire: FakeHttpServer) -> None:
+    wire.reply_with(sse_reply(*vendor.pieces("Hello!"), *vendor.ending()))
     async with vendor.model(wire) as model:
         reply = await model.complete("Hi", max_output_tokens=32_000)
     assert wire.last.body["stream"] is True
     assert reply.text == "Hello!"
 
 
-async def test_a_schema_goes_as_output_format(wire: WireServer) -> None:
+async def test_a_schema_goes_as_output_format(wire: FakeHttpServer) -> None:
     class City(pydantic.BaseModel):
         name: str
         people: int = pydantic.Field(ge=0)
 
-    wire.will(vendor.whole('{"name": "Rome", "people": 3}'))
+    wire.reply_with(vendor.whole('{"name": "Rome", "people": 3}'))
     async with vendor.model(wire, config={"output_config": {"effort": "low"}}) as model:
         result = await run_loop(ChatOptions(model=model, output_type=City), "Which?")
     assert result.output == City(name="Rome", people=3)
@@ -388,19 +392,19 @@ async def test_a_schema_goes_as_output_format(wire: WireServer) -> None:
 
 @pytest.mark.parametrize("output_type", [dict[str, int], list[dict[str, int]], Open])
 async def test_a_schema_that_leaves_something_open_is_asked_for_in_the_prompt(
-    wire: WireServer, output_type: Any
+    wire: FakeHttpServer, output_type: Any
 ) -> None:
-    wire.will(vendor.whole("{}"))
+    wire.reply_with(vendor.whole("{}"))
     async with vendor.model(wire) as model:
         await model.complete("Which?", output_schema=output_type, system="S")
     assert "output_config" not in wire.last.body
     assert "JSON schema" in wire.last.body["system"]
 
 
-async def test_odd_events_do_not_break_a_stream(wire: WireServer) -> None:
+async def test_odd_events_do_not_break_a_stream(wire: FakeHttpServer) -> None:
     bare = message([], None)
     del bare["usage"]
-    wire.will(
+    wire.reply_with(
         stream_of(
             {"type": "message_start", "message": bare},
             *block(0, {"type": "thinking", "thinking": None}, {"type": "thinking_delta", "thinking": None}),
@@ -416,39 +420,39 @@ async def test_odd_events_do_not_break_a_stream(wire: WireServer) -> None:
     assert call.input == {"q": "x"}
 
 
-async def test_an_error_with_status_200_is_an_error(wire: WireServer) -> None:
-    wire.will(json_reply({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}))
+async def test_an_error_with_status_200_is_an_error(wire: FakeHttpServer) -> None:
+    wire.reply_with(json_reply({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}))
     async with vendor.model(wire, retries=0) as model:
         with pytest.raises(ProviderOverloadedError, match="Overloaded"):
             await model.complete("Hi")
 
 
-async def test_chatter_after_the_end_does_not_hold_the_reply_back(wire: WireServer) -> None:
+async def test_chatter_after_the_end_does_not_hold_the_reply_back(wire: FakeHttpServer) -> None:
     pings = [item for _ in range(100) for item in (": ping\n\n", Wait(0.2))]
-    wire.will(sse_reply(*vendor.pieces("Hello!"), *vendor.ending(), *pings))
+    wire.reply_with(sse_reply(*vendor.pieces("Hello!"), *vendor.ending(), *pings))
     async with vendor.model(wire, retries=0) as model:
-        assert joined([delta async for delta in model.stream("Hi")]) == "Hello!"
+        assert joined_text([delta async for delta in model.stream("Hi")]) == "Hello!"
         await asyncio.wait_for(wire.client_left.wait(), 5)  # long before the server is done
 
 
-async def test_an_overload_inside_a_stream_is_told_apart(wire: WireServer) -> None:
-    wire.will(sse_reply(vendor.failure_inside()))
+async def test_an_overload_inside_a_stream_is_told_apart(wire: FakeHttpServer) -> None:
+    wire.reply_with(sse_reply(vendor.failure_inside()))
     async with vendor.model(wire, retries=0) as model:
         with pytest.raises(ProviderOverloadedError) as caught:
             [delta async for delta in model.stream("Hi")]
     assert caught.value.status == 529
 
 
-async def test_the_request_id_is_kept_for_support(wire: WireServer) -> None:
-    wire.will(vendor.failure(400, request_id="req_42"))
+async def test_the_request_id_is_kept_for_support(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.failure(400, request_id="req_42"))
     async with vendor.model(wire) as model:
         with pytest.raises(Exception, match="no") as caught:
             await model.complete("Hi")
     assert caught.value.request_id == "req_42"  # type: ignore[attr-defined]
 
 
-async def test_ones_own_client_is_used_without_its_retries(wire: WireServer) -> None:
-    wire.will(vendor.failure(500))
+async def test_ones_own_client_is_used_without_its_retries(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.failure(500))
     async with anthropic.AsyncAnthropic(api_key="mine", base_url=wire.url) as client:
         model = AnthropicModel("claude-sonnet-5", client=client, retries=0)
         with pytest.raises(ProviderOverloadedError):
@@ -470,10 +474,10 @@ async def test_without_a_key_the_error_names_the_variable() -> None:
         await AnthropicModel("claude-sonnet-5").complete("Hi")
 
 
-async def test_by_name_an_async_callback_is_live(wire: WireServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_by_name_an_async_callback_is_live(wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "from-env")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", wire.url)
-    wire.will(sse_reply(*vendor.pieces("a"), Wait(0.3), *vendor.pieces("b")[2:], *vendor.ending()))
+    wire.reply_with(sse_reply(*vendor.pieces("a"), Wait(0.3), *vendor.pieces("b")[2:], *vendor.ending()))
     times: list[float] = []
 
     async def on_delta(delta: Any) -> None:
@@ -484,22 +488,22 @@ async def test_by_name_an_async_callback_is_live(wire: WireServer, monkeypatch: 
     await close_models()
 
 
-async def test_the_model_name_alone_finds_the_adapter(wire: WireServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_model_name_alone_finds_the_adapter(wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "from-env")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", wire.url)
-    wire.will(vendor.whole("Hello!"), sse_reply(*vendor.pieces("Hel", "lo!"), *vendor.ending()))
+    wire.reply_with(vendor.whole("Hello!"), sse_reply(*vendor.pieces("Hel", "lo!"), *vendor.ending()))
     opts = ChatOptions(model="claude-sonnet-5", max_output_tokens=50)
     assert str(await run_loop(opts, "Hi")) == "Hello!"
     seen: list[Any] = []
     assert str(await run_loop_stream(opts, "Hi", seen.append)) == "Hello!"
-    assert joined(seen) == "Hello!"
+    assert joined_text(seen) == "Hello!"
     assert "from-env" in credentials(wire)
     assert [request.body["max_tokens"] for request in wire.requests] == [50, 50]
     await close_models()
 
 
-async def test_a_repaired_history_keeps_the_thinking(wire: WireServer) -> None:
-    wire.will(vendor.whole("ok"))
+async def test_a_repaired_history_keeps_the_thinking(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole("ok"))
     blocks = [UNUSUAL[0], UNUSUAL[-1]]
     kept = assistant_message("", [ToolCall("t1", "find", {"q": "x"})], meta={"anthropic": {"content": blocks}})
     async with vendor.model(wire) as model:
@@ -508,7 +512,7 @@ async def test_a_repaired_history_keeps_the_thinking(wire: WireServer) -> None:
     assert wire.last.body["messages"][2]["content"][0]["type"] == "tool_result"
 
 
-def credentials(wire: WireServer) -> str:
+def credentials(wire: FakeHttpServer) -> str:
     return f"{wire.last.headers.get('x-api-key')} {wire.last.headers.get('authorization')}"
 
 

@@ -31,7 +31,7 @@ from tellback import (
 )
 from tellback.types import ChatReply, ThinkingDelta
 from tests.integration.providers.vendors import Gemini, response
-from tests.support.wire import Cut, WireServer, data_event, joined, json_reply, sse_reply
+from tests.support.wire import Cut, FakeHttpServer, data_event, joined_text, json_reply, sse_reply
 
 vendor = Gemini()
 
@@ -41,21 +41,21 @@ async def find(q: str) -> str:
     return "found"
 
 
-async def whole(wire: WireServer, body: Any, *args: Any, **kwargs: Any) -> ChatReply:
-    wire.will(json_reply(body))
+async def whole(wire: FakeHttpServer, body: Any, *args: Any, **kwargs: Any) -> ChatReply:
+    wire.reply_with(json_reply(body))
     async with vendor.model(wire, retries=0) as model:
         return await model.complete("Hi", *args, **kwargs)
 
 
-async def streamed(wire: WireServer, *bodies: Any) -> tuple[list[Any], ChatReply]:
-    wire.will(sse_reply(*map(data_event, bodies)))
+async def streamed(wire: FakeHttpServer, *bodies: Any) -> tuple[list[Any], ChatReply]:
+    wire.reply_with(sse_reply(*map(data_event, bodies)))
     async with vendor.model(wire, retries=0) as model:
         deltas: list[Any] = [delta async for delta in model.stream("Hi")]
     return deltas, deltas[-1].reply
 
 
-async def test_the_request_is_what_google_documents(wire: WireServer) -> None:
-    wire.will(vendor.whole("ok"))
+async def test_the_request_is_what_google_documents(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole("ok"))
     history = [
         user_message("Look up Ada."),
         assistant_message("I will.", [ToolCall("t1", "find", {"q": "Ada"}), ToolCall("t2", "find", {"q": "Bo"})]),
@@ -89,8 +89,8 @@ async def test_the_request_is_what_google_documents(wire: WireServer) -> None:
     ]
 
 
-async def test_calls_without_ids_get_stable_ones_that_stay_here(wire: WireServer) -> None:
-    wire.will(vendor.whole(calls=[("", "find", {"q": "a"}), ("", "find", {"q": "b"})]), vendor.whole("Done."))
+async def test_calls_without_ids_get_stable_ones_that_stay_here(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole(calls=[("", "find", {"q": "a"}), ("", "find", {"q": "b"})]), vendor.whole("Done."))
     async with vendor.model(wire) as model:
         result = await run_loop(ChatOptions(model=model, tools=[find]), "Go")
     calls = result.messages[1].tool_calls
@@ -99,9 +99,9 @@ async def test_calls_without_ids_get_stable_ones_that_stay_here(wire: WireServer
     assert calls[0].id not in json.dumps(wire.last.body)
 
 
-async def test_ids_that_gemini_gave_go_back(wire: WireServer) -> None:
+async def test_ids_that_gemini_gave_go_back(wire: FakeHttpServer) -> None:
     part = {"functionCall": {"id": "g1", "name": "find", "args": {"q": "a"}}}
-    wire.will(json_reply(response([part], "STOP")), vendor.whole("Done."))
+    wire.reply_with(json_reply(response([part], "STOP")), vendor.whole("Done."))
     async with vendor.model(wire) as model:
         await run_loop(ChatOptions(model=model, tools=[find]), "Go")
     _, asked, answered = wire.last.body["contents"]
@@ -109,7 +109,7 @@ async def test_ids_that_gemini_gave_go_back(wire: WireServer) -> None:
     assert answered["parts"][0]["functionResponse"]["id"] == "g1"
 
 
-async def test_arguments_may_be_left_out(wire: WireServer) -> None:
+async def test_arguments_may_be_left_out(wire: FakeHttpServer) -> None:
     reply = await whole(wire, response([{"functionCall": {"name": "now"}}], "STOP"))
     assert [(call.name, call.input) for call in reply.tool_calls] == [("now", {})]
     assert reply.stop_reason == "tool_use"
@@ -119,7 +119,7 @@ SIGNED = {"functionCall": {"name": "find", "args": {"q": "a"}}, "thoughtSignatur
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_thought_signatures_go_back_even_after_storage(wire: WireServer, streaming: bool) -> None:
+async def test_thought_signatures_go_back_even_after_storage(wire: FakeHttpServer, streaming: bool) -> None:
     parts = [{"text": "Hmm.", "thought": True}, {"text": "Let me look."}, SIGNED]
     if streaming:
         bodies = [response([part], None) for part in parts]
@@ -130,17 +130,17 @@ async def test_thought_signatures_go_back_even_after_storage(wire: WireServer, s
     assert (reply.thinking, reply.text) == ("Hmm.", "Let me look.")
     message = reply.message
     stored = replace(message, meta=json.loads(json.dumps(message.meta)))
-    wire.will(vendor.whole("Done."))
+    wire.reply_with(vendor.whole("Done."))
     async with vendor.model(wire) as model:
         result = tool_result_message(ToolResult(reply.tool_calls[0].id, "found"))
         await model.complete([user_message("Hi"), stored, result])
     assert wire.last.body["contents"][1]["parts"] == [{"text": "Let me look."}, SIGNED]
 
 
-async def test_a_call_made_by_another_model_carries_googles_placeholder_on_gemini_3(wire: WireServer) -> None:
+async def test_a_call_made_by_another_model_carries_googles_placeholder_on_gemini_3(wire: FakeHttpServer) -> None:
     history = [user_message("Hi"), assistant_message("", [ToolCall("t1", "find", {"q": "a"})])]
     history.append(tool_result_message(ToolResult("t1", "found")))
-    wire.will(vendor.whole("ok"), vendor.whole("ok"))
+    wire.reply_with(vendor.whole("ok"), vendor.whole("ok"))
     async with vendor.model(wire, "gemini-3.8-flash") as model:
         await model.complete(history)
     async with vendor.model(wire, "gemini-2.5-flash") as model:
@@ -150,8 +150,8 @@ async def test_a_call_made_by_another_model_carries_googles_placeholder_on_gemin
     assert "thoughtSignature" not in old
 
 
-async def test_a_continued_reply_keeps_its_signatures(wire: WireServer, waits: list[float]) -> None:
-    wire.will(
+async def test_a_continued_reply_keeps_its_signatures(wire: FakeHttpServer, waits: list[float]) -> None:
+    wire.reply_with(
         sse_reply(*vendor.pieces("Let me "), Cut()),
         sse_reply(data_event(response([{"text": "look."}, SIGNED], "STOP"))),
         sse_reply(*vendor.pieces("Found."), *vendor.ending()),
@@ -162,18 +162,18 @@ async def test_a_continued_reply_keeps_its_signatures(wire: WireServer, waits: l
     assert wire.last.body["contents"][1]["parts"] == [{"text": "Let me "}, {"text": "look."}, SIGNED]
 
 
-async def test_a_signature_that_comes_with_an_empty_last_part(wire: WireServer) -> None:
+async def test_a_signature_that_comes_with_an_empty_last_part(wire: FakeHttpServer) -> None:
     closing = {"text": "", "thoughtSignature": base64.b64encode(b"end").decode()}
     _, reply = await streamed(wire, response([{"text": "Hel"}], None), response([{"text": "lo"}, closing], "STOP"))
     assert reply.text == "Hello"
-    wire.will(vendor.whole("ok"))
+    wire.reply_with(vendor.whole("ok"))
     async with vendor.model(wire) as model:
         await model.complete([user_message("Hi"), reply.message, user_message("?")])
     [part] = wire.last.body["contents"][1]["parts"]
     assert part == {"text": "Hello", "thoughtSignature": closing["thoughtSignature"]}
 
 
-async def test_a_blocked_prompt_is_a_refusal(wire: WireServer) -> None:
+async def test_a_blocked_prompt_is_a_refusal(wire: FakeHttpServer) -> None:
     blocked = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 3}}
     assert (await whole(wire, blocked)).stop_reason == "refusal"
     _, reply = await streamed(wire, blocked)
@@ -185,13 +185,13 @@ async def test_a_blocked_prompt_is_a_refusal(wire: WireServer) -> None:
     [("STOP", "end_turn"), ("MAX_TOKENS", "max_tokens"), ("SAFETY", "refusal"), ("MALFORMED_FUNCTION_CALL",) * 2],
 )
 async def test_stop_reasons_are_normalised_and_a_candidate_may_lack_parts(
-    wire: WireServer, said: str, meant: str
+    wire: FakeHttpServer, said: str, meant: str
 ) -> None:
     assert (await whole(wire, {"candidates": [{"finishReason": said}]})).stop_reason == meant
     assert (await whole(wire, {"candidates": [{"content": {"role": "model"}, "finishReason": said}]})).text == ""
 
 
-async def test_thoughts_are_counted_as_output(wire: WireServer) -> None:
+async def test_thoughts_are_counted_as_output(wire: FakeHttpServer) -> None:
     usage = {
         "promptTokenCount": 10,
         "candidatesTokenCount": 7,
@@ -205,8 +205,8 @@ async def test_thoughts_are_counted_as_output(wire: WireServer) -> None:
     assert (found.reasoning_tokens, found.cached_tokens) == (30, 4)
 
 
-async def test_images_audio_and_files_go_as_data_or_by_address(wire: WireServer) -> None:
-    wire.will(vendor.whole("ok"))
+async def test_images_audio_and_files_go_as_data_or_by_address(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole("ok"))
     parts: list[Any] = [
         "See:",
         image_part(data=b"png", mime="image/png"),
@@ -232,9 +232,9 @@ class City(pydantic.BaseModel):
     [("gemini-2.5-flash", [], True), ("gemini-2.5-flash", [find], False), ("gemini-3.8-flash", [find], True)],
 )
 async def test_a_schema_beside_tools_is_native_only_where_the_model_takes_it(
-    wire: WireServer, model_name: str, tools: Any, native: bool
+    wire: FakeHttpServer, model_name: str, tools: Any, native: bool
 ) -> None:
-    wire.will(vendor.whole('{"name": "Rome"}'))
+    wire.reply_with(vendor.whole('{"name": "Rome"}'))
     async with vendor.model(wire, model_name) as model:
         result = await run_loop(ChatOptions(model=model, tools=tools, output_type=City), "Which?")
     assert result.output == City(name="Rome")
@@ -243,33 +243,33 @@ async def test_a_schema_beside_tools_is_native_only_where_the_model_takes_it(
     assert ("JSON schema" in str(wire.last.body.get("systemInstruction"))) is not native
 
 
-async def test_an_answer_without_candidates_or_reason_is_an_error(wire: WireServer) -> None:
+async def test_an_answer_without_candidates_or_reason_is_an_error(wire: FakeHttpServer) -> None:
     with pytest.raises(ProviderResponseError, match="no candidates"):
         await whole(wire, {"usageMetadata": {"promptTokenCount": 3}})
 
 
-async def test_data_that_is_not_base64_is_refused_by_name(wire: WireServer) -> None:
+async def test_data_that_is_not_base64_is_refused_by_name(wire: FakeHttpServer) -> None:
     async with vendor.model(wire) as model:
         with pytest.raises(ConfigurationError, match="base64"):
             await model.complete(user_message([image_part(data="not base64!", mime="image/png")]))
 
 
-async def test_googles_retry_info_is_honoured(wire: WireServer, waits: list[float]) -> None:
+async def test_googles_retry_info_is_honoured(wire: FakeHttpServer, waits: list[float]) -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12s"}]
     error = {"error": {"code": 429, "message": "Slow down", "status": "RESOURCE_EXHAUSTED", "details": details}}
-    wire.will(json_reply(error, 429), vendor.whole("ok"))
+    wire.reply_with(json_reply(error, 429), vendor.whole("ok"))
     async with vendor.model(wire) as model:
         await model.complete("Hi")
     assert waits == [12.0]
 
 
-async def test_an_error_inside_a_stream_keeps_its_status(wire: WireServer) -> None:
+async def test_an_error_inside_a_stream_keeps_its_status(wire: FakeHttpServer) -> None:
     error = {"error": {"code": 429, "message": "Slow down", "status": "RESOURCE_EXHAUSTED"}}
     with pytest.raises(ProviderRateLimitError, match="Slow down"):
         await streamed(wire, response([{"text": "x"}], None), error)
 
 
-async def test_config_it_does_not_know_is_refused_by_name(wire: WireServer) -> None:
+async def test_config_it_does_not_know_is_refused_by_name(wire: FakeHttpServer) -> None:
     async with vendor.model(wire, config={"temprature": 0}) as model:
         with pytest.raises(ConfigurationError, match="temprature"):
             await model.complete("Hi")
@@ -278,7 +278,7 @@ async def test_config_it_does_not_know_is_refused_by_name(wire: WireServer) -> N
 
 @pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning")  # google-genai on aiohttp
 @pytest.mark.parametrize("transport", ["aiohttp", "httpx"])
-async def test_ones_own_client_is_used_without_its_retries(wire: WireServer, transport: str) -> None:
+async def test_ones_own_client_is_used_without_its_retries(wire: FakeHttpServer, transport: str) -> None:
     import httpx2
 
     own = httpx2.AsyncClient() if transport == "httpx" else None
@@ -287,7 +287,7 @@ async def test_ones_own_client_is_used_without_its_retries(wire: WireServer, tra
     )
     client = genai.Client(api_key="mine", http_options=options)
     model = GeminiModel("gemini-2.5-flash", client=client, retries=0)
-    wire.will(
+    wire.reply_with(
         vendor.failure(429),
         vendor.whole("Hello!"),
         sse_reply(*vendor.pieces("Hel", "lo!"), *vendor.ending()),
@@ -296,7 +296,7 @@ async def test_ones_own_client_is_used_without_its_retries(wire: WireServer, tra
     with pytest.raises(ProviderRateLimitError):
         await model.complete("Hi")
     assert (await model.complete("Hi")).text == "Hello!"
-    assert joined([delta async for delta in model.stream("Hi")]) == "Hello!"
+    assert joined_text([delta async for delta in model.stream("Hi")]) == "Hello!"
     stream: Any = model.stream("Hi")
     assert (await anext(stream)).text == "Hel"
     await stream.aclose()

@@ -32,7 +32,7 @@ from tellback import (
     user_message,
 )
 from tellback.chat import Provider, detect_provider
-from tests.support.local_model import needed_model_file
+from tests.support.local_model import require_model_file
 
 # A busy machine takes many times as long.
 pytestmark = pytest.mark.timeout(180)
@@ -54,7 +54,7 @@ def add(x: int, y: int) -> int:
 
 @pytest.fixture(scope="module")
 def file() -> Path:
-    return needed_model_file()
+    return require_model_file()
 
 
 def local(file: Path, **options: Any) -> LocalModel:

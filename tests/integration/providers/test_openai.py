@@ -34,31 +34,31 @@ from tellback import (
 from tellback.chat import close_models
 from tellback.types import ChatReply, MessagePart, ThinkingDelta, ToolUseInputDelta, ToolUseStart
 from tests.integration.providers.vendors import OpenAI, chunk, completion, openai_call
-from tests.support.wire import WireServer, data_event, joined, json_reply, sse_reply
+from tests.support.wire import FakeHttpServer, data_event, joined_text, json_reply, sse_reply
 
 vendor = OpenAI()
 DONE = "data: [DONE]\n\n"
 
 
-def host(wire: WireServer, **kwargs: Any) -> CompatibleModel:
+def host(wire: FakeHttpServer, **kwargs: Any) -> CompatibleModel:
     return CompatibleModel("llama", base_url=wire.url, retries=0, **kwargs)
 
 
-async def whole(wire: WireServer, body: Any, **kwargs: Any) -> ChatReply:
-    wire.will(json_reply(body))
+async def whole(wire: FakeHttpServer, body: Any, **kwargs: Any) -> ChatReply:
+    wire.reply_with(json_reply(body))
     async with host(wire, **kwargs) as model:
         return await model.complete("Hi")
 
 
-async def streamed(wire: WireServer, *events: str, **kwargs: Any) -> tuple[list[Any], ChatReply]:
-    wire.will(sse_reply(*events))
+async def streamed(wire: FakeHttpServer, *events: str, **kwargs: Any) -> tuple[list[Any], ChatReply]:
+    wire.reply_with(sse_reply(*events))
     async with host(wire, **kwargs) as model:
         deltas: list[Any] = [delta async for delta in model.stream("Hi")]
     return deltas, deltas[-1].reply
 
 
-async def test_the_request_is_what_openai_documents(wire: WireServer) -> None:
-    wire.will(sse_reply(*vendor.pieces("ok"), *vendor.ending()))
+async def test_the_request_is_what_openai_documents(wire: FakeHttpServer) -> None:
+    wire.reply_with(sse_reply(*vendor.pieces("ok"), *vendor.ending()))
     history = [
         user_message("Look up Ada."),
         assistant_message("", [ToolCall("t1", "find", {"name": "Ada"})]),
@@ -90,8 +90,8 @@ async def test_the_request_is_what_openai_documents(wire: WireServer) -> None:
     }
 
 
-async def test_images_audio_and_files_have_parts_of_their_own(wire: WireServer) -> None:
-    wire.will(vendor.whole("ok"))
+async def test_images_audio_and_files_have_parts_of_their_own(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole("ok"))
     parts: list[Any] = [
         "See:",
         image_part(data=b"png", mime="image/png", meta={"detail": "low"}),
@@ -130,8 +130,10 @@ class Trip(pydantic.BaseModel):
 
 
 @pytest.mark.parametrize(("output_type", "strict"), [(City, True), (Trip, False)])
-async def test_a_schema_is_strict_where_openai_takes_it_so(wire: WireServer, output_type: Any, strict: bool) -> None:
-    wire.will(vendor.whole('{"name": "Rome", "mayor": "x", "city": {"name": "Rome", "mayor": "x"}}'))
+async def test_a_schema_is_strict_where_openai_takes_it_so(
+    wire: FakeHttpServer, output_type: Any, strict: bool
+) -> None:
+    wire.reply_with(vendor.whole('{"name": "Rome", "mayor": "x", "city": {"name": "Rome", "mayor": "x"}}'))
     async with vendor.model(wire) as model:
         await model.complete("Which?", output_schema=output_type)
     sent = wire.last.body["response_format"]
@@ -140,8 +142,8 @@ async def test_a_schema_is_strict_where_openai_takes_it_so(wire: WireServer, out
     assert sent["json_schema"]["schema"]["additionalProperties"] is False
 
 
-async def test_a_host_without_schemas_is_asked_in_the_prompt(wire: WireServer) -> None:
-    wire.will(json_reply(completion({"content": '```json\n{"name": "Rome", "mayor": "x"}\n```'}, "stop")))
+async def test_a_host_without_schemas_is_asked_in_the_prompt(wire: FakeHttpServer) -> None:
+    wire.reply_with(json_reply(completion({"content": '```json\n{"name": "Rome", "mayor": "x"}\n```'}, "stop")))
     async with host(wire, json_schema=False) as model:
         result = await run_loop(ChatOptions(model=model, output_type=City, system="Be brief."), "Which?")
     assert result.output == City(name="Rome", mayor="x")
@@ -151,7 +153,7 @@ async def test_a_host_without_schemas_is_asked_in_the_prompt(wire: WireServer) -
     assert '"mayor"' in system
 
 
-async def test_cached_and_reasoning_tokens_are_kept(wire: WireServer) -> None:
+async def test_cached_and_reasoning_tokens_are_kept(wire: FakeHttpServer) -> None:
     usage = {
         "prompt_tokens": 100,
         "completion_tokens": 50,
@@ -159,7 +161,7 @@ async def test_cached_and_reasoning_tokens_are_kept(wire: WireServer) -> None:
         "prompt_tokens_details": {"cached_tokens": 64},
         "completion_tokens_details": {"reasoning_tokens": 30},
     }
-    wire.will(json_reply(completion({"content": "x"}, "stop", usage=usage)))
+    wire.reply_with(json_reply(completion({"content": "x"}, "stop", usage=usage)))
     async with vendor.model(wire) as model:
         found = (await model.complete("Hi")).usage
     assert found is not None
@@ -167,14 +169,14 @@ async def test_cached_and_reasoning_tokens_are_kept(wire: WireServer) -> None:
     assert found.cost_usd == pytest.approx(36 * 1.25e-6 + 64 * 0.125e-6 + 50 * 10e-6)
 
 
-async def test_a_refusal_keeps_its_text(wire: WireServer) -> None:
+async def test_a_refusal_keeps_its_text(wire: FakeHttpServer) -> None:
     reply = await whole(wire, completion({"content": None, "refusal": "I cannot."}, "stop"))
     assert (reply.text, reply.stop_reason) == ("I cannot.", "refusal")
     _, reply = await streamed(wire, chunk({"refusal": "I "}), chunk({"refusal": "cannot."}), chunk({}, "stop"), DONE)
     assert (reply.text, reply.stop_reason) == ("I cannot.", "refusal")
 
 
-async def test_chunks_with_empty_choices_and_usage_anywhere(wire: WireServer) -> None:
+async def test_chunks_with_empty_choices_and_usage_anywhere(wire: FakeHttpServer) -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 99}
     deltas, reply = await streamed(
         wire,
@@ -186,13 +188,13 @@ async def test_chunks_with_empty_choices_and_usage_anywhere(wire: WireServer) ->
         chunk({}, "stop"),
         DONE,
     )
-    assert joined(deltas) == "Hello"
+    assert joined_text(deltas) == "Hello"
     assert reply.usage is not None
     assert reply.usage.total_tokens == 99
     assert reply.usage.cost_usd is None
 
 
-async def test_usage_only_in_x_groq(wire: WireServer) -> None:
+async def test_usage_only_in_x_groq(wire: FakeHttpServer) -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 4}
     _, reply = await streamed(wire, chunk({"content": "x"}), chunk({}, "stop", x_groq={"usage": usage}), DONE)
     assert reply.usage is not None
@@ -200,7 +202,7 @@ async def test_usage_only_in_x_groq(wire: WireServer) -> None:
 
 
 @pytest.mark.parametrize("finish", [None, ""])
-async def test_an_absent_finish_reason_is_no_failure(wire: WireServer, finish: str | None) -> None:
+async def test_an_absent_finish_reason_is_no_failure(wire: FakeHttpServer, finish: str | None) -> None:
     _, reply = await streamed(wire, chunk({"content": "Hello"}, finish), DONE)
     assert (reply.text, reply.stop_reason) == ("Hello", "end_turn")
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
@@ -210,7 +212,7 @@ async def test_an_absent_finish_reason_is_no_failure(wire: WireServer, finish: s
 
 
 @pytest.mark.parametrize("body", [{"id": "x"}, {"choices": []}, {"choices": None}])
-async def test_a_200_without_choices_is_an_empty_reply(wire: WireServer, body: Any) -> None:
+async def test_a_200_without_choices_is_an_empty_reply(wire: FakeHttpServer, body: Any) -> None:
     reply = await whole(wire, body)
     assert (reply.text, reply.tool_calls) == ("", ())
 
@@ -222,19 +224,19 @@ async def test_a_200_without_choices_is_an_empty_reply(wire: WireServer, body: A
         {"choices": [{"error": {"message": "Slow down", "code": 429}, "message": {"content": ""}}]},
     ],
 )
-async def test_an_error_inside_a_200_is_an_error(wire: WireServer, body: Any) -> None:
+async def test_an_error_inside_a_200_is_an_error(wire: FakeHttpServer, body: Any) -> None:
     with pytest.raises(ProviderRateLimitError, match="Slow down"):
         await whole(wire, body)
 
 
-async def test_an_error_inside_a_stream_is_an_error(wire: WireServer) -> None:
+async def test_an_error_inside_a_stream_is_an_error(wire: FakeHttpServer) -> None:
     with pytest.raises(ProviderOverloadedError, match="upstream"):
         await streamed(wire, chunk({"content": "x"}), data_event({"error": {"message": "upstream", "code": 502}}))
     with pytest.raises(ProviderOverloadedError):
         await streamed(wire, chunk({"content": "x"}), chunk({"content": ""}, "error"), DONE)
 
 
-async def test_content_as_a_list_of_parts(wire: WireServer) -> None:
+async def test_content_as_a_list_of_parts(wire: FakeHttpServer) -> None:
     parts = [
         {"type": "thinking", "thinking": [{"type": "text", "text": "Hmm."}]},
         {"type": "text", "text": "Hel"},
@@ -243,11 +245,11 @@ async def test_content_as_a_list_of_parts(wire: WireServer) -> None:
     reply = await whole(wire, completion({"content": parts}, "stop"))
     assert (reply.text, reply.thinking) == ("Hello", "Hmm.")
     deltas, reply = await streamed(wire, chunk({"content": parts[:2]}), chunk({"content": parts[2:]}, "stop"), DONE)
-    assert (joined(deltas), reply.text, reply.thinking) == ("Hello", "Hello", "Hmm.")
+    assert (joined_text(deltas), reply.text, reply.thinking) == ("Hello", "Hello", "Hmm.")
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
-async def test_thinking_in_a_field_of_its_own(wire: WireServer, field: str) -> None:
+async def test_thinking_in_a_field_of_its_own(wire: FakeHttpServer, field: str) -> None:
     reply = await whole(wire, completion({"content": "Yes.", field: "Hmm."}, "stop"))
     assert (reply.text, reply.thinking) == ("Yes.", "Hmm.")
     deltas, reply = await streamed(wire, chunk({field: "Hmm."}), chunk({"content": "Yes."}, "stop"), DONE)
@@ -256,22 +258,22 @@ async def test_thinking_in_a_field_of_its_own(wire: WireServer, field: str) -> N
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
-async def test_thinking_between_tags_in_the_text(wire: WireServer, size: int) -> None:
+async def test_thinking_between_tags_in_the_text(wire: FakeHttpServer, size: int) -> None:
     text = "\n<think>a < b </thin k></think>\n\nYes <think> stays."
     pieces = [chunk({"content": text[i : i + size]}) for i in range(0, len(text), size)]
     deltas, reply = await streamed(wire, *pieces, chunk({}, "stop"), DONE)
-    assert joined(deltas) == reply.text == "Yes <think> stays."
+    assert joined_text(deltas) == reply.text == "Yes <think> stays."
     assert reply.thinking == "a < b </thin k>"
     assert (await whole(wire, completion({"content": text}, "stop"))).text == "Yes <think> stays."
 
 
 @pytest.mark.parametrize("text", ["<", "<thin", "<think>open", " <b>"])
-async def test_what_only_looks_like_a_tag_is_not_lost(wire: WireServer, text: str) -> None:
+async def test_what_only_looks_like_a_tag_is_not_lost(wire: FakeHttpServer, text: str) -> None:
     _, reply = await streamed(wire, chunk({"content": text}), chunk({}, "stop"), DONE)
     assert (reply.text + reply.thinking) in (text, "open")
 
 
-async def test_calls_without_type_id_or_arguments(wire: WireServer) -> None:
+async def test_calls_without_type_id_or_arguments(wire: FakeHttpServer) -> None:
     calls = [
         {"id": "", "function": {"name": "now"}},
         {"function": {"name": "now", "arguments": None}},
@@ -283,7 +285,7 @@ async def test_calls_without_type_id_or_arguments(wire: WireServer) -> None:
     assert all(call.id for call in reply.tool_calls)
 
 
-async def test_streamed_calls_that_share_an_index_or_have_none(wire: WireServer) -> None:
+async def test_streamed_calls_that_share_an_index_or_have_none(wire: FakeHttpServer) -> None:
     def piece(index: int | None, id: str | None, name: str | None, arguments: str | None) -> str:
         call: dict[str, Any] = {"function": {"name": name, "arguments": arguments}}
         if index is not None:
@@ -304,7 +306,7 @@ async def test_streamed_calls_that_share_an_index_or_have_none(wire: WireServer)
     assert not any(isinstance(delta, ToolUseInputDelta) for delta in deltas)
 
 
-async def test_streamed_calls_without_ids_are_kept_apart(wire: WireServer) -> None:
+async def test_streamed_calls_without_ids_are_kept_apart(wire: FakeHttpServer) -> None:
     def piece(*calls: dict[str, Any]) -> str:
         return chunk({"tool_calls": list(calls)})
 
@@ -324,13 +326,13 @@ async def test_streamed_calls_without_ids_are_kept_apart(wire: WireServer) -> No
     assert [call.input for call in reply.tool_calls] == [{"x": 1}]
 
 
-async def test_two_whole_calls_of_one_id_are_two(wire: WireServer) -> None:
+async def test_two_whole_calls_of_one_id_are_two(wire: FakeHttpServer) -> None:
     twice = [openai_call("same", "add", {"x": n}) for n in (1, 2)]
     reply = await whole(wire, completion({"content": None, "tool_calls": twice}, "tool_calls"))
     assert len({call.id for call in reply.tool_calls}) == 2
 
 
-async def test_the_call_of_old_is_read_whole_and_streamed(wire: WireServer) -> None:
+async def test_the_call_of_old_is_read_whole_and_streamed(wire: FakeHttpServer) -> None:
     call = {"name": "add", "arguments": '{"x":1}'}
     reply = await whole(wire, completion({"content": None, "function_call": call}, "function_call"))
     assert [(c.name, c.input) for c in reply.tool_calls] == [("add", {"x": 1})]
@@ -341,7 +343,7 @@ async def test_the_call_of_old_is_read_whole_and_streamed(wire: WireServer) -> N
     assert reply.stop_reason == "tool_use"
 
 
-async def test_usage_on_every_chunk_does_not_make_a_cut_stream_whole(wire: WireServer) -> None:
+async def test_usage_on_every_chunk_does_not_make_a_cut_stream_whole(wire: FakeHttpServer) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 1}
     with pytest.raises(ProviderConnectionError):
         await streamed(wire, chunk({"content": "Hel"}, usage=usage))
@@ -349,13 +351,13 @@ async def test_usage_on_every_chunk_does_not_make_a_cut_stream_whole(wire: WireS
     assert reply.text == "Hello"
 
 
-async def test_reasoning_streamed_in_pieces_goes_back_whole(wire: WireServer) -> None:
+async def test_reasoning_streamed_in_pieces_goes_back_whole(wire: FakeHttpServer) -> None:
     def piece(text: str) -> dict[str, Any]:
         return {"type": "reasoning.text", "index": 0, "text": text, "signature": None}
 
     closing = {"type": "reasoning.text", "index": 0, "signature": "sig"}
     events = [chunk({"reasoning_details": [item]}) for item in (piece("Let me "), piece("think."), closing)]
-    wire.will(sse_reply(*events, chunk({"content": "Yes."}, "stop"), DONE), vendor.whole("ok"))
+    wire.reply_with(sse_reply(*events, chunk({"content": "Yes."}, "stop"), DONE), vendor.whole("ok"))
     async with OpenRouterModel("x/y", api_key="k", base_url=wire.url) as model:
         [*_, stop] = [delta async for delta in model.stream("Hi")]
         await model.complete([user_message("Hi"), stop.reply.message])  # type: ignore[union-attr]
@@ -363,11 +365,11 @@ async def test_reasoning_streamed_in_pieces_goes_back_whole(wire: WireServer) ->
     assert (detail["text"], detail["signature"]) == ("Let me think.", "sig")
 
 
-async def test_no_wait_helps_against_an_empty_account(wire: WireServer, waits: list[float]) -> None:
+async def test_no_wait_helps_against_an_empty_account(wire: FakeHttpServer, waits: list[float]) -> None:
     error = {
         "error": {"message": "You exceeded your quota", "type": "insufficient_quota", "code": "insufficient_quota"}
     }
-    wire.will(json_reply(error, 429))
+    wire.reply_with(json_reply(error, 429))
     async with vendor.model(wire) as model:
         with pytest.raises(ProviderRateLimitError, match="quota"):
             await model.complete("Hi")
@@ -396,9 +398,9 @@ class Loose(pydantic.BaseModel):
 
 @pytest.mark.parametrize(("output_type", "strict"), [(Pet, True), (Described, False), (Loose, False)])
 async def test_strict_mode_is_left_alone_where_it_would_refuse(
-    wire: WireServer, output_type: Any, strict: bool
+    wire: FakeHttpServer, output_type: Any, strict: bool
 ) -> None:
-    wire.will(vendor.whole("{}"))
+    wire.reply_with(vendor.whole("{}"))
     async with vendor.model(wire) as model:
         await model.complete("Which?", output_schema=output_type)
     sent = wire.last.body["response_format"]["json_schema"]
@@ -407,13 +409,13 @@ async def test_strict_mode_is_left_alone_where_it_would_refuse(
     assert "discriminator" not in str(sent)
 
 
-async def test_fields_a_host_adds_to_a_call_go_back_with_it(wire: WireServer) -> None:
+async def test_fields_a_host_adds_to_a_call_go_back_with_it(wire: FakeHttpServer) -> None:
     extra = {"extra_content": {"google": {"thought_signature": "sig"}}}
     call = {**openai_call("c1", "add", {"x": 1}), **extra}
     reply = await whole(wire, completion({"content": None, "tool_calls": [call]}, "tool_calls"))
     _, again = await streamed(wire, chunk({"tool_calls": [{"index": 0, **call}]}, "tool_calls"), DONE)
     for found in (reply, again):
-        wire.will(vendor.whole("ok"))
+        wire.reply_with(vendor.whole("ok"))
         async with host(wire) as model:
             await model.complete([user_message("Hi"), found.message, tool_result_message(ToolResult("c1", "1"))])
         sent = wire.last.body["messages"][1]["tool_calls"][0]
@@ -425,16 +427,16 @@ async def test_fields_a_host_adds_to_a_call_go_back_with_it(wire: WireServer) ->
     ("said", "meant"),
     [("length", "max_tokens"), ("content_filter", "refusal"), ("function_call", "tool_use"), ("eos", "eos")],
 )
-async def test_stop_reasons_are_normalised(wire: WireServer, said: str, meant: str) -> None:
+async def test_stop_reasons_are_normalised(wire: FakeHttpServer, said: str, meant: str) -> None:
     reply = await whole(wire, completion({"content": "x"}, said))
     assert reply.stop_reason == meant
 
 
-async def test_openrouter_says_who_calls_and_sends_reasoning_and_cache_marks_back(wire: WireServer) -> None:
+async def test_openrouter_says_who_calls_and_sends_reasoning_and_cache_marks_back(wire: FakeHttpServer) -> None:
     details = [{"type": "reasoning.encrypted", "data": "x"}]
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "cost": 0.0042}
     first = completion({"content": "Hello", "reasoning_details": details}, "stop", usage=usage)
-    wire.will(json_reply(first), vendor.whole("ok"))
+    wire.reply_with(json_reply(first), vendor.whole("ok"))
     model = OpenRouterModel(
         "anthropic/claude-sonnet-5", api_key="k", base_url=wire.url, site_url="https://me.example", site_name="Me"
     )
@@ -454,13 +456,13 @@ async def test_openrouter_says_who_calls_and_sends_reasoning_and_cache_marks_bac
     ]
 
 
-async def test_a_host_that_refuses_stream_options_is_not_sent_any(wire: WireServer) -> None:
+async def test_a_host_that_refuses_stream_options_is_not_sent_any(wire: FakeHttpServer) -> None:
     await streamed(wire, chunk({"content": "x"}, "stop"), DONE, stream_usage=False)
     assert "stream_options" not in wire.last.body
 
 
-async def test_ones_own_client_is_used_without_its_retries(wire: WireServer) -> None:
-    wire.will(vendor.failure(500))
+async def test_ones_own_client_is_used_without_its_retries(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.failure(500))
     async with openai.AsyncOpenAI(api_key="mine", base_url=wire.url) as client:
         with pytest.raises(ProviderOverloadedError):
             await OpenAIModel("gpt-5", client=client, retries=0).complete("Hi")
@@ -487,10 +489,10 @@ async def test_without_a_key_the_error_names_the_variable(model: OpenAIModel, va
 
 
 async def test_ollama_needs_no_key_and_honours_its_host_variable(
-    wire: WireServer, monkeypatch: pytest.MonkeyPatch
+    wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", wire.url.removeprefix("http://"))
-    wire.will(vendor.whole("Hi."), vendor.whole("Again."))
+    wire.reply_with(vendor.whole("Hi."), vendor.whole("Again."))
     async with OllamaModel("llama3.3") as model:
         assert (await model.complete("Hi")).text == "Hi."
     assert str(await run_loop(ChatOptions(model="ollama/llama3.3"), "Hi")) == "Again."

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tellback.chat import AnthropicModel, GeminiModel, OpenAIModel
 from tellback.chat.providers.base import ProviderModel
-from tests.support.wire import Reply, WireServer, data_event, json_reply, sse_reply
+from tests.support.wire import FakeHttpServer, Reply, data_event, json_reply, sse_reply
 
 Call = tuple[str, str, Mapping[str, Any]]
 """id, name, input"""
@@ -17,7 +17,7 @@ Call = tuple[str, str, Mapping[str, Any]]
 class Vendor(Protocol):
     name: str
 
-    def model(self, wire: WireServer, model: str = ..., **kwargs: Any) -> ProviderModel: ...
+    def model(self, wire: FakeHttpServer, model: str = ..., **kwargs: Any) -> ProviderModel: ...
     def whole(self, text: str = "", calls: Sequence[Call] = ()) -> Reply: ...
     def pieces(self, *texts: str) -> list[str]:
         """The beginning of a stream: its opening and these pieces of text."""
@@ -37,7 +37,7 @@ class Vendor(Protocol):
         """An event inside a 200 stream that reports an overloaded server."""
         ...
 
-    def is_streaming(self, wire: WireServer) -> bool: ...
+    def is_streaming(self, wire: FakeHttpServer) -> bool: ...
     def sent_texts(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Role and text of the messages in a request."""
         ...
@@ -46,7 +46,7 @@ class Vendor(Protocol):
 class Anthropic:
     name = "anthropic"
 
-    def model(self, wire: WireServer, model: str = "claude-sonnet-5", **kwargs: Any) -> ProviderModel:
+    def model(self, wire: FakeHttpServer, model: str = "claude-sonnet-5", **kwargs: Any) -> ProviderModel:
         return AnthropicModel(model, api_key="key", base_url=wire.url, **kwargs)
 
     def whole(self, text: str = "", calls: Sequence[Call] = ()) -> Reply:
@@ -109,7 +109,7 @@ class Anthropic:
     def failure_inside(self) -> str:
         return anthropic_event({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
 
-    def is_streaming(self, wire: WireServer) -> bool:
+    def is_streaming(self, wire: FakeHttpServer) -> bool:
         return bool(wire.last.body.get("stream"))
 
     def sent_texts(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -139,7 +139,7 @@ def anthropic_event(data: Mapping[str, Any]) -> str:
 class OpenAI:
     name = "openai"
 
-    def model(self, wire: WireServer, model: str = "gpt-5", **kwargs: Any) -> ProviderModel:
+    def model(self, wire: FakeHttpServer, model: str = "gpt-5", **kwargs: Any) -> ProviderModel:
         return OpenAIModel(model, api_key="key", base_url=wire.url + "/v1", **kwargs)
 
     def whole(self, text: str = "", calls: Sequence[Call] = ()) -> Reply:
@@ -177,7 +177,7 @@ class OpenAI:
     def failure_inside(self) -> str:
         return data_event({"error": {"message": "Overloaded", "code": 503}})
 
-    def is_streaming(self, wire: WireServer) -> bool:
+    def is_streaming(self, wire: FakeHttpServer) -> bool:
         return bool(wire.last.body.get("stream"))
 
     def sent_texts(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -209,7 +209,7 @@ def openai_call(id: str, name: str, input: Mapping[str, Any]) -> dict[str, Any]:
 class Gemini:
     name = "gemini"
 
-    def model(self, wire: WireServer, model: str = "gemini-2.5-flash", **kwargs: Any) -> ProviderModel:
+    def model(self, wire: FakeHttpServer, model: str = "gemini-2.5-flash", **kwargs: Any) -> ProviderModel:
         return GeminiModel(model, api_key="key", base_url=wire.url, **kwargs)
 
     def whole(self, text: str = "", calls: Sequence[Call] = ()) -> Reply:
@@ -238,7 +238,7 @@ class Gemini:
     def failure_inside(self) -> str:
         return data_event({"error": {"code": 503, "message": "Overloaded", "status": "UNAVAILABLE"}})
 
-    def is_streaming(self, wire: WireServer) -> bool:
+    def is_streaming(self, wire: FakeHttpServer) -> bool:
         return "streamGenerateContent" in wire.last.path
 
     def sent_texts(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 SLOW_MODEL = ("--agents", "tests.support.served_models:install")
 
 
-class Served:
+class ServerProcess:
     """A server that runs, where it is, and what it wrote."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -29,19 +29,19 @@ class Served:
         self.url = ""
         self._reading = [asyncio.create_task(self._read_log())]
 
-    async def begin(self) -> None:
+    async def wait_until_ready(self) -> None:
         assert self.process.stdout is not None
         async with asyncio.timeout(50):
             while not self.url:
                 line = (await self.process.stdout.readline()).decode()
-                assert line, f"it ended before it began:\n{self.written}"
+                assert line, f"it ended before it began:\n{self.output}"
                 self.told.append(line)
                 if found := re.search(r"http://\S+:\d+", line):
                     self.url = found.group()
-        self._reading.append(asyncio.create_task(self._read_told()))
+        self._reading.append(asyncio.create_task(self._read_stdout()))
 
     @property
-    def written(self) -> str:
+    def output(self) -> str:
         return "".join([*self.told, *self.log])
 
     def client(self, secret: str | None = None, user: str | None = None) -> httpx2.AsyncClient:
@@ -54,16 +54,16 @@ class Served:
         if self.process.returncode is None:
             os.kill(self.process.pid, number)
 
-    async def ended(self, seconds: float = 40) -> int:
+    async def wait_for_exit(self, seconds: float = 40) -> int:
         async with asyncio.timeout(seconds):
             code = await self.process.wait()
             await asyncio.gather(*self._reading)
         return code
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         self.signal(signal.SIGTERM)
         try:
-            await self.ended()
+            await self.wait_for_exit()
         except TimeoutError:
             self.signal(signal.SIGKILL)
             await self.process.wait()
@@ -77,14 +77,14 @@ class Served:
         while line := await self.process.stderr.readline():
             self.log.append(line.decode())
 
-    async def _read_told(self) -> None:
+    async def _read_stdout(self) -> None:
         assert self.process.stdout is not None
         while line := await self.process.stdout.readline():
             self.told.append(line.decode())
 
 
 @asynccontextmanager
-async def served(*arguments: str, **environment: str) -> AsyncIterator[Served]:
+async def running_process(*arguments: str, **environment: str) -> AsyncIterator[ServerProcess]:
     """A server that answers, and that is ended with the block."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
@@ -95,15 +95,15 @@ async def served(*arguments: str, **environment: str) -> AsyncIterator[Served]:
         cwd=ROOT,
         limit=2**22,
     )
-    found = Served(process)
+    found = ServerProcess(process)
     try:
-        await found.begin()
+        await found.wait_until_ready()
         yield found
     finally:
-        await found.end()
+        await found.stop()
 
 
-async def refused(*arguments: str, **environment: str) -> str:
+async def failed_start(*arguments: str, **environment: str) -> str:
     """What a server says that ends with code 2 instead of serving."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND,

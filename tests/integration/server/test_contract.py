@@ -22,8 +22,8 @@ from schemathesis.specs.openapi.checks import ignored_auth, negative_data_reject
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tests.support.http_server import calling
-from tests.support.rest_world import World, begin_session, desk, settle
+from tests.support.http_server import app_client
+from tests.support.rest_world import SampleData, create_sample_data, flight_agent, start_session
 from tests.support.server_thread import ServerThread
 
 EXAMPLES = int(os.environ.get("TELLBACK_CONTRACT_EXAMPLES", "0"))
@@ -41,7 +41,7 @@ _numbers = itertools.count(1)
 
 def document() -> dict[str, Any]:
     """The contract, but for what is the same for all operations."""
-    app = create_app(Tellback(":memory:"), ServerSettings(), agents=[desk()])
+    app = create_app(Tellback(":memory:"), ServerSettings(), agents=[flight_agent()])
     found: dict[str, Any] = app.openapi()
     for methods in found["paths"].values():
         for operation in methods.values():
@@ -81,7 +81,7 @@ class Caller:
     """Who sends requests, where to, and what is theirs."""
 
     url: str
-    world: World
+    world: SampleData
     secrets: dict[str, str]
     role: str | None
     session: requests.Session
@@ -103,13 +103,13 @@ def server() -> Iterator[ServerThread]:
 def caller(server: ServerThread, request: pytest.FixtureRequest) -> Iterator[Caller]:
     number = next(_numbers)
 
-    async def begin() -> tuple[World, dict[str, str]]:
+    async def begin() -> tuple[SampleData, dict[str, str]]:
         whose: dict[str, Any] = {"tenant_id": "acme", "app_id": f"app{number}"}
-        world = await settle(server.rc, server.rc.user("maya", **whose), f"Zanzibar{number}")
+        world = await create_sample_data(server.rc, server.rc.user("maya", **whose), f"Zanzibar{number}")
         app_key = await server.rc.keys.create("app", **whose)
         admin_key = await server.rc.keys.create("admin", **whose)
-        async with calling(server.app, app_key.secret, "maya") as client:
-            await begin_session(client, world)
+        async with app_client(server.app, app_key.secret, "maya") as client:
+            await start_session(client, world)
         return world, {"app": app_key.secret, "admin": admin_key.secret}
 
     world, secrets = server.run(begin())
@@ -147,7 +147,7 @@ _FIELDS = {
 }
 
 
-def make_real(case: Case, world: World) -> None:
+def make_real(case: Case, world: SampleData) -> None:
     """Put ids and names of things that are there in the place of most that were made up."""
     chance = hashlib.sha256(repr(case).encode(errors="replace")).digest()
     if chance[0] % 4 and not is_wrong(case, ParameterLocation.PATH):
@@ -167,14 +167,14 @@ def is_wrong(case: Case, location: ParameterLocation) -> bool:
     return case.meta is not None and case.meta.is_negative_at(location)
 
 
-def real_names(path: str, world: World) -> dict[str, str]:
+def real_names(path: str, world: SampleData) -> dict[str, str]:
     """What is looked up by a name, where it is."""
     if path == "/ai-conversations/open":
         return {"namespace": "talks", "sessionId": world.ids["talk"]}
     return {"name": f"{world.word} Ann"} if path.endswith("/by-name") else {}
 
 
-def real_fields(value: Any, world: World) -> Any:
+def real_fields(value: Any, world: SampleData) -> Any:
     """The same with real ids, at any depth."""
     if isinstance(value, list):
         return [real_fields(each, world) for each in value]

@@ -14,8 +14,8 @@ import pytest_asyncio
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
 from tellback.server.protocol import BoundedProtocol
-from tests.support.http_server import serving
-from tests.support.raw_http import RawAnswer, ask, chunked, connected, request
+from tests.support.http_server import running_server
+from tests.support.raw_http import RawResponse, build_request, encode_chunked, open_connection, send_request
 
 HERE = "/ai-conversations"
 BODY = 100_000
@@ -30,7 +30,7 @@ async def server() -> AsyncIterator[str]:
     settings = ServerSettings(open=True, body_bytes=BODY, body_seconds=0.5)
     async with Tellback(":memory:", worker=False) as rc:
         app = create_app(rc, settings, opens=False)
-        async with serving(app, http=BoundedProtocol, ws="none", timeout_graceful_shutdown=2) as address:
+        async with running_server(app, http=BoundedProtocol, ws="none", timeout_graceful_shutdown=2) as address:
             yield address
 
 
@@ -38,20 +38,20 @@ async def server() -> AsyncIterator[str]:
 async def url(server: str) -> AsyncIterator[str]:
     """Its address; it still answers when the test is over."""
     yield server
-    assert (await ask(server, request("GET", HERE))).status == 200
+    assert (await send_request(server, build_request("GET", HERE))).status == 200
 
 
 def post(body: bytes, *headers: tuple[str, str | bytes]) -> bytes:
-    return request("POST", HERE, body, list(headers))
+    return build_request("POST", HERE, body, list(headers))
 
 
 def named(namespace: str = "chat", **more: Any) -> bytes:
     return json.dumps({"namespace": namespace, **more}).encode()
 
 
-async def said(url: str, data: bytes, *answers: tuple[int, str] | int) -> RawAnswer:
+async def said(url: str, data: bytes, *answers: tuple[int, str] | int) -> RawResponse:
     """Send bytes; the answer is one of these, each a status and the code of a problem."""
-    answer = await ask(url, data)
+    answer = await send_request(url, data)
     assert answer.status in answers or (answer.status, answer.code) in answers, (answer.status, answer.body[:500])
     return answer
 
@@ -122,10 +122,10 @@ async def test_a_head_that_lies_is_refused(
 async def test_nothing_of_a_request_becomes_a_header_of_the_answer(url: str) -> None:
     for value in ("a%0d%0aX-Evil: 1", "a b", "é", "x" * 500, "<script>", '"', "a\tb"):
         for name in ("X-Request-Id", "X-Tellback-Conversation", "X-Tellback-Session", "Idempotency-Key", "Origin2"):
-            answer = await ask(url, post(named(), (name, value)))
+            answer = await send_request(url, post(named(), (name, value)))
             assert answer.status < 500
             assert value.encode("latin-1") not in answer.head
-    plain = await ask(url, request("GET", HERE, headers=[("X-Request-Id", "req-7")]))
+    plain = await send_request(url, build_request("GET", HERE, headers=[("X-Request-Id", "req-7")]))
     assert plain.headers["x-request-id"] == "req-7"
 
 
@@ -151,19 +151,19 @@ async def test_nothing_of_a_request_becomes_a_header_of_the_answer(url: str) -> 
     ],
 )
 async def test_what_is_hardly_http_ends_at_the_door(url: str, data: bytes) -> None:
-    async with connected(url) as connection:
+    async with open_connection(url) as connection:
         await connection.send(data)
         connection.writer.write_eof()
-        answer = await connection.answer()
+        answer = await connection.read_response()
         assert answer.status in (0, 400, 403, 404, 405), answer
 
 
 async def test_methods_are_those_of_the_path(url: str) -> None:
     for method in ("PUT", "DELETE", "PATCH", "TRACE", "PROPFIND", "OPTIONS", "LOCK"):
-        answer = await said(url, request(method, HERE), (405, "method-not-allowed"))
+        answer = await said(url, build_request(method, HERE), (405, "method-not-allowed"))
         assert answer.headers["allow"]
-    async with connected(url) as connection:
-        await connection.send(request("HEAD", HERE))
+    async with open_connection(url) as connection:
+        await connection.send(build_request("HEAD", HERE))
         head = await connection.reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 405")
 
@@ -186,19 +186,23 @@ async def test_methods_are_those_of_the_path(url: str) -> None:
     ],
 )
 async def test_a_path_that_leads_nowhere_is_not_found_or_not_usable(url: str, path: str) -> None:
-    answer = await ask(url, request("GET", path))
+    answer = await send_request(url, build_request("GET", path))
     assert answer.status in (400, 404, 422), (answer.status, answer.body[:300])
     assert answer.status == 400 or answer.code
     assert "x-evil" not in answer.headers
 
 
 async def test_an_address_or_a_head_that_is_too_long_is_refused(url: str) -> None:
-    await said(url, request("GET", "/" + "a" * 20_000), (414, "address-too-long"))
-    await said(url, request("GET", f"{HERE}?cursor={'a' * 20_000}"), (414, "address-too-long"))
+    await said(url, build_request("GET", "/" + "a" * 20_000), (414, "address-too-long"))
+    await said(url, build_request("GET", f"{HERE}?cursor={'a' * 20_000}"), (414, "address-too-long"))
     many: list[tuple[str, str | bytes]] = [(f"X-{number}", "1") for number in range(300)]
-    await said(url, request("GET", HERE, headers=many), (431, "headers-too-large"))
-    assert (await ask(url, request("GET", HERE, headers=[("X-Long", "a" * 200_000)]))).status in (0, 400, 431)
-    assert (await ask(url, request("GET", "/" + "a" * 500_000))).status in (0, 400, 414)
+    await said(url, build_request("GET", HERE, headers=many), (431, "headers-too-large"))
+    assert (await send_request(url, build_request("GET", HERE, headers=[("X-Long", "a" * 200_000)]))).status in (
+        0,
+        400,
+        431,
+    )
+    assert (await send_request(url, build_request("GET", "/" + "a" * 500_000))).status in (0, 400, 414)
 
 
 @pytest.mark.parametrize(
@@ -266,44 +270,53 @@ async def test_a_body_that_is_too_large_is_refused_however_it_comes(url: str) ->
     large = named("chat", title="x" * (2 * BODY))
     await said(url, post(large), (413, "too-large"))
     parts = [large[start : start + 4_096] for start in range(0, len(large), 4_096)]
-    in_parts = request("POST", HERE, chunked(*parts), [("Transfer-Encoding", "chunked")])
+    in_parts = build_request("POST", HERE, encode_chunked(*parts), [("Transfer-Encoding", "chunked")])
     await said(url, in_parts, (413, "too-large"))
     fitting = named("chat", metadata={})
-    await said(url, request("POST", HERE, chunked(fitting[:5], fitting[5:]), [("Transfer-Encoding", "chunked")]), 201)
+    await said(
+        url,
+        build_request("POST", HERE, encode_chunked(fitting[:5], fitting[5:]), [("Transfer-Encoding", "chunked")]),
+        201,
+    )
 
 
 async def test_a_body_of_a_whole_read_is_no_part_of_the_next_head(url: str) -> None:
     """Bodies that arrive with their heads, larger than a head may be, on one connection."""
-    async with connected(url) as connection:
+    async with open_connection(url) as connection:
         for _ in range(3):
             await connection.send(post(named("chat", title="x" * 90_000)))
-            assert (await connection.answer()).status == 422  # a title has fewer characters
+            assert (await connection.read_response()).status == 422  # a title has fewer characters
         await connection.send(post(named()))
-        assert (await connection.answer()).status == 201
+        assert (await connection.read_response()).status == 201
 
 
 async def test_chunks_that_lie_are_refused(url: str) -> None:
     for body in (b"zz\r\nx\r\n0\r\n\r\n", b"-5\r\nx\r\n", b"ffffffffffffffffff\r\nx", b"5\r\nabcdefgh\r\n0\r\n\r\n"):
-        await said(url, request("POST", HERE, body, [("Transfer-Encoding", "chunked")]), 0, 400, 408, 413)
+        await said(url, build_request("POST", HERE, body, [("Transfer-Encoding", "chunked")]), 0, 400, 408, 413)
 
 
 async def test_a_request_after_a_refused_one_is_answered_on_the_same_connection(url: str) -> None:
-    async with connected(url) as connection:
+    async with open_connection(url) as connection:
         for body in (b"{", named("chat"), b"[" * 90_000, b"x" * (2 * BODY), named("chat")):
             await connection.send(post(body))
-            answer = await connection.answer()
+            answer = await connection.read_response()
             assert answer.status == (201 if body == named("chat") else 413 if len(body) > BODY else 400)
 
 
 async def test_requests_sent_at_once_are_answered_in_turn(url: str) -> None:
-    async with connected(url) as connection:
+    async with open_connection(url) as connection:
         await connection.send(
-            b"".join([post(named("a")), post(b"{"), request("GET", "/nowhere"), request("GET", HERE)])
+            b"".join([post(named("a")), post(b"{"), build_request("GET", "/nowhere"), build_request("GET", HERE)])
         )
-        assert [(await connection.answer()).status for _ in range(4)] == [201, 400, 404, 200]
+        assert [(await connection.read_response()).status for _ in range(4)] == [201, 400, 404, 200]
 
 
 async def test_many_hostile_clients_at_once_keep_nobody_else_out(url: str) -> None:
-    bad = [post(b"[" * 50_000), request("GET", "/" + "a" * 20_000), b"\x00\x01\x02\r\n\r\n", post(b"x" * (2 * BODY))]
-    answers = await asyncio.gather(*(ask(url, bad[number % len(bad)], 30) for number in range(80)))
+    bad = [
+        post(b"[" * 50_000),
+        build_request("GET", "/" + "a" * 20_000),
+        b"\x00\x01\x02\r\n\r\n",
+        post(b"x" * (2 * BODY)),
+    ]
+    answers = await asyncio.gather(*(send_request(url, bad[number % len(bad)], 30) for number in range(80)))
     assert all(answer.status < 500 for answer in answers)

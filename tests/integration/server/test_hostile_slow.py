@@ -13,25 +13,25 @@ from starlette.types import Receive, Scope, Send
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tellback.server.access import Access
-from tellback.server.callers import Home
-from tellback.server.guard import Guard
+from tellback.server.access import Authenticator
+from tellback.server.callers import ServerContext
+from tellback.server.guard import AuthMiddleware
 from tellback.server.protocol import BoundedProtocol
-from tests.support.http_server import serving
-from tests.support.raw_http import ask, connected, request
+from tests.support.http_server import running_server
+from tests.support.raw_http import build_request, open_connection, send_request
 
 HERE = "/ai-conversations"
 SETTINGS = ServerSettings(open=True, body_bytes=10_000, body_seconds=0.4)
 
 
 class Impatient(BoundedProtocol):
-    head_seconds = 0.4
+    header_seconds = 0.4
 
 
 @asynccontextmanager
 async def running(app: Any) -> AsyncIterator[str]:
     options: dict[str, Any] = {"http": Impatient, "ws": "none", "timeout_graceful_shutdown": 2}
-    async with serving(app, **options) as address:
+    async with running_server(app, **options) as address:
         yield address
 
 
@@ -45,22 +45,22 @@ async def rc() -> AsyncIterator[Tellback]:
 async def url(rc: Tellback) -> AsyncIterator[str]:
     async with running(create_app(rc, SETTINGS, opens=False)) as address:
         yield address
-        assert (await ask(address, request("GET", HERE))).status == 200
+        assert (await send_request(address, build_request("GET", HERE))).status == 200
 
 
 def half(length: int = 100) -> bytes:
-    return request("POST", HERE, b'{"namespace"', [("Content-Length", str(length))])
+    return build_request("POST", HERE, b'{"namespace"', [("Content-Length", str(length))])
 
 
 async def test_a_head_that_does_not_end_is_given_up(url: str) -> None:
     for begun in (b"", b"GET ", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"):
-        async with connected(url) as connection:
+        async with open_connection(url) as connection:
             await connection.send(begun)
             assert await connection.is_closed()
 
 
 async def test_a_head_that_comes_letter_by_letter_is_given_up(url: str) -> None:
-    async with connected(url) as connection:
+    async with open_connection(url) as connection:
         await connection.send(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: ")
         closing = asyncio.create_task(connection.is_closed())
         while not closing.done():
@@ -70,18 +70,18 @@ async def test_a_head_that_comes_letter_by_letter_is_given_up(url: str) -> None:
 
 
 async def test_a_body_that_does_not_come_is_a_timeout(url: str) -> None:
-    async with connected(url) as connection:
+    async with open_connection(url) as connection:
         await connection.send(half())
-        answer = await connection.answer()
+        answer = await connection.read_response()
         assert (answer.status, answer.code) == (408, "body-timeout")
         assert answer.headers["connection"] == "close"
         assert await connection.is_closed()
 
 
 async def test_a_body_that_comes_letter_by_letter_has_no_more_time(url: str) -> None:
-    async with connected(url) as connection:
+    async with open_connection(url) as connection:
         await connection.send(half(5_000))
-        answering = asyncio.create_task(connection.answer())
+        answering = asyncio.create_task(connection.read_response())
         while not answering.done():
             await connection.send(b" ")
             await asyncio.sleep(0.02)
@@ -90,26 +90,26 @@ async def test_a_body_that_comes_letter_by_letter_has_no_more_time(url: str) -> 
 
 async def test_a_client_that_goes_in_the_middle_of_a_body_is_forgotten(url: str) -> None:
     for _ in range(20):
-        async with connected(url) as connection:
+        async with open_connection(url) as connection:
             await connection.send(half())
 
 
 async def test_many_slow_clients_keep_nobody_waiting(url: str) -> None:
     async def slow() -> int:
-        async with connected(url) as connection:
+        async with open_connection(url) as connection:
             await connection.send(half())
-            return (await connection.answer()).status
+            return (await connection.read_response()).status
 
     waiting = [asyncio.create_task(slow()) for _ in range(40)]
-    assert (await ask(url, request("GET", HERE))).status == 200
+    assert (await send_request(url, build_request("GET", HERE))).status == 200
     assert set(await asyncio.gather(*waiting)) == {408}
 
 
 async def test_a_client_that_never_reads_keeps_nobody_waiting(url: str) -> None:
-    async with connected(url) as connection:
+    async with open_connection(url) as connection:
         connection.reader._transport.pause_reading()  # type: ignore[attr-defined]
-        await connection.send(request("GET", "/openapi.json") * 20)
-        assert (await ask(url, request("GET", HERE))).status == 200
+        await connection.send(build_request("GET", "/openapi.json") * 20)
+        assert (await send_request(url, build_request("GET", HERE))).status == 200
 
 
 UNREAD = {
@@ -123,7 +123,7 @@ UNREAD = {
 
 def begun(method: str, path: str, length: int) -> bytes:
     """A request whose body is announced, and does not come."""
-    return request(method, path, b"", [("Content-Length", str(length))])
+    return build_request(method, path, b"", [("Content-Length", str(length))])
 
 
 @asynccontextmanager
@@ -136,9 +136,9 @@ async def answering(rc: Tellback, kind: str) -> AsyncIterator[str]:
 @pytest.mark.parametrize("kind", UNREAD)
 async def test_a_body_that_nobody_waits_for_does_not_hold_a_connection(rc: Tellback, kind: str) -> None:
     asked, status = UNREAD[kind]
-    async with answering(rc, kind) as address, connected(address) as connection:
+    async with answering(rc, kind) as address, open_connection(address) as connection:
         await connection.send(begun(*asked))
-        assert (await connection.answer()).status == status
+        assert (await connection.read_response()).status == status
         await connection.send(b"x")
         assert await connection.is_closed(5)
 
@@ -146,9 +146,9 @@ async def test_a_body_that_nobody_waits_for_does_not_hold_a_connection(rc: Tellb
 @pytest.mark.parametrize("kind", ["401", "live"])
 async def test_such_a_body_gains_no_time_by_coming_letter_by_letter(rc: Tellback, kind: str) -> None:
     asked, status = UNREAD[kind]
-    async with answering(rc, kind) as address, connected(address) as connection:
+    async with answering(rc, kind) as address, open_connection(address) as connection:
         await connection.send(begun(*asked))
-        assert (await connection.answer()).status == status
+        assert (await connection.read_response()).status == status
         closing = asyncio.create_task(connection.is_closed(5))
         while not closing.done():
             await connection.send(b"x")
@@ -158,30 +158,30 @@ async def test_such_a_body_gains_no_time_by_coming_letter_by_letter(rc: Tellback
 
 @pytest.mark.parametrize("pause", [0.0, 0.3])
 async def test_a_connection_goes_on_when_such_a_body_comes_in_time(rc: Tellback, pause: float) -> None:
-    async with answering(rc, "401") as address, connected(address) as connection:
+    async with answering(rc, "401") as address, open_connection(address) as connection:
         for _ in range(4):
             await connection.send(begun("POST", HERE, 10))
-            assert (await connection.answer()).status == 401
+            assert (await connection.read_response()).status == 401
             await asyncio.sleep(pause)
             await connection.send(b"x" * 10)
             await asyncio.sleep(pause)
-        await connection.send(request("GET", "/health/live"))
-        assert (await connection.answer()).status == 200
+        await connection.send(build_request("GET", "/health/live"))
+        assert (await connection.read_response()).status == 200
 
 
 @pytest.mark.parametrize(("kind", "status"), [("401", 401), ("open", 201)])
 async def test_requests_with_whole_bodies_follow_one_another_on_a_connection(
     rc: Tellback, kind: str, status: int
 ) -> None:
-    whole = request("POST", HERE, b'{"namespace": "chat"}')
-    async with answering(rc, kind) as address, connected(address) as connection:
+    whole = build_request("POST", HERE, b'{"namespace": "chat"}')
+    async with answering(rc, kind) as address, open_connection(address) as connection:
         for _ in range(4):
             await connection.send(whole)
-            assert (await connection.answer()).status == status
+            assert (await connection.read_response()).status == status
             await asyncio.sleep(0.2)
         await connection.send(whole * 5)
         for _ in range(5):
-            assert (await connection.answer()).status == status
+            assert (await connection.read_response()).status == status
 
 
 @pytest.mark.parametrize("too_large", [False, True])
@@ -196,11 +196,11 @@ async def test_an_answer_that_has_begun_is_not_begun_again(rc: Tellback, too_lar
         seen.append(message["type"])
         await send({"type": "http.response.body", "body": b"ended"})
 
-    async with running(guarded(rc, eager)) as address, connected(address) as connection:
-        await connection.send(request("POST", HERE, b"", [("Transfer-Encoding", "chunked")]))
+    async with running(guarded(rc, eager)) as address, open_connection(address) as connection:
+        await connection.send(build_request("POST", HERE, b"", [("Transfer-Encoding", "chunked")]))
         for _ in range(4 if too_large else 0):
             await connection.send(b"fa0\r\n" + b"x" * 4_000 + b"\r\n")
-        answer = await connection.answer()
+        answer = await connection.read_response()
         assert (answer.status, answer.body) == (200, b"begun ended")
     assert seen == ["http.disconnect"]
 
@@ -214,12 +214,12 @@ async def test_a_refused_body_is_the_answer_whatever_the_reader_makes_of_it(rc: 
             await send({"type": "http.response.start", "status": 500, "headers": []})
             await send({"type": "http.response.body", "body": b"oh"})
 
-    async with running(guarded(rc, swallows)) as address, connected(address) as connection:
+    async with running(guarded(rc, swallows)) as address, open_connection(address) as connection:
         await connection.send(half())
-        assert (await connection.answer()).code == "body-timeout"
+        assert (await connection.read_response()).code == "body-timeout"
 
 
-def guarded(rc: Tellback, app: Any) -> Guard:
+def guarded(rc: Tellback, app: Any) -> AuthMiddleware:
     """An app of one's own behind the guard."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
@@ -230,4 +230,4 @@ def guarded(rc: Tellback, app: Any) -> Guard:
             await receive()
             await send({"type": f"lifespan.{phase}.complete"})
 
-    return Guard(answered, Home(rc, SETTINGS), Access(rc, SETTINGS))
+    return AuthMiddleware(answered, ServerContext(rc, SETTINGS), Authenticator(rc, SETTINGS))

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tellback import Tellback
-from tests.integration.server.processes import Served, served
+from tests.integration.server.processes import ServerProcess, running_process
 
 CLIENTS = 500
 USERS = 20
@@ -70,7 +70,7 @@ async def test_many_clients_miss_nothing_and_the_server_stays_as_small(tmp_path:
         secret = (await rc.keys.create("app")).secret
         begun = await rc.events.latest()
     unlimited = ("--concurrency", "0", "--rate-limit", "0")
-    async with served("--url", path, *unlimited) as server, asyncio.TaskGroup() as group:
+    async with running_process("--url", path, *unlimited) as server, asyncio.TaskGroup() as group:
         following = []
         for client in clients:
             following.append(group.create_task(client.follow(server.url, secret)))
@@ -95,7 +95,7 @@ async def test_many_clients_miss_nothing_and_the_server_stays_as_small(tmp_path:
     assert last - warm < GROWTH_BYTES, f"the server grew: {told}"
 
 
-async def written(server: Served, secret: str, position: int, expected: dict[str, list[int]]) -> tuple[int, int]:
+async def written(server: ServerProcess, secret: str, position: int, expected: dict[str, list[int]]) -> tuple[int, int]:
     """Write for a while, and note what was written; gives the server's size after the warm-up and at the end."""
     begun, warm, pid = time.monotonic(), 0, server.process.pid
     async with server.client(secret) as client:

@@ -12,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tellback import Tellback
 from tellback.server import create_app
-from tests.support.http_server import serving
+from tests.support.http_server import running_server
 
 
 @asynccontextmanager
@@ -34,7 +34,7 @@ async def recalled(session: ClientSession, query: str) -> list[str]:
 
 async def test_the_user_is_the_credentials() -> None:
     rc = Tellback(":memory:")
-    async with serving(create_app(rc)) as url:
+    async with running_server(create_app(rc)) as url:
         acme = (await rc.keys.create("app", tenant_id="acme")).secret
         globex = (await rc.keys.create("app", tenant_id="globex")).secret
         own = (await rc.keys.create("user", tenant_id="acme", user_id="maya")).secret
@@ -52,7 +52,7 @@ async def test_the_user_is_the_credentials() -> None:
 
 async def test_nobody_gets_in_without_a_credential_or_from_another_page() -> None:
     rc = Tellback(":memory:")
-    async with serving(create_app(rc)) as url, httpx2.AsyncClient() as http:
+    async with running_server(create_app(rc)) as url, httpx2.AsyncClient() as http:
         answer = await http.post(f"{url}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         assert (answer.status_code, answer.json()["code"]) == (401, "not-authenticated")
         secret = (await rc.keys.create("user", user_id="maya")).secret

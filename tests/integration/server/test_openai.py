@@ -20,8 +20,8 @@ from tellback.testing import ScriptedModel, calls, raises, says
 from tellback.types import ChatReply, ChatUsage, ReplyDelta, TextDelta, ToolCall
 from tellback.types.conversations import StoredMessage
 from tests.integration.providers.vendors import Anthropic
-from tests.support.http_server import serving
-from tests.support.wire import WireServer
+from tests.support.http_server import running_server
+from tests.support.wire import FakeHttpServer
 
 WEATHER: Any = {
     "type": "function",
@@ -62,7 +62,7 @@ async def served(model: Any, **settings: Any) -> AsyncIterator[Served]:
     """A server of that model."""
     async with (
         Tellback(":memory:", model=model) as rc,
-        serving(create_app(rc, ServerSettings(**settings), opens=False)) as url,
+        running_server(create_app(rc, ServerSettings(**settings), opens=False)) as url,
     ):
         yield Served(rc, url)
 
@@ -355,7 +355,7 @@ async def test_what_one_conversation_taught_is_known_in_the_next() -> None:
     with ScriptedModel([says("Noted."), says("Try the vegetarian one.")]) as model:
         async with Tellback(":memory:", model=model, extractor="verbatim") as rc:
             app = create_app(rc, ServerSettings(), opens=False)
-            async with serving(app) as url:
+            async with running_server(app) as url:
                 server = Served(rc, url)
                 async with await server.client() as client:
                     raw = await client.chat.completions.with_raw_response.create(
@@ -468,8 +468,8 @@ async def test_errors_are_those_of_the_client() -> None:
 
 async def test_settings_reach_another_provider_in_its_words() -> None:
     vendor = Anthropic()
-    async with WireServer() as wire:
-        wire.will(vendor.whole("", [("toolu_1", "get_weather", {"city": "Rome"})]))
+    async with FakeHttpServer() as wire:
+        wire.reply_with(vendor.whole("", [("toolu_1", "get_weather", {"city": "Rome"})]))
         model = vendor.model(wire)
         async with aclosing(model), served(model) as server, await server.client() as client:
             settings = {"temperature": 1.7, "stop": "END", "seed": 1, "max_tokens": 9, "tool_choice": "required"}

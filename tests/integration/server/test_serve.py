@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tellback import Tellback
-from tests.integration.server.processes import ENVIRONMENT, refused, served
+from tests.integration.server.processes import ENVIRONMENT, failed_start, running_process
 
 
 async def test_a_server_without_keys_is_open_to_this_machine_and_says_so(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
-    async with served("--url", url) as server:
+    async with running_process("--url", url) as server:
         async with server.client() as client:
             made = await client.post("/ai-conversations", json={"namespace": "chat"})
             assert made.status_code == 201
@@ -25,8 +25,8 @@ async def test_a_server_without_keys_is_open_to_this_machine_and_says_so(tmp_pat
             assert (await client.get("/docs")).status_code == 200
             assert (await client.get("/metrics")).status_code == 200
         server.signal(15)
-        assert await server.ended() == 0
-    assert f"tellback keys create --role admin --url {url}" in server.written
+        assert await server.wait_for_exit() == 0
+    assert f"tellback keys create --role admin --url {url}" in server.output
     assert "/docs" in server.told[0]
     lines = [json.loads(line) for line in server.log]
     assert [line["route"] for line in lines if "route" in line] == ["/ai-conversations", "/docs"]
@@ -38,7 +38,7 @@ async def test_a_server_with_a_key_asks_for_it(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     async with Tellback(url, worker=False) as rc:
         secret = (await rc.keys.create("app")).secret
-    async with served(TELLBACK_URL=url, TELLBACK_RATE_LIMIT="5", TELLBACK_METRICS_TOKEN="scrape") as server:
+    async with running_process(TELLBACK_URL=url, TELLBACK_RATE_LIMIT="5", TELLBACK_METRICS_TOKEN="scrape") as server:
         async with server.client() as client:
             assert (await client.get("/ai-conversations")).status_code == 401
             assert (await client.get("/metrics")).status_code == 401
@@ -47,14 +47,14 @@ async def test_a_server_with_a_key_asks_for_it(tmp_path: Path) -> None:
             statuses = [(await client.get("/ai-conversations")).status_code for _ in range(7)]
     assert statuses[0] == 200
     assert statuses[-1] == 429
-    assert secret not in server.written
-    assert "everyone" not in server.written
+    assert secret not in server.output
+    assert "everyone" not in server.output
 
 
 async def test_an_agent_of_a_file_is_served(tmp_path: Path) -> None:
     (tmp_path / "support.yaml").write_text("name: support\nsystemPrompt: Be brief.\n")
     async with (
-        served("--url", ":memory:", "--agents", str(tmp_path), "--log-format", "text") as server,
+        running_process("--url", ":memory:", "--agents", str(tmp_path), "--log-format", "text") as server,
         server.client() as client,
     ):
         assert (await client.get("/health/ready")).status_code == 200
@@ -66,7 +66,7 @@ async def test_what_cannot_be_served_is_one_sentence_and_code_2(tmp_path: Path) 
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        said = await refused("--url", str(tmp_path / "a.db"), "--port", port)
+        said = await failed_start("--url", str(tmp_path / "a.db"), "--port", port)
     assert f"port {port}" in said
     assert len(said.splitlines()) == 1
 
@@ -74,7 +74,7 @@ async def test_what_cannot_be_served_is_one_sentence_and_code_2(tmp_path: Path) 
 async def test_a_store_that_cannot_be_reached_is_one_sentence() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        said = await refused("--url", f"postgresql://app:secret@127.0.0.1:{nobody.getsockname()[1]}/nothing")
+        said = await failed_start("--url", f"postgresql://app:secret@127.0.0.1:{nobody.getsockname()[1]}/nothing")
     assert "Traceback" not in said
     assert "secret" not in said
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 
 from tellback import Tellback
-from tests.integration.server.processes import SLOW_MODEL, Served, served
+from tests.integration.server.processes import SLOW_MODEL, ServerProcess, running_process
 
 
 async def first_delta(lines: httpx2.Response) -> tuple[list[str], asyncio.Task[list[str]]]:
@@ -32,7 +32,7 @@ async def first_delta(lines: httpx2.Response) -> tuple[list[str], asyncio.Task[l
 
 async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
-    async with served("--url", url, *SLOW_MODEL) as server, server.client(user="maya") as client:
+    async with running_process("--url", url, *SLOW_MODEL) as server, server.client(user="maya") as client:
         talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
         turn = {"userText": "Say 10", "stream": True}
         async with client.stream("POST", f"/ai-conversations/{talk}/run-turn", json=turn) as streaming:
@@ -40,7 +40,7 @@ async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) ->
             _, reading = await first_delta(streaming)
             server.signal(signal.SIGTERM)
             rest = await asyncio.wait_for(reading, 30)
-        assert await server.ended() == 0
+        assert await server.wait_for_exit() == 0
     assert "event: result" in rest
     result = json.loads(rest[rest.index("event: result") + 1].removeprefix("data: "))
     assert result["text"].split() == [f"word{number}" for number in range(10)]
@@ -51,7 +51,7 @@ async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) ->
 
 async def test_a_turn_that_does_not_stream_is_let_end_and_new_ones_are_not_begun(tmp_path: Path) -> None:
     async with (
-        served("--url", str(tmp_path / "tellback.db"), *SLOW_MODEL) as server,
+        running_process("--url", str(tmp_path / "tellback.db"), *SLOW_MODEL) as server,
         server.client(user="maya") as client,
         server.client(user="otto") as other,
     ):
@@ -61,7 +61,7 @@ async def test_a_turn_that_does_not_stream_is_let_end_and_new_ones_are_not_begun
         server.signal(signal.SIGTERM)
         assert await _refused(other)
         assert (await running).status_code == 200
-        assert await server.ended() == 0
+        assert await server.wait_for_exit() == 0
 
 
 async def _refused(client: httpx2.AsyncClient) -> bool:
@@ -76,7 +76,7 @@ async def _refused(client: httpx2.AsyncClient) -> bool:
             await asyncio.sleep(0.05)
 
 
-async def _until_busy(server: Served) -> None:
+async def _until_busy(server: ServerProcess) -> None:
     """Wait until a turn has begun: its user's message is stored."""
     async with server.client(user="maya") as client, asyncio.timeout(20):
         while True:
@@ -87,36 +87,36 @@ async def _until_busy(server: Served) -> None:
 
 
 async def test_a_feed_ends_so_that_its_client_goes_elsewhere(tmp_path: Path) -> None:
-    async with served("--url", str(tmp_path / "tellback.db")) as server, server.client(user="maya") as client:
+    async with running_process("--url", str(tmp_path / "tellback.db")) as server, server.client(user="maya") as client:
         async with client.stream("GET", "/ai-events") as feed:
             assert feed.status_code == 200
             server.signal(signal.SIGTERM)
             async with asyncio.timeout(15):
                 await feed.aread()
-        assert await server.ended(15) == 0
+        assert await server.wait_for_exit(15) == 0
 
 
 async def test_a_turn_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     arguments = ("--url", str(tmp_path / "tellback.db"), "--shutdown-seconds", "1", *SLOW_MODEL)
-    async with served(*arguments) as server, server.client(user="maya") as client:
+    async with running_process(*arguments) as server, server.client(user="maya") as client:
         running = asyncio.create_task(client.post("/ai-conversations/chat", json={"text": "Say 200"}))
         await _until_busy(server)
         server.signal(signal.SIGTERM)
         begun = time.monotonic()
-        assert await server.ended(30) == 0
+        assert await server.wait_for_exit(30) == 0
         assert time.monotonic() - begun < 25
         await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     arguments = ("--url", str(tmp_path / "tellback.db"), "--shutdown-seconds", "60", *SLOW_MODEL)
-    async with served(*arguments) as server, server.client(user="maya") as client:
+    async with running_process(*arguments) as server, server.client(user="maya") as client:
         running = asyncio.create_task(client.post("/ai-conversations/chat", json={"text": "Say 200"}))
         await _until_busy(server)
         server.signal(signal.SIGTERM)
         async with asyncio.timeout(20):
-            while "stopping" not in server.written:  # noqa: ASYNC110
+            while "stopping" not in server.output:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         server.signal(signal.SIGTERM)
-        assert await server.ended(10) == 128 + signal.SIGTERM
+        assert await server.wait_for_exit(10) == 128 + signal.SIGTERM
         await asyncio.gather(running, return_exceptions=True)

@@ -17,11 +17,11 @@ from fastapi import FastAPI
 from tellback import Tellback
 from tellback.jobs import WorkerOptions
 from tellback.server import ServerSettings, create_app, feed
-from tellback.server.stopping import Stopping
+from tellback.server.stopping import ShutdownSignal
 from tellback.testing import ScriptedModel, raises
 from tellback.user import User
-from tests.support.http_server import serving
-from tests.support.streams import WAIT_SECONDS, Frame, next_of, opened, rest_of
+from tests.support.http_server import running_server
+from tests.support.streams import WAIT_SECONDS, Frame, next_frame, open_stream, remaining_frames
 
 EVENTS = "/ai-events"
 
@@ -29,7 +29,7 @@ EVENTS = "/ai-events"
 @asynccontextmanager
 async def served(rc: Tellback, **settings: Any) -> AsyncIterator[tuple[str, FastAPI]]:
     app = create_app(rc, ServerSettings(**{"open": True, **settings}), opens=False)
-    async with serving(app) as url:
+    async with running_server(app) as url:
         yield url, app
 
 
@@ -41,15 +41,15 @@ async def said(user: User, *texts: str) -> None:
 
 
 async def appended(frames: AsyncIterator[Frame], count: int) -> list[Frame]:
-    return [await next_of(frames, "message.appended") for _ in range(count)]
+    return [await next_frame(frames, "message.appended") for _ in range(count)]
 
 
 async def test_changes_come_as_they_happen_and_not_those_before() -> None:
     async with Tellback(":memory:") as rc, served(rc) as (url, _):
         maya = rc.user("local")
         await said(maya, "before")
-        async with opened(url, EVENTS) as (answer, frames):
-            ready = await next_of(frames, "ready")
+        async with open_stream(url, EVENTS) as (answer, frames):
+            ready = await next_frame(frames, "ready")
             assert answer.status_code == 200
             assert ready.id == str(await rc.events.latest())
             await said(maya, "after")
@@ -61,8 +61,8 @@ async def test_changes_come_as_they_happen_and_not_those_before() -> None:
 async def test_types_choose_what_comes() -> None:
     async with Tellback(":memory:") as rc, served(rc) as (url, _):
         query = f"{EVENTS}?after=0&types=conversation.created,conversation.closed"
-        async with opened(url, query) as (_, frames):
-            await next_of(frames, "ready")
+        async with open_stream(url, query) as (_, frames):
+            await next_frame(frames, "ready")
             await said(rc.user("local"), "one", "two")
             [talk] = await rc.user("local").conversations.list()
             await rc.user("local").conversations.close(talk.id)
@@ -77,12 +77,12 @@ async def test_two_tenants_and_two_users_have_feeds_of_their_own() -> None:
         as_maya = {**acme, "X-Tellback-User": "maya"}
         zeta = {"Authorization": f"Bearer {keys['zeta']}", "X-Tellback-User": "maya"}
         async with (
-            opened(url, EVENTS, headers=as_maya) as (_, of_maya),
-            opened(url, f"{EVENTS}?everyone=true", headers=acme) as (_, of_acme),
-            opened(url, f"{EVENTS}?everyone=true", headers=zeta) as (_, of_zeta),
+            open_stream(url, EVENTS, headers=as_maya) as (_, of_maya),
+            open_stream(url, f"{EVENTS}?everyone=true", headers=acme) as (_, of_acme),
+            open_stream(url, f"{EVENTS}?everyone=true", headers=zeta) as (_, of_zeta),
         ):
             for frames in (of_maya, of_acme, of_zeta):
-                await next_of(frames, "ready")
+                await next_frame(frames, "ready")
             for user_id, tenant_id in (("maya", "acme"), ("tom", "acme"), ("maya", "zeta"), ("maya", "acme")):
                 await said(rc.user(user_id, tenant_id), "hello")
             whose = [(frame.data["tenantId"], frame.data["userId"]) for frame in await appended(of_maya, 2)]
@@ -108,8 +108,8 @@ async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sometimes what was missed is held, sometimes it has to come from the store; sometimes the client is slow."""
-    monkeypatch.setattr(feed, "HELD", 7)
-    monkeypatch.setattr(feed, "WAITING", 5)
+    monkeypatch.setattr(feed, "MAX_RECENT", 7)
+    monkeypatch.setattr(feed, "MAX_QUEUED", 5)
     chance = random.Random(7)
     last: str | None = "0"
     seen: list[int] = []
@@ -119,7 +119,7 @@ async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
             for _ in range(3):
                 writing = asyncio.create_task(said(maya, *["hello"] * chance.randint(0, 30)))
                 await asyncio.sleep(chance.choice([0, 0.01]))
-                async with opened(url, EVENTS, headers={"Last-Event-ID": last or ""}) as (_, frames):
+                async with open_stream(url, EVENTS, headers={"Last-Event-ID": last or ""}) as (_, frames):
                     for _ in range(chance.randint(0, 12)):
                         frame = await anext(frames)
                         if frame.event in (None, "ready"):
@@ -129,7 +129,7 @@ async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
                 await writing
     async with Tellback(tmp_path / "kept.db") as rc, served(rc, heartbeat_seconds=0.1) as (url, _):
         written = await rc.events.latest()
-        async with opened(url, EVENTS, headers={"Last-Event-ID": last or ""}) as (_, frames):
+        async with open_stream(url, EVENTS, headers={"Last-Event-ID": last or ""}) as (_, frames):
             async for frame in frames:
                 if frame.event not in (None, "ready"):
                     seen.append(frame.data["position"])
@@ -139,10 +139,10 @@ async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
 
 
 async def test_a_feed_ends_when_the_server_stops() -> None:
-    async with Tellback(":memory:") as rc, served(rc) as (url, app), opened(url, EVENTS) as (_, frames):
-        await next_of(frames, "ready")
-        Stopping.of(app).set()
-        assert await rest_of(frames) == []
+    async with Tellback(":memory:") as rc, served(rc) as (url, app), open_stream(url, EVENTS) as (_, frames):
+        await next_frame(frames, "ready")
+        ShutdownSignal.for_app(app).set()
+        assert await remaining_frames(frames) == []
 
 
 async def test_a_feed_ends_when_its_credential_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,10 +150,10 @@ async def test_a_feed_ends_when_its_credential_is_revoked(monkeypatch: pytest.Mo
     async with Tellback(":memory:") as rc, served(rc, open=False) as (url, _):
         key = await rc.keys.create("user", tenant_id="acme", user_id="maya")
         headers = {"Authorization": f"Bearer {key.secret}"}
-        async with opened(url, EVENTS, headers=headers) as (_, frames):
-            await next_of(frames, "ready")
+        async with open_stream(url, EVENTS, headers=headers) as (_, frames):
+            await next_frame(frames, "ready")
             await rc.keys.revoke(key.key.id)
-            [*_, last] = await rest_of(frames)
+            [*_, last] = await remaining_frames(frames)
             assert (last.event, last.data["code"]) == ("error", "not-authenticated")
 
 
@@ -170,8 +170,8 @@ async def test_the_store_is_read_once_for_all_clients(monkeypatch: pytest.Monkey
         monkeypatch.setattr(rc.events, "read", counted)
 
         async def follow() -> list[Frame]:
-            async with opened(url, EVENTS) as (_, frames):
-                await next_of(frames, "ready")
+            async with open_stream(url, EVENTS) as (_, frames):
+                await next_frame(frames, "ready")
                 ready.release()
                 return await appended(frames, 5)
 
@@ -198,8 +198,8 @@ async def job_of(rc: Tellback) -> str:
 async def test_a_job_is_followed_until_it_is_done() -> None:
     async with Tellback(":memory:", extractor="verbatim") as rc, served(rc) as (url, _):
         id = await job_of(rc)
-        async with opened(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
-            found = [frame.data for frame in await rest_of(frames) if frame.event == "job"]
+        async with open_stream(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
+            found = [frame.data for frame in await remaining_frames(frames) if frame.event == "job"]
         assert found[-1]["status"] == "done"
         assert all(before != after for before, after in pairwise(found))
 
@@ -209,31 +209,31 @@ async def test_a_job_is_followed_until_it_has_failed() -> None:
     once = WorkerOptions(attempts=1)
     async with Tellback(":memory:", model=model, extractor="llm", worker=once) as rc, served(rc) as (url, _):
         id = await job_of(rc)
-        async with opened(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
-            found = [frame.data for frame in await rest_of(frames) if frame.event == "job"]
+        async with open_stream(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
+            found = [frame.data for frame in await remaining_frames(frames) if frame.event == "job"]
         assert found[-1]["status"] == "failed"
 
 
 async def test_a_job_is_followed_until_it_is_cancelled() -> None:
     async with Tellback(":memory:", worker=False) as rc, served(rc) as (url, _):
         id = await job_of(rc)
-        async with opened(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
-            assert (await next_of(frames, "job")).data["status"] == "queued"
+        async with open_stream(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
+            assert (await next_frame(frames, "job")).data["status"] == "queued"
             await rc.jobs.cancel(id)
-            assert [frame.data["status"] for frame in await rest_of(frames)] == ["cancelled"]
+            assert [frame.data["status"] for frame in await remaining_frames(frames)] == ["cancelled"]
 
 
 async def test_another_users_job_is_unknown() -> None:
     async with Tellback(":memory:", worker=False) as rc, served(rc) as (url, _):
         id = await job_of(rc)
-        async with opened(url, f"/ai-memory/jobs/{id}/events", headers={"X-Tellback-User": "tom"}) as (answer, _):
+        async with open_stream(url, f"/ai-memory/jobs/{id}/events", headers={"X-Tellback-User": "tom"}) as (answer, _):
             assert answer.status_code == 404
 
 
 async def test_a_job_is_not_followed_any_further_when_the_server_stops() -> None:
     async with Tellback(":memory:", worker=False) as rc, served(rc) as (url, app):
         id = await job_of(rc)
-        async with opened(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
-            await next_of(frames, "job")
-            Stopping.of(app).set()
-            assert await rest_of(frames) == []
+        async with open_stream(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
+            await next_frame(frames, "job")
+            ShutdownSignal.for_app(app).set()
+            assert await remaining_frames(frames) == []

@@ -11,13 +11,13 @@ import httpx2
 from fastapi import FastAPI
 
 from tellback import Tellback
-from tellback.background import stopped
+from tellback.background import cancel_and_wait
 from tellback.errors import ProviderTimeoutError
 from tellback.server import ServerSettings, create_app
-from tellback.server.stopping import Stopping
+from tellback.server.stopping import ShutdownSignal
 from tellback.testing import ScriptedModel, raises, says
-from tests.support.http_server import serving
-from tests.support.streams import WAIT_SECONDS, PacedModel, next_of, opened, rest_of
+from tests.support.http_server import running_server
+from tests.support.streams import WAIT_SECONDS, PacedModel, next_frame, open_stream, remaining_frames
 
 CHAT = "/ai-conversations/chat"
 ASKED = {"text": "Hello?", "stream": True}
@@ -27,7 +27,7 @@ ASKED = {"text": "Hello?", "stream": True}
 async def chatting(model: Any, **settings: Any) -> AsyncIterator[tuple[str, Tellback, FastAPI]]:
     async with Tellback(":memory:", model=model) as rc:
         app = create_app(rc, ServerSettings(open=True, **settings), opens=False)
-        async with serving(app) as url:
+        async with running_server(app) as url:
             yield url, rc, app
 
 
@@ -35,22 +35,22 @@ async def asked_in_vain(url: str, body: dict[str, Any], model: PacedModel, path:
     """Ask, and go away once the model has begun."""
     async with httpx2.AsyncClient(base_url=url, timeout=WAIT_SECONDS) as client:
         asking = asyncio.create_task(client.post(path, json=body))
-        await asyncio.wait_for(model.begun.wait(), WAIT_SECONDS)
-        await stopped(asking)
+        await asyncio.wait_for(model.started.wait(), WAIT_SECONDS)
+        await cancel_and_wait(asking)
 
 
 async def test_deltas_arrive_before_the_turn_ends() -> None:
     model = PacedModel()
     async with chatting(model) as (url, _, _):
         model.pieces.put_nowait("Hel")
-        async with opened(url, CHAT, ASKED) as (answer, frames):
-            assert (await next_of(frames, "text")).data == {"text": "Hel"}
+        async with open_stream(url, CHAT, ASKED) as (answer, frames):
+            assert (await next_frame(frames, "text")).data == {"text": "Hel"}
             assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
             assert answer.headers["cache-control"] == "no-store"
             model.pieces.put_nowait("lo!")
-            assert (await next_of(frames, "text")).data == {"text": "lo!"}
+            assert (await next_frame(frames, "text")).data == {"text": "lo!"}
             model.pieces.put_nowait(None)
-            stop, result = await rest_of(frames)
+            stop, result = await remaining_frames(frames)
             assert (stop.event, stop.data["reason"]) == ("stop", "end_turn")
             assert result.event == "result"
             assert result.data["text"] == "Hello!"
@@ -59,16 +59,16 @@ async def test_deltas_arrive_before_the_turn_ends() -> None:
 async def test_the_header_accept_asks_for_a_stream() -> None:
     async with chatting(ScriptedModel([says("Hi.")])) as (url, _, _):
         headers = {"Accept": "text/event-stream"}
-        async with opened(url, CHAT, {"text": "Hello?"}, headers) as (_, frames):
-            assert (await next_of(frames, "result")).data["text"] == "Hi."
+        async with open_stream(url, CHAT, {"text": "Hello?"}, headers) as (_, frames):
+            assert (await next_frame(frames, "result")).data["text"] == "Hi."
 
 
 async def test_a_client_that_leaves_a_stream_stops_the_model() -> None:
     model = PacedModel()
     async with chatting(model) as (url, rc, _):
         model.pieces.put_nowait("Hel")
-        async with opened(url, CHAT, ASKED) as (_, frames):
-            await next_of(frames, "text")
+        async with open_stream(url, CHAT, ASKED) as (_, frames):
+            await next_frame(frames, "text")
         await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
         [talk] = await rc.user("local").conversations.list()
         assert [kept.role for kept in await rc.user("local").conversations.messages(talk.id)] == ["user"]
@@ -101,21 +101,21 @@ async def test_a_client_that_does_not_wait_for_a_summary_stops_the_model() -> No
         talk = await talks.create("chat")
         for number in range(30):
             await talks.append_turn(talk.id, f"What is {number}?", {"content": "A number."})
-        async with serving(create_app(rc, ServerSettings(open=True), opens=False)) as url:
+        async with running_server(create_app(rc, ServerSettings(open=True), opens=False)) as url:
             await asked_in_vain(url, {}, model, f"/ai-conversations/{talk.id}/rolling-summary")
             await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
 
 
 async def test_a_silent_stream_gives_a_sign_of_life() -> None:
     model = PacedModel()
-    async with chatting(model, heartbeat_seconds=0.05) as (url, _, _), opened(url, CHAT, ASKED) as (_, frames):
+    async with chatting(model, heartbeat_seconds=0.05) as (url, _, _), open_stream(url, CHAT, ASKED) as (_, frames):
         first = await anext(frames)
         assert (first.event, first.data) == (None, None)
         for _ in range(3):
-            await next_of(frames, None)
+            await next_frame(frames, None)
         model.pieces.put_nowait("Hi.")
         model.pieces.put_nowait(None)
-        assert (await next_of(frames, "result")).data["text"] == "Hi."
+        assert (await next_frame(frames, "result")).data["text"] == "Hi."
 
 
 async def test_a_client_that_stops_reading_is_left() -> None:
@@ -138,10 +138,13 @@ async def test_a_client_that_stops_reading_is_left() -> None:
 
 async def test_an_error_before_the_first_word_is_an_ordinary_answer() -> None:
     async with chatting(ScriptedModel([raises(ProviderTimeoutError("secret host"))])) as (url, _, _):
-        async with opened(url, "/ai-conversations/conv_1/run-turn", {"userText": "Hi", "stream": True}) as (answer, _):
+        async with open_stream(url, "/ai-conversations/conv_1/run-turn", {"userText": "Hi", "stream": True}) as (
+            answer,
+            _,
+        ):
             assert answer.status_code == 404
             assert answer.headers["content-type"] == "application/problem+json"
-        async with opened(url, CHAT, ASKED) as (answer, _):
+        async with open_stream(url, CHAT, ASKED) as (answer, _):
             assert answer.status_code == 504
             told = (await answer.aread()).decode()
             assert "provider-timeout" in told
@@ -150,9 +153,9 @@ async def test_an_error_before_the_first_word_is_an_ordinary_answer() -> None:
 
 async def test_an_error_after_the_first_word_is_the_last_frame() -> None:
     model = ScriptedModel([raises(ProviderTimeoutError("secret host"), after="Hel")])
-    async with chatting(model) as (url, _, _), opened(url, CHAT, ASKED) as (answer, frames):
+    async with chatting(model) as (url, _, _), open_stream(url, CHAT, ASKED) as (answer, frames):
         assert answer.status_code == 200
-        found = await rest_of(frames)
+        found = await remaining_frames(frames)
         assert [frame.event for frame in found] == [None, "text", "error"]
         assert found[-1].data["code"] == "provider-timeout"
         assert "secret host" not in str(found[-1].data)
@@ -160,8 +163,8 @@ async def test_an_error_after_the_first_word_is_the_last_frame() -> None:
 
 async def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
     model = ScriptedModel([raises(ZeroDivisionError("the inside"), after="Hel")])
-    async with chatting(model) as (url, _, _), opened(url, CHAT, ASKED) as (_, frames):
-        last = (await rest_of(frames))[-1]
+    async with chatting(model) as (url, _, _), open_stream(url, CHAT, ASKED) as (_, frames):
+        last = (await remaining_frames(frames))[-1]
         assert (last.event, last.data["code"], last.data["status"]) == ("error", "failed", 500)
         assert "the inside" not in str(last.data)
 
@@ -169,9 +172,9 @@ async def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
 async def test_a_server_that_stops_lets_turns_finish_and_begins_none() -> None:
     model = PacedModel()
     model.pieces.put_nowait("Hel")
-    async with chatting(model) as (url, _, app), opened(url, CHAT, ASKED) as (_, frames):
-        await next_of(frames, "text")
-        Stopping.of(app).set()
+    async with chatting(model) as (url, _, app), open_stream(url, CHAT, ASKED) as (_, frames):
+        await next_frame(frames, "text")
+        ShutdownSignal.for_app(app).set()
         async with httpx2.AsyncClient(base_url=url) as client:
             for body in (ASKED, {"text": "Hello?"}):
                 refused = await client.post(CHAT, json=body)
@@ -180,4 +183,4 @@ async def test_a_server_that_stops_lets_turns_finish_and_begins_none() -> None:
             assert (await client.get("/ai-events")).status_code == 503
         model.pieces.put_nowait("lo!")
         model.pieces.put_nowait(None)
-        assert (await rest_of(frames))[-1].data["text"] == "Hello!"
+        assert (await remaining_frames(frames))[-1].data["text"] == "Hello!"

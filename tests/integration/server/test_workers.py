@@ -21,9 +21,9 @@ import pytest_asyncio
 
 from tellback import Tellback
 from tellback.types.access import NewApiKey
-from tests.integration.server.processes import SLOW_MODEL, Served, served
-from tests.support.ready_postgres import ReadyDatabases
-from tests.support.served_models import MARKS
+from tests.integration.server.processes import SLOW_MODEL, ServerProcess, running_process
+from tests.support.ready_postgres import DatabasePool
+from tests.support.served_models import TIMINGS_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -34,8 +34,8 @@ async def made_key(url: str, role: Any = "admin", **more: Any) -> NewApiKey:
 
 
 @asynccontextmanager
-async def three(url: str, *arguments: str, **environment: str) -> AsyncIterator[Served]:
-    async with served("--url", url, "--workers", "3", *arguments, **environment) as server:
+async def three(url: str, *arguments: str, **environment: str) -> AsyncIterator[ServerProcess]:
+    async with running_process("--url", url, "--workers", "3", *arguments, **environment) as server:
         assert len(workers(server)) == 3
         yield server
 
@@ -44,21 +44,21 @@ async def three(url: str, *arguments: str, **environment: str) -> AsyncIterator[
 class Shared:
     """Three workers that several tests ask, the URL of their store, and where their model marks its calls."""
 
-    server: Served
+    server: ServerProcess
     url: str
     marks: Path
 
 
 @pytest_asyncio.fixture(scope="class", loop_scope="class")
-async def shared(ready_postgres: ReadyDatabases, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shared]:
+async def shared(ready_postgres: DatabasePool, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shared]:
     folder = tmp_path_factory.mktemp("marks")
     with ready_postgres.lend() as url:
         await made_key(url)
-        async with three(url, *SLOW_MODEL, **{MARKS: str(folder)}) as server:
+        async with three(url, *SLOW_MODEL, **{TIMINGS_VARIABLE: str(folder)}) as server:
             yield Shared(server, url, folder)
 
 
-def workers(server: Served) -> list[int]:
+def workers(server: ServerProcess) -> list[int]:
     """The ids of a server's worker processes."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -73,7 +73,7 @@ def workers(server: Served) -> list[int]:
 
 
 @contextmanager
-def only(server: Served, wanted: int) -> Iterator[None]:
+def only(server: ServerProcess, wanted: int) -> Iterator[None]:
     """Let just one worker run, so that it is the one that answers what is asked on new connections."""
     others = [pid for pid in workers(server) if pid != wanted]
     for pid in others:
@@ -85,7 +85,7 @@ def only(server: Served, wanted: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-async def ask(server: Served, secret: str, method: str, path: str, **more: Any) -> httpx2.Response:
+async def ask(server: ServerProcess, secret: str, method: str, path: str, **more: Any) -> httpx2.Response:
     """On a connection of its own."""
     async with server.client(secret, "maya") as client:
         return await client.request(method, path, **more)
@@ -98,7 +98,7 @@ async def _up_to(lines: AsyncIterator[str], wanted: str) -> AsyncIterator[str]:
             return
 
 
-async def counted(server: Served, secret: str) -> float:
+async def counted(server: ServerProcess, secret: str) -> float:
     """How many messages of users all workers together were sent."""
     text = (await ask(server, secret, "GET", "/metrics")).text
     lines = [line for line in text.splitlines() if "requests_total" in line and "/user-messages" in line]
@@ -212,8 +212,8 @@ async def test_a_worker_that_dies_is_started_again(ready_postgres_url: str) -> N
                 await asyncio.sleep(0.1)
         assert (await ask(server, secret, "GET", "/ai-conversations")).status_code == 200
         server.signal(signal.SIGTERM)
-        assert await server.ended() == 0
-    assert "started again" in server.written
+        assert await server.wait_for_exit() == 0
+    assert "started again" in server.output
 
 
 async def test_a_stop_lets_a_turn_end_with_its_result(ready_postgres_url: str) -> None:
@@ -229,10 +229,10 @@ async def test_a_stop_lets_a_turn_end_with_its_result(ready_postgres_url: str) -
                     if seen.count("event: text") == 1 and line == "event: text":
                         for pid in (server.process.pid, *workers(server)):  # as a terminal or a service manager may
                             os.kill(pid, signal.SIGTERM)
-        assert await server.ended() == 0
+        assert await server.wait_for_exit() == 0
     result = json.loads(seen[seen.index("event: result") + 1].removeprefix("data: "))
     assert len(result["text"].split()) == 10
-    assert "Traceback" not in server.written
+    assert "Traceback" not in server.output
 
 
 async def test_a_server_that_stops_refuses_new_connections(ready_postgres_url: str) -> None:
@@ -249,10 +249,10 @@ async def test_a_server_that_stops_refuses_new_connections(ready_postgres_url: s
                     await asyncio.sleep(0.05)
             assert server.process.returncode is None
             assert "event: result" in [line async for line in lines]
-        assert await server.ended() == 0
+        assert await server.wait_for_exit() == 0
 
 
-async def is_heard(server: Served) -> bool:
+async def is_heard(server: ServerProcess) -> bool:
     """Whether somebody listens."""
     address = urlsplit(server.url)
     try:
@@ -276,9 +276,9 @@ async def test_a_worker_that_closes_its_store_is_not_interrupted(ready_postgres_
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, number)
                 await asyncio.sleep(0.1)
-        assert await server.ended() == 0
+        assert await server.wait_for_exit() == 0
     assert sum('"stopped"' in line or line.endswith("stopped\n") for line in server.log) == 3
-    assert "Traceback" not in server.written
+    assert "Traceback" not in server.output
 
 
 async def test_workers_end_when_nobody_looks_after_them(ready_postgres_url: str) -> None:
@@ -286,7 +286,7 @@ async def test_workers_end_when_nobody_looks_after_them(ready_postgres_url: str)
     async with three(ready_postgres_url) as server:
         left = workers(server)
         server.signal(signal.SIGKILL)
-        await server.ended()
+        await server.wait_for_exit()
         async with asyncio.timeout(40):
             while any(is_there(pid) for pid in left):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)

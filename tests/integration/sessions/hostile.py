@@ -11,7 +11,7 @@ from typing import Any
 import hypothesis.strategies as some
 
 from tellback.stores.sessions.adapter import PersistenceAdapter
-from tellback.testing.sessions.making import contents, message, session
+from tellback.testing.sessions.making import contents, make_message, make_session
 from tellback.types.sessions import SessionData
 
 _PROGRAM = """
@@ -45,39 +45,41 @@ JSON: some.SearchStrategy[Any] = some.recursive(
 )
 
 
-async def all_or_nothing_is_saved(adapter: PersistenceAdapter, tries: int = 40) -> None:
+async def check_cancelled_saves(adapter: PersistenceAdapter, tries: int = 40) -> None:
     """Each turn is cancelled a little later than the one before; it is there whole, or not at all."""
-    version, said, sent = 0, list[str](), list[list[str]]()
+    version, stored, sent = 0, list[str](), list[list[str]]()
     for n in range(tries):
         turn = [f"{n}.{k}" for k in range(3)]
         sent.append(turn)
-        task = asyncio.create_task(adapter.save(session(version=version + 1), [message(each) for each in turn]))
+        task = asyncio.create_task(
+            adapter.save(make_session(version=version + 1), [make_message(each) for each in turn])
+        )
         for _ in range(n):
             await asyncio.sleep(0)
         await asyncio.sleep(0.0001 * n)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        found, heard = await _settled(adapter)
+        found, texts = await _read_consistent(adapter)
         if found is not None and found.version > version:
             version += 1
             # One that was sent before it was cancelled may have come first.
-            assert heard[len(said) :] in sent
-            said, sent = heard, []
+            assert texts[len(stored) :] in sent
+            stored, sent = texts, []
         assert (found.version if found else 0) == version
-        assert heard == said, (heard[-6:], said[-6:])
-        assert (found.message_count if found else 0) == len(said)
+        assert texts == stored, (texts[-6:], stored[-6:])
+        assert (found.message_count if found else 0) == len(stored)
 
 
-async def _settled(adapter: PersistenceAdapter) -> tuple[SessionData | None, list[str]]:
+async def _read_consistent(adapter: PersistenceAdapter) -> tuple[SessionData | None, list[str]]:
     """The session and its messages of one moment: what was sent before it was cancelled may still be on its way."""
     while True:
         before = await adapter.session_repository.get("web-42")
-        heard = contents(await adapter.message_repository.of_session("web-42"))
+        texts = contents(await adapter.message_repository.of_session("web-42"))
         if await adapter.session_repository.get("web-42") == before:
-            return before, heard
+            return before, texts
 
 
-async def all_or_nothing_outlives_a_process(adapter: PersistenceAdapter, imports: str, code: str) -> None:
+async def check_killed_process(adapter: PersistenceAdapter, imports: str, code: str) -> None:
     """A process that saves turn after turn is killed; `code` makes its adapter."""
     program = _PROGRAM.format(imports=imports, adapter=code)
     process = await asyncio.create_subprocess_exec(
@@ -97,36 +99,36 @@ async def all_or_nothing_outlives_a_process(adapter: PersistenceAdapter, imports
     assert found.version in (acknowledged, acknowledged + 1)
     said = contents(await adapter.message_repository.of_session("web-42"))
     assert said == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(3)]
-    await adapter.save(session(version=found.version + 1), [message("on")])
+    await adapter.save(make_session(version=found.version + 1), [make_message("on")])
 
 
-async def many_save_at_once(adapter: PersistenceAdapter, count: int = 200) -> None:
+async def check_concurrent_saves(adapter: PersistenceAdapter, count: int = 200) -> None:
     """Turns of as many sessions."""
     ids = [f"web-{n}" for n in range(count)]
-    saved = await asyncio.gather(*(adapter.save(session(id, version=1), [message("Hi", id)]) for id in ids))
+    saved = await asyncio.gather(*(adapter.save(make_session(id, version=1), [make_message("Hi", id)]) for id in ids))
     assert [each.id for each in saved] == ids
     assert len(await adapter.session_repository.of_user("maya")) == count
 
 
-async def comes_back(adapter: PersistenceAdapter, value: Any) -> None:
+async def check_round_trip(adapter: PersistenceAdapter, value: Any) -> None:
     """Any JSON is given back exactly, wherever JSON is kept."""
-    made = session(version=1, collected_data={"value": value})
-    said = message("Hi", event=value, tool_calls=({"result": value},))
+    made = make_session(version=1, collected_data={"value": value})
+    said = make_message("Hi", event=value, tool_calls=({"result": value},))
     saved = await adapter.save(made, [said])
     found = await adapter.session_repository.get("web-42")
-    (heard,) = await adapter.message_repository.of_session("web-42")
+    (stored_message,) = await adapter.message_repository.of_session("web-42")
     assert found == saved
-    for back in (found.collected_data["value"], heard.event, heard.tool_calls[0]["result"]):
-        assert exactly(back) == exactly(value)
+    for back in (found.collected_data["value"], stored_message.event, stored_message.tool_calls[0]["result"]):
+        assert dump_exact(back) == dump_exact(value)
     await adapter.session_repository.delete("web-42")
 
 
-def exactly(value: Any) -> str:
+def dump_exact(value: Any) -> str:
     """A value with its types, and the order of its names."""
     return json.dumps(value)
 
 
-def fails_to_import(module: str, package: str) -> str:
+def import_error_without(module: str, package: str) -> str:
     """What importing a module says where a package is missing, and that `import tellback` does not need it."""
     program = f"import sys; sys.modules[{package!r}] = None; import tellback; import {module}"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)

@@ -14,10 +14,10 @@ from tellback.stores.sessions.opensearch import OpenSearchAdapter
 from tellback.testing.sessions import MakeAdapter
 
 MakeOpenSearch = Callable[..., OpenSearchAdapter]
-Meanwhile = Callable[[], Awaitable[object]]
+Hook = Callable[[], Awaitable[object]]
 
 
-class OwnIndices:
+class OwnIndicesFixtures:
     """Adapters of a `url`, whose indices are the test's own."""
 
     @pytest.fixture
@@ -51,7 +51,7 @@ class OwnIndices:
             await client.indices.delete(index=f"{name}-*")
 
 
-class OnSharedServer(OwnIndices):
+class SharedServerFixtures(OwnIndicesFixtures):
     """The same on the server that all tests share, with an adapter that is open and a client to look behind it."""
 
     @pytest.fixture
@@ -89,8 +89,8 @@ class ScriptedTransport(AsyncTransport):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._before: dict[int, Meanwhile] = {}
-        self._after: dict[int, Meanwhile] = {}
+        self._before: dict[int, Hook] = {}
+        self._after: dict[int, Hook] = {}
         self._failing: BaseException | None = None
         self.sent: list[tuple[str, str, int]] = []
         """The method, the path and the length of what was sent."""
@@ -100,17 +100,17 @@ class ScriptedTransport(AsyncTransport):
         self._before, self._after, self._failing = {}, {}, None
         self.sent.clear()
 
-    def meanwhile(self, request: int, do: Meanwhile, *, after: bool = False) -> None:
-        (self._after if after else self._before)[request] = do
+    def add_hook(self, request: int, hook: Hook, *, after: bool = False) -> None:
+        (self._after if after else self._before)[request] = hook
 
-    def die(self, request: int, error: BaseException, *, after: bool) -> None:
+    def fail_from(self, request: int, error: BaseException, *, after: bool) -> None:
         """From this request on nothing gets through, or no answer to it."""
 
         async def fail() -> None:
             self._failing = error
             raise error
 
-        self.meanwhile(request, fail, after=after)
+        self.add_hook(request, fail, after=after)
 
     async def perform_request(self, method: str, url: str, *args: Any, **options: Any) -> Any:
         if self._failing is not None:
@@ -125,14 +125,14 @@ class ScriptedTransport(AsyncTransport):
         return answer
 
 
-async def everything(client: AsyncOpenSearch, name: str) -> str:
+async def dump_indices(client: AsyncOpenSearch, name: str) -> str:
     """All that the indices of a test hold, as text."""
     await client.indices.refresh(index=f"{name}-*")
     found = await client.search(index=f"{name}-*", body={"query": {"match_all": {}}, "size": 10_000})
     return json.dumps([hit["_source"] for hit in found["hits"]["hits"]], ensure_ascii=False)
 
 
-async def count(client: AsyncOpenSearch, index: str) -> int:
+async def count_documents(client: AsyncOpenSearch, index: str) -> int:
     """How many documents an index holds."""
     await client.indices.refresh(index=index)
     answer = await client.count(index=index)

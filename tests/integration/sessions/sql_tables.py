@@ -17,7 +17,7 @@ from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundEr
 from tellback.stores.sessions.adapter import PersistenceAdapter
 from tellback.stores.sessions.memory import InMemoryAdapter
 from tellback.stores.sessions.sql import backend
-from tellback.testing.sessions.making import NOON, contents, later, message, session, soon
+from tellback.testing.sessions.making import NOON, contents, eventually, later, make_message, make_session
 
 BAD_NAMES = ['x"; DROP TABLE agent_sessions --', "a b", "a.b", "", "1a", "é", "a" * 64, None, 5, "x'"]
 OPERATIONS = st.lists(
@@ -62,7 +62,7 @@ class SqlTablesContract:
         assert [(each.content, each.position) for each in said] == [("one", 1), ("two", 2), ("three", 3)]
         assert said[0].tool_calls == ({"tool_name": "search", "arguments": {}},)
         assert [each.position for each in await adapter.message_repository.of_session("web-2")] == [1]
-        saved = await adapter.save(replace(found, version=1), [message("four", "web-1")])
+        saved = await adapter.save(replace(found, version=1), [make_message("four", "web-1")])
         assert saved.message_count == 4
         said = await adapter.message_repository.of_session("web-1")
         assert [each.position for each in said] == [1, 2, 3, 4]
@@ -87,10 +87,10 @@ class SqlTablesContract:
         await adapter.initialize()
         (found,) = await adapter.session_repository.of_user("maya")
         assert (found.id, found.status, found.collected_data, found.version) == ("web-1", "active", {}, 0)
-        await adapter.save(replace(found, version=1, user_id="maya"), [message("Hi", "web-1")])
+        await adapter.save(replace(found, version=1, user_id="maya"), [make_message("Hi", "web-1")])
         assert await run("SELECT customer, score, version FROM agent_sessions") == [("maya", 7, 1)]
         with pytest.raises(TellbackError):  # its ids are unique from now on
-            await adapter.session_repository.create(session("web-1"))
+            await adapter.session_repository.create(make_session("web-1"))
         await adapter.disconnect()
 
     async def test_a_table_without_what_every_row_needs_is_refused(self, make: Make, run: Run) -> None:
@@ -129,9 +129,11 @@ class SqlTablesContract:
             session_ttl=900,
         )
         await adapter.initialize()
-        saved = await adapter.save(session(version=1), [message("Hi")])
+        saved = await adapter.save(make_session(version=1), [make_message("Hi")])
         assert await adapter.session_repository.find_active("maya", "Wanda") == saved
-        assert await adapter.session_repository.of_user("maya", before=session("zzz", created_at=later(1))) == [saved]
+        assert await adapter.session_repository.of_user("maya", before=make_session("zzz", created_at=later(1))) == [
+            saved
+        ]
         assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
         assert await run('SELECT customer, "order", "Group" FROM "Chats"') == [("maya", "web-42", 1)]
         assert await run('SELECT text, "where" FROM "select"') == [("Hi", 1)]
@@ -142,7 +144,7 @@ class SqlTablesContract:
     async def test_names_that_changed_later_are_noticed(self, make: Make) -> None:
         adapter = make()
         await adapter.initialize()
-        await adapter.save(session(version=1), [])
+        await adapter.save(make_session(version=1), [])
         await adapter.disconnect()
         with pytest.raises(ConfigurationError, match="customer"):
             await make(field_mappings={"sessions": {"user_id": "customer"}}).initialize()
@@ -197,12 +199,12 @@ class SqlTablesContract:
         adapter = make()
         await adapter.initialize()
         with pytest.raises(InvalidArgumentError):
-            await adapter.session_repository.create(session(**changes))
-        bad = [message("Hi"), message("no", created_at=datetime(2026, 1, 1)), message("Hi")]
+            await adapter.session_repository.create(make_session(**changes))
+        bad = [make_message("Hi"), make_message("no", created_at=datetime(2026, 1, 1)), make_message("Hi")]
         with pytest.raises(InvalidArgumentError):
-            await adapter.save(session(version=1), bad)
+            await adapter.save(make_session(version=1), bad)
         with pytest.raises(InvalidArgumentError):
-            await adapter.message_repository.add([message("no", event={1j: 2})], at=NOON)
+            await adapter.message_repository.add([make_message("no", event={1j: 2})], at=NOON)
         assert await adapter.session_repository.get("web-42") is None
         assert await adapter.message_repository.of_session("web-42") == []
         await adapter.disconnect()
@@ -211,7 +213,7 @@ class SqlTablesContract:
         adapter = make()
         await asyncio.gather(*(adapter.initialize() for _ in range(8)))
         await asyncio.gather(
-            *(adapter.save(session(f"web-{n}", version=1), [message("Hi", f"web-{n}")]) for n in range(200))
+            *(adapter.save(make_session(f"web-{n}", version=1), [make_message("Hi", f"web-{n}")]) for n in range(200))
         )
         found = await adapter.session_repository.of_user("maya")
         assert len(found) == 200
@@ -222,7 +224,7 @@ class SqlTablesContract:
         adapter = make()
         await adapter.initialize()
         for id in ("web-1", "web-2"):
-            await adapter.save(session(id, version=1), [message("Hi", id, id="msg_same")])
+            await adapter.save(make_session(id, version=1), [make_message("Hi", id, id="msg_same")])
             assert contents(await adapter.message_repository.of_session(id)) == ["Hi"]
         await adapter.disconnect()
 
@@ -231,7 +233,9 @@ class SqlTablesContract:
         await adapter.initialize()
         for n in range(40):
             id = f"web-{n}"
-            task = asyncio.create_task(adapter.save(session(id, version=1), [message(str(k), id) for k in range(5)]))
+            task = asyncio.create_task(
+                adapter.save(make_session(id, version=1), [make_message(str(k), id) for k in range(5)])
+            )
             await asyncio.sleep(n * 0.0003)
             task.cancel()
             ended = (await asyncio.gather(task, return_exceptions=True))[0]
@@ -250,10 +254,10 @@ class SqlTablesContract:
         await brief.initialize()
         await lasting.initialize()
         for n in range(7):
-            await brief.save(session(f"web-{n}", version=1), [message(str(k), f"web-{n}") for k in range(2)])
-        await lasting.save(session("kept", version=1), [message("kept", "kept")])
-        await soon(lambda: brief.session_repository.of_user("maya"), lambda found: len(found) == 1)
-        await soon(lambda: brief.message_repository.of_session("web-6"), lambda found: not found)
+            await brief.save(make_session(f"web-{n}", version=1), [make_message(str(k), f"web-{n}") for k in range(2)])
+        await lasting.save(make_session("kept", version=1), [make_message("kept", "kept")])
+        await eventually(lambda: brief.session_repository.of_user("maya"), lambda found: len(found) == 1)
+        await eventually(lambda: brief.message_repository.of_session("web-6"), lambda found: not found)
         assert await lasting.session_repository.get("web-6") is None  # past its time for everybody
         assert await lasting.purge_expired() == 21
         assert await lasting.purge_expired() == 0
@@ -265,12 +269,12 @@ class SqlTablesContract:
         brief = make(session_ttl=0.2)
         await brief.initialize()
         for turn in range(3):
-            await brief.save(session(version=1), [message(f"{turn}.{k}") for k in range(2)])
-            await soon(lambda: brief.session_repository.get("web-42"), lambda found: found is None)
+            await brief.save(make_session(version=1), [make_message(f"{turn}.{k}") for k in range(2)])
+            await eventually(lambda: brief.session_repository.get("web-42"), lambda found: found is None)
             if turn == 1:
                 assert await brief.purge_expired() == 1
         with pytest.raises(NotFoundError):
-            await brief.message_repository.add([message("late")], at=NOON)
+            await brief.message_repository.add([make_message("late")], at=NOON)
         found = await brief.message_repository.of_session("web-42")
         assert [each.position for each in found] == [1, 2, 3, 4, 5, 6]
         assert not await brief.session_repository.delete("web-42")  # it was not there, but its messages were
@@ -284,7 +288,7 @@ class SqlTablesContract:
         for n in range(15):
             await asyncio.gather(
                 adapter.session_repository.delete("web-42"),
-                other.save(session(version=1), [message(str(n))]),
+                other.save(make_session(version=1), [make_message(str(n))]),
                 other.session_repository.delete("web-42"),
                 return_exceptions=True,
             )
@@ -334,7 +338,7 @@ class SqlTablesContract:
             )
 
 
-def does_what_the_one_in_memory_does(make: Make, steps: list[tuple[str, int, int]]) -> None:
+def check_against_in_memory(make: Make, steps: list[tuple[str, int, int]]) -> None:
     """Run the same operations on an adapter and on `InMemoryAdapter`: they give the same, one by one."""
 
     async def both() -> None:
@@ -343,19 +347,21 @@ def does_what_the_one_in_memory_does(make: Make, steps: list[tuple[str, int, int
         example = next(_numbers)
         for step in steps:
             clock = next(_numbers)
-            assert await _done(adapter, example, clock, *step) == await _done(model, example, clock, *step)
+            assert await _run_step(adapter, example, clock, *step) == await _run_step(model, example, clock, *step)
         await adapter.disconnect()
 
     asyncio.run(both())
 
 
-async def _done(adapter: PersistenceAdapter, example: int, clock: int, what: str, which: int, number: int) -> object:
+async def _run_step(
+    adapter: PersistenceAdapter, example: int, clock: int, what: str, which: int, number: int
+) -> object:
     """What an operation gives, or the error it raises: the same of every adapter."""
     sessions, messages = adapter.session_repository, adapter.message_repository
     id, user = f"s-{example}-{which}", f"u-{example}"
     at = NOON + timedelta(microseconds=clock)
-    said = [replace(message(f"{clock}.{k}", id, created_at=at), id=f"m-{clock}-{k}") for k in range(number)]
-    made = session(id, user_id=user if number else None, version=number, created_at=at, updated_at=at)
+    said = [replace(make_message(f"{clock}.{k}", id, created_at=at), id=f"m-{clock}-{k}") for k in range(number)]
+    made = make_session(id, user_id=user if number else None, version=number, created_at=at, updated_at=at)
     try:
         match what:
             case "create":

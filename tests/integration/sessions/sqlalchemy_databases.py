@@ -12,7 +12,7 @@ import pytest
 from tellback.stores.sessions.adapter import PersistenceAdapter
 from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
 from tellback.testing.sessions import MakeAdapter
-from tellback.testing.sessions.making import contents, later, message, session
+from tellback.testing.sessions.making import contents, later, make_message, make_session
 from tellback.types.sessions import SessionData
 from tests.support.postgres import PostgresServer
 
@@ -25,7 +25,7 @@ def sqlite_url(folder: Path) -> str:
     return f"sqlite+aiosqlite:///{folder / 'sessions.db'}"
 
 
-def maker(url: str) -> MakeAdapter:
+def make_adapter_factory(url: str) -> MakeAdapter:
     """Makes adapters with tables that no other test has."""
     tag = uuid.uuid4().hex[:8]
 
@@ -59,7 +59,7 @@ KINDS = ("sqlite", "postgresql")
 DATA = {"text": "né 🧑", "n": 2**60, "f": 1.5, "list": [1, None, True]}
 
 
-async def whole(adapter: PersistenceAdapter, id: str = "web-42") -> int:
+async def check_turns_complete(adapter: PersistenceAdapter, id: str = "web-42") -> int:
     """The version that is stored, after a look that its turns of two messages are there whole."""
     found = await adapter.session_repository.get(id)
     said = contents(await adapter.message_repository.of_session(id))
@@ -69,17 +69,19 @@ async def whole(adapter: PersistenceAdapter, id: str = "web-42") -> int:
     return version
 
 
-def turn(version: int, id: str = "web-42") -> tuple[SessionData, list[Any]]:
-    return session(id, version=version), [message(f"{version}.{k}", id) for k in range(2)]
+def make_turn(version: int, id: str = "web-42") -> tuple[SessionData, list[Any]]:
+    return make_session(id, version=version), [make_message(f"{version}.{k}", id) for k in range(2)]
 
 
-async def converse(adapter: PersistenceAdapter, data: dict[str, Any] = DATA) -> None:
+async def check_round_trip(adapter: PersistenceAdapter, data: dict[str, Any] = DATA) -> None:
     """A bit of everything, read back exactly."""
     sessions, messages = adapter.session_repository, adapter.message_repository
-    saved = await adapter.save(session(version=1, collected_data=data), [message("one"), message("two")])
+    saved = await adapter.save(make_session(version=1, collected_data=data), [make_message("one"), make_message("two")])
     assert await sessions.get("web-42") == saved
     assert saved.collected_data == data
-    said = message("three", tool_calls=({"tool_name": "t", "arguments": data, "result": None},), event={"data": data})
+    said = make_message(
+        "three", tool_calls=({"tool_name": "t", "arguments": data, "result": None},), event={"data": data}
+    )
     (added,) = await messages.add([said], at=later(3))
     found = await messages.of_session("web-42")
     assert contents(found) == ["one", "two", "three"]

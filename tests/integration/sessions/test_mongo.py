@@ -26,9 +26,9 @@ from tellback.errors import (
 )
 from tellback.stores.sessions.mongo import MongoAdapter
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
-from tellback.testing.sessions.making import contents, later, message, session, soon
+from tellback.testing.sessions.making import contents, eventually, later, make_message, make_session
 from tests.integration.sessions import hostile
-from tests.support.proxy import Proxy
+from tests.support.proxy import FaultProxy
 from tests.support.servers.mongo import MongoServer
 from tests.support.servers.process import NotReadyError
 
@@ -77,12 +77,12 @@ async def adapter(mongo_url: str, database: Database) -> AsyncIterator[MongoAdap
 
 
 @pytest.fixture
-async def proxy(mongo_url: str) -> AsyncIterator[Proxy]:
-    async with Proxy(mongo_url) as made:
+async def proxy(mongo_url: str) -> AsyncIterator[FaultProxy]:
+    async with FaultProxy(mongo_url) as made:
         yield made
 
 
-def through(proxy: Proxy, milliseconds: int = 1_500) -> str:
+def through(proxy: FaultProxy, milliseconds: int = 1_500) -> str:
     address = proxy.url.replace("None@", "").partition("?")[0]
     return f"{address}?directConnection=true&timeoutMS={milliseconds}"
 
@@ -123,8 +123,8 @@ class SingleServer(MongoServer):
 
 @pytest.fixture
 def single_server() -> Iterator[SingleServer]:
-    if SingleServer.missing():
-        pytest.skip(str(SingleServer.missing()))
+    if SingleServer.missing_reason():
+        pytest.skip(str(SingleServer.missing_reason()))
     made = SingleServer()
     try:
         made.start()
@@ -150,7 +150,9 @@ class TestClients:
         async with AsyncMongoClient[Any](mongo_url, **options) as client:
             adapter = MongoAdapter(client, database.name)
             await adapter.initialize()
-            saved = await adapter.save(session(version=1, collected_data={"b": {"d": 1, "c": [2]}}), [message("Hi")])
+            saved = await adapter.save(
+                make_session(version=1, collected_data={"b": {"d": 1, "c": [2]}}), [make_message("Hi")]
+            )
             assert type(saved.collected_data["b"]) is dict
             assert await adapter.session_repository.of_user("maya") == [saved]
             assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
@@ -167,10 +169,10 @@ class TestClients:
         with pytest.raises(StoreClosedError, match="was closed"):
             await adapter.session_repository.get("web-42")
         with pytest.raises(StoreClosedError, match="was closed"):
-            await adapter.save(session(version=1), [])
+            await adapter.save(make_session(version=1), [])
 
     async def test_many_save_at_once(self, adapter: MongoAdapter) -> None:
-        await hostile.many_save_at_once(adapter)
+        await hostile.check_concurrent_saves(adapter)
 
     async def test_a_single_server_is_told_to_become_a_replica_set(self, single_server: SingleServer) -> None:
         adapter = MongoAdapter(f"mongodb://127.0.0.1:{single_server.port}", "shop")
@@ -217,7 +219,7 @@ class TestClients:
             await adapter.initialize()
         assert not caught.value.in_doubt
         with pytest.raises(StoreClosedError, match="initialize"):
-            await adapter.save(session(version=1), [])
+            await adapter.save(make_session(version=1), [])
 
     def test_another_event_loop_is_named(self, mongo_url: str, name: str) -> None:
         adapter = MongoAdapter(mongo_url, name)
@@ -227,7 +229,7 @@ class TestClients:
             client = AsyncMongoClient[Any](mongo_url)
             kept.extend([client, MongoAdapter(client, name)])
             await kept[1].initialize()
-            await kept[1].save(session(version=1), [])
+            await kept[1].save(make_session(version=1), [])
             await client.close()
 
         async def second() -> None:
@@ -275,7 +277,7 @@ class TestClients:
             MongoAdapter("mongodb://localhost", database_name, **options)
 
     def test_a_missing_driver_is_named(self) -> None:
-        said = hostile.fails_to_import(MODULE, "pymongo")
+        said = hostile.import_error_without(MODULE, "pymongo")
         assert "MissingExtraError: The MongoDB adapter needs the package 'pymongo'" in said
         assert "pip install 'tellback[mongo]'" in said
 
@@ -295,7 +297,9 @@ class TestDocuments:
             message_ttl=900,
         )
         await adapter.initialize()
-        saved = await adapter.save(session(version=1, collected_data={"to": "Rome"}), [message("Hi"), message("Ho")])
+        saved = await adapter.save(
+            make_session(version=1, collected_data={"to": "Rome"}), [make_message("Hi"), make_message("Ho")]
+        )
         chat = await database["chats"].find_one({"key": "web-42", "customer": "maya", "data.to": "Rome"})
         assert chat is not None
         assert not {"id", "user_id", "collected_data", "expires_at"} & chat.keys()
@@ -307,9 +311,9 @@ class TestDocuments:
         assert await adapter.session_repository.of_user("maya") == [saved]
         assert contents(await adapter.message_repository.of_session("web-42", limit=1)) == ["Ho"]
         with pytest.raises(SessionConflictError):
-            await adapter.session_repository.create(session())
+            await adapter.session_repository.create(make_session())
         made = await asyncio.gather(
-            *(adapter.session_repository.create(session("new")) for _ in range(5)), return_exceptions=True
+            *(adapter.session_repository.create(make_session("new")) for _ in range(5)), return_exceptions=True
         )
         assert [type(each) for each in made].count(SessionConflictError) == 4
         assert await adapter.session_repository.delete("web-42")
@@ -318,7 +322,9 @@ class TestDocuments:
 
     async def test_what_was_gathered_can_be_queried(self, adapter: MongoAdapter, database: Database) -> None:
         data = {"to": "Rome", "people": 2, "big": 2**62, "price": 1.0, "days": [{"n": 1}]}
-        await adapter.save(session(version=1, collected_data=data), [message("Hi", event={"kind": "message"})])
+        await adapter.save(
+            make_session(version=1, collected_data=data), [make_message("Hi", event={"kind": "message"})]
+        )
         assert await database["agent_sessions"].count_documents({"collected_data.days.n": 1, "_id": "web-42"}) == 1
         assert await database["agent_messages"].count_documents({"event.kind": "message"}) == 1
         found = await adapter.session_repository.get("web-42")
@@ -326,8 +332,8 @@ class TestDocuments:
         assert [type(each) for each in found.collected_data.values()] == [str, int, int, float, list]
 
     async def test_a_later_turn_replaces_what_was_gathered(self, adapter: MongoAdapter) -> None:
-        await adapter.save(session(version=1, collected_data={"old": {"a": 1}, "both": {"a": 1}}), [])
-        await adapter.save(session(version=2, collected_data={"both": {"b": 2}}), [])
+        await adapter.save(make_session(version=1, collected_data={"old": {"a": 1}, "both": {"a": 1}}), [])
+        await adapter.save(make_session(version=2, collected_data={"both": {"b": 2}}), [])
         found = await adapter.session_repository.get("web-42")
         assert found is not None
         assert found.collected_data == {"both": {"b": 2}}
@@ -340,8 +346,10 @@ class TestDocuments:
             "current_state": "$$ROOT",
             "collected_data": {"a": "$user_id", "b": {"$literal": 1}, "c": ["$$NOW"]},
         }
-        first = await adapter.save(session("$id", version=1, **tricky), [message("$content", "$id", route="$$ROOT")])
-        second = await adapter.save(session("$id", version=2, **tricky), [])
+        first = await adapter.save(
+            make_session("$id", version=1, **tricky), [make_message("$content", "$id", route="$$ROOT")]
+        )
+        second = await adapter.save(make_session("$id", version=2, **tricky), [])
         for saved in (first, second, await adapter.session_repository.get("$id")):
             assert saved is not None
             assert {name: getattr(saved, name) for name in tricky} == tricky
@@ -353,7 +361,7 @@ class TestDocuments:
     async def test_a_document_expires_by_the_server_too(self, mongo_url: str, database: Database) -> None:
         adapter = MongoAdapter(mongo_url, database.name, session_ttl=timedelta(hours=1), message_ttl=7_200)
         await adapter.initialize()
-        await adapter.save(session(version=1), [message("Hi")])
+        await adapter.save(make_session(version=1), [make_message("Hi")])
         for collection, hours in (("agent_sessions", 1), ("agent_messages", 2)):
             indexes = await database[collection].index_information()
             assert [each["key"] for each in indexes.values() if each.get("expireAfterSeconds") == 0] == [
@@ -370,35 +378,35 @@ class TestDocuments:
         monkeypatch.setattr("tellback.stores.sessions.mongo.adapter.PURGED", 7)
         adapter = MongoAdapter(mongo_url, database.name, session_ttl=900, message_ttl=0.2)
         await adapter.initialize()
-        await adapter.save(session(version=1), [message(str(n)) for n in range(30)])
-        await soon(lambda: adapter.message_repository.of_session("web-42"), lambda found: not found)
+        await adapter.save(make_session(version=1), [make_message(str(n)) for n in range(30)])
+        await eventually(lambda: adapter.message_repository.of_session("web-42"), lambda found: not found)
         assert await adapter.purge_expired() in (0, 30)  # the server may have done it
         assert await adapter.purge_expired() == 0
         assert await database["agent_messages"].count_documents({}) == 0
-        (added,) = await adapter.message_repository.add([message("on")], at=later(1))
+        (added,) = await adapter.message_repository.add([make_message("on")], at=later(1))
         assert added.position == 31
         await adapter.disconnect()
 
     async def test_what_is_too_large_is_refused_whole(self, adapter: MongoAdapter) -> None:
         huge = "x" * (17 * 2**20)
-        saved = await adapter.save(session(version=1), [message("Hi")])
+        saved = await adapter.save(make_session(version=1), [make_message("Hi")])
         for turn, said in (
-            (session(version=2, collected_data={"notes": huge}), [message("lost")]),
-            (session(version=2), [message("lost"), message(huge)]),
+            (make_session(version=2, collected_data={"notes": huge}), [make_message("lost")]),
+            (make_session(version=2), [make_message("lost"), make_message(huge)]),
         ):
             with pytest.raises(InvalidArgumentError, match="16 MB"):
                 await adapter.save(turn, said)
         with pytest.raises(InvalidArgumentError, match="16 MB"):
-            await adapter.session_repository.create(session("huge", collected_data={"notes": huge}))
+            await adapter.session_repository.create(make_session("huge", collected_data={"notes": huge}))
         assert await adapter.session_repository.get("web-42") == saved
         assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
 
     async def test_a_message_is_stored_once(self, adapter: MongoAdapter) -> None:
-        said = message("Hi")
-        saved = await adapter.save(session(version=1), [said])
-        for again in ([message("lost"), said], [said]):
+        said = make_message("Hi")
+        saved = await adapter.save(make_session(version=1), [said])
+        for again in ([make_message("lost"), said], [said]):
             with pytest.raises(InvalidArgumentError, match="stored already"):
-                await adapter.save(session(version=2), again)
+                await adapter.save(make_session(version=2), again)
             with pytest.raises(InvalidArgumentError, match="stored already"):
                 await adapter.message_repository.add(again, at=later(1))
         assert await adapter.session_repository.get("web-42") == saved
@@ -413,9 +421,9 @@ class TestDocuments:
             {"version": 2**70},
         ):
             with pytest.raises(InvalidArgumentError):
-                await adapter.session_repository.create(session(**wrong))
+                await adapter.session_repository.create(make_session(**wrong))
         with pytest.raises(InvalidArgumentError):
-            await adapter.save(session(version=1), [message("Hi", event={1, 2})])
+            await adapter.save(make_session(version=1), [make_message("Hi", event={1, 2})])
         assert await adapter.session_repository.get("web-42") is None
 
     async def test_collections_that_take_unlike_ids_for_equal_are_refused(
@@ -436,16 +444,16 @@ class TestDocuments:
     async def test_every_question_has_an_index(self, adapter: MongoAdapter, database: Database) -> None:
         """The server's own account of what it looked at, for a user and a session with much."""
         sessions, messages = adapter.session_repository, adapter.message_repository
-        await adapter.save(session("web-0", version=1), [message(str(n), "web-0") for n in range(500)])
+        await adapter.save(make_session("web-0", version=1), [make_message(str(n), "web-0") for n in range(500)])
         for n in range(1, 40):
-            await sessions.create(session(f"web-{n}", created_at=later(n), status="completed"))
+            await sessions.create(make_session(f"web-{n}", created_at=later(n), status="completed"))
         await database.command({"profile": 2})
         before = (await sessions.of_user("maya", limit=10))[-1]
         await sessions.of_user("maya", limit=10, before=before)
         await sessions.find_active("maya")
         await messages.of_session("web-0", limit=10)
         await messages.of_session("web-0", limit=10, after=20)
-        await adapter.save(session("web-0", version=2), [message("on", "web-0")])
+        await adapter.save(make_session("web-0", version=2), [make_message("on", "web-0")])
         await database.command({"profile": 0})
         looked = await database["system.profile"].find({"ns": {"$regex": "agent_"}}).to_list()
         read = [each for each in looked if each.get("planSummary")]
@@ -460,7 +468,7 @@ class TestDocuments:
 class TestFailures:
     @pytest.mark.parametrize("then", ["cut", "pass and cut"])
     async def test_a_change_whose_answer_is_lost_is_made_once(
-        self, proxy: Proxy, database: Database, then: Any
+        self, proxy: FaultProxy, database: Database, then: Any
     ) -> None:
         adapter = MongoAdapter(through(proxy, 10_000), database.name)
         await adapter.initialize()
@@ -468,32 +476,32 @@ class TestFailures:
         for marker in (b"commitTransaction", b"findAndModify"):
             id = marker.decode()
             proxy.trap(marker, then)
-            assert await sessions.create(session(id)) == session(id)
+            assert await sessions.create(make_session(id)) == make_session(id)
             proxy.trap(marker, then)
-            (added,) = await messages.add([message("note", id)], at=later(1))
+            (added,) = await messages.add([make_message("note", id)], at=later(1))
             proxy.trap(marker, then)
-            saved = await adapter.save(session(id, version=1), [message("one", id), message("two", id)])
+            saved = await adapter.save(make_session(id, version=1), [make_message("one", id), make_message("two", id)])
             assert (added.position, saved.version, saved.message_count) == (1, 1, 3)
             assert contents(await messages.of_session(id)) == ["note", "one", "two"]
         proxy.trap(b"findAndModify", then)
         done = await sessions.update_status("findAndModify", "completed", at=later(3), completed_at=later(3))
         assert done is not None
         assert done.status == "completed"
-        assert proxy.sprung == 7
+        assert proxy.triggered == 7
         await adapter.disconnect()
 
-    async def test_a_commit_that_nobody_answers_for_is_in_doubt(self, proxy: Proxy, database: Database) -> None:
+    async def test_a_commit_that_nobody_answers_for_is_in_doubt(self, proxy: FaultProxy, database: Database) -> None:
         adapter = MongoAdapter(through(proxy), database.name)
         await adapter.initialize()
-        await adapter.save(session("warm", version=1), [message("Hi", "warm")])
+        await adapter.save(make_session("warm", version=1), [make_message("Hi", "warm")])
         proxy.trap(b"commitTransaction", "pass and cut", 1_000)
         with pytest.raises(StoreUnavailableError, match="may have been stored") as caught:
-            await adapter.save(session(version=1), [message("Hi")])
+            await adapter.save(make_session(version=1), [make_message("Hi")])
         assert caught.value.in_doubt
         assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
         proxy.refuse()
         with pytest.raises(StoreUnavailableError) as caught:
-            await adapter.save(session(version=2), [message("lost")])
+            await adapter.save(make_session(version=2), [make_message("lost")])
         assert not caught.value.in_doubt
         proxy.accept()
         assert (await adapter.session_repository.get("web-42")) is not None
@@ -502,13 +510,13 @@ class TestFailures:
     async def test_a_server_that_does_not_answer_is_given_up(self, own_mongo: MongoServer) -> None:
         adapter = MongoAdapter(f"{own_mongo.url}&timeoutMS=1500", "shop")
         await adapter.initialize()
-        await adapter.save(session(version=1), [])
+        await adapter.save(make_session(version=1), [])
         os.kill(own_mongo.pid, signal.SIGSTOP)
         try:
             with pytest.raises(StoreUnavailableError):
                 await adapter.session_repository.get("web-42")
             with pytest.raises(StoreUnavailableError):
-                await adapter.save(session(version=2), [message("Hi")])
+                await adapter.save(make_session(version=2), [make_message("Hi")])
         finally:
             os.kill(own_mongo.pid, signal.SIGCONT)
         found = await soon_there(adapter)
@@ -516,13 +524,13 @@ class TestFailures:
         await adapter.disconnect()
 
     async def test_a_cancelled_turn_is_saved_whole_or_not_at_all(self, adapter: MongoAdapter) -> None:
-        await hostile.all_or_nothing_is_saved(adapter)
+        await hostile.check_cancelled_saves(adapter)
 
     async def test_a_killed_process_leaves_whole_turns(
         self, adapter: MongoAdapter, mongo_url: str, database: Database
     ) -> None:
         code = f"MongoAdapter({mongo_url!r}, {database.name!r})"
-        await hostile.all_or_nothing_outlives_a_process(adapter, f"from {MODULE} import MongoAdapter", code)
+        await hostile.check_killed_process(adapter, f"from {MODULE} import MongoAdapter", code)
 
 
 async def soon_there(adapter: MongoAdapter) -> Any:
@@ -534,7 +542,7 @@ async def soon_there(adapter: MongoAdapter) -> Any:
         except StoreUnavailableError:
             return None
 
-    return await soon(look, lambda found: found is not None)
+    return await eventually(look, lambda found: found is not None)
 
 
 @pytest.mark.backend("MongoDB")
@@ -545,7 +553,7 @@ def test_any_json_comes_back_exactly(mongo_url: str, name: str, values: list[Any
         adapter = MongoAdapter(mongo_url, name)
         await adapter.initialize()
         for value in values:
-            await hostile.comes_back(adapter, value)
+            await hostile.check_round_trip(adapter, value)
         await adapter.disconnect()
 
     async def forget() -> None:

@@ -21,27 +21,27 @@ from tellback.errors import (
 )
 from tellback.stores.sessions.opensearch import OpenSearchAdapter, searching
 from tellback.testing.sessions import SessionAdapterConformance, SessionRestartConformance
-from tellback.testing.sessions.making import NOON, contents, later, message, session
+from tellback.testing.sessions.making import NOON, contents, later, make_message, make_session
 from tests.integration.sessions.opensearch_cases import (
     MakeOpenSearch,
-    OnSharedServer,
-    OwnIndices,
+    OwnIndicesFixtures,
     ScriptedTransport,
-    count,
+    SharedServerFixtures,
+    count_documents,
 )
 from tests.support.servers.opensearch import OpenSearchServer
 from tests.support.servers.process import free_port
 
 
 @pytest.mark.backend("OpenSearch")
-class TestOpenSearchAdapter(OwnIndices, SessionAdapterConformance):
+class TestOpenSearchAdapter(OwnIndicesFixtures, SessionAdapterConformance):
     @pytest.fixture
     def url(self, opensearch_url: str) -> str:
         return opensearch_url
 
 
 @pytest.mark.backend("OpenSearch")
-class TestOpenSearchRestart(OwnIndices, SessionRestartConformance):
+class TestOpenSearchRestart(OwnIndicesFixtures, SessionRestartConformance):
     @pytest.fixture
     def server(self, own_opensearch: OpenSearchServer) -> OpenSearchServer:
         return own_opensearch
@@ -52,7 +52,7 @@ class TestOpenSearchRestart(OwnIndices, SessionRestartConformance):
 
 
 @pytest.mark.backend("OpenSearch")
-class TestIndices(OnSharedServer):
+class TestIndices(SharedServerFixtures):
     async def test_fields_have_the_names_they_are_given(self, make: MakeOpenSearch, client: AsyncOpenSearch) -> None:
         mappings = {
             "sessions": {"id": "key", "user_id": "customer", "expires_at": "gone_at", "created_at": "begun"},
@@ -60,7 +60,7 @@ class TestIndices(OnSharedServer):
         }
         adapter = make(field_mappings=mappings, session_ttl=900, message_ttl=900)
         await adapter.initialize()
-        saved = await adapter.save(session(version=1), [message("To Rome"), message("Today")])
+        saved = await adapter.save(make_session(version=1), [make_message("To Rome"), make_message("Today")])
         assert await adapter.session_repository.find_active("maya") == saved
         assert await adapter.session_repository.of_user("maya", before=replace(saved, id="zzz")) == [saved]
         assert contents(await adapter.message_repository.of_session("web-42", limit=1)) == ["Today"]
@@ -69,11 +69,13 @@ class TestIndices(OnSharedServer):
         assert document["_source"].keys() >= {"key", "customer", "gone_at", "begun", "status"}
         assert not document["_source"].keys() & {"id", "user_id", "expires_at", "created_at"}
         assert await adapter.session_repository.delete("web-42")
-        assert await count(client, adapter.indices["messages"]) == 0
+        assert await count_documents(client, adapter.indices["messages"]) == 0
         await adapter.disconnect()
 
     async def test_others_can_search_what_is_stored(self, adapter: OpenSearchAdapter, client: AsyncOpenSearch) -> None:
-        await adapter.save(session(version=1, current_route="Book a flight"), [message("Flights to Rome, please")])
+        await adapter.save(
+            make_session(version=1, current_route="Book a flight"), [make_message("Flights to Rome, please")]
+        )
         sessions, messages = adapter.indices["sessions"], adapter.indices["messages"]
         await client.indices.refresh(index=f"{sessions},{messages}")
         queries: list[tuple[str, dict[str, Any]]] = [
@@ -94,7 +96,7 @@ class TestIndices(OnSharedServer):
         for name, definition in adapter.index_definitions.items():
             await client.indices.create(index=name, body=definition)
         await adapter.initialize()
-        await adapter.save(session(version=1), [message("Hi")])
+        await adapter.save(make_session(version=1), [make_message("Hi")])
         await adapter.disconnect()
 
     async def test_an_index_of_another_kind_is_refused(self, make: MakeOpenSearch, client: AsyncOpenSearch) -> None:
@@ -108,7 +110,7 @@ class TestIndices(OnSharedServer):
         for name, definition in adapter.index_definitions.items():
             await client.indices.create(index=f"{name}-v1", body={**definition, "aliases": {name: {}}})
         await adapter.initialize()
-        await adapter.save(session(version=1), [message("Hi")])
+        await adapter.save(make_session(version=1), [make_message("Hi")])
         assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
         await adapter.disconnect()
 
@@ -117,7 +119,7 @@ class TestIndices(OnSharedServer):
     ) -> None:
         await client.indices.delete(index=adapter.indices["sessions"])
         for call in (
-            lambda: adapter.save(session(version=1), [message("Hi")]),
+            lambda: adapter.save(make_session(version=1), [make_message("Hi")]),
             lambda: adapter.session_repository.get("web-42"),
             lambda: adapter.session_repository.of_user("maya"),
             lambda: adapter.purge_expired(),
@@ -126,7 +128,7 @@ class TestIndices(OnSharedServer):
                 await call()
         assert not await client.indices.exists(index=adapter.indices["sessions"])
         await adapter.initialize()
-        await adapter.save(session(version=1), [message("Hi")])
+        await adapter.save(make_session(version=1), [make_message("Hi")])
 
     @pytest.mark.parametrize(
         ("options", "says"),
@@ -154,12 +156,12 @@ class TestIndices(OnSharedServer):
             OpenSearchAdapter(url, **options)
 
     async def test_a_full_or_locked_index_is_named(self, adapter: OpenSearchAdapter, client: AsyncOpenSearch) -> None:
-        saved = await adapter.save(session(version=1), [message("one")])
+        saved = await adapter.save(make_session(version=1), [make_message("one")])
         index = adapter.indices["sessions"]
         for block, error in (("read_only_allow_delete", StoreFullError), ("write", StoreReadOnlyError)):
             await client.indices.put_settings(index=index, body={f"index.blocks.{block}": True})
             with pytest.raises(error):
-                await adapter.save(session(version=2), [message("lost")])
+                await adapter.save(make_session(version=2), [make_message("lost")])
             assert await adapter.session_repository.get("web-42") == saved
             await client.indices.put_settings(index=index, body={f"index.blocks.{block}": None})
         assert contents(await adapter.message_repository.of_session("web-42")) == ["one"]
@@ -169,21 +171,24 @@ class TestIndices(OnSharedServer):
     ) -> None:
         index = adapter.indices["messages"]
         await client.indices.put_settings(index=index, body={"index.blocks.write": True})
-        await adapter.save(session(version=1), [message("one")])
+        await adapter.save(make_session(version=1), [make_message("one")])
         assert contents(await adapter.message_repository.of_session("web-42")) == ["one"]
         with pytest.raises(StoreReadOnlyError):  # nobody drops what is nowhere else
-            await adapter.save(session(version=2), [message("two")])
+            await adapter.save(make_session(version=2), [make_message("two")])
         await client.indices.put_settings(index=index, body={"index.blocks.write": None})
-        await adapter.save(session(version=2), [message("two")])
+        await adapter.save(make_session(version=2), [make_message("two")])
         assert contents(await adapter.message_repository.of_session("web-42")) == ["one", "two"]
-        assert await count(client, index) == 2
+        assert await count_documents(client, index) == 2
 
 
 @pytest.mark.backend("OpenSearch")
-class TestSearching(OnSharedServer):
+class TestSearching(SharedServerFixtures):
     async def test_messages_are_found_by_their_words(self, adapter: OpenSearchAdapter) -> None:
-        await adapter.save(session(version=1), [message("Flights to Rome"), message("Rome, Rome!"), message("Hello")])
-        await adapter.save(session("b", version=1, user_id="ben"), [message("Rome too", "b", user_id="ben")])
+        await adapter.save(
+            make_session(version=1),
+            [make_message("Flights to Rome"), make_message("Rome, Rome!"), make_message("Hello")],
+        )
+        await adapter.save(make_session("b", version=1, user_id="ben"), [make_message("Rome too", "b", user_id="ben")])
         assert contents(await adapter.search_messages("ROME", user_id="maya")) == ["Rome, Rome!", "Flights to Rome"]
         assert contents(await adapter.search_messages("rome", user_id="ben")) == ["Rome too"]
         assert await adapter.search_messages("rome", user_id="mayaX") == []
@@ -194,7 +199,7 @@ class TestSearching(OnSharedServer):
         assert found in await adapter.message_repository.of_session("web-42")
 
     async def test_a_message_without_a_user_is_its_sessions(self, adapter: OpenSearchAdapter) -> None:
-        await adapter.save(session(version=1), [message("Rome?", role="agent", user_id=None)])
+        await adapter.save(make_session(version=1), [make_message("Rome?", role="agent", user_id=None)])
         assert contents(await adapter.search_messages("rome", user_id="maya")) == ["Rome?"]
         assert await adapter.search_messages("rome", user_id="ben") == []
 
@@ -203,10 +208,10 @@ class TestSearching(OnSharedServer):
     ) -> None:
         brief = make(message_ttl=0.001)
         await brief.initialize()
-        await brief.save(session("brief", version=1), [message("Rome briefly", "brief")])
-        await adapter.save(session("deleted", version=1), [message("Rome deleted", "deleted")])
+        await brief.save(make_session("brief", version=1), [make_message("Rome briefly", "brief")])
+        await adapter.save(make_session("deleted", version=1), [make_message("Rome deleted", "deleted")])
         await adapter.session_repository.delete("deleted")
-        await adapter.save(session(version=1), [message("Rome")])
+        await adapter.save(make_session(version=1), [make_message("Rome")])
         await asyncio.sleep(0.01)
         assert contents(await adapter.search_messages("rome")) == ["Rome"]
         await brief.disconnect()
@@ -214,8 +219,8 @@ class TestSearching(OnSharedServer):
     async def test_what_a_deleted_session_left_behind_is_not_found(
         self, adapter: OpenSearchAdapter, client: AsyncOpenSearch, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(searching, "_PAGE", 2)
-        await adapter.save(session(version=1), [message("Rome")])
+        monkeypatch.setattr(searching, "_PAGE_SIZE", 2)
+        await adapter.save(make_session(version=1), [make_message("Rome")])
         for n in range(5):  # as if others had broken off
             stray = {"content": "Rome Rome", "session_id": "web-42", "position": n, "created_at": "2026"}
             await client.index(index=adapter.indices["messages"], id=f"another-{n}", body=stray)
@@ -223,7 +228,7 @@ class TestSearching(OnSharedServer):
 
     @pytest.mark.parametrize("text", ["* OR content:*", '{"match_all": {}}', "a" * 2_000, "x " * 1_000, "\\ /:[]()~^"])
     async def test_words_are_words(self, adapter: OpenSearchAdapter, text: str) -> None:
-        await adapter.save(session(version=1), [message("Rome")])
+        await adapter.save(make_session(version=1), [make_message("Rome")])
         assert await adapter.search_messages(text) == []
 
     @pytest.mark.parametrize("text", ["", "  ", None, 5, {"match_all": {}}, "a\x00b", "\ud800", "x" * 2_001])
@@ -234,8 +239,8 @@ class TestSearching(OnSharedServer):
             await adapter.search_messages("rome", user_id={"$ne": 1})  # type: ignore[arg-type]
 
     async def test_lists_go_on_beyond_a_page(self, adapter: OpenSearchAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(searching, "_PAGE", 3)
-        made = [session(f"web-{n}", created_at=later(n // 4)) for n in range(10)]
+        monkeypatch.setattr(searching, "_PAGE_SIZE", 3)
+        made = [make_session(f"web-{n}", created_at=later(n // 4)) for n in range(10)]
         await asyncio.gather(*map(adapter.session_repository.create, made))
         found = await adapter.session_repository.of_user("maya")
         assert found == made[::-1]
@@ -246,7 +251,7 @@ class TestSearching(OnSharedServer):
     ) -> None:
         adapter, transport = scripted
         await asyncio.gather(
-            *(adapter.save(session(f"web-{n}", version=1), [message("Rome", f"web-{n}")]) for n in range(5))
+            *(adapter.save(make_session(f"web-{n}", version=1), [make_message("Rome", f"web-{n}")]) for n in range(5))
         )
         transport.start()
         assert await adapter.session_repository.find_active("maya") is not None
@@ -259,7 +264,7 @@ class TestSearching(OnSharedServer):
         for refresh in (True, "wait_for"):
             adapter = make(prefix=str(refresh).lower(), refresh=refresh, fresh_searches=False)
             await adapter.initialize()
-            saved = await adapter.save(session(version=1), [message("Rome")])
+            saved = await adapter.save(make_session(version=1), [make_message("Rome")])
             assert await adapter.session_repository.of_user("maya") == [saved]
             assert contents(await adapter.search_messages("rome")) == ["Rome"]
             assert await adapter.session_repository.delete("web-42")
@@ -268,12 +273,12 @@ class TestSearching(OnSharedServer):
 
 
 @pytest.mark.backend("OpenSearch")
-class TestConnecting(OnSharedServer):
+class TestConnecting(SharedServerFixtures):
     async def test_a_client_that_was_passed_in_stays_open(self, make: MakeOpenSearch, url: str) -> None:
         async with AsyncOpenSearch(url) as client:
             adapter = make(client)
             await adapter.initialize()
-            await adapter.save(session(version=1), [message("Hi")])
+            await adapter.save(make_session(version=1), [make_message("Hi")])
             await adapter.disconnect()
             with pytest.raises(StoreClosedError):
                 await adapter.session_repository.get("web-42")
@@ -360,7 +365,7 @@ class TestConnecting(OnSharedServer):
         adapter = make()
         await asyncio.gather(*(adapter.initialize() for _ in range(4)))
         saving = [
-            asyncio.create_task(adapter.save(session(f"web-{n}", version=1), [message("Hi", f"web-{n}")]))
+            asyncio.create_task(adapter.save(make_session(f"web-{n}", version=1), [make_message("Hi", f"web-{n}")]))
             for n in range(20)
         ]
         await asyncio.sleep(0.02)
@@ -372,7 +377,7 @@ class TestConnecting(OnSharedServer):
         adapter = make()
         await adapter.initialize()
         ids = [f"web-{n}" for n in range(200)]
-        saved = await asyncio.gather(*(adapter.save(session(id, version=1), [message(id, id)]) for id in ids))
+        saved = await asyncio.gather(*(adapter.save(make_session(id, version=1), [make_message(id, id)]) for id in ids))
         assert sorted(each.id for each in saved) == sorted(ids)
         found = await asyncio.gather(*(adapter.message_repository.of_session(id) for id in ids))
         assert [contents(each) for each in found] == [[id] for id in ids]
@@ -386,11 +391,11 @@ class TestConnecting(OnSharedServer):
         costs = []
         for version in range(1, 42):
             transport.start()
-            await adapter.save(session(version=version), [message("x" * 50) for _ in range(2)])
+            await adapter.save(make_session(version=version), [make_message("x" * 50) for _ in range(2)])
             costs.append((len(transport.sent), sum(length for *_, length in transport.sent)))
             if version == 20:
-                await adapter.message_repository.add([message("x" * 50) for _ in range(2_000)], at=NOON)
-                await adapter.message_repository.add([message("x" * 50)], at=NOON)
+                await adapter.message_repository.add([make_message("x" * 50) for _ in range(2_000)], at=NOON)
+                await adapter.message_repository.add([make_message("x" * 50)], at=NOON)
         assert costs[-1][0] <= costs[1][0] == 5
         assert costs[-1][1] < costs[1][1] + 1_500  # the names of the last writes are kept
 

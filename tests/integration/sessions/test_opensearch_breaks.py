@@ -14,15 +14,15 @@ from opensearchpy import ConnectionError as LostError
 
 from tellback.errors import NotFoundError, SessionConflictError, StoreBusyError, StoreError, StoreUnavailableError
 from tellback.stores.sessions.opensearch import OpenSearchAdapter, keeper
-from tellback.testing.sessions.making import NOON, contents, later, message, session
+from tellback.testing.sessions.making import NOON, contents, later, make_message, make_session
 from tests.integration.sessions.opensearch_cases import (
     MakeOpenSearch,
-    OnSharedServer,
     ScriptedTransport,
-    count,
-    everything,
+    SharedServerFixtures,
+    count_documents,
+    dump_indices,
 )
-from tests.support.proxy import Proxy, Then
+from tests.support.proxy import Fault, FaultProxy
 
 Scripted = tuple[OpenSearchAdapter, ScriptedTransport]
 POINTS = [(request, after) for request in range(1, 8) for after in (False, True)]
@@ -30,7 +30,7 @@ POINTS = [(request, after) for request in range(1, 8) for after in (False, True)
 
 
 @pytest.mark.backend("OpenSearch")
-class TestBreakingOff(OnSharedServer):
+class TestBreakingOff(SharedServerFixtures):
     @pytest.mark.parametrize("known", [False, True])
     async def test_a_turn_that_breaks_off_anywhere_is_there_whole_or_not_at_all(
         self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, known: bool
@@ -40,13 +40,15 @@ class TestBreakingOff(OnSharedServer):
         for n, (request, after) in enumerate(POINTS):
             id, said = f"web-{n}", []
             if known:
-                await adapter.save(session(id, version=1), [message("one", id)])
+                await adapter.save(make_session(id, version=1), [make_message("one", id)])
                 said = ["one"]
             version = len(said)
             transport.start()
-            transport.die(request, asyncio.CancelledError(), after=after)
+            transport.fail_from(request, asyncio.CancelledError(), after=after)
             try:
-                await breaking.save(session(id, version=version + 1), [message("two", id), message("three", id)])
+                await breaking.save(
+                    make_session(id, version=version + 1), [make_message("two", id), make_message("three", id)]
+                )
             except asyncio.CancelledError:
                 ended = False
             else:
@@ -60,12 +62,12 @@ class TestBreakingOff(OnSharedServer):
             assert contents(await adapter.message_repository.of_session(id)) == said
             assert (found.message_count if found else 0) == len(said)
             seen.add((ended, stored > version))
-            saved = await adapter.save(session(id, version=stored + 1), [message("on", id)])
+            saved = await adapter.save(make_session(id, version=stored + 1), [make_message("on", id)])
             assert saved.message_count == len(said) + 1
             messages = await adapter.message_repository.of_session(id)
             assert contents(messages) == [*said, "on"]
             assert [each.position for each in messages] == list(range(1, len(said) + 2))
-            assert len(await adapter.search_messages("one two three on", limit=None)) == await count(
+            assert len(await adapter.search_messages("one two three on", limit=None)) == await count_documents(
                 client, adapter.indices["messages"]
             )
         assert seen == {(False, False), (False, True), (True, True)}
@@ -77,9 +79,9 @@ class TestBreakingOff(OnSharedServer):
         seen = set()
         for n, (request, after) in enumerate(POINTS):
             id = f"web-{n}"
-            await adapter.save(session(id, version=1), [message("old", id), message("older", id)])
+            await adapter.save(make_session(id, version=1), [make_message("old", id), make_message("older", id)])
             transport.start()
-            transport.die(request, asyncio.CancelledError(), after=after)
+            transport.fail_from(request, asyncio.CancelledError(), after=after)
             with contextlib.suppress(asyncio.CancelledError):
                 assert await breaking.session_repository.delete(id)
             found = await adapter.session_repository.get(id)
@@ -93,33 +95,33 @@ class TestBreakingOff(OnSharedServer):
                 assert await adapter.purge_expired() == 0
             else:
                 await adapter.session_repository.delete(id)
-                await adapter.session_repository.create(session(id))
-                (new,) = await adapter.message_repository.add([message("new", id)], at=NOON)
+                await adapter.session_repository.create(make_session(id))
+                (new,) = await adapter.message_repository.add([make_message("new", id)], at=NOON)
                 assert new.position == 1
                 assert contents(await adapter.message_repository.of_session(id)) == ["new"]
                 assert contents(await adapter.search_messages("old older new")) == ["new"]
                 assert await adapter.session_repository.delete(id)
         assert seen == {True, False}
-        assert await everything(client, name) == "[]"
+        assert await dump_indices(client, name) == "[]"
 
     async def test_a_purge_finishes_deletions_that_broke_off(
         self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, name: str
     ) -> None:
         breaking, transport = scripted
-        await adapter.save(session(version=1), [message("old")])
+        await adapter.save(make_session(version=1), [make_message("old")])
         transport.start()
-        transport.die(4, asyncio.CancelledError(), after=False)
+        transport.fail_from(4, asyncio.CancelledError(), after=False)
         with pytest.raises(asyncio.CancelledError):
             await breaking.session_repository.delete("web-42")
-        assert "old" in await everything(client, name)
+        assert "old" in await dump_indices(client, name)
         assert await adapter.purge_expired() == 0
-        assert await everything(client, name) == "[]"
+        assert await dump_indices(client, name) == "[]"
 
     async def test_a_purge_indexes_what_was_left_over(self, adapter: OpenSearchAdapter, scripted: Scripted) -> None:
         breaking, transport = scripted
-        transport.die(2, asyncio.CancelledError(), after=True)
+        transport.fail_from(2, asyncio.CancelledError(), after=True)
         with pytest.raises(asyncio.CancelledError):
-            await breaking.save(session(version=1), [message("Rome")])
+            await breaking.save(make_session(version=1), [make_message("Rome")])
         assert contents(await adapter.message_repository.of_session("web-42")) == ["Rome"]
         assert await adapter.search_messages("rome") == []
         assert await adapter.purge_expired() == 0
@@ -127,9 +129,9 @@ class TestBreakingOff(OnSharedServer):
 
     async def test_a_deletion_that_fails_half_way_says_so(self, scripted: Scripted) -> None:
         breaking, transport = scripted
-        await breaking.save(session(version=1), [message("old")])
+        await breaking.save(make_session(version=1), [make_message("old")])
         transport.start()
-        transport.die(4, LostError("N/A", "cut", OSError()), after=False)
+        transport.fail_from(4, LostError("N/A", "cut", OSError()), after=False)
         with pytest.raises(StoreUnavailableError, match="not all of its messages") as caught:
             await breaking.session_repository.delete("web-42")
         assert caught.value.in_doubt
@@ -170,38 +172,38 @@ class TestBreakingOff(OnSharedServer):
 
 
 @pytest.mark.backend("OpenSearch")
-class TestMeanwhile(OnSharedServer):
+class TestMeanwhile(SharedServerFixtures):
     async def test_a_note_meanwhile_does_not_refuse_a_turn(
         self, adapter: OpenSearchAdapter, scripted: Scripted
     ) -> None:
         slow, transport = scripted
-        await adapter.session_repository.create(session())
-        transport.meanwhile(2, lambda: adapter.message_repository.add([message("note")], at=later(1)))
-        saved = await slow.save(session(version=1), [message("turn")])
+        await adapter.session_repository.create(make_session())
+        transport.add_hook(2, lambda: adapter.message_repository.add([make_message("note")], at=later(1)))
+        saved = await slow.save(make_session(version=1), [make_message("turn")])
         assert saved.message_count == 2
         assert contents(await adapter.message_repository.of_session("web-42")) == ["note", "turn"]
 
     async def test_a_turn_meanwhile_refuses_a_turn(self, adapter: OpenSearchAdapter, scripted: Scripted) -> None:
         slow, transport = scripted
-        transport.meanwhile(2, lambda: adapter.save(session(version=1), [message("first")]))
+        transport.add_hook(2, lambda: adapter.save(make_session(version=1), [make_message("first")]))
         with pytest.raises(SessionConflictError):
-            await slow.save(session(version=1), [message("second")])
+            await slow.save(make_session(version=1), [make_message("second")])
         assert contents(await adapter.message_repository.of_session("web-42")) == ["first"]
 
     async def test_a_deletion_meanwhile_refuses_a_turn_and_a_note(
         self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, name: str
     ) -> None:
         slow, transport = scripted
-        await adapter.session_repository.create(session())
-        transport.meanwhile(2, lambda: adapter.session_repository.delete("web-42"))
+        await adapter.session_repository.create(make_session())
+        transport.add_hook(2, lambda: adapter.session_repository.delete("web-42"))
         with pytest.raises(NotFoundError):
-            await slow.message_repository.add([message("lost")], at=NOON)
-        await adapter.save(session(version=1), [])
+            await slow.message_repository.add([make_message("lost")], at=NOON)
+        await adapter.save(make_session(version=1), [])
         transport.start()
-        transport.meanwhile(2, lambda: adapter.session_repository.delete("web-42"))
+        transport.add_hook(2, lambda: adapter.session_repository.delete("web-42"))
         with pytest.raises(SessionConflictError):
-            await slow.save(session(version=2), [message("lost")])
-        assert await everything(client, name) == "[]"
+            await slow.save(make_session(version=2), [make_message("lost")])
+        assert await dump_indices(client, name) == "[]"
 
     async def test_messages_that_come_late_do_not_come_back_after_a_deletion(
         self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch
@@ -210,37 +212,37 @@ class TestMeanwhile(OnSharedServer):
 
         async def delete_and_begin_anew() -> None:
             await adapter.session_repository.delete("web-42")
-            await adapter.save(session(version=1, user_id="ben"), [message("new")])
+            await adapter.save(make_session(version=1, user_id="ben"), [make_message("new")])
 
-        transport.meanwhile(3, delete_and_begin_anew)
-        await slow.save(session(version=1), [message("late"), message("later")])
+        transport.add_hook(3, delete_and_begin_anew)
+        await slow.save(make_session(version=1), [make_message("late"), make_message("later")])
         assert [url.rpartition("/")[2] for _, url, _ in transport.sent][1:3] == ["web-42", "_bulk"]
         assert contents(await adapter.message_repository.of_session("web-42")) == ["new"]
         assert contents(await adapter.search_messages("new late later")) == ["new"]
-        assert await count(client, adapter.indices["messages"]) == 1
+        assert await count_documents(client, adapter.indices["messages"]) == 1
 
     async def test_a_session_deleted_while_it_is_read_is_not_given_in_part(
         self, adapter: OpenSearchAdapter, scripted: Scripted
     ) -> None:
         slow, transport = scripted
-        await adapter.save(session(version=1), [message("one")])
-        await adapter.save(session(version=2), [message("two")])
-        transport.meanwhile(2, lambda: adapter.session_repository.delete("web-42"))
+        await adapter.save(make_session(version=1), [make_message("one")])
+        await adapter.save(make_session(version=2), [make_message("two")])
+        transport.add_hook(2, lambda: adapter.session_repository.delete("web-42"))
         assert await slow.message_repository.of_session("web-42") == []
 
     async def test_what_others_store_upon_a_lost_write_does_not_hide_it(
         self, adapter: OpenSearchAdapter, scripted: Scripted
     ) -> None:
         slow, transport = scripted
-        await adapter.session_repository.create(session())
+        await adapter.session_repository.create(make_session())
 
         async def go_on_and_lose_the_answer() -> None:
             for n in range(20):
-                await adapter.message_repository.add([message(f"other {n}")], at=NOON)
+                await adapter.message_repository.add([make_message(f"other {n}")], at=NOON)
             raise LostError("N/A", "cut", OSError())
 
-        transport.meanwhile(2, go_on_and_lose_the_answer, after=True)
-        (added,) = await slow.message_repository.add([message("mine")], at=NOON)
+        transport.add_hook(2, go_on_and_lose_the_answer, after=True)
+        (added,) = await slow.message_repository.add([make_message("mine")], at=NOON)
         assert added.position == 1
         said = contents(await adapter.message_repository.of_session("web-42"))
         assert said == ["mine", *(f"other {n}" for n in range(20))]
@@ -248,32 +250,32 @@ class TestMeanwhile(OnSharedServer):
     async def test_a_session_that_others_change_all_the_time_is_busy(
         self, adapter: OpenSearchAdapter, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(keeper, "PATIENCE_SECONDS", 0.2)
+        monkeypatch.setattr(keeper, "CONFLICT_SECONDS", 0.2)
         slow, transport = scripted
-        await adapter.session_repository.create(session())
+        await adapter.session_repository.create(make_session())
 
         async def be_faster() -> None:
             await adapter.session_repository.update_status("web-42", "active", at=NOON, completed_at=None)
 
         for request in range(1, 1_000):
-            transport.meanwhile(2 * request, be_faster)
+            transport.add_hook(2 * request, be_faster)
         with pytest.raises(StoreBusyError) as caught:
-            await slow.save(session(version=1), [message("lost")])
+            await slow.save(make_session(version=1), [make_message("lost")])
         assert not caught.value.in_doubt
         assert await adapter.message_repository.of_session("web-42") == []
 
 
 @pytest.mark.backend("OpenSearch")
-class TestLostAnswers(OnSharedServer):
+class TestLostAnswers(SharedServerFixtures):
     @pytest.fixture
-    async def proxy(self, url: str) -> AsyncIterator[Proxy]:
-        async with Proxy(url) as proxy:
+    async def proxy(self, url: str) -> AsyncIterator[FaultProxy]:
+        async with FaultProxy(url) as proxy:
             yield proxy
 
     @pytest.mark.parametrize("own_client", [True, False], ids=["a URL", "a client that retries"])
     @pytest.mark.parametrize("then", ["cut", "pass and cut"])
     async def test_what_is_asked_once_is_done_once(
-        self, adapter: OpenSearchAdapter, make: MakeOpenSearch, proxy: Proxy, then: Then, own_client: bool
+        self, adapter: OpenSearchAdapter, make: MakeOpenSearch, proxy: FaultProxy, then: Fault, own_client: bool
     ) -> None:
         url = proxy.url.replace("None@", "")  # the driver wants a password where there is a user
         client = AsyncOpenSearch(url, max_retries=3)
@@ -285,11 +287,11 @@ class TestLostAnswers(OnSharedServer):
             proxy.trap(b"POST /" + cut.indices["sessions"].encode() + b"/_doc/", then)
 
         trap()
-        await sessions.create(session())
+        await sessions.create(make_session())
         trap()
-        assert (await cut.save(session(version=1), [message("one")])).message_count == 1
+        assert (await cut.save(make_session(version=1), [make_message("one")])).message_count == 1
         trap()
-        await cut.message_repository.add([message("two")], at=NOON)
+        await cut.message_repository.add([make_message("two")], at=NOON)
         trap()
         changed = await sessions.update_status("web-42", "completed", at=later(1), completed_at=later(1))
         assert changed == await adapter.session_repository.get("web-42")
@@ -297,8 +299,8 @@ class TestLostAnswers(OnSharedServer):
         trap()
         assert await sessions.delete("web-42")
         trap()
-        saved = await cut.save(session(version=1), [message("anew")])
-        assert proxy.sprung == 6
+        saved = await cut.save(make_session(version=1), [make_message("anew")])
+        assert proxy.triggered == 6
         assert saved == await adapter.session_repository.get("web-42")
         assert contents(await adapter.message_repository.of_session("web-42")) == ["anew"]
         await cut.disconnect()
@@ -306,26 +308,26 @@ class TestLostAnswers(OnSharedServer):
 
     @pytest.mark.parametrize("path", [b"_mget", b"_bulk", b"_search", b"_refresh", b"GET /"])
     async def test_a_connection_lost_where_nothing_can_happen_twice_is_not_noticed(
-        self, make: MakeOpenSearch, proxy: Proxy, path: bytes
+        self, make: MakeOpenSearch, proxy: FaultProxy, path: bytes
     ) -> None:
         cut = make(proxy.url)
         await cut.initialize()
         proxy.trap(path, "pass and cut")
-        await cut.save(session(version=1), [message("one")])
-        saved = await cut.save(session(version=2), [message("two")])
+        await cut.save(make_session(version=1), [make_message("one")])
+        saved = await cut.save(make_session(version=2), [make_message("two")])
         assert contents(await cut.message_repository.of_session("web-42")) == ["one", "two"]
         assert await cut.session_repository.of_user("maya") == [saved]
-        assert proxy.sprung == 1
+        assert proxy.triggered == 1
         await cut.disconnect()
 
     async def test_a_change_whose_fate_is_unknown_is_in_doubt(self, scripted: Scripted) -> None:
         adapter, transport = scripted
         for request, after, in_doubt in ((1, False, False), (2, False, True), (2, True, True)):
             transport.start()
-            transport.die(request, LostError("N/A", "cut", OSError()), after=after)
+            transport.fail_from(request, LostError("N/A", "cut", OSError()), after=after)
             with pytest.raises(StoreUnavailableError) as caught:
                 await adapter.save(
-                    session(f"web-{request}-{after}", version=1), [message("Hi", f"web-{request}-{after}")]
+                    make_session(f"web-{request}-{after}", version=1), [make_message("Hi", f"web-{request}-{after}")]
                 )
             assert caught.value.in_doubt is in_doubt
             transport.start()
@@ -334,8 +336,8 @@ class TestLostAnswers(OnSharedServer):
 
     async def test_a_server_that_went_after_it_stored_a_turn_is_no_failure(self, scripted: Scripted) -> None:
         adapter, transport = scripted
-        transport.die(3, LostError("N/A", "cut", OSError()), after=False)
-        saved = await adapter.save(session(version=1), [message("Hi")])
+        transport.fail_from(3, LostError("N/A", "cut", OSError()), after=False)
+        saved = await adapter.save(make_session(version=1), [make_message("Hi")])
         with pytest.raises(StoreError):
             await adapter.session_repository.get("web-42")
         transport.start()
@@ -344,21 +346,21 @@ class TestLostAnswers(OnSharedServer):
 
 
 @pytest.mark.backend("OpenSearch")
-class TestPurging(OnSharedServer):
+class TestPurging(SharedServerFixtures):
     async def test_messages_with_time_left_outlive_their_session(
         self, adapter: OpenSearchAdapter, make: MakeOpenSearch, client: AsyncOpenSearch, name: str
     ) -> None:
         brief = make(session_ttl=0.001)
         await brief.initialize()
         data = {"extracted": {"to": "Rome"}}
-        await brief.save(session(version=1, collected_data=data), [message("old"), message("older")])
+        await brief.save(make_session(version=1, collected_data=data), [make_message("old"), make_message("older")])
         await asyncio.sleep(0.01)
         assert [await adapter.purge_expired() for _ in range(2)] == [1, 0]
-        assert "Rome" not in await everything(client, name)
+        assert "Rome" not in await dump_indices(client, name)
         assert contents(await adapter.message_repository.of_session("web-42")) == ["old", "older"]
         assert len(await adapter.search_messages("old older")) == 2
-        await adapter.session_repository.create(session(user_id="ben"))
-        (added,) = await adapter.message_repository.add([message("new")], at=NOON)
+        await adapter.session_repository.create(make_session(user_id="ben"))
+        (added,) = await adapter.message_repository.add([make_message("new")], at=NOON)
         assert added.position == 3
         assert contents(await adapter.message_repository.of_session("web-42")) == ["old", "older", "new"]
         await brief.disconnect()
@@ -369,10 +371,10 @@ class TestPurging(OnSharedServer):
         brief = make(session_ttl=0.001, message_ttl=0.001)
         await brief.initialize()
         for id in ("a", "b", "c"):
-            await brief.save(session(id, version=1), [message(f"{id} {n}", id) for n in range(4)])
+            await brief.save(make_session(id, version=1), [make_message(f"{id} {n}", id) for n in range(4)])
         await asyncio.sleep(0.01)
         assert [await adapter.purge_expired() for _ in range(2)] == [15, 0]
-        assert await everything(client, name) == "[]"
+        assert await dump_indices(client, name) == "[]"
         await brief.disconnect()
 
     async def test_a_session_keeps_no_copy_of_messages_past_their_time(
@@ -380,12 +382,12 @@ class TestPurging(OnSharedServer):
     ) -> None:
         brief = make(message_ttl=0.001)
         await brief.initialize()
-        saved = await brief.save(session(version=1), [message("old")])
+        saved = await brief.save(make_session(version=1), [make_message("old")])
         await asyncio.sleep(0.01)
         assert [await adapter.purge_expired() for _ in range(2)] == [1, 0]
-        assert "old" not in await everything(client, name)
+        assert "old" not in await dump_indices(client, name)
         assert await adapter.session_repository.get("web-42") == saved
-        await adapter.save(session(version=2), [message("new")])
+        await adapter.save(make_session(version=2), [make_message("new")])
         (found,) = await adapter.message_repository.of_session("web-42")
         assert (found.content, found.position) == ("new", 2)
         await brief.disconnect()
@@ -395,7 +397,9 @@ class TestPurging(OnSharedServer):
     ) -> None:
         brief = make(session_ttl=0.001, message_ttl=0.001)
         await brief.initialize()
-        await asyncio.gather(*(brief.save(session(f"s{n}", version=1), [message("x", f"s{n}")]) for n in range(20)))
+        await asyncio.gather(
+            *(brief.save(make_session(f"s{n}", version=1), [make_message("x", f"s{n}")]) for n in range(20))
+        )
         await asyncio.sleep(0.01)
         assert sum(await asyncio.gather(*(each.purge_expired() for each in (adapter, brief, adapter)))) == 40
         await brief.disconnect()

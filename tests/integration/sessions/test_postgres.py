@@ -25,17 +25,17 @@ from tellback.errors import (
 from tellback.stores.sessions.postgres import PostgresAdapter
 from tellback.stores.sessions.sql import postgres as runners
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
-from tellback.testing.sessions.making import NOON, contents, message, session
+from tellback.testing.sessions.making import NOON, contents, make_message, make_session
 from tests.integration.sessions.sql_tables import (
     FEW,
     OPERATIONS,
     Make,
     Run,
     SqlTablesContract,
-    does_what_the_one_in_memory_does,
+    check_against_in_memory,
 )
 from tests.support.postgres import PostgresServer
-from tests.support.proxy import Proxy
+from tests.support.proxy import FaultProxy
 
 POSTGRES = pytest.mark.backend("PostgreSQL")
 _numbers = itertools.count(1)
@@ -116,7 +116,7 @@ class TestPostgresTables(SqlTablesContract):
     @FEW
     @given(steps=OPERATIONS)
     def test_it_does_what_the_one_in_memory_does(self, make: Make, steps: list[tuple[str, int, int]]) -> None:
-        does_what_the_one_in_memory_does(make, steps)
+        check_against_in_memory(make, steps)
 
     async def test_what_is_found_is_found_by_an_index(self, make: Make, run: Run) -> None:
         adapter = make()
@@ -151,7 +151,7 @@ class TestPostgresTables(SqlTablesContract):
 async def test_without_a_schema_tables_are_in_the_first_of_the_search_path(postgres_url: str) -> None:
     adapter = PostgresAdapter(postgres_url)
     await adapter.initialize()
-    await adapter.save(session(version=1), [message("Hi")])
+    await adapter.save(make_session(version=1), [make_message("Hi")])
     await adapter.disconnect()
     other = PostgresAdapter(postgres_url, schema="public")
     await other.initialize()
@@ -174,11 +174,11 @@ async def test_a_pool_that_was_passed_in_is_used_and_left_open(url: str, schema:
         adapter = PostgresAdapter(pool, schema=schema)
         await adapter.initialize()
         data = {"to": "Rome", "n": [1, 1.0]}
-        saved = await adapter.save(session(version=1, collected_data=data), [message("Hi", event={"a": "b"})])
+        saved = await adapter.save(make_session(version=1, collected_data=data), [make_message("Hi", event={"a": "b"})])
         assert saved.collected_data == data
         (found,) = await adapter.message_repository.of_session("web-42")
         assert found.event == {"a": "b"}
-        await asyncio.gather(*(adapter.save(session(f"s{n}", version=1), []) for n in range(30)))
+        await asyncio.gather(*(adapter.save(make_session(f"s{n}", version=1), []) for n in range(30)))
         await adapter.disconnect()
         with pytest.raises(StoreClosedError, match="initialize"):
             await adapter.session_repository.get("web-42")
@@ -290,12 +290,12 @@ async def test_who_is_not_let_in_hears_why_without_the_password(postgres_server:
 @POSTGRES
 @pytest.mark.parametrize("reached", [True, False])
 async def test_a_commit_whose_answer_is_lost_is_in_doubt(url: str, schema: str, reached: bool) -> None:
-    async with Proxy(url) as proxy:
+    async with FaultProxy(url) as proxy:
         adapter = PostgresAdapter(proxy.url, schema=schema)
         await adapter.initialize()
         proxy.trap(b"COMMIT\x00", "pass and cut" if reached else "cut")
         with pytest.raises(StoreUnavailableError, match="load the session again") as caught:
-            await adapter.save(session(version=1), [message("Hi")])
+            await adapter.save(make_session(version=1), [make_message("Hi")])
         assert caught.value.in_doubt
         found = await adapter.session_repository.get("web-42")
         assert (found is not None) is reached
@@ -306,12 +306,12 @@ async def test_a_commit_whose_answer_is_lost_is_in_doubt(url: str, schema: str, 
 @POSTGRES
 @pytest.mark.parametrize("marker", [b"BEGIN", b"UPDATE", b"INSERT", b"DESC LIMIT 1"])
 async def test_a_connection_lost_before_the_commit_is_replaced(url: str, schema: str, marker: bytes) -> None:
-    async with Proxy(url) as proxy:
+    async with FaultProxy(url) as proxy:
         adapter = PostgresAdapter(proxy.url, schema=schema)
         await adapter.initialize()
         proxy.trap(marker, "pass and cut")
-        saved = await adapter.save(session(version=1), [message("one"), message("two")])
-        assert proxy.sprung == 1
+        saved = await adapter.save(make_session(version=1), [make_message("one"), make_message("two")])
+        assert proxy.triggered == 1
         assert saved.message_count == 2
         assert contents(await adapter.message_repository.of_session("web-42")) == ["one", "two"]
         proxy.trap(b"SELECT", "cut")
@@ -322,13 +322,13 @@ async def test_a_connection_lost_before_the_commit_is_replaced(url: str, schema:
 @POSTGRES
 async def test_a_server_that_says_nothing_is_named(url: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runners, "STATEMENT_SECONDS", 0.5)
-    async with Proxy(url) as proxy:
+    async with FaultProxy(url) as proxy:
         adapter = PostgresAdapter(proxy.url, schema=schema)
         await adapter.initialize()
         for marker, in_doubt in ((b"READ COMMITTED", False), (b"DESC LIMIT 1", False), (b"COMMIT\x00", True)):
             proxy.trap(marker, "pass and say nothing")
             with pytest.raises(StoreUnavailableError, match="in time") as caught:
-                await adapter.save(session(version=1), [message("Hi")])
+                await adapter.save(make_session(version=1), [make_message("Hi")])
             assert caught.value.in_doubt == in_doubt
             assert (await adapter.session_repository.get("web-42") is not None) is in_doubt
         proxy.trap(b"SELECT", "pass and say nothing")
@@ -357,14 +357,14 @@ async def test_a_pool_that_is_too_small_for_too_long_is_named(
 async def test_a_database_that_takes_no_changes_is_named(postgres_server: PostgresServer, postgres_url: str) -> None:
     adapter = PostgresAdapter(postgres_url)
     await adapter.initialize()
-    saved = await adapter.save(session(version=1), [])
+    saved = await adapter.save(make_session(version=1), [])
     await adapter.disconnect()
     name = postgres_url.rpartition("/")[2]
     postgres_server.psql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     await adapter.initialize()  # there is nothing to make
     assert await adapter.session_repository.get("web-42") == saved
     with pytest.raises(StoreReadOnlyError):
-        await adapter.save(session(version=2), [])
+        await adapter.save(make_session(version=2), [])
     await adapter.disconnect()
 
 
@@ -376,7 +376,7 @@ async def test_a_refusal_in_the_servers_words_is_passed_on(url: str, schema: str
     await connection.execute(f"ALTER TABLE {schema}.agent_messages ADD CHECK (content <> 'no')")
     await connection.close()
     with pytest.raises(StoreError, match="check constraint") as caught:
-        await adapter.save(session(version=1), [message("yes"), message("no")])
+        await adapter.save(make_session(version=1), [make_message("yes"), make_message("no")])
     assert not caught.value.in_doubt
     assert await adapter.session_repository.get("web-42") is None
     await adapter.disconnect()

@@ -23,11 +23,11 @@ from tellback.errors import (
     StoreUnavailableError,
 )
 from tellback.stores.sessions.redis import RedisAdapter
-from tellback.stores.sessions.redis.keys import Keys
+from tellback.stores.sessions.redis.keys import RedisKeys
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
-from tellback.testing.sessions.making import contents, later, message, session, soon
+from tellback.testing.sessions.making import contents, eventually, later, make_message, make_session
 from tests.integration.sessions import hostile
-from tests.support.proxy import Proxy
+from tests.support.proxy import FaultProxy
 from tests.support.servers.redis import RedisServer
 
 MODULE = "tellback.stores.sessions.redis"
@@ -83,12 +83,12 @@ async def adapter(redis_url: str, prefix: str) -> AsyncIterator[RedisAdapter]:
 
 
 @pytest.fixture
-async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
-    async with Proxy(redis_url) as made:
+async def proxy(redis_url: str) -> AsyncIterator[FaultProxy]:
+    async with FaultProxy(redis_url) as made:
         yield made
 
 
-def through(proxy: Proxy) -> str:
+def through(proxy: FaultProxy) -> str:
     return proxy.url.replace("None@", "")
 
 
@@ -112,7 +112,7 @@ class TestClients:
         async with Redis.from_url(redis_url, **options) as client:
             adapter = RedisAdapter(client, key_prefix=prefix)
             await adapter.initialize()
-            saved = await adapter.save(session("né🧑", version=1), [message("Łódź", "né🧑")])
+            saved = await adapter.save(make_session("né🧑", version=1), [make_message("Łódź", "né🧑")])
             assert await adapter.session_repository.of_user("maya") == [saved]
             assert contents(await adapter.message_repository.of_session("né🧑")) == ["Łódź"]
             assert await adapter.purge_expired() == 0
@@ -125,10 +125,10 @@ class TestClients:
         async with Redis.from_url(redis_url) as client:
             adapter = RedisAdapter(client, key_prefix=prefix)
             await adapter.initialize()
-            await hostile.many_save_at_once(adapter)
+            await hostile.check_concurrent_saves(adapter)
 
     async def test_many_save_at_once(self, adapter: RedisAdapter) -> None:
-        await hostile.many_save_at_once(adapter)
+        await hostile.check_concurrent_saves(adapter)
 
     async def test_a_sync_client_is_refused(self, redis_url: str) -> None:
         client: Any = SyncRedis.from_url(redis_url)
@@ -168,12 +168,12 @@ class TestClients:
         with pytest.raises(StoreUnavailableError, match=r"Redis at 127\.0\.0\.1:1 cannot be reached"):
             await adapter.initialize()
         with pytest.raises(StoreClosedError, match="initialize"):
-            await adapter.save(session(version=1), [])
+            await adapter.save(make_session(version=1), [])
 
     def test_another_event_loop_is_named(self, redis_url: str, prefix: str) -> None:
         async def use(adapter: RedisAdapter) -> None:
             await adapter.initialize()
-            await adapter.save(session(version=1), [])
+            await adapter.save(make_session(version=1), [])
 
         async def misuse(adapter: RedisAdapter) -> None:
             with pytest.raises(ConfigurationError, match="another event loop"):
@@ -223,7 +223,7 @@ class TestClients:
             RedisAdapter("redis://localhost", **options)
 
     def test_a_missing_driver_is_named(self) -> None:
-        said = hostile.fails_to_import(MODULE, "redis")
+        said = hostile.import_error_without(MODULE, "redis")
         assert "MissingExtraError: The Redis adapter needs the package 'redis': pip install 'tellback[redis]'" in said
 
 
@@ -241,7 +241,7 @@ class TestKeys:
         ids = ["web-42", "session:web-42", "user:maya", "a:b", "a%3Ab", "{a}:b"]
         for n, each in enumerate(adapters):
             for id in ids:
-                await each.save(session(id, user_id=id, version=1), [message(f"{n} {id}", id)])
+                await each.save(make_session(id, user_id=id, version=1), [make_message(f"{n} {id}", id)])
         for n, each in enumerate(adapters):
             for id in ids:
                 assert contents(await each.message_repository.of_session(id)) == [f"{n} {id}"]
@@ -251,21 +251,21 @@ class TestKeys:
             await each.disconnect()
 
     def test_a_hash_tag_puts_all_keys_in_one_slot(self) -> None:
-        keys = Keys("{agent}:")
-        made = [keys.session("a{b}"), keys.messages("c"), keys.user("{d}"), keys.active("e"), keys.done()]
+        keys = RedisKeys("{agent}:")
+        made = [keys.session("a{b}"), keys.messages("c"), keys.user("{d}"), keys.active("e"), keys.new_reply()]
         assert len({key_slot(key) for key in made}) == 1
 
     async def test_nothing_stays_for_ever(self, redis_url: str, prefix: str, server: Redis) -> None:
         adapter = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=100, message_ttl=1_000)
         await adapter.initialize()
-        await adapter.save(session(version=1), [message("Hi")])
-        await adapter.session_repository.create(session("other", user_id="ben"))
+        await adapter.save(make_session(version=1), [make_message("Hi")])
+        await adapter.session_repository.create(make_session("other", user_id="ben"))
         await adapter.session_repository.update_status("other", "completed", at=later(1), completed_at=later(1))
-        await adapter.message_repository.add([message("Hi", "other")], at=later(1))
+        await adapter.message_repository.add([make_message("Hi", "other")], at=later(1))
         await adapter.disconnect()
         left = {key: await server.pttl(key) async for key in server.scan_iter(f"{prefix}*")}
         assert all(0 < each <= 1_000_000 for each in left.values())
-        keys = Keys(prefix)
+        keys = RedisKeys(prefix)
         assert left[keys.messages("web-42")] > 100_000
         assert left[keys.session("web-42")] <= 100_000
         assert left[keys.user("maya")] <= 100_000
@@ -274,11 +274,11 @@ class TestKeys:
     async def test_a_list_lives_as_long_as_the_session_that_lives_longest(
         self, redis_url: str, prefix: str, server: Redis
     ) -> None:
-        keys, left = Keys(prefix), []
+        keys, left = RedisKeys(prefix), []
         for n, ttl in enumerate((100, 10, 1_000, None, 10)):
             adapter = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=ttl, message_ttl=ttl)
             await adapter.initialize()
-            await adapter.save(session(f"web-{n}", version=1), [])
+            await adapter.save(make_session(f"web-{n}", version=1), [])
             await adapter.session_repository.get("web-0")
             await adapter.disconnect()
             left.append(await server.pttl(keys.user("maya")))
@@ -295,11 +295,11 @@ class TestKeys:
         lasting = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=None)
         await brief.initialize()
         await lasting.initialize()
-        await lasting.save(session("kept", version=1), [])
+        await lasting.save(make_session("kept", version=1), [])
         for n in range(5):
-            await brief.save(session(f"gone-{n}", version=1), [])
-        await soon(lambda: brief.session_repository.get("gone-4"), lambda found: found is None)
-        keys = Keys(prefix)
+            await brief.save(make_session(f"gone-{n}", version=1), [])
+        await eventually(lambda: brief.session_repository.get("gone-4"), lambda found: found is None)
+        keys = RedisKeys(prefix)
         assert await server.zcard(keys.user("maya")) == 6
         if by == "reading":
             assert [each.id for each in await lasting.session_repository.of_user("maya", limit=6)] == ["kept"]
@@ -317,10 +317,10 @@ class TestKeys:
         lasting = RedisAdapter(redis_url, key_prefix=prefix)
         await brief.initialize()
         await lasting.initialize()
-        await lasting.save(session("other", version=1), [])
-        await brief.save(session(version=1), [])
-        await soon(lambda: brief.session_repository.get("web-42"), lambda found: found is None)
-        await lasting.save(session(version=1, user_id="ben"), [])
+        await lasting.save(make_session("other", version=1), [])
+        await brief.save(make_session(version=1), [])
+        await eventually(lambda: brief.session_repository.get("web-42"), lambda found: found is None)
+        await lasting.save(make_session(version=1, user_id="ben"), [])
         assert [each.id for each in await lasting.session_repository.of_user("maya")] == ["other"]
         assert [each.id for each in await lasting.session_repository.of_user("ben")] == ["web-42"]
         await brief.disconnect()
@@ -331,10 +331,10 @@ class TestKeys:
     ) -> None:
         brief = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=None, message_ttl=0.2)
         await brief.initialize()
-        await brief.save(session(version=1), [message("one"), message("two")])
-        await soon(lambda: brief.message_repository.of_session("web-42"), lambda found: not found)
-        assert not await server.exists(Keys(prefix).messages("web-42"))
-        (added,) = await brief.message_repository.add([message("three")], at=later(1))
+        await brief.save(make_session(version=1), [make_message("one"), make_message("two")])
+        await eventually(lambda: brief.message_repository.of_session("web-42"), lambda found: not found)
+        assert not await server.exists(RedisKeys(prefix).messages("web-42"))
+        (added,) = await brief.message_repository.add([make_message("three")], at=later(1))
         assert added.position == 3
         await brief.disconnect()
 
@@ -343,11 +343,11 @@ class TestKeys:
         lasting = RedisAdapter(redis_url, key_prefix=prefix, message_ttl=None)
         await brief.initialize()
         await lasting.initialize()
-        await lasting.session_repository.create(session())
+        await lasting.session_repository.create(make_session())
         for n in range(300):
-            await (brief, lasting)[n % 3 == 0].message_repository.add([message(str(n))], at=later(n))
+            await (brief, lasting)[n % 3 == 0].message_repository.add([make_message(str(n))], at=later(n))
         kept = [str(n) for n in range(0, 300, 3)]
-        found = await soon(
+        found = await eventually(
             lambda: lasting.message_repository.of_session("web-42"), lambda found: contents(found) == kept
         )
         assert contents(found) == kept
@@ -356,7 +356,7 @@ class TestKeys:
         gone = await lasting.purge_expired()
         assert 0 < gone <= 200
         assert await lasting.purge_expired() == 0
-        (added,) = await lasting.message_repository.add([message("on")], at=later(1))
+        (added,) = await lasting.message_repository.add([make_message("on")], at=later(1))
         assert added.position == 301
         assert contents(await lasting.message_repository.of_session("web-42")) == [*kept, "on"]
         await brief.disconnect()
@@ -365,20 +365,20 @@ class TestKeys:
     async def test_a_key_that_is_someone_elses_is_named_and_nothing_is_stored(
         self, adapter: RedisAdapter, prefix: str, server: Redis
     ) -> None:
-        keys = Keys(prefix)
+        keys = RedisKeys(prefix)
         for key in (keys.messages("web-42"), keys.user("maya"), keys.active("maya")):
             await server.set(key, "mine")
             with pytest.raises(StoreError, match=r"is a string, not a (stream|zset)"):
-                await adapter.save(session(version=1), [message("Hi")])
+                await adapter.save(make_session(version=1), [make_message("Hi")])
             with pytest.raises(StoreError):
-                await adapter.session_repository.create(session())
+                await adapter.session_repository.create(make_session())
             assert await server.keys(f"{prefix}*") == [key]
             await server.delete(key)
 
     async def test_moments_far_away_are_ordered_to_the_microsecond(self, adapter: RedisAdapter) -> None:
         moments = [later(-6e10), later(-6e10 + 1e-6), later(0), later(2e11), later(2e11 + 0.000001)]
         for n, moment in enumerate(moments):
-            await adapter.session_repository.create(session(f"web-{n}", created_at=moment))
+            await adapter.session_repository.create(make_session(f"web-{n}", created_at=moment))
         found = await adapter.session_repository.of_user("maya")
         assert [each.id for each in found] == [f"web-{n}" for n in reversed(range(5))]
         assert [each.created_at for each in found] == moments[::-1]
@@ -392,11 +392,11 @@ class TestKeys:
             {"version": 2**70},
         ):
             with pytest.raises(InvalidArgumentError):
-                await adapter.session_repository.create(session(**wrong))
+                await adapter.session_repository.create(make_session(**wrong))
         with pytest.raises(InvalidArgumentError):
-            await adapter.save(session(version=1), [message("Hi", event={1, 2})])
+            await adapter.save(make_session(version=1), [make_message("Hi", event={1, 2})])
         with pytest.raises(InvalidArgumentError):
-            await adapter.save(session(version=1), [message("Hi", created_at=later(0).replace(tzinfo=None))])
+            await adapter.save(make_session(version=1), [make_message("Hi", created_at=later(0).replace(tzinfo=None))])
         assert await adapter.session_repository.get("web-42") is None
 
 
@@ -405,22 +405,24 @@ class TestFailures:
     @pytest.mark.parametrize("then", ["cut", "pass and cut"])
     @pytest.mark.parametrize("own", [True, False], ids=["own client", "passed client"])
     async def test_a_change_whose_answer_is_lost_is_made_once(
-        self, proxy: Proxy, prefix: str, then: Any, own: bool
+        self, proxy: FaultProxy, prefix: str, then: Any, own: bool
     ) -> None:
         async with Redis.from_url(through(proxy)) as client:
             adapter = RedisAdapter(through(proxy) if own else client, key_prefix=prefix)
             await adapter.initialize()
             sessions, messages = adapter.session_repository, adapter.message_repository
-            await adapter.save(session("warm", version=1), [message("Hi", "warm")])
+            await adapter.save(make_session("warm", version=1), [make_message("Hi", "warm")])
             proxy.trap(b"EVALSHA", then)
-            assert await sessions.create(session()) == session()
+            assert await sessions.create(make_session()) == make_session()
             proxy.trap(b"EVALSHA", then)
-            (added,) = await messages.add([message("note")], at=later(1))
+            (added,) = await messages.add([make_message("note")], at=later(1))
             proxy.trap(b"EVALSHA", then)
-            saved = await adapter.save(session(version=1, updated_at=later(2)), [message("one"), message("two")])
+            saved = await adapter.save(
+                make_session(version=1, updated_at=later(2)), [make_message("one"), make_message("two")]
+            )
             proxy.trap(b"EVALSHA", then)
             done = await sessions.update_status("web-42", "completed", at=later(3), completed_at=later(3))
-            assert proxy.sprung == 4
+            assert proxy.triggered == 4
             assert (added.position, saved.version, saved.message_count) == (1, 1, 3)
             assert done is not None
             assert (done.status, done.version) == ("completed", 1)
@@ -430,35 +432,35 @@ class TestFailures:
             assert await sessions.get("web-42") is None
             await adapter.disconnect()
 
-    async def test_a_change_that_nobody_answers_for_is_in_doubt(self, proxy: Proxy, prefix: str) -> None:
+    async def test_a_change_that_nobody_answers_for_is_in_doubt(self, proxy: FaultProxy, prefix: str) -> None:
         adapter = RedisAdapter(through(proxy), key_prefix=prefix)
         await adapter.initialize()
-        await adapter.save(session("warm", version=1), [message("Hi", "warm")])
+        await adapter.save(make_session("warm", version=1), [make_message("Hi", "warm")])
         proxy.trap(b"EVALSHA", "pass and cut", 2)
         with pytest.raises(StoreUnavailableError, match="may have been stored") as caught:
-            await adapter.save(session(version=1), [message("Hi")])
+            await adapter.save(make_session(version=1), [make_message("Hi")])
         assert caught.value.in_doubt
         assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
         proxy.refuse()
         await asyncio.sleep(0.1)  # until the connections are seen to be closed
         with pytest.raises(StoreUnavailableError) as caught:
-            await adapter.save(session(version=2), [message("lost")])
+            await adapter.save(make_session(version=2), [make_message("lost")])
         assert not caught.value.in_doubt
         with pytest.raises(StoreUnavailableError) as caught:
             await adapter.session_repository.get("web-42")
         assert not caught.value.in_doubt
         proxy.accept()
-        assert (await adapter.save(session(version=2), [message("again")])).message_count == 2
+        assert (await adapter.save(make_session(version=2), [make_message("again")])).message_count == 2
         await adapter.disconnect()
 
     async def test_a_server_that_does_not_answer_is_given_up(self, own_redis: RedisServer) -> None:
         adapter = RedisAdapter(f"{own_redis.url}?socket_timeout=1")
         await adapter.initialize()
-        await adapter.save(session(version=1), [])
+        await adapter.save(make_session(version=1), [])
         os.kill(own_redis.pid, signal.SIGSTOP)
         try:
             with pytest.raises(StoreUnavailableError, match="in time") as caught:
-                await adapter.save(session(version=2), [message("Hi")])
+                await adapter.save(make_session(version=2), [make_message("Hi")])
             assert caught.value.in_doubt
         finally:
             os.kill(own_redis.pid, signal.SIGCONT)
@@ -468,19 +470,19 @@ class TestFailures:
         await adapter.disconnect()
 
     async def test_a_cancelled_turn_is_saved_whole_or_not_at_all(self, adapter: RedisAdapter) -> None:
-        await hostile.all_or_nothing_is_saved(adapter)
+        await hostile.check_cancelled_saves(adapter)
 
     async def test_a_killed_process_leaves_whole_turns(
         self, adapter: RedisAdapter, redis_url: str, prefix: str
     ) -> None:
         code = f"RedisAdapter({redis_url!r}, key_prefix={prefix!r})"
-        await hostile.all_or_nothing_outlives_a_process(adapter, f"from {MODULE} import RedisAdapter", code)
+        await hostile.check_killed_process(adapter, f"from {MODULE} import RedisAdapter", code)
 
     async def test_scripts_that_the_server_forgot_are_sent_again(self, own_redis: RedisServer) -> None:
         adapter = RedisAdapter(own_redis.url)
         await adapter.initialize()
         for version in (1, 2):
-            await adapter.save(session(version=version), [message("Hi")])
+            await adapter.save(make_session(version=version), [make_message("Hi")])
             async with Redis.from_url(own_redis.url) as server:
                 await server.script_flush()
         assert len(await adapter.message_repository.of_session("web-42")) == 2
@@ -489,26 +491,26 @@ class TestFailures:
     async def test_a_full_server_is_named_and_nothing_is_stored(self, own_redis: RedisServer) -> None:
         adapter = RedisAdapter(own_redis.url)
         await adapter.initialize()
-        saved = await adapter.save(session(version=1), [message("Hi")])
+        saved = await adapter.save(make_session(version=1), [make_message("Hi")])
         async with Redis.from_url(own_redis.url) as server:
             await server.config_set("maxmemory", "1")
-            for said in ([message("lost")], []):
+            for said in ([make_message("lost")], []):
                 with pytest.raises(StoreFullError, match="maxmemory"):
-                    await adapter.save(session(version=2), said)
+                    await adapter.save(make_session(version=2), said)
             assert await adapter.session_repository.get("web-42") == saved
             assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
             await server.config_set("maxmemory", "0")
-        await adapter.save(session(version=2), [])
+        await adapter.save(make_session(version=2), [])
         await adapter.disconnect()
 
     async def test_a_replica_is_named_and_can_be_read(self, own_redis: RedisServer) -> None:
         adapter = RedisAdapter(own_redis.url)
         await adapter.initialize()
-        saved = await adapter.save(session(version=1), [message("Hi")])
+        saved = await adapter.save(make_session(version=1), [make_message("Hi")])
         async with Redis.from_url(own_redis.url) as server:
             await server.replicaof("127.0.0.1", "1")
         with pytest.raises(StoreReadOnlyError, match="replica"):
-            await adapter.save(session(version=2), [message("lost")])
+            await adapter.save(make_session(version=2), [make_message("lost")])
         assert await adapter.session_repository.of_user("maya") == [saved]
         assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
         await adapter.disconnect()
@@ -533,8 +535,8 @@ class ClusterServer(RedisServer):
 
 @pytest.fixture
 def cluster() -> Iterator[ClusterServer]:
-    if ClusterServer.missing():
-        pytest.skip(str(ClusterServer.missing()))
+    if ClusterServer.missing_reason():
+        pytest.skip(str(ClusterServer.missing_reason()))
     made = ClusterServer()
     try:
         made.start()
@@ -557,11 +559,13 @@ class TestCluster:
                 await RedisAdapter(client).initialize()
             adapter = RedisAdapter(client, key_prefix="{agent}:", message_ttl=0.2)
             await adapter.initialize()
-            await adapter.save(session(version=1), [message("brief")])
+            await adapter.save(make_session(version=1), [make_message("brief")])
             await adapter.session_repository.update_status("web-42", "completed", at=later(1), completed_at=later(1))
-            saved = await adapter.save(session(version=2), [])
+            saved = await adapter.save(make_session(version=2), [])
             assert await adapter.session_repository.of_user("maya") == [saved]
-            assert await soon(lambda: adapter.message_repository.of_session("web-42"), lambda found: not found) == []
+            assert (
+                await eventually(lambda: adapter.message_repository.of_session("web-42"), lambda found: not found) == []
+            )
             await adapter.purge_expired()
             assert await adapter.session_repository.delete("web-42")
         finally:
@@ -575,7 +579,7 @@ def test_any_json_comes_back_exactly(redis_url: str, prefix: str, value: Any) ->
     async def store() -> None:
         adapter = RedisAdapter(redis_url, key_prefix=prefix)
         await adapter.initialize()
-        await hostile.comes_back(adapter, value)
+        await hostile.check_round_trip(adapter, value)
         await adapter.disconnect()
 
     asyncio.run(store())

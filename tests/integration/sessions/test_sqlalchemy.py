@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
-from tests.integration.sessions.sqlalchemy_databases import asyncpg_url, fresh_database, maker, sqlite_url
+from tests.integration.sessions.sqlalchemy_databases import (
+    asyncpg_url,
+    fresh_database,
+    make_adapter_factory,
+    sqlite_url,
+)
 from tests.support.postgres import PostgresServer
 
 
@@ -23,14 +28,14 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
 class TestSqlAlchemyOnSqlite(SessionAdapterConformance):
     @pytest.fixture
     def make_adapter(self, tmp_path: Path) -> MakeAdapter:
-        return maker(sqlite_url(tmp_path))
+        return make_adapter_factory(sqlite_url(tmp_path))
 
 
 @pytest.mark.backend("SQLAlchemy", "PostgreSQL")
 class TestSqlAlchemyOnPostgres(SessionAdapterConformance):
     @pytest.fixture
     def make_adapter(self, database: str) -> MakeAdapter:
-        return maker(database)
+        return make_adapter_factory(database)
 
 
 @pytest.mark.backend("SQLAlchemy", "PostgreSQL")
@@ -41,4 +46,4 @@ class TestSqlAlchemyOnPostgresRestart(SessionRestartConformance):
 
     @pytest.fixture
     def make_adapter(self, server: PostgresServer) -> MakeAdapter:
-        return maker(asyncpg_url(server.url()))
+        return make_adapter_factory(asyncpg_url(server.url()))

@@ -25,9 +25,16 @@ from tellback.errors import (
 )
 from tellback.stores.sessions.adapter import PersistenceAdapter
 from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
-from tellback.testing.sessions.making import message, session
+from tellback.testing.sessions.making import make_message, make_session
 from tellback.types.times import as_utc
-from tests.integration.sessions.sqlalchemy_databases import KINDS, asyncpg_url, sqlite_url, turn, url, whole
+from tests.integration.sessions.sqlalchemy_databases import (
+    KINDS,
+    asyncpg_url,
+    check_turns_complete,
+    make_turn,
+    sqlite_url,
+    url,
+)
 
 __all__ = ["url"]
 
@@ -60,10 +67,10 @@ async def test_an_engine_that_was_passed_in_is_left_open(url: str, engine: Async
     adapter = SqlAlchemyAdapter(engine, auto_migrate=True)
     await adapter.initialize()
     async with engine.connect() as connection:
-        await adapter.save(*turn(1))
+        await adapter.save(*make_turn(1))
         await adapter.disconnect()
         with pytest.raises(StoreClosedError, match="initialize"):
-            await adapter.save(*turn(2))
+            await adapter.save(*make_turn(2))
         assert (await connection.exec_driver_sql("SELECT COUNT(*) FROM agent_messages")).scalar() == 2
 
 
@@ -103,17 +110,17 @@ async def test_turns_at_once_are_saved_whole_on_any_engine_of_sqlite(tmp_path: P
             while True:
                 found = await adapter.session_repository.get("web-42")
                 try:
-                    await adapter.save(*turn(1 if found is None else found.version + 1))
+                    await adapter.save(*make_turn(1 if found is None else found.version + 1))
                 except SessionConflictError:
                     continue
                 break
 
     await asyncio.gather(*(take_turns(each) for each in adapters for _ in range(2)))
-    assert await whole(adapters[0]) == 8 * len(adapters)
+    assert await check_turns_complete(adapters[0]) == 8 * len(adapters)
     (stored,) = await adapters[0].message_repository.of_session("web-42", limit=1)
     with pytest.raises(InvalidArgumentError):  # by the last statement: what those before it did is undone
-        await adapters[0].save(session(version=8 * len(adapters) + 1), [message("new"), stored])
-    assert await whole(adapters[0]) == 8 * len(adapters)
+        await adapters[0].save(make_session(version=8 * len(adapters) + 1), [make_message("new"), stored])
+    assert await check_turns_complete(adapters[0]) == 8 * len(adapters)
     await engine.dispose()
 
 
@@ -123,7 +130,7 @@ async def test_an_engine_that_commits_every_statement_is_refused(postgres_url: s
         await SqlAlchemyAdapter(engine, auto_migrate=True).initialize()
     sound = SqlAlchemyAdapter(engine.execution_options(isolation_level="SERIALIZABLE"), auto_migrate=True)
     await sound.initialize()
-    await asyncio.gather(*(sound.save(*turn(1, f"web-{n}")) for n in range(20)))
+    await asyncio.gather(*(sound.save(*make_turn(1, f"web-{n}")) for n in range(20)))
     await engine.dispose()
 
 
@@ -132,41 +139,41 @@ async def test_the_drivers_of_postgresql_do_the_same(postgres_url: str, driver: 
     adapter = SqlAlchemyAdapter(postgres_url.replace("postgresql:", f"postgresql+{driver}:"), auto_migrate=True)
     await adapter.initialize()
     data = {"nul": "a\x00b", "lone": "\ud800", "big": 10**30}
-    saved = await adapter.save(session(version=1, collected_data=data), [])
+    saved = await adapter.save(make_session(version=1, collected_data=data), [])
     assert saved.collected_data == data
     with pytest.raises(SessionConflictError):
-        await adapter.session_repository.create(session())
+        await adapter.session_repository.create(make_session())
     with pytest.raises(InvalidArgumentError):
-        await adapter.session_repository.create(session("other", version=2**70))
+        await adapter.session_repository.create(make_session("other", version=2**70))
     await adapter.disconnect()
 
 
 @on_both
 async def test_a_message_is_stored_once(url: str, adapter: SqlAlchemyAdapter) -> None:
-    _, said = turn(1)
-    await adapter.save(session(version=1), said)
+    _, said = make_turn(1)
+    await adapter.save(make_session(version=1), said)
     with pytest.raises(InvalidArgumentError, match=said[1].id):
-        await adapter.save(session(version=2), [message("new"), said[1]])
+        await adapter.save(make_session(version=2), [make_message("new"), said[1]])
     with pytest.raises(InvalidArgumentError):
         await adapter.message_repository.add([said[0]], at=said[0].created_at)
-    twice = message("twice")
+    twice = make_message("twice")
     with pytest.raises(InvalidArgumentError):
         await adapter.message_repository.add([twice, twice], at=twice.created_at)
-    assert await whole(adapter) == 1
+    assert await check_turns_complete(adapter) == 1
 
 
 @on_both
 async def test_a_message_past_its_time_is_in_nobodys_way(url: str, adapter: SqlAlchemyAdapter) -> None:
     brief = SqlAlchemyAdapter(url, message_ttl=0.001)
     await brief.initialize()
-    await brief.save(*turn(1))
-    _, said = turn(1)
+    await brief.save(*make_turn(1))
+    _, said = make_turn(1)
     gone = replace(said[0], id="again")
     await brief.message_repository.add([gone], at=gone.created_at)
     await asyncio.sleep(0.01)
     (added,) = await adapter.message_repository.add([gone], at=gone.created_at)
     assert await brief.purge_expired() == 2
-    later = await adapter.message_repository.add([message("later")], at=gone.created_at)
+    later = await adapter.message_repository.add([make_message("later")], at=gone.created_at)
     assert added.position < later[0].position
     await brief.disconnect()
 
@@ -175,20 +182,20 @@ async def test_a_message_past_its_time_is_in_nobodys_way(url: str, adapter: SqlA
 async def test_places_of_purged_messages_are_not_given_again(url: str) -> None:
     brief = SqlAlchemyAdapter(url, auto_migrate=True, message_ttl=0.001)
     await brief.initialize()
-    await brief.save(session(version=1), [message(str(n)) for n in range(1_100)])
+    await brief.save(make_session(version=1), [make_message(str(n)) for n in range(1_100)])
     await asyncio.sleep(0.01)
     assert await brief.purge_expired() == 1_100
-    (added,) = await brief.message_repository.add([message("on")], at=session().created_at)
+    (added,) = await brief.message_repository.add([make_message("on")], at=make_session().created_at)
     assert added.position == 1_101
     await brief.disconnect()
 
 
 @on_both
 async def test_two_hundred_at_once_are_all_saved(url: str, adapter: SqlAlchemyAdapter) -> None:
-    saved = await asyncio.gather(*(adapter.save(*turn(1, f"web-{n}")) for n in range(200)))
+    saved = await asyncio.gather(*(adapter.save(*make_turn(1, f"web-{n}")) for n in range(200)))
     assert {each.version for each in saved} == {1}
     assert len(await adapter.session_repository.of_user("maya")) == 200
-    await asyncio.gather(*(whole(adapter, f"web-{n}") for n in range(0, 200, 20)))
+    await asyncio.gather(*(check_turns_complete(adapter, f"web-{n}") for n in range(0, 200, 20)))
 
 
 def test_another_event_loop_is_told_of(tmp_path: Path) -> None:
@@ -221,7 +228,7 @@ def test_another_event_loop_is_told_of(tmp_path: Path) -> None:
 async def test_disconnecting_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
     adapter = SqlAlchemyAdapter(sqlite_url(tmp_path), auto_migrate=True)
     await adapter.initialize()
-    saving = [asyncio.create_task(adapter.save(*turn(1, f"web-{n}"))) for n in range(10)]
+    saving = [asyncio.create_task(adapter.save(*make_turn(1, f"web-{n}"))) for n in range(10)]
     await asyncio.sleep(0)
     await adapter.disconnect()
     assert {each.version for each in await asyncio.gather(*saving)} == {1}
@@ -238,9 +245,9 @@ async def test_reads_and_turns_use_indexes(tmp_path: Path) -> None:
         statements[statement] = values
 
     sessions, messages = adapter.session_repository, adapter.message_repository
-    await adapter.save(*turn(1))
-    await adapter.save(*turn(2))
-    await messages.add([message("note")], at=session().created_at)
+    await adapter.save(*make_turn(1))
+    await adapter.save(*make_turn(2))
+    await messages.add([make_message("note")], at=make_session().created_at)
     await messages.of_session("web-42", limit=2, before=9, after=1)
     await messages.of_session("web-42")
     found = await sessions.find_active("maya", "Wanda")
@@ -282,7 +289,7 @@ def test_whatever_is_json_and_whenever_comes_back(url: str, data: dict[str, Any]
         adapter = SqlAlchemyAdapter(url, auto_migrate=True)
         await adapter.initialize()
         await adapter.session_repository.delete("web-42")
-        made = session(collected_data=data, created_at=moment, completed_at=moment)
+        made = make_session(collected_data=data, created_at=moment, completed_at=moment)
         try:
             await adapter.session_repository.create(made)
             found = await adapter.session_repository.get("web-42")

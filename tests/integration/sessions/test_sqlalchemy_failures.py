@@ -27,8 +27,15 @@ from tellback.errors import (
     StoreUnavailableError,
 )
 from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter, database
-from tellback.testing.sessions.making import message, session
-from tests.integration.sessions.sqlalchemy_databases import KINDS, asyncpg_url, sqlite_url, turn, url, whole
+from tellback.testing.sessions.making import make_message, make_session
+from tests.integration.sessions.sqlalchemy_databases import (
+    KINDS,
+    asyncpg_url,
+    check_turns_complete,
+    make_turn,
+    sqlite_url,
+    url,
+)
 from tests.support.postgres import PostgresServer
 
 __all__ = ["url"]
@@ -49,17 +56,17 @@ async def adapter(url: str) -> AsyncIterator[SqlAlchemyAdapter]:
 async def test_a_turn_that_is_cancelled_is_there_whole_or_not_at_all(url: str, adapter: SqlAlchemyAdapter) -> None:
     version = 0
     for steps in range(120):
-        saving = asyncio.create_task(adapter.save(*turn(version + 1)))
+        saving = asyncio.create_task(adapter.save(*make_turn(version + 1)))
         for _ in range(steps % 60):
             await asyncio.sleep(0)
         if steps >= 60:
             await asyncio.sleep(steps / 20_000)
         saving.cancel()
         await asyncio.gather(saving, return_exceptions=True)
-        found = await whole(adapter)
+        found = await check_turns_complete(adapter)
         assert found in (version, version + 1)
         version = found
-    assert (await adapter.save(*turn(version + 1))).version == version + 1
+    assert (await adapter.save(*make_turn(version + 1))).version == version + 1
 
 
 CHILD = """
@@ -97,21 +104,21 @@ async def test_a_process_that_is_killed_leaves_whole_turns(url: str, adapter: Sq
             child.send_signal(signal.SIGKILL)
             acknowledged += [line for line in told if line.endswith("\n")]
         child.wait(10)
-        stored = await whole(adapter)
+        stored = await check_turns_complete(adapter)
         assert stored >= int(acknowledged[-1])
-    assert (await adapter.save(*turn(stored + 1))).version == stored + 1
+    assert (await adapter.save(*make_turn(stored + 1))).version == stored + 1
 
 
 async def test_connections_that_were_cut_are_replaced(postgres_url: str, postgres_server: PostgresServer) -> None:
     engine = create_async_engine(asyncpg_url(postgres_url))  # nothing looks whether its connections live
     adapter = SqlAlchemyAdapter(engine, auto_migrate=True)
     await adapter.initialize()
-    await asyncio.gather(*(adapter.save(*turn(1, f"web-{n}")) for n in range(5)))
+    await asyncio.gather(*(adapter.save(*make_turn(1, f"web-{n}")) for n in range(5)))
     for version in (2, 3):
         cut(postgres_server, postgres_url)
-        await adapter.save(*turn(version, "web-0"))
+        await adapter.save(*make_turn(version, "web-0"))
         cut(postgres_server, postgres_url)
-        assert await whole(adapter, "web-0") == version
+        assert await check_turns_complete(adapter, "web-0") == version
     await engine.dispose()
 
 
@@ -126,7 +133,7 @@ async def test_a_connection_that_breaks_while_committing_leaves_doubt(
     engine = create_async_engine(asyncpg_url(postgres_url))
     adapter = SqlAlchemyAdapter(engine, auto_migrate=True)
     await adapter.initialize()
-    await adapter.save(*turn(1))
+    await adapter.save(*make_turn(1))
     breaks = [True]
 
     @event.listens_for(engine.sync_engine, "commit")
@@ -136,26 +143,26 @@ async def test_a_connection_that_breaks_while_committing_leaves_doubt(
             cut(postgres_server, postgres_url)
 
     with pytest.raises(StoreUnavailableError) as raised:
-        await adapter.save(*turn(2))
+        await adapter.save(*make_turn(2))
     assert raised.value.in_doubt
-    assert await whole(adapter) == 1
-    await adapter.save(*turn(2))
-    assert await whole(adapter) == 2
+    assert await check_turns_complete(adapter) == 1
+    await adapter.save(*make_turn(2))
+    assert await check_turns_complete(adapter) == 2
     await engine.dispose()
 
 
 async def test_tables_may_change_meanwhile(postgres_url: str, postgres_server: PostgresServer) -> None:
     adapter = SqlAlchemyAdapter(asyncpg_url(postgres_url), auto_migrate=True)
     await adapter.initialize()
-    await adapter.save(*turn(1))
+    await adapter.save(*make_turn(1))
     name = postgres_url.rpartition("/")[2]
     postgres_server.psql("ALTER TABLE agent_sessions ADD COLUMN shop TEXT DEFAULT 'corner'", name)
     postgres_server.psql("ALTER TABLE agent_sessions ALTER COLUMN agent_name TYPE TEXT", name)
-    await adapter.save(*turn(2))
-    assert await whole(adapter) == 2
+    await adapter.save(*make_turn(2))
+    assert await check_turns_complete(adapter) == 2
     postgres_server.psql("DROP TABLE agent_messages", name)
     with pytest.raises(StoreError, match="agent_messages"):
-        await adapter.save(*turn(3))
+        await adapter.save(*make_turn(3))
     await adapter.disconnect()
 
 
@@ -167,9 +174,9 @@ async def test_a_database_that_others_hold_is_waited_for(tmp_path: Path, monkeyp
     async with holder.connect() as connection:
         await connection.exec_driver_sql("BEGIN IMMEDIATE")
         with pytest.raises(StoreBusyError):
-            await adapter.save(*turn(1))
+            await adapter.save(*make_turn(1))
         monkeypatch.setattr(database, "BUSY_SECONDS", 30.0)
-        saving = asyncio.create_task(adapter.save(*turn(1)))
+        saving = asyncio.create_task(adapter.save(*make_turn(1)))
         await asyncio.sleep(0.2)
         assert not saving.done()
         await connection.rollback()
@@ -252,7 +259,7 @@ async def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     looking = SqlAlchemyAdapter(f"sqlite+aiosqlite:///file:{tmp_path}/sessions.db?mode=ro&uri=true")
     await looking.initialize()
     with pytest.raises(StoreReadOnlyError):
-        await looking.save(*turn(1))
+        await looking.save(*make_turn(1))
     await looking.disconnect()
     (tmp_path / "junk.db").write_bytes(b"not a database at all, but long enough" * 50)
     with pytest.raises(StoreCorruptError):
@@ -268,10 +275,10 @@ async def test_a_full_disk_is_named(tmp_path: Path) -> None:
 
     adapter = SqlAlchemyAdapter(engine, auto_migrate=True)
     await adapter.initialize()
-    await adapter.save(*turn(1))
+    await adapter.save(*make_turn(1))
     with pytest.raises(StoreFullError):
-        await adapter.save(session(version=2), [message("x" * 1_000_000)])
-    assert await whole(adapter) == 1
+        await adapter.save(make_session(version=2), [make_message("x" * 1_000_000)])
+    assert await check_turns_complete(adapter) == 1
     await engine.dispose()
 
 
@@ -281,7 +288,7 @@ async def test_constraints_of_the_users_tables_are_told_of(postgres_url: str, po
     name = postgres_url.rpartition("/")[2]
     postgres_server.psql("ALTER TABLE agent_sessions ADD CHECK (user_id <> 'eve')", name)
     with pytest.raises(StoreError, match="constraint") as raised:
-        await adapter.session_repository.create(session(user_id="eve"))
+        await adapter.session_repository.create(make_session(user_id="eve"))
     assert not raised.value.in_doubt
     await adapter.disconnect()
 
@@ -291,16 +298,20 @@ async def test_what_is_no_json_or_no_moment_is_refused(tmp_path: Path) -> None:
     await adapter.initialize()
     bad: list[dict[str, Any]] = [{"collected_data": {"a": object()}}, {"created_at": "yesterday"}, {"updated_at": 5}]
     bad += [{"created_at": datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))}]
-    bad += [{"created_at": session().created_at.replace(tzinfo=None)}, {"message_count": 2**70}, {"message_count": "x"}]
+    bad += [
+        {"created_at": make_session().created_at.replace(tzinfo=None)},
+        {"message_count": 2**70},
+        {"message_count": "x"},
+    ]
     for changes in bad:
         with pytest.raises(InvalidArgumentError):
-            await adapter.session_repository.create(session(**changes))
+            await adapter.session_repository.create(make_session(**changes))
         with pytest.raises(InvalidArgumentError):
-            await adapter.save(session(version=1, **changes), [message("Hi")])
+            await adapter.save(make_session(version=1, **changes), [make_message("Hi")])
     not_session: Any = "web-42"
     with pytest.raises(InvalidArgumentError):
         await adapter.session_repository.of_user("maya", before=not_session)
-    assert await whole(adapter) == 0
+    assert await check_turns_complete(adapter) == 0
     await adapter.disconnect()
 
 

@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from tellback.errors import SchemaVersionError
 from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
-from tellback.testing.sessions.making import NOON, contents, message, session
-from tests.integration.sessions.sqlalchemy_databases import KINDS, converse, sqlite_url, url
+from tellback.testing.sessions.making import NOON, contents, make_message, make_session
+from tests.integration.sessions.sqlalchemy_databases import KINDS, check_round_trip, sqlite_url, url
 
 __all__ = ["url"]
 
@@ -55,7 +55,7 @@ async def test_without_migrations_what_is_missing_is_named(url: str) -> None:
         await connection.run_sync(adapter.metadata.create_all)
     await engine.dispose()
     await adapter.initialize()
-    await converse(adapter)
+    await check_round_trip(adapter)
     await adapter.disconnect()
 
 
@@ -109,7 +109,7 @@ async def test_tables_that_were_there_are_adopted_with_what_they_hold(
     assert found.created_at == datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
     said = await adapter.message_repository.of_session("web-42")
     assert [(each.id, each.position) for each in said] == [("z", 1), ("a", 2), ("c", 3)]
-    saved = await adapter.save(session(version=1), [message("on")])
+    saved = await adapter.save(make_session(version=1), [make_message("on")])
     assert (saved.message_count, saved.created_at, saved.updated_at) == (4, found.created_at, NOON)
     assert contents(await adapter.message_repository.of_session("web-43")) == ["k"]
     assert await ask(url, "SELECT version FROM agent_sessions_migrations ORDER BY version") == [(1,), (2,)]
@@ -131,7 +131,7 @@ async def test_columns_that_are_missing_are_added_and_filled(url: str) -> None:
     assert found is not None
     assert (found.status, found.message_count, found.version, found.collected_data) == ("active", 2, 0, {})
     assert found.created_at.tzinfo is not None
-    await adapter.save(session(version=1), [message("on")])
+    await adapter.save(make_session(version=1), [make_message("on")])
     assert contents(await adapter.message_repository.of_session("web-42")) == ["", "", "on"]
     assert await ask(url, "SELECT note FROM agent_sessions") == [("mine",)]
     await adapter.disconnect()
@@ -145,7 +145,7 @@ async def test_another_table_of_that_name_is_left_alone(url: str) -> None:
         await adapter.initialize()
     await run(url, "DROP TABLE agent_messages")
     await adapter.initialize()
-    await converse(adapter)
+    await check_round_trip(adapter)
     await adapter.disconnect()
 
 
@@ -203,7 +203,7 @@ async def test_tables_that_were_dropped_are_made_again(url: str) -> None:
     await adapter.disconnect()
     await run(url, "DROP TABLE agent_messages")
     await adapter.initialize()
-    await converse(adapter)
+    await check_round_trip(adapter)
     await adapter.disconnect()
 
 
@@ -212,8 +212,8 @@ async def test_a_database_of_version_1_made_by_itself_is_migrated(tmp_path: Path
     url = sqlite_url(tmp_path)
     adapter = SqlAlchemyAdapter(url, auto_migrate=True)
     await adapter.initialize()
-    made = session(version=1, created_at=NOON + timedelta(microseconds=7))
-    saved = await adapter.save(made, [message("one"), message("two")])
+    made = make_session(version=1, created_at=NOON + timedelta(microseconds=7))
+    saved = await adapter.save(made, [make_message("one"), make_message("two")])
     await adapter.disconnect()
     indexes = ("ix_agent_messages_place", "ix_agent_messages_expires", "ix_agent_sessions_expires")
     await run(

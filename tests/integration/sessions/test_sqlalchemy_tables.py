@@ -26,8 +26,8 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from tellback.errors import ConfigurationError, SessionConflictError
 from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
-from tellback.testing.sessions.making import NOON, contents, message, session
-from tests.integration.sessions.sqlalchemy_databases import KINDS, converse, url
+from tellback.testing.sessions.making import NOON, contents, make_message, make_session
+from tests.integration.sessions.sqlalchemy_databases import KINDS, check_round_trip, url
 
 __all__ = ["url"]
 
@@ -84,7 +84,7 @@ async def test_names_may_be_any_that_can_be_quoted(url: str) -> None:
         field_mappings={"sessions": {"user_id": "customerId", "id": AWKWARD}, "messages": {"position": AWKWARD}},
     )
     await adapter.initialize()
-    await converse(adapter)
+    await check_round_trip(adapter)
     await adapter.initialize()
     await adapter.disconnect()
 
@@ -129,8 +129,8 @@ async def test_tables_of_the_users_own_are_used_as_they_are(url: str, zoned: boo
     adapter = SqlAlchemyAdapter(engine, tables=tables, field_mappings=MAPPINGS)
     assert adapter.metadata is tables["sessions"].metadata
     await adapter.initialize()
-    await converse(adapter, {"n": 1, "text": "né 🧑"})
-    await adapter.save(session(version=1), [message("Hi")])
+    await check_round_trip(adapter, {"n": 1, "text": "né 🧑"})
+    await adapter.save(make_session(version=1), [make_message("Hi")])
     async with engine.connect() as connection:
         row = (await connection.execute(select(tables["sessions"]))).one()
         assert (row.customerId, row.revision, row.shop) == ("maya", 1, "corner")
@@ -145,7 +145,7 @@ async def test_an_event_that_is_a_text_comes_back_from_a_json_column(url: str) -
     adapter = SqlAlchemyAdapter(url, auto_migrate=True, tables=tables, field_mappings=MAPPINGS)
     await adapter.initialize()
     events: list[Any] = ["text", "5", "null", 5, None, [], {"a": 1}]
-    await adapter.save(session(version=1), [message("Hi", event=event) for event in events])
+    await adapter.save(make_session(version=1), [make_message("Hi", event=event) for event in events])
     assert [each.event for each in await adapter.message_repository.of_session("web-42")] == events
     await adapter.disconnect()
 
@@ -155,8 +155,8 @@ async def test_sessions_that_messages_refer_to_are_purged_after_them(url: str) -
     tables = own_tables(zoned=True, json=JSON, linked=True)
     adapter = SqlAlchemyAdapter(url, auto_migrate=True, tables=tables, field_mappings=MAPPINGS, session_ttl=0.001)
     await adapter.initialize()
-    await adapter.save(session("with", version=1), [message("Hi", "with")])
-    await adapter.save(session("without", version=1), [])
+    await adapter.save(make_session("with", version=1), [make_message("Hi", "with")])
+    await adapter.save(make_session("without", version=1), [])
     assert await adapter.purge_expired() == 1
     assert contents(await adapter.message_repository.of_session("with")) == ["Hi"]
     await adapter.disconnect()
@@ -174,10 +174,10 @@ async def test_tables_and_statements_can_be_written_for_databases_that_are_not_h
     def _(connection: Any, element: Any, *_: Any) -> None:
         written.add(str(element.compile(dialect=dialect.dialect())))
 
-    await converse(adapter)
+    await check_round_trip(adapter)
     await adapter.message_repository.of_session("web-42", limit=1, before=5, after=2)
     with pytest.raises(SessionConflictError):
-        await adapter.save(session(version=9), [])
+        await adapter.save(make_session(version=9), [])
     assert {statement.split()[0] for statement in written} == {"SELECT", "INSERT", "UPDATE", "DELETE"}
     await engine.dispose()
     tables = adapter.metadata.sorted_tables

@@ -24,19 +24,19 @@ from tellback.errors import (
     StoreUnavailableError,
 )
 from tellback.stores.sessions.adapter import PersistenceAdapter
-from tellback.stores.sessions.sql.columns import tables_of
+from tellback.stores.sessions.sql.columns import resolve_tables
 from tellback.stores.sessions.sql.sqlite_dialect import SqliteDialect
-from tellback.stores.sessions.sql.statements import statements_of
+from tellback.stores.sessions.sql.statements import build_statements
 from tellback.stores.sessions.sqlite import SqliteAdapter
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance
-from tellback.testing.sessions.making import NOON, contents, message, session
+from tellback.testing.sessions.making import NOON, contents, make_message, make_session
 from tests.integration.sessions.sql_tables import (
     FEW,
     OPERATIONS,
     Make,
     Run,
     SqlTablesContract,
-    does_what_the_one_in_memory_does,
+    check_against_in_memory,
 )
 
 SQLITE = pytest.mark.backend("SQLite", sqlite3.sqlite_version)
@@ -82,7 +82,7 @@ class TestInMemory(SessionAdapterConformance):
     async def test_initializing_and_disconnecting_twice_is_harmless(self, make_adapter: MakeAdapter) -> None:
         adapter = make_adapter()
         await adapter.initialize()
-        await adapter.save(session(version=1), [])
+        await adapter.save(make_session(version=1), [])
         await adapter.initialize()
         assert await adapter.session_repository.get("web-42") is not None
         await adapter.disconnect()
@@ -136,18 +136,18 @@ class TestSqliteTables(SqlTablesContract):
     @FEW
     @given(steps=OPERATIONS)
     def test_it_does_what_the_one_in_memory_does(self, make: Make, steps: list[tuple[str, int, int]]) -> None:
-        does_what_the_one_in_memory_does(make, steps)
+        check_against_in_memory(make, steps)
 
     async def test_what_is_found_is_found_by_an_index(self, make: Make, run: Run, path: Path) -> None:
         adapter = make()
         await adapter.initialize()
         await adapter.disconnect()
-        tables = tables_of(None, None)
+        tables = resolve_tables(None, None)
         types = {
             table.role: dict.fromkeys((c.name for c in table.columns), "")
             for table in (tables.sessions, tables.messages)
         }
-        statements = statements_of(tables, SqliteDialect(), types)
+        statements = build_statements(tables, SqliteDialect(), types)
         with closing(sqlite3.connect(path)) as connection:
             connection.create_function("tellback_now", 0, lambda: 0)
             for name in statements.__slots__:
@@ -192,17 +192,17 @@ async def test_a_lock_that_is_held_for_too_long_is_named(tmp_path: Path) -> None
     path = tmp_path / "sessions.db"
     adapter = SqliteAdapter(path, busy_timeout=0.2)
     await adapter.initialize()
-    saved = await adapter.save(session(version=1), [message("Hi")])
+    saved = await adapter.save(make_session(version=1), [make_message("Hi")])
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         ended = await asyncio.gather(
-            *(adapter.save(session(f"web-{n}", version=1), []) for n in range(20)), return_exceptions=True
+            *(adapter.save(make_session(f"web-{n}", version=1), []) for n in range(20)), return_exceptions=True
         )
         assert {type(each) for each in ended} == {StoreBusyError}
         assert "busy_timeout" in str(ended[0])
         assert await adapter.session_repository.get("web-42") == saved  # who reads does not wait
         other.execute("ROLLBACK")
-    assert (await adapter.save(session(version=2), [])).version == 2
+    assert (await adapter.save(make_session(version=2), [])).version == 2
     await adapter.disconnect()
 
 
@@ -256,7 +256,7 @@ def test_a_file_stays_the_same_from_another_folder_and_in_another_event_loop(
 
     async def save() -> None:
         await adapter.initialize()
-        await adapter.save(session(version=1), [message("Hi")])
+        await adapter.save(make_session(version=1), [make_message("Hi")])
 
     async def read(adapter: PersistenceAdapter) -> None:
         await adapter.initialize()

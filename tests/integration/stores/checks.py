@@ -8,40 +8,40 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tellback import Tellback
-from tellback.chat.history import is_sound
+from tellback.chat.history import is_valid_history
 from tellback.chat.model import ChatRequest
 from tellback.conversations import Conversations
 from tellback.testing import FunctionModel
 from tellback.types.conversations import Event, StoredMessage, TurnOutcome
-from tests.support.children import Said
+from tests.support.children import Output
 from tests.support.programs import USER, digest
 
-AT_ONCE = 5.0
+PROMPT_SECONDS = 5.0
 """Far less than the time a claim holds for, and enough for a busy machine."""
 
 
-def log_of(rc: Tellback) -> Conversations:
+def conversations_of(rc: Tellback) -> Conversations:
     return rc.user(USER).conversations
 
 
-async def stored(rc: Tellback, id: str) -> list[StoredMessage]:
+async def load_messages(rc: Tellback, id: str) -> list[StoredMessage]:
     """All messages, whose seqs are dense from 1."""
-    messages = await log_of(rc).messages(id, include_internal=True, include_hidden=True)
+    messages = await conversations_of(rc).messages(id, include_internal=True, include_hidden=True)
     assert [message.seq for message in messages] == list(range(1, len(messages) + 1))
-    conversation = await log_of(rc).get(id)
+    conversation = await conversations_of(rc).get(id)
     assert conversation is not None
     assert conversation.last_seq == len(messages)
     return messages
 
 
-def acknowledged(said: Iterable[Said]) -> list[Said]:
-    return [line for line in said if "id" in line]
+def acknowledged(lines: Iterable[Output]) -> list[Output]:
+    return [line for line in lines if "id" in line]
 
 
-def assert_kept(messages: Iterable[StoredMessage], said: Iterable[Said]) -> None:
+def assert_stored(messages: Iterable[StoredMessage], lines: Iterable[Output]) -> None:
     """Everything that was acknowledged is there, at its place and word for word."""
     found = {message.id: message for message in messages}
-    for line in acknowledged(said):
+    for line in acknowledged(lines):
         message = found.get(line["id"])
         assert message is not None, f"lost: {line}"
         assert (message.seq, message.conversation_id, message.role, digest(message.text)) == (
@@ -52,10 +52,10 @@ def assert_kept(messages: Iterable[StoredMessage], said: Iterable[Said]) -> None
         )
 
 
-def assert_in_order(said: Iterable[Said]) -> None:
+def assert_in_order(lines: Iterable[Output]) -> None:
     """What one writer appended one after the other stands in that order."""
     seqs: dict[str, list[int]] = {}
-    for line in acknowledged(said):
+    for line in acknowledged(lines):
         seqs.setdefault(line["conversation"], []).append(line["seq"])
     for order in seqs.values():
         assert order == sorted(set(order))
@@ -68,13 +68,13 @@ def assert_not_interleaved(messages: Iterable[StoredMessage]) -> None:
 
 
 @dataclass
-class EventBook:
+class EventRecorder:
     """The events read so far: positions only ever rise, and each message has one."""
 
     position: int = 0
     seqs: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    def note(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         assert event.position > self.position
         self.position = event.position
         if event.type == "message.appended":
@@ -83,9 +83,9 @@ class EventBook:
             assert event.data["seq"] == len(of_conversation) + 1, f"out of order: {event}"
             of_conversation[event.data["message_id"]] = event.data["seq"]
 
-    async def read_on(self, rc: Tellback) -> None:
+    async def read_new(self, rc: Tellback) -> None:
         for event in await rc.events.read(self.position, limit=1_000_000):
-            self.note(event)
+            self.record(event)
 
     def assert_covers(self, id: str, messages: Iterable[StoredMessage]) -> None:
         assert self.seqs.get(id, {}) == {message.id: message.seq for message in messages}
@@ -99,10 +99,10 @@ async def assert_turn_runs_at_once(rc: Tellback, id: str, text: str = "Are you t
         requests.append(request)
         return "I am."
 
-    async with asyncio.timeout(AT_ONCE):
-        outcome = await log_of(rc).run_turn(id, FunctionModel(answer), text)
+    async with asyncio.timeout(PROMPT_SECONDS):
+        outcome = await conversations_of(rc).run_turn(id, FunctionModel(answer), text)
     assert (outcome.status, outcome.text) == ("completed", "I am.")
     [request] = requests
-    assert is_sound(request.messages)
+    assert is_valid_history(request.messages)
     assert request.messages[-1].content == text
     return outcome

@@ -23,7 +23,7 @@ async def filled(ready_postgres_url: str) -> str:
             tenant, app = scope.tenant_id, scope.app_id
             await rc.keys.create("user", tenant_id=tenant, app_id=app, user_id=scope.user_id)
             await rc.keys.create("admin", tenant_id=tenant, app_id=app)
-            await rc.store.kept_answers.begin(scope, "k", "f", now=now, lease_until=now)
+            await rc.store.idempotency.begin(scope, "k", "f", now=now, lease_until=now)
         await rc.store.rate_windows.take("key_1", 1, 1, 1)
     return ready_postgres_url
 

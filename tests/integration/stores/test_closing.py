@@ -12,7 +12,7 @@ from tellback import Tellback
 from tellback.errors import StoreClosedError, StoreError
 from tellback.testing import FunctionModel
 from tellback.types.conversations import StoredMessage
-from tests.integration.stores.checks import assert_turn_runs_at_once, log_of, stored
+from tests.integration.stores.checks import assert_turn_runs_at_once, conversations_of, load_messages
 from tests.support.postgres import PostgresServer
 
 HELLO = FunctionModel(lambda _: "Hello.")
@@ -20,7 +20,7 @@ HELLO = FunctionModel(lambda _: "Hello.")
 
 async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
     rc = Tellback(url)
-    log = log_of(rc)
+    log = conversations_of(rc)
 
     async def listen() -> None:
         async for _ in rc.events.subscribe():
@@ -52,7 +52,7 @@ async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
     await rc.close()
     await assert_closed(talk.id)
     await rc.open()
-    assert [message.text for message in await stored(rc, talk.id)] == ["kept"]
+    assert [message.text for message in await load_messages(rc, talk.id)] == ["kept"]
     await assert_turn_runs_at_once(rc, talk.id)
     await rc.close()
 
@@ -60,8 +60,10 @@ async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
 @pytest.mark.parametrize("head_start", [0.0, 0.002, 0.005, 0.02])
 async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url: str, head_start: float) -> None:
     rc = await Tellback(url).open()
-    talk = await log_of(rc).create("chat")
-    tasks = [asyncio.create_task(log_of(rc).append_user_message(talk.id, str(number))) for number in range(50)]
+    talk = await conversations_of(rc).create("chat")
+    tasks = [
+        asyncio.create_task(conversations_of(rc).append_user_message(talk.id, str(number))) for number in range(50)
+    ]
     await asyncio.sleep(head_start)
     async with asyncio.timeout(10):
         await rc.close()
@@ -70,7 +72,7 @@ async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url:
     refused = [result for result in results if not isinstance(result, StoredMessage)]
     assert all(isinstance(error, StoreError) for error in refused), refused
     async with Tellback(url) as rc:
-        messages = await stored(rc, talk.id)
+        messages = await load_messages(rc, talk.id)
         assert kept <= {message.id for message in messages}
         texts = {message.text for message in messages}
         for number, result in enumerate(results):
@@ -82,11 +84,11 @@ async def test_a_closed_store_leaves_no_connection_whatever_it_is_asked_later(
     postgres_server: PostgresServer, ready_postgres_url: str
 ) -> None:
     rc = await Tellback(ready_postgres_url).open()
-    talk = await log_of(rc).create("chat")
+    talk = await conversations_of(rc).create("chat")
     await assert_turn_runs_at_once(rc, talk.id)
     await rc.close()
     with pytest.raises(StoreClosedError):
-        await log_of(rc).run_turn(talk.id, HELLO, "no")
+        await conversations_of(rc).run_turn(talk.id, HELLO, "no")
     name = ready_postgres_url.rpartition("/")[2]
     question = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND application_name = 'tellback'"
     deadline = time.monotonic() + 5

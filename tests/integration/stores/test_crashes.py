@@ -14,14 +14,14 @@ import pytest
 
 from tellback import Tellback
 from tests.integration.stores.checks import (
-    EventBook,
+    EventRecorder,
     acknowledged,
-    assert_kept,
+    assert_stored,
     assert_turn_runs_at_once,
-    log_of,
-    stored,
+    conversations_of,
+    load_messages,
 )
-from tests.support.children import Child, Said
+from tests.support.children import ChildProcess, Output
 from tests.support.postgres import PostgresServer
 
 
@@ -36,10 +36,10 @@ async def seeded() -> AsyncIterator[random.Random]:
         raise
 
 
-async def some_moment(child: Child, rng: random.Random) -> None:
+async def some_moment(child: ChildProcess, rng: random.Random) -> None:
     """Mostly while it writes; now and then before, while it opens the store."""
     if rng.random() < 0.8:
-        await child.until("id")
+        await child.wait_for("id")
         await asyncio.sleep(rng.uniform(0, 0.4))
     else:
         await asyncio.sleep(rng.uniform(0, 0.3))
@@ -51,55 +51,55 @@ class Rounds:
     def __init__(self, url: str, rng: random.Random) -> None:
         self.url = url
         self.rng = rng
-        self.book = EventBook()
+        self.book = EventRecorder()
         self.lasting: list[str] = []
-        self.said: list[Said] = []
+        self.said: list[Output] = []
 
-    async def run(self, count: int, *, strike: Callable[[int, Child], Awaitable[None]]) -> None:
+    async def run(self, count: int, *, strike: Callable[[int, ChildProcess], Awaitable[None]]) -> None:
         async with Tellback(self.url) as rc:
-            self.lasting = [(await log_of(rc).create("crash")).id]
-        child = await Child.start("load")
+            self.lasting = [(await conversations_of(rc).create("crash")).id]
+        child = await ChildProcess.start("load")
         try:
             for number in range(count):
-                await child.until("ready")
-                await child.go(url=self.url, conversations=self.lasting, seed=self.rng.random(), tag=f"round{number}")
+                await child.wait_for("ready")
+                await child.send(url=self.url, conversations=self.lasting, seed=self.rng.random(), tag=f"round{number}")
                 # The next one starts while this one works, and waits for its job.
-                dying, child = child, await Child.start("load")
+                dying, child = child, await ChildProcess.start("load")
                 try:
                     await strike(number, dying)
                 finally:
-                    await dying.end()
+                    await dying.close()
                 await self.check(dying, f"round {number}")
         finally:
-            await child.end()
+            await child.close()
         await self.check_everything()
 
-    async def check(self, dead: Child, what: str) -> None:
+    async def check(self, dead: ChildProcess, what: str) -> None:
         try:
-            self.said += dead.said
-            created = [line["created"] for line in dead.said if "created" in line]
+            self.said += dead.outputs
+            created = [line["created"] for line in dead.outputs if "created" in line]
             async with Tellback(self.url) as rc:
                 for id in (*self.lasting, *created):
                     await assert_turn_runs_at_once(rc, id)
-                await self.book.read_on(rc)
+                await self.book.read_new(rc)
                 for id in (*self.lasting, *created):
-                    messages = await stored(rc, id)
+                    messages = await load_messages(rc, id)
                     self.book.assert_covers(id, messages)
-                    assert_kept(messages, (line for line in acknowledged(dead.said) if line["conversation"] == id))
+                    assert_stored(messages, (line for line in acknowledged(dead.outputs) if line["conversation"] == id))
         except BaseException as error:
             error.add_note(f"{what}; the child's errors:\n{dead.errors()}")
             raise
 
     async def check_everything(self) -> None:
         """At the end: later rounds have taken nothing from earlier ones."""
-        book = EventBook()
+        book = EventRecorder()
         async with Tellback(self.url) as rc:
-            await book.read_on(rc)
-            everything = {c.id: await stored(rc, c.id) for c in await log_of(rc).list()}
+            await book.read_new(rc)
+            everything = {c.id: await load_messages(rc, c.id) for c in await conversations_of(rc).list()}
             for id, messages in everything.items():
                 book.assert_covers(id, messages)
         messages = [message for found in everything.values() for message in found]
-        assert_kept(messages, self.said)
+        assert_stored(messages, self.said)
         # A tool runs only once its call is in the log: after a crash, the next turn knows that it may have run.
         called = {call.input["at"] for message in messages for call in message.tool_calls}
         assert called >= {line["looking"] for line in self.said if "looking" in line}
@@ -111,7 +111,7 @@ class Rounds:
 async def test_fifty_killed_writers_of_a_file_lose_nothing_they_had_acknowledged(tmp_path: Path) -> None:
     async with seeded() as rng:
 
-        async def strike(number: int, child: Child) -> None:
+        async def strike(number: int, child: ChildProcess) -> None:
             await some_moment(child, rng)
             await child.kill()
 
@@ -123,7 +123,7 @@ async def test_fifty_killed_writers_of_a_file_lose_nothing_they_had_acknowledged
 async def test_twenty_killed_writers_and_servers_lose_nothing_they_had_acknowledged(own_server: PostgresServer) -> None:
     async with seeded() as rng:
 
-        async def strike(number: int, child: Child) -> None:
+        async def strike(number: int, child: ChildProcess) -> None:
             await some_moment(child, rng)
             if number % 5 == 4:
                 await asyncio.to_thread(own_server.kill)

@@ -21,7 +21,7 @@ from tellback import StoreBusyError, Tellback
 from tellback.app import User
 from tellback.stores.ports.admin import COLLECTIONS
 from tellback.types.bindings import ANY, ConversationScope
-from tests.support.userdata import bind, found_in_files, live, rows_of
+from tests.support.userdata import count_in_files, create_binding, create_user_data, read_rows
 
 ROOT = Path(__file__).parents[3]
 WORD = "Qwyzzyx"
@@ -99,15 +99,15 @@ async def test_no_byte_of_an_erased_user_is_left_among_others(tmp_path: Path, se
         for _ in range(80):
             await asyncio.gather(*(crowd.act() for _ in range(15)))
         erased, *others = USERS
-        assert found_in_files(path, erased)
+        assert count_in_files(path, erased)
         kept = [await rc.user(name).admin.export_user_data() for name in others]
         await rc.user(erased).admin.delete_user_data(confirm=True)
-        assert found_in_files(path, erased) == {}
+        assert count_in_files(path, erased) == {}
         crowd.names.remove(erased)
         for _ in range(5):  # nor does it come back out of a cache
             await asyncio.gather(*(crowd.act() for _ in range(15)))
         await rc.user(others[0]).admin.delete_user_data(confirm=True)
-        assert found_in_files(path, erased, others[0]) == {}
+        assert count_in_files(path, erased, others[0]) == {}
         left = await rc.user(others[-1]).admin.export_user_data()
         assert len(left["events"]) >= len(kept[-1]["events"]) > 0
     with closing(sqlite3.connect(path)) as connection:
@@ -119,7 +119,7 @@ async def everything(url: str) -> dict[str, str]:
     """Every table of a store as text."""
     if url.startswith("sqlite"):
         path = Path(url.removeprefix("sqlite:///"))
-        return {table: repr(rows) for table, rows in rows_of(path).items()}
+        return {table: repr(rows) for table, rows in read_rows(path).items()}
     connection = await asyncpg.connect(url)
     try:
         asked = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = 'tellback'"
@@ -135,10 +135,10 @@ async def everything(url: str) -> dict[str, str]:
 async def test_no_table_holds_anything_of_an_erased_user(url: str) -> None:
     async with Tellback(url, worker=False) as rc:
         maya, omar = rc.user(MAYA), rc.user("omar")
-        await live(rc, maya, WORD)
-        await live(rc, omar, "Oslo")
-        await bind(rc.store, omar.scope, ConversationScope("chat", MAYA), ConversationScope("chat", "omar"))
-        await bind(rc.store, maya.scope, ConversationScope("chat", ANY))
+        await create_user_data(rc, maya, WORD)
+        await create_user_data(rc, omar, "Oslo")
+        await create_binding(rc.store, omar.scope, ConversationScope("chat", MAYA), ConversationScope("chat", "omar"))
+        await create_binding(rc.store, maya.scope, ConversationScope("chat", ANY))
         tables = await everything(url)
         assert {table for table, rows in tables.items() if MAYA in rows or WORD in rows} >= {
             *("conversations", "messages", "events", "spaces", "atoms", "atom_closings", "atom_vectors", "entities"),
@@ -169,15 +169,15 @@ asyncio.run(main(*sys.argv[1:]))
 async def test_a_crash_before_the_file_is_wiped_is_made_up_for_by_the_next_to_open_it(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path, worker=False) as rc:
-        await live(rc, rc.user(MAYA), WORD)
-        await live(rc, rc.user("omar"), "Oslo")
+        await create_user_data(rc, rc.user(MAYA), WORD)
+        await create_user_data(rc, rc.user("omar"), "Oslo")
     command = [sys.executable, "-c", CRASHING, str(path), MAYA]
     done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, timeout=40, check=False)
     assert done.returncode == 7
-    assert found_in_files(path, MAYA, WORD)
+    assert count_in_files(path, MAYA, WORD)
     async with Tellback(path, worker=False) as rc:
         await rc.user("omar").conversations.create("chat")  # comes after what the writer does first
-        assert found_in_files(path, MAYA, WORD) == {}
+        assert count_in_files(path, MAYA, WORD) == {}
         assert set((await rc.user(MAYA).admin.delete_user_data(confirm=True)).values()) == {0}
 
 
@@ -185,8 +185,8 @@ async def test_a_reader_that_holds_the_log_back_is_named_and_erasing_again_does_
     path = tmp_path / "tellback.db"
     async with Tellback(f"sqlite:///{path}?busy_timeout=0.5", worker=False) as rc:
         maya = rc.user(MAYA)
-        await live(rc, maya, WORD)
-        await live(rc, rc.user("omar"), "Oslo")
+        await create_user_data(rc, maya, WORD)
+        await create_user_data(rc, rc.user("omar"), "Oslo")
         with closing(sqlite3.connect(path, isolation_level=None)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT COUNT(*) FROM messages").fetchall()
@@ -194,18 +194,18 @@ async def test_a_reader_that_holds_the_log_back_is_named_and_erasing_again_does_
                 await maya.admin.delete_user_data(confirm=True)
             export = await maya.admin.export_user_data()
             assert not any(export[name] for name in COLLECTIONS if name != "messages")
-            assert found_in_files(path, MAYA, WORD)
+            assert count_in_files(path, MAYA, WORD)
             await rc.user("omar").conversations.create("chat")  # nobody else is held up
             reader.execute("COMMIT")
         assert set((await maya.admin.delete_user_data(confirm=True)).values()) == {0}
-        assert found_in_files(path, MAYA, WORD) == {}
-    assert dict(rows_of(path)["marks"])["wipe"] % 3 == 0
+        assert count_in_files(path, MAYA, WORD) == {}
+    assert dict(read_rows(path)["marks"])["wipe"] % 3 == 0
 
 
 async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path, worker=False) as rc, Tellback(path, worker=False) as other:
-        await live(rc, rc.user(MAYA), WORD)
+        await create_user_data(rc, rc.user(MAYA), WORD)
         talk = await rc.user("omar").conversations.create("chat")
         done = asyncio.Event()
 
@@ -222,7 +222,7 @@ async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path:
         await rc.user(MAYA).admin.delete_user_data(confirm=True)
         done.set()
         written = await asyncio.gather(*writers)
-        assert found_in_files(path, MAYA, WORD) == {}
+        assert count_in_files(path, MAYA, WORD) == {}
         messages = await rc.user("omar").conversations.messages(talk.id, limit=None)
         assert [message.seq for message in messages] == list(range(1, sum(written) + 1))
 
@@ -232,16 +232,16 @@ async def test_two_processes_erase_at_once(tmp_path: Path) -> None:
     async with Tellback(path, worker=False) as rc, Tellback(path, worker=False) as other:
         names = [f"{MAYA}-{number}" for number in range(6)]
         for name in names:
-            await live(rc, rc.user(name), WORD)
+            await create_user_data(rc, rc.user(name), WORD)
         await asyncio.gather(
             *(
                 opened.user(name).admin.delete_user_data(confirm=True)
                 for opened, name in zip([rc, other] * 3, names, strict=True)
             )
         )
-        assert found_in_files(path, MAYA, WORD) == {}
+        assert count_in_files(path, MAYA, WORD) == {}
         assert len(await rc.events.read(types=["user.erased"])) == 6
-    assert dict(rows_of(path)["marks"])["wipe"] % 3 == 0
+    assert dict(read_rows(path)["marks"])["wipe"] % 3 == 0
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ import pytest
 
 from tellback import Tellback
 from tellback.types.conversations import Event
-from tests.integration.stores.checks import EventBook, acknowledged, log_of, stored
-from tests.support.children import child, children
+from tests.integration.stores.checks import EventRecorder, acknowledged, conversations_of, load_messages
+from tests.support.children import child_process, child_processes
 
 PROMPT = 1.5
 """Less than the time after which PostgreSQL's events are looked for without an announcement."""
@@ -35,41 +35,41 @@ async def take(events: AsyncIterator[Event], count: int, seconds: float = 20) ->
 
 async def test_another_process_is_heard_promptly_and_in_order(url: str) -> None:
     async with Tellback(url, worker=False) as rc:
-        talk = await log_of(rc).create("chat")
+        talk = await conversations_of(rc).create("chat")
         start = await rc.events.latest()
         arrivals: dict[str, float] = {}
-        book = EventBook()
+        book = EventRecorder()
         async with (
             subscription(rc, start) as events,
-            child("append", url=url, conversations=[talk.id], tag="x", count=20, rest=0.05) as writer,
+            child_process("append", url=url, conversations=[talk.id], tag="x", count=20, rest=0.05) as writer,
         ):
             for _ in range(20):
                 [event] = await take(events, 1)
                 arrivals[event.data["message_id"]] = time.time()
-                book.note(event)
-            said = acknowledged(await writer.finish())
-        book.assert_covers(talk.id, await stored(rc, talk.id))
+                book.record(event)
+            said = acknowledged(await writer.wait())
+        book.assert_covers(talk.id, await load_messages(rc, talk.id))
         assert max(arrivals[line["id"]] - line["at"] for line in said) < PROMPT
 
 
 async def test_a_subscriber_goes_on_from_its_cursor_after_a_restart(url: str) -> None:
-    book = EventBook()
-    async with Tellback(url, worker=False) as rc, children("append", 2) as [before, between]:
-        talk = await log_of(rc).create("chat")
+    book = EventRecorder()
+    async with Tellback(url, worker=False) as rc, child_processes("append", 2) as [before, between]:
+        talk = await conversations_of(rc).create("chat")
         async with subscription(rc) as events:
-            await before.go(url=url, conversations=[talk.id], tag="before", count=30)
+            await before.send(url=url, conversations=[talk.id], tag="before", count=30)
             for event in await take(events, 15):  # in the middle of it
-                book.note(event)
-        await before.finish()
-        await between.go(url=url, conversations=[talk.id], tag="between", count=30)
-        await between.finish()
+                book.record(event)
+        await before.wait()
+        await between.send(url=url, conversations=[talk.id], tag="between", count=30)
+        await between.wait()
     async with Tellback(url, worker=False) as rc, subscription(rc, book.position) as events:
         for event in await take(events, 1 + 60 - 15):
-            book.note(event)
-        await log_of(rc).append_user_message(talk.id, "after")
+            book.record(event)
+        await conversations_of(rc).append_user_message(talk.id, "after")
         for event in await take(events, 1, PROMPT):
-            book.note(event)
-        book.assert_covers(talk.id, await stored(rc, talk.id))
+            book.record(event)
+        book.assert_covers(talk.id, await load_messages(rc, talk.id))
 
 
 async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url: str) -> None:
@@ -77,37 +77,37 @@ async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url:
     async with (
         Tellback(url, worker=False) as rc,
         Tellback(url, worker=False) as other,
-        children("append", writers) as processes,
+        child_processes("append", writers) as processes,
     ):
-        ids = [(await log_of(rc).create("chat")).id for _ in range(talks)]
+        ids = [(await conversations_of(rc).create("chat")).id for _ in range(talks)]
         wanted = writers * count + talks
         for index, process in enumerate(processes):
-            await process.go(url=url, conversations=ids, tag=f"process {index}", count=count)
+            await process.send(url=url, conversations=ids, tag=f"process {index}", count=count)
 
         async def come_and_go(rc: Tellback, stay: int) -> list[int]:
-            book = EventBook()
+            book = EventRecorder()
             positions: list[int] = []
             while len(positions) < wanted:
                 async with subscription(rc, book.position) as events:
                     for event in await take(events, min(stay, wanted - len(positions))):
-                        book.note(event)
+                        book.record(event)
                         positions.append(event.position)
             for id in ids:
-                book.assert_covers(id, await stored(rc, id))
+                book.assert_covers(id, await load_messages(rc, id))
             return positions
 
         # Both may ask for positions at the same time; they must agree on them.
         one, two = await asyncio.gather(come_and_go(rc, 7), come_and_go(other, 50))
         assert one == two
         for process in processes:
-            await process.finish()
+            await process.wait()
         assert await rc.events.read(one[-1]) == []
 
 
 async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url: str) -> None:
     """Its transaction took its place among the rows early, and others committed in the meantime."""
     async with Tellback(ready_postgres_url, worker=False) as rc, subscription(rc) as events:
-        talk = await log_of(rc).create("chat")
+        talk = await conversations_of(rc).create("chat")
         await take(events, 1)
         late = await asyncpg.connect(ready_postgres_url)
         try:
@@ -118,13 +118,13 @@ async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url:
                 " VALUES ('default', 'default', 'maya', 'late', $1, '{}', 0)",
                 talk.id,
             )
-            await log_of(rc).append_user_message(talk.id, "early")
+            await conversations_of(rc).append_user_message(talk.id, "early")
             [early] = await take(events, 1)
             assert early.type == "message.appended"
             await transaction.commit()
         finally:
             await late.close()
-        await log_of(rc).append_user_message(talk.id, "last")
+        await conversations_of(rc).append_user_message(talk.id, "last")
         seen = await take(events, 2)
         assert [event.type for event in seen] == ["late", "message.appended"]
         assert early.position < seen[0].position < seen[1].position
@@ -133,9 +133,9 @@ async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url:
 async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_of_its_table(postgres_url: str) -> None:
     """A table that was empty when it was looked at is read from its start for each event, wherever the rows lie."""
     async with Tellback(postgres_url, worker=False, summary_every=None) as rc:
-        talk = await log_of(rc).create("chat")
+        talk = await conversations_of(rc).create("chat")
         for number in range(20):
-            await log_of(rc).append_user_message(talk.id, f"before {number}")
+            await conversations_of(rc).append_user_message(talk.id, f"before {number}")
             last = await rc.events.latest()
         admin = await asyncpg.connect(postgres_url)
         try:
@@ -144,7 +144,7 @@ async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_
         finally:
             await admin.close()
         for number in range(20):
-            await log_of(rc).append_user_message(talk.id, f"after {number}")
+            await conversations_of(rc).append_user_message(talk.id, f"after {number}")
         events = await rc.events.read(last)
         assert [event.data["seq"] for event in events] == list(range(21, 41))
         assert [event.position for event in events] == list(range(last + 1, last + 21))
@@ -153,7 +153,7 @@ async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_
 @pytest.mark.parametrize("ending", ["closed", "cancelled"])
 async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, ending: str) -> None:
     async with Tellback(url, worker=False) as rc:
-        talk = await log_of(rc).create("chat")
+        talk = await conversations_of(rc).create("chat")
         before = asyncio.all_tasks()
 
         async def listen() -> None:
@@ -169,7 +169,7 @@ async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, ending: 
         else:
             async with subscription(rc) as events:
                 await take(events, 1)
-        await log_of(rc).append_user_message(talk.id, "still there")
+        await conversations_of(rc).append_user_message(talk.id, "still there")
     left = asyncio.all_tasks() - before
     if left:  # cancelled, and on their way out
         await asyncio.wait(left, timeout=5)
@@ -185,7 +185,7 @@ async def test_a_subscription_ends_when_its_store_is_closed(url: str) -> None:
     # It may be waiting for news, or in the middle of reading them: to its user that makes no difference.
     for wait in (0.0, 0.001, 0.002, 0.005, 0.05):
         async with Tellback(url, worker=False) as rc:
-            await log_of(rc).create("chat")
+            await conversations_of(rc).create("chat")
             listener = asyncio.create_task(listen(rc, begun := asyncio.Event()))
             async with asyncio.timeout(5):
                 await begun.wait()

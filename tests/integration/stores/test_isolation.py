@@ -11,9 +11,9 @@ import pytest
 
 from tellback import Tellback
 from tellback.errors import StoreError
-from tellback.stores.postgres.migrate import ROLE
+from tellback.stores.postgres.migrate import APP_ROLE
 from tellback.types.scope import Scope
-from tests.integration.stores.checks import assert_turn_runs_at_once, log_of, stored
+from tests.integration.stores.checks import assert_turn_runs_at_once, conversations_of, load_messages
 
 TABLES = ("conversations", "messages", "events")
 SCOPES = (
@@ -50,14 +50,14 @@ async def as_app(url: str, scope: Scope | None = None, **settings: str) -> Async
     if scope is not None:
         settings = {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
     async with connected(url) as connection:
-        await connection.execute(f"SET ROLE {ROLE}")
+        await connection.execute(f"SET ROLE {APP_ROLE}")
         async with connection.transaction():
             for name, value in settings.items():
                 await connection.execute("SELECT set_config($1, $2, true)", f"tellback.{name}", value)
             yield connection
 
 
-async def seen(connection: Any, table: str) -> set[Scope]:
+async def visible_scopes(connection: Any, table: str) -> set[Scope]:
     rows = await connection.fetch(f"SELECT tenant_id, app_id, user_id FROM {table}")
     return {Scope(*row) for row in rows}
 
@@ -65,18 +65,18 @@ async def seen(connection: Any, table: str) -> set[Scope]:
 @pytest.mark.parametrize("table", TABLES)
 async def test_a_transaction_that_names_no_scope_sees_nothing(filled: str, table: str) -> None:
     async with as_app(filled) as connection:
-        assert await seen(connection, table) == set()
+        assert await visible_scopes(connection, table) == set()
     parts: list[dict[str, str]] = [{"tenant_id": "acme"}, {"tenant_id": "acme", "app_id": "web"}, {"user_id": "maya"}]
     for part in parts:
         async with as_app(filled, None, **part) as connection:
-            assert await seen(connection, table) == set()
+            assert await visible_scopes(connection, table) == set()
 
 
 @pytest.mark.parametrize("table", TABLES)
 async def test_a_transaction_sees_the_rows_of_its_scope_alone(filled: str, table: str) -> None:
     for scope in SCOPES:
         async with as_app(filled, scope) as connection:
-            assert await seen(connection, table) == {scope}
+            assert await visible_scopes(connection, table) == {scope}
             assert await connection.execute(f"UPDATE {table} SET tenant_id = tenant_id") != "UPDATE 0"
     other = SCOPES[1]
     async with as_app(filled, SCOPES[0]) as connection:
@@ -111,16 +111,16 @@ async def test_rows_of_another_scope_can_neither_be_inserted_nor_given_away(fill
 
 async def test_the_settings_of_one_transaction_do_not_reach_the_next(filled: str) -> None:
     async with connected(filled) as connection:
-        await connection.execute(f"SET ROLE {ROLE}")
+        await connection.execute(f"SET ROLE {APP_ROLE}")
         async with connection.transaction():
             await connection.execute("SET LOCAL tellback.platform = 'on'")
-            assert await seen(connection, "messages") == set(SCOPES)
-        assert await seen(connection, "messages") == set()
+            assert await visible_scopes(connection, "messages") == set(SCOPES)
+        assert await visible_scopes(connection, "messages") == set()
 
 
 async def test_the_role_owns_nothing_and_passes_no_check(filled: str) -> None:
     async with connected(filled) as admin:
-        [role] = await admin.fetch("SELECT * FROM pg_roles WHERE rolname = $1", ROLE)
+        [role] = await admin.fetch("SELECT * FROM pg_roles WHERE rolname = $1", APP_ROLE)
         for right in ("rolsuper", "rolbypassrls", "rolcanlogin", "rolcreaterole", "rolcreatedb", "rolreplication"):
             assert role[right] is False, right
         owned = "SELECT count(*) FROM pg_class WHERE relowner = $1"
@@ -161,13 +161,13 @@ async def test_what_we_write_is_written_under_the_role(postgres_url: str) -> Non
                 f"CREATE TRIGGER witness AFTER INSERT OR UPDATE OR DELETE ON {table}"
                 " FOR EACH ROW EXECUTE FUNCTION public.witness()"
             )
-        talk = await log_of(rc).create("chat")
-        await log_of(rc).append_user_message(talk.id, "hello", "key")
+        talk = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(talk.id, "hello", "key")
         await assert_turn_runs_at_once(rc, talk.id)
         await rc.events.read()
-        await log_of(rc).close(talk.id)
+        await conversations_of(rc).close(talk.id)
         witnessed = await admin.fetch("SELECT DISTINCT who, what FROM public.witnessed")
-        assert {row["who"] for row in witnessed} == {ROLE}
+        assert {row["who"] for row in witnessed} == {APP_ROLE}
         assert {row["what"] for row in witnessed} == {
             "conversations INSERT",
             "conversations UPDATE",
@@ -180,13 +180,13 @@ async def test_what_we_write_is_written_under_the_role(postgres_url: str) -> Non
 async def test_what_we_read_is_read_under_the_policies(postgres_url: str) -> None:
     """The tests connect as a superuser, whom no policy binds: only the role makes this one count."""
     async with Tellback(postgres_url) as rc, connected(postgres_url) as admin:
-        talk = await log_of(rc).create("chat")
-        await log_of(rc).append_user_message(talk.id, "hello")
-        await stored(rc, talk.id)
+        talk = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(talk.id, "hello")
+        await load_messages(rc, talk.id)
         for table in TABLES:
             await admin.execute(f"CREATE POLICY nothing ON {table} AS RESTRICTIVE FOR SELECT USING (false)")
-        assert await log_of(rc).get(talk.id) is None
-        assert await log_of(rc).list() == []
+        assert await conversations_of(rc).get(talk.id) is None
+        assert await conversations_of(rc).list() == []
         assert await rc.events.read() == []
         assert await admin.fetchval("SELECT count(*) FROM messages") == 1
 
@@ -222,4 +222,4 @@ async def test_a_scope_with_any_name_is_kept_apart(postgres_url: str, name: str)
         assert [message.text for message in await log.messages(talk.id)] == [f"of {name}"]
         assert await rc.user(name).conversations.list() == []
         async with as_app(postgres_url, Scope(name, name, name)) as connection:
-            assert await seen(connection, "messages") == {Scope(name, name, name)}
+            assert await visible_scopes(connection, "messages") == {Scope(name, name, name)}

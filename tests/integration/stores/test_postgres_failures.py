@@ -25,13 +25,13 @@ from tellback.stores.postgres import PostgresStore
 from tellback.testing import FunctionModel
 from tellback.types.conversations import Event
 from tests.integration.stores.checks import (
-    EventBook,
+    EventRecorder,
     assert_turn_runs_at_once,
-    log_of,
-    stored,
+    conversations_of,
+    load_messages,
 )
 from tests.support.postgres import PostgresServer
-from tests.support.proxy import Proxy
+from tests.support.proxy import FaultProxy
 
 HELLO = FunctionModel(lambda _: "Hello.")
 
@@ -48,7 +48,7 @@ async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_go
     own_server: PostgresServer,
 ) -> None:
     async with Tellback(own_server.url(), worker=False) as rc:
-        log = log_of(rc)
+        log = conversations_of(rc)
         talk = await log.create("chat")
         before = await log.append_user_message(talk.id, "before")
         await assert_turn_runs_at_once(rc, talk.id)
@@ -70,7 +70,7 @@ async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_go
         await asyncio.to_thread(own_server.start)
         after = await log.append_user_message(talk.id, "after")
         await assert_turn_runs_at_once(rc, talk.id)
-        messages = await stored(rc, talk.id)
+        messages = await load_messages(rc, talk.id)
         assert [message.text for message in messages if message.role == "user"] == [
             "before",
             "Are you there?",
@@ -82,7 +82,7 @@ async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_go
 
 async def test_closing_while_the_server_is_down_is_quick_and_quiet(own_server: PostgresServer) -> None:
     rc = await Tellback(own_server.url(), worker=False).open()
-    talk = await log_of(rc).create("chat")
+    talk = await conversations_of(rc).create("chat")
     await assert_turn_runs_at_once(rc, talk.id)
     await asyncio.to_thread(own_server.stop)
     async with asyncio.timeout(5):
@@ -105,7 +105,7 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
     acknowledged = asyncio.Semaphore(0)
     stop = asyncio.Event()
     async with Tellback(own_server.url(), worker=False) as rc:
-        log = log_of(rc)
+        log = conversations_of(rc)
         talks = [await log.create("chat") for _ in range(3)]
 
         async def write(name: str) -> None:
@@ -139,11 +139,11 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
             stop.set()
         assert raw == []
 
-        book = EventBook()
-        await book.read_on(rc)
+        book = EventRecorder()
+        await book.read_new(rc)
         found: dict[str, str] = {}
         for talk in talks:
-            messages = await stored(rc, talk.id)
+            messages = await load_messages(rc, talk.id)
             book.assert_covers(talk.id, messages)
             for message in messages:
                 assert message.text not in found, f"stored twice: {message.text}"
@@ -160,20 +160,20 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
 
 async def test_a_subscriber_survives_a_restart_of_the_server(own_server: PostgresServer) -> None:
     async with Tellback(own_server.url(), worker=False) as rc:
-        talk = await log_of(rc).create("chat")
-        book, seen = EventBook(), asyncio.Semaphore(0)
+        talk = await conversations_of(rc).create("chat")
+        book, seen = EventRecorder(), asyncio.Semaphore(0)
 
         async def listen() -> None:
             events = cast("Any", rc.events.subscribe())
             async with aclosing(events):
                 async for event in events:
-                    book.note(event)
+                    book.record(event)
                     seen.release()
 
         listener = asyncio.create_task(listen())
         try:
             async with asyncio.timeout(20):
-                await log_of(rc).append_user_message(talk.id, "before")
+                await conversations_of(rc).append_user_message(talk.id, "before")
                 await seen.acquire()
                 await seen.acquire()
                 await asyncio.to_thread(own_server.stop)
@@ -181,9 +181,9 @@ async def test_a_subscriber_survives_a_restart_of_the_server(own_server: Postgre
                 await asyncio.wait([listener], timeout=3)
                 await asyncio.to_thread(own_server.start)
                 assert not listener.done(), listener.exception()
-                await log_of(rc).append_user_message(talk.id, "after")
+                await conversations_of(rc).append_user_message(talk.id, "after")
                 await seen.acquire()
-            book.assert_covers(talk.id, await stored(rc, talk.id))
+            book.assert_covers(talk.id, await load_messages(rc, talk.id))
         finally:
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
@@ -191,23 +191,23 @@ async def test_a_subscriber_survives_a_restart_of_the_server(own_server: Postgre
 
 async def test_a_subscriber_that_heard_of_a_failure_can_go_on_from_its_cursor(own_server: PostgresServer) -> None:
     async with Tellback(own_server.url(), worker=False) as rc:
-        talk = await log_of(rc).create("chat")
-        book = EventBook()
+        talk = await conversations_of(rc).create("chat")
+        book = EventRecorder()
         await asyncio.to_thread(own_server.kill)
         await asyncio.to_thread(own_server.start)
-        await log_of(rc).append_user_message(talk.id, "after")
+        await conversations_of(rc).append_user_message(talk.id, "after")
         events = cast("Any", rc.events.subscribe())
         async with aclosing(events), asyncio.timeout(10):
             while len(book.seqs.get(talk.id, {})) < 1:
                 event: Event = await anext(events)
-                book.note(event)
+                book.record(event)
 
 
 async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
-    async with Proxy(postgres_url) as proxy:
+    async with FaultProxy(postgres_url) as proxy:
         store = impatient(proxy.url, connect_timeout=1.0, acquire_timeout=2.0, command_timeout=0.5)
         async with Tellback(store) as rc:
-            talk = await log_of(rc).create("chat")
+            talk = await conversations_of(rc).create("chat")
             kept: list[str] = []
             doubts: list[bool] = []
             for marker in (b"tellback.tenant_id", b"INSERT INTO messages"):
@@ -215,44 +215,44 @@ async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
                 text = f"after {marker.decode()}"
                 async with asyncio.timeout(10):
                     try:
-                        await log_of(rc).append_user_message(talk.id, text)
+                        await conversations_of(rc).append_user_message(talk.id, text)
                     except StoreError as error:  # on another connection it may as well have worked
                         doubts.append(error.in_doubt)
                     else:
                         kept.append(text)
-            assert proxy.sprung
+            assert proxy.triggered
             assert not any(doubts)
-            assert [message.text for message in await stored(rc, talk.id)] == kept
+            assert [message.text for message in await load_messages(rc, talk.id)] == kept
 
 
 async def test_a_connection_that_breaks_before_the_commit_is_replaced_unnoticed(postgres_url: str) -> None:
-    async with Proxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        talk = await log_of(rc).create("chat")
+    async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
+        talk = await conversations_of(rc).create("chat")
         proxy.trap(b"tellback.tenant_id", "pass and cut")
-        await log_of(rc).append_user_message(talk.id, "once")
-        assert proxy.sprung == 1
-        assert [message.text for message in await stored(rc, talk.id)] == ["once"]
+        await conversations_of(rc).append_user_message(talk.id, "once")
+        assert proxy.triggered == 1
+        assert [message.text for message in await load_messages(rc, talk.id)] == ["once"]
 
 
 async def test_a_connection_whose_end_was_announced_and_has_not_come_is_replaced_unnoticed(postgres_url: str) -> None:
     """The moment between a server's last words on an idle connection and its end, which a restart makes likely."""
     fields = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
-    async with Proxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        talk = await log_of(rc).create("chat")
+    async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
+        talk = await conversations_of(rc).create("chat")
         await rc.store.conversations.get(talk.scope, talk.id)
         await proxy.inject(b"E" + (len(fields) + 4).to_bytes(4) + fields)
         await asyncio.sleep(0.1)  # it is on its way to a client that says nothing
-        await log_of(rc).append_user_message(talk.id, "once")
-        assert [message.text for message in await stored(rc, talk.id)] == ["once"]
+        await conversations_of(rc).append_user_message(talk.id, "once")
+        assert [message.text for message in await load_messages(rc, talk.id)] == ["once"]
 
 
 async def test_a_cancellation_is_not_lost_while_a_transaction_is_undone(postgres_url: str) -> None:
-    async with Proxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        await log_of(rc).create("chat")
+    async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
+        await conversations_of(rc).create("chat")
         proxy.trap(b"ROLLBACK", "pass and say nothing")
-        refused = asyncio.create_task(log_of(rc).append_user_message("conv_unknown", "to nobody"))
+        refused = asyncio.create_task(conversations_of(rc).append_user_message("conv_unknown", "to nobody"))
         deadline = time.monotonic() + 5
-        while not proxy.sprung:
+        while not proxy.triggered:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
         refused.cancel()
@@ -265,28 +265,31 @@ async def test_a_cancellation_is_not_lost_while_a_transaction_is_undone(postgres
 async def test_a_connection_that_breaks_in_the_commit_leaves_a_doubt_that_a_retry_clears(
     postgres_url: str, then: Any
 ) -> None:
-    async with Proxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        talk = await log_of(rc).create("chat")
+    async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
+        talk = await conversations_of(rc).create("chat")
         proxy.trap(b"COMMIT", then)
         with pytest.raises(StoreUnavailableError) as failed:
-            await log_of(rc).append_user_message(talk.id, "perhaps", "key")
-        assert proxy.sprung == 1
+            await conversations_of(rc).append_user_message(talk.id, "perhaps", "key")
+        assert proxy.triggered == 1
         assert failed.value.in_doubt
-        kept = await stored(rc, talk.id)
+        kept = await load_messages(rc, talk.id)
         assert [message.text for message in kept] == ([] if then == "cut" else ["perhaps"])
-        again = await log_of(rc).append_user_message(talk.id, "perhaps", "key")
-        assert [message.id for message in await stored(rc, talk.id)] == [again.id]
+        again = await conversations_of(rc).append_user_message(talk.id, "perhaps", "key")
+        assert [message.id for message in await load_messages(rc, talk.id)] == [again.id]
 
 
 @pytest.mark.parametrize("then", ["pass and say nothing", "pass and answer late"])
 async def test_a_commit_that_is_not_answered_in_time_leaves_a_doubt(postgres_url: str, then: Any) -> None:
-    async with Proxy(postgres_url) as proxy, Tellback(impatient(proxy.url, command_timeout=0.5), worker=False) as rc:
-        talk = await log_of(rc).create("chat")
+    async with (
+        FaultProxy(postgres_url) as proxy,
+        Tellback(impatient(proxy.url, command_timeout=0.5), worker=False) as rc,
+    ):
+        talk = await conversations_of(rc).create("chat")
         proxy.trap(b"COMMIT", then)
         with pytest.raises(StoreUnavailableError) as failed:
-            await log_of(rc).append_user_message(talk.id, "perhaps")
-        assert proxy.sprung == 1
-        [message] = await stored(rc, talk.id)
+            await conversations_of(rc).append_user_message(talk.id, "perhaps")
+        assert proxy.triggered == 1
+        [message] = await load_messages(rc, talk.id)
         assert message.text == "perhaps"
         assert failed.value.in_doubt
 
@@ -295,16 +298,16 @@ async def test_a_database_that_takes_no_changes_can_still_be_read(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     async with Tellback(postgres_url) as rc:
-        talk = await log_of(rc).create("chat")
-        await log_of(rc).append_user_message(talk.id, "before")
+        talk = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(talk.id, "before")
     name = postgres_url.rpartition("/")[2]
     postgres_server.psql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     async with Tellback(postgres_url) as rc:
-        assert [message.text for message in await stored(rc, talk.id)] == ["before"]
+        assert [message.text for message in await load_messages(rc, talk.id)] == ["before"]
         for attempt in (
-            lambda: log_of(rc).append_user_message(talk.id, "no"),
-            lambda: log_of(rc).create("chat"),
-            lambda: log_of(rc).run_turn(talk.id, HELLO, "no"),
+            lambda: conversations_of(rc).append_user_message(talk.id, "no"),
+            lambda: conversations_of(rc).create("chat"),
+            lambda: conversations_of(rc).run_turn(talk.id, HELLO, "no"),
         ):
             with pytest.raises(StoreReadOnlyError) as refused:
                 await cast("Any", attempt)()
@@ -312,15 +315,15 @@ async def test_a_database_that_takes_no_changes_can_still_be_read(
     postgres_server.psql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     async with Tellback(postgres_url) as rc:
         await assert_turn_runs_at_once(rc, talk.id)
-        assert len(await stored(rc, talk.id)) == 3
+        assert len(await load_messages(rc, talk.id)) == 3
 
 
 async def test_the_feed_of_a_database_that_takes_no_changes_can_still_be_read(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     async with Tellback(postgres_url) as rc:
-        talk = await log_of(rc).create("chat")
-        await log_of(rc).append_user_message(talk.id, "before")
+        talk = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(talk.id, "before")
         written = await rc.events.read()
     postgres_server.psql(f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET default_transaction_read_only = on")
     async with Tellback(postgres_url) as rc:
@@ -354,10 +357,10 @@ async def test_a_user_who_may_not_create_tables_is_told_what_to_do(
             pass
         with pytest.raises(StoreError, match=r"GRANT tellback_app|its rights"):
             async with Tellback(postgres_server.url(name, "poor")) as rc:
-                await log_of(rc).create("chat")
+                await conversations_of(rc).create("chat")
         postgres_server.psql("GRANT tellback_app TO poor")
         async with Tellback(postgres_server.url(name, "poor")) as rc:
-            talk = await log_of(rc).create("chat")
+            talk = await conversations_of(rc).create("chat")
             await assert_turn_runs_at_once(rc, talk.id)
             assert len(await rc.events.read()) == 3
     finally:
@@ -378,22 +381,22 @@ async def test_a_schema_from_the_future_is_left_alone(postgres_url: str) -> None
 
 async def test_more_work_than_connections_waits_its_turn_or_is_refused(postgres_url: str) -> None:
     async with Tellback(f"{postgres_url}?pool_size=2") as rc:
-        talk = await log_of(rc).create("chat")
-        await asyncio.gather(*(log_of(rc).append_user_message(talk.id, str(number)) for number in range(100)))
-        assert len(await stored(rc, talk.id)) == 100
+        talk = await conversations_of(rc).create("chat")
+        await asyncio.gather(*(conversations_of(rc).append_user_message(talk.id, str(number)) for number in range(100)))
+        assert len(await load_messages(rc, talk.id)) == 100
 
 
 async def test_a_row_that_someone_keeps_locked_is_busy_in_the_end(postgres_url: str) -> None:
     async with Tellback(impatient(postgres_url, command_timeout=1.0)) as rc:
-        talk = await log_of(rc).create("chat")
+        talk = await conversations_of(rc).create("chat")
         other = await asyncpg.connect(postgres_url)
         try:
             async with other.transaction():
                 await other.execute("SELECT 1 FROM tellback.conversations FOR UPDATE")
                 with pytest.raises((StoreBusyError, StoreUnavailableError)) as failed:
-                    await log_of(rc).append_user_message(talk.id, "blocked")
+                    await conversations_of(rc).append_user_message(talk.id, "blocked")
                 assert not failed.value.in_doubt
         finally:
             await other.close()
-        await log_of(rc).append_user_message(talk.id, "free")
-        assert [message.text for message in await stored(rc, talk.id)] == ["free"]
+        await conversations_of(rc).append_user_message(talk.id, "free")
+        assert [message.text for message in await load_messages(rc, talk.id)] == ["free"]

@@ -13,135 +13,140 @@ import pytest
 
 from tellback import Tellback
 from tellback.errors import TurnConflictError
-from tellback.stores.postgres.migrate import ROLE
+from tellback.stores.postgres.migrate import APP_ROLE
 from tellback.testing import FunctionModel
 from tests.integration.stores.checks import (
-    AT_ONCE,
+    PROMPT_SECONDS,
     acknowledged,
     assert_in_order,
-    assert_kept,
     assert_not_interleaved,
+    assert_stored,
     assert_turn_runs_at_once,
-    log_of,
-    stored,
+    conversations_of,
+    load_messages,
 )
-from tests.support.children import Child, child, children
+from tests.support.children import ChildProcess, child_process, child_processes
 from tests.support.postgres import PostgresServer
 
 HELLO = FunctionModel(lambda _: "Hello.")
 
 
 async def test_processes_that_write_one_conversation_share_one_dense_order(url: str) -> None:
-    async with Tellback(url) as rc, children("append", 4) as writers:
-        talk = await log_of(rc).create("chat")
+    async with Tellback(url) as rc, child_processes("append", 4) as writers:
+        talk = await conversations_of(rc).create("chat")
         for index, writer in enumerate(writers):
-            await writer.go(url=url, conversations=[talk.id], tag=f"process {index}", count=60)
-        said = [await writer.finish() for writer in writers]
-        messages = await stored(rc, talk.id)
+            await writer.send(url=url, conversations=[talk.id], tag=f"process {index}", count=60)
+        said = [await writer.wait() for writer in writers]
+        messages = await load_messages(rc, talk.id)
         assert len(messages) == 240
         for lines in said:
             assert len(acknowledged(lines)) == 60
-            assert_kept(messages, lines)
+            assert_stored(messages, lines)
             assert_in_order(lines)
 
 
 async def test_a_key_used_by_several_processes_at_once_gives_one_message(url: str) -> None:
     keys = [f"key {number}" for number in range(30)]
-    async with Tellback(url) as rc, children("append_keyed", 3) as writers:
-        talk = await log_of(rc).create("chat")
+    async with Tellback(url) as rc, child_processes("append_keyed", 3) as writers:
+        talk = await conversations_of(rc).create("chat")
         for index, writer in enumerate(writers):
-            await writer.go(url=url, conversation=talk.id, tag=f"process {index}", keys=keys)
+            await writer.send(url=url, conversation=talk.id, tag=f"process {index}", keys=keys)
         for writer in writers:
-            await writer.until("opened")
-        await asyncio.gather(*(writer.go() for writer in writers))
-        said = [line for writer in writers for line in acknowledged(await writer.finish())]
-        messages = await stored(rc, talk.id)
-        assert_kept(messages, said)
+            await writer.wait_for("opened")
+        await asyncio.gather(*(writer.send() for writer in writers))
+        said = [line for writer in writers for line in acknowledged(await writer.wait())]
+        messages = await load_messages(rc, talk.id)
+        assert_stored(messages, said)
         assert sorted(message.idempotency_key or "" for message in messages) == sorted(keys)
         assert len({(line["key"], line["id"]) for line in said}) == len(keys)
 
 
 async def test_turns_of_several_processes_run_one_after_the_other(url: str) -> None:
-    async with Tellback(url) as rc, children("run_turns", 3) as runners:
-        talk = await log_of(rc).create("chat")
+    async with Tellback(url) as rc, child_processes("run_turns", 3) as runners:
+        talk = await conversations_of(rc).create("chat")
         for index, runner in enumerate(runners):
-            await runner.go(url=url, conversation=talk.id, tag=f"process{index}", count=6)
-        said = [await runner.finish() for runner in runners]
-        messages = await stored(rc, talk.id)
+            await runner.send(url=url, conversation=talk.id, tag=f"process{index}", count=6)
+        said = [await runner.wait() for runner in runners]
+        messages = await load_messages(rc, talk.id)
         assert_not_interleaved(messages)
         assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"] * 18
         for lines in said:
-            assert_kept(messages, lines)
+            assert_stored(messages, lines)
             assert_in_order(lines)
 
 
 async def test_a_turn_that_may_not_wait_is_told_which_turn_runs_elsewhere(url: str) -> None:
-    async with Tellback(url) as rc, children("hold_turn", 1) as [holder]:
-        talk = await log_of(rc).create("chat")
-        await holder.go(url=url, conversation=talk.id)
-        running = (await holder.until("running"))["running"]
+    async with Tellback(url) as rc, child_processes("hold_turn", 1) as [holder]:
+        talk = await conversations_of(rc).create("chat")
+        await holder.send(url=url, conversation=talk.id)
+        running = (await holder.wait_for("running"))["running"]
         with pytest.raises(TurnConflictError) as refused:
-            await log_of(rc).run_turn(talk.id, HELLO, "Me too.", wait=0)
+            await conversations_of(rc).run_turn(talk.id, HELLO, "Me too.", wait=0)
         assert refused.value.turn_id == running
-        assert len(await stored(rc, talk.id)) == 2  # the refused turn has left nothing
-        await holder.go()
-        await holder.finish()
+        assert len(await load_messages(rc, talk.id)) == 2  # the refused turn has left nothing
+        await holder.send()
+        await holder.wait()
         await assert_turn_runs_at_once(rc, talk.id)
-        assert_not_interleaved(await stored(rc, talk.id))
+        assert_not_interleaved(await load_messages(rc, talk.id))
 
 
 async def test_a_task_queued_behind_another_is_told_which_turn_runs_elsewhere(url: str) -> None:
-    async with Tellback(url) as rc, children("hold_turn", 1) as [holder]:
-        talk = await log_of(rc).create("chat")
-        await holder.go(url=url, conversation=talk.id)
-        running = (await holder.until("running"))["running"]
-        first = asyncio.create_task(log_of(rc).run_turn(talk.id, HELLO, "First."))
+    async with Tellback(url) as rc, child_processes("hold_turn", 1) as [holder]:
+        talk = await conversations_of(rc).create("chat")
+        await holder.send(url=url, conversation=talk.id)
+        running = (await holder.wait_for("running"))["running"]
+        first = asyncio.create_task(conversations_of(rc).run_turn(talk.id, HELLO, "First."))
         await asyncio.sleep(0)
         with pytest.raises(TurnConflictError) as refused:
-            await log_of(rc).run_turn(talk.id, HELLO, "Second.", wait=0.2)
+            await conversations_of(rc).run_turn(talk.id, HELLO, "Second.", wait=0.2)
         assert refused.value.turn_id == running
-        await holder.go()
+        await holder.send()
         assert (await first).status == "completed"
 
 
 async def test_a_turn_that_waits_goes_on_as_soon_as_the_process_before_it_has_died(url: str) -> None:
-    async with Tellback(url) as rc, children("hold_turn", 1) as [holder]:
-        talk = await log_of(rc).create("chat")
-        await holder.go(url=url, conversation=talk.id)
-        await holder.until("running")
+    async with Tellback(url) as rc, child_processes("hold_turn", 1) as [holder]:
+        talk = await conversations_of(rc).create("chat")
+        await holder.send(url=url, conversation=talk.id)
+        await holder.wait_for("running")
         waiting = asyncio.create_task(assert_turn_runs_at_once(rc, talk.id))
         await asyncio.sleep(0.1)  # let it look at the claim of one who still lives
         await holder.kill()
         await waiting
-        assert [message.role for message in await stored(rc, talk.id)] == ["user", "assistant", "user", "assistant"]
+        assert [message.role for message in await load_messages(rc, talk.id)] == [
+            "user",
+            "assistant",
+            "user",
+            "assistant",
+        ]
 
 
 async def test_a_process_that_stands_still_is_not_taken_for_dead(url: str) -> None:
-    async with Tellback(url) as rc, children("hold_turn", 1) as [holder]:
-        talk = await log_of(rc).create("chat")
-        await holder.go(url=url, conversation=talk.id)
-        running = (await holder.until("running"))["running"]
+    async with Tellback(url) as rc, child_processes("hold_turn", 1) as [holder]:
+        talk = await conversations_of(rc).create("chat")
+        await holder.send(url=url, conversation=talk.id)
+        running = (await holder.wait_for("running"))["running"]
         holder.signal(signal.SIGSTOP)
         try:
             with pytest.raises(TurnConflictError) as refused:
-                await log_of(rc).run_turn(talk.id, HELLO, "Are you dead?", wait=1)
+                await conversations_of(rc).run_turn(talk.id, HELLO, "Are you dead?", wait=1)
         finally:
             holder.signal(signal.SIGCONT)
         assert refused.value.turn_id == running
-        await holder.go()
-        assert (await holder.finish())[-1] == {"done": "completed"}
+        await holder.send()
+        assert (await holder.wait())[-1] == {"done": "completed"}
         await assert_turn_runs_at_once(rc, talk.id)
-        assert_not_interleaved(await stored(rc, talk.id))
+        assert_not_interleaved(await load_messages(rc, talk.id))
 
 
 async def test_many_processes_may_open_an_empty_store_at_the_same_moment(new_url: str) -> None:
-    async with children("open_once", 6) as openers:
-        await asyncio.gather(*(opener.go(url=new_url) for opener in openers))
-        said = [line for opener in openers for line in acknowledged(await opener.finish())]
+    async with child_processes("open_once", 6) as openers:
+        await asyncio.gather(*(opener.send(url=new_url) for opener in openers))
+        said = [line for opener in openers for line in acknowledged(await opener.wait())]
         assert len(said) == 6
         async with Tellback(new_url) as rc:
             for line in said:
-                assert_kept(await stored(rc, line["conversation"]), [line])
+                assert_stored(await load_messages(rc, line["conversation"]), [line])
 
 
 async def test_databases_of_one_new_server_may_be_opened_at_the_same_moment(own_server: PostgresServer) -> None:
@@ -152,14 +157,14 @@ async def test_databases_of_one_new_server_may_be_opened_at_the_same_moment(own_
     # Another opening, stopped where it has made the role and not yet committed: the rest piles up behind it.
     first = await asyncpg.connect(own_server.url("postgres"))
     try:
-        async with children("open_once", len(names)) as openers:
-            await first.execute(f"BEGIN; CREATE ROLE {ROLE} NOLOGIN NOSUPERUSER NOBYPASSRLS")
+        async with child_processes("open_once", len(names)) as openers:
+            await first.execute(f"BEGIN; CREATE ROLE {APP_ROLE} NOLOGIN NOSUPERUSER NOBYPASSRLS")
             for opener, name in zip(openers, names, strict=True):
-                await opener.go(url=own_server.url(name))
+                await opener.send(url=own_server.url(name))
             await _until_waiting(own_server, len(names))
             await first.execute("COMMIT")
             for opener in openers:
-                assert len(acknowledged(await opener.finish())) == 1
+                assert len(acknowledged(await opener.wait())) == 1
     finally:
         await first.close()
 
@@ -178,20 +183,20 @@ async def test_a_file_is_shared_by_processes_that_name_it_differently(tmp_path: 
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
     async with Tellback(tmp_path / "tellback.db") as rc, AsyncExitStack() as stack:
-        talk = await log_of(rc).create("chat")
-        writers: list[Child] = []
+        talk = await conversations_of(rc).create("chat")
+        writers: list[ChildProcess] = []
         for folder in (tmp_path, link):
             job = {"url": f"sqlite:///{folder}/tellback.db", "conversations": [talk.id], "tag": "x", "count": 20}
-            writers.append(await stack.enter_async_context(child("append", **job)))
+            writers.append(await stack.enter_async_context(child_process("append", **job)))
         for writer in writers:
-            said = await writer.finish()
-            assert_kept(await stored(rc, talk.id), said)
-        assert len(await stored(rc, talk.id)) == 40
+            said = await writer.wait()
+            assert_stored(await load_messages(rc, talk.id), said)
+        assert len(await load_messages(rc, talk.id)) == 40
 
 
 async def test_one_process_may_open_the_same_store_twice(url: str) -> None:
     async with Tellback(url) as one, Tellback(url) as two:
-        talk = await log_of(one).create("chat")
+        talk = await conversations_of(one).create("chat")
         started, release = asyncio.Event(), asyncio.Event()
 
         async def slow(_: object) -> str:
@@ -199,12 +204,12 @@ async def test_one_process_may_open_the_same_store_twice(url: str) -> None:
             await release.wait()
             return "Slow."
 
-        turn = asyncio.create_task(log_of(one).run_turn(talk.id, FunctionModel(slow), "Take your time."))
-        async with asyncio.timeout(AT_ONCE):
+        turn = asyncio.create_task(conversations_of(one).run_turn(talk.id, FunctionModel(slow), "Take your time."))
+        async with asyncio.timeout(PROMPT_SECONDS):
             await started.wait()
         with pytest.raises(TurnConflictError):
-            await log_of(two).run_turn(talk.id, HELLO, "Quick.", wait=0)
+            await conversations_of(two).run_turn(talk.id, HELLO, "Quick.", wait=0)
         release.set()
         await turn
         await assert_turn_runs_at_once(two, talk.id)
-        assert_not_interleaved(await stored(two, talk.id))
+        assert_not_interleaved(await load_messages(two, talk.id))

@@ -27,8 +27,8 @@ from tellback.errors import (
 )
 from tellback.testing import FunctionModel
 from tellback.types.conversations import StoredMessage
-from tests.integration.stores.checks import EventBook, assert_turn_runs_at_once, log_of, stored
-from tests.support.children import Said, child
+from tests.integration.stores.checks import EventRecorder, assert_turn_runs_at_once, conversations_of, load_messages
+from tests.support.children import Output, child_process
 
 HELLO = FunctionModel(lambda _: "Hello.")
 
@@ -37,7 +37,7 @@ async def fill(rc: Tellback, id: str, tag: str, size: int = 20_000) -> tuple[lis
     """Append at once, more than there is room for: what was acknowledged, and what was refused."""
     texts = [f"{tag} {number} " + "x" * size for number in range(60)]
     results = await asyncio.gather(
-        *(log_of(rc).append_user_message(id, text) for text in texts), return_exceptions=True
+        *(conversations_of(rc).append_user_message(id, text) for text in texts), return_exceptions=True
     )
     kept: list[StoredMessage] = []
     refused: list[str] = []
@@ -53,18 +53,18 @@ async def fill(rc: Tellback, id: str, tag: str, size: int = 20_000) -> tuple[lis
 
 async def assert_only(rc: Tellback, id: str, kept: list[StoredMessage]) -> None:
     """Exactly these messages, each with its event."""
-    messages = await stored(rc, id)
+    messages = await load_messages(rc, id)
     assert {message.id: message.seq for message in messages} == {message.id: message.seq for message in kept}
-    book = EventBook()
-    await book.read_on(rc)
+    book = EventRecorder()
+    await book.read_new(rc)
     book.assert_covers(id, messages)
 
 
 async def test_a_full_file_refuses_what_does_not_fit_and_keeps_what_did(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/tellback.db"
     async with Tellback(url) as rc:
-        talk = await log_of(rc).create("chat")
-        kept = [await log_of(rc).append_user_message(talk.id, "before")]
+        talk = await conversations_of(rc).create("chat")
+        kept = [await conversations_of(rc).append_user_message(talk.id, "before")]
         connection: sqlite3.Connection = cast("Any", rc.store)._engine._writer._connection
         [pages] = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages + 60}")
@@ -73,7 +73,7 @@ async def test_a_full_file_refuses_what_does_not_fit_and_keeps_what_did(tmp_path
             assert refused
             kept += new
         with pytest.raises(StoreFullError):
-            await log_of(rc).run_turn(talk.id, HELLO, "y" * 1_000_000)
+            await conversations_of(rc).run_turn(talk.id, HELLO, "y" * 1_000_000)
         await assert_only(rc, talk.id, kept)  # it can still be read
         connection.execute("PRAGMA max_page_count = 1000000")
         new, refused = await fill(rc, talk.id, "with room again")
@@ -82,7 +82,7 @@ async def test_a_full_file_refuses_what_does_not_fit_and_keeps_what_did(tmp_path
         await assert_only(rc, talk.id, kept)
         await assert_turn_runs_at_once(rc, talk.id)
     async with Tellback(url) as rc:
-        assert len(await stored(rc, talk.id)) == len(kept) + 2
+        assert len(await load_messages(rc, talk.id)) == len(kept) + 2
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def take_all_room(folder: Path) -> Path:
 async def test_a_full_disk_refuses_what_does_not_fit_and_keeps_what_did(small_disk: Path) -> None:
     url = f"sqlite:///{small_disk}/tellback.db"
     async with Tellback(url) as rc:
-        talk = await log_of(rc).create("chat")
+        talk = await conversations_of(rc).create("chat")
         kept, _ = await fill(rc, talk.id, "before", size=2_000)
         ballast = take_all_room(small_disk)
         while True:  # the file's log has room of its own from before, which is used up first
@@ -127,29 +127,29 @@ async def test_a_full_disk_refuses_what_does_not_fit_and_keeps_what_did(small_di
             if refused:
                 break
         with pytest.raises(StoreFullError):
-            await log_of(rc).run_turn(talk.id, HELLO, "y" * 100_000)
+            await conversations_of(rc).run_turn(talk.id, HELLO, "y" * 100_000)
         await assert_only(rc, talk.id, kept)
         ballast.unlink()
-        kept.append(await log_of(rc).append_user_message(talk.id, "with room again"))
+        kept.append(await conversations_of(rc).append_user_message(talk.id, "with room again"))
         await assert_only(rc, talk.id, kept)
         await assert_turn_runs_at_once(rc, talk.id)
     async with Tellback(url) as rc:
-        assert len(await stored(rc, talk.id)) == len(kept) + 2
+        assert len(await load_messages(rc, talk.id)) == len(kept) + 2
 
 
 async def test_a_store_that_cannot_be_opened_for_want_of_room_says_so(small_disk: Path) -> None:
     url = f"sqlite:///{small_disk}/tellback.db"
     async with Tellback(url) as rc:
-        talk = await log_of(rc).create("chat")
-        await log_of(rc).append_user_message(talk.id, "before")
+        talk = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(talk.id, "before")
     ballast = take_all_room(small_disk)
     with pytest.raises(StoreFullError):
         async with Tellback(url) as rc:
-            await log_of(rc).append_user_message(talk.id, "no")
+            await conversations_of(rc).append_user_message(talk.id, "no")
     ballast.unlink()
     async with Tellback(url) as rc:
         await assert_turn_runs_at_once(rc, talk.id)
-        assert len(await stored(rc, talk.id)) == 3
+        assert len(await load_messages(rc, talk.id)) == 3
 
 
 @pytest.fixture
@@ -168,8 +168,8 @@ def open_folder() -> Iterator[Path]:
 async def test_a_user_who_may_only_read_is_told_so(open_folder: Path, open_elsewhere: bool) -> None:
     path = open_folder / "tellback.db"
     async with Tellback(path) as rc:
-        talk = await log_of(rc).create("chat")
-        await log_of(rc).append_user_message(talk.id, "before")
+        talk = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(talk.id, "before")
         if open_elsewhere:
             said = await as_nobody(path, talk.id)
     if not open_elsewhere:
@@ -179,34 +179,34 @@ async def test_a_user_who_may_only_read_is_told_so(open_folder: Path, open_elsew
     if open_elsewhere:  # else SQLite lacks the file that readers share, and may not make it
         assert said[-2] == {"read": ["before"]}
     async with Tellback(path) as rc:
-        assert [message.text for message in await stored(rc, talk.id)] == ["before"]
+        assert [message.text for message in await load_messages(rc, talk.id)] == ["before"]
 
 
-async def as_nobody(path: Path, id: str) -> list[Said]:
+async def as_nobody(path: Path, id: str) -> list[Output]:
     for file in path.parent.iterdir():
         file.chmod(0o444)
     path.parent.chmod(0o555)
-    async with child("without_rights", url=f"sqlite:///{path}", conversation=id) as nobody:
-        return await nobody.finish()
+    async with child_process("without_rights", url=f"sqlite:///{path}", conversation=id) as nobody:
+        return await nobody.wait()
 
 
 async def test_a_file_opened_for_reading_only_can_be_read_while_others_write(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as rc:
-        talk = await log_of(rc).create("chat")
-        await log_of(rc).append_user_message(talk.id, "before")
+        talk = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(talk.id, "before")
     async with Tellback(f"sqlite:///{path}?mode=ro") as reader:
-        assert [message.text for message in await stored(reader, talk.id)] == ["before"]
+        assert [message.text for message in await load_messages(reader, talk.id)] == ["before"]
         async with Tellback(path) as writer:
-            await log_of(writer).append_user_message(talk.id, "meanwhile")
-            assert [message.text for message in await stored(reader, talk.id)] == ["before", "meanwhile"]
+            await conversations_of(writer).append_user_message(talk.id, "meanwhile")
+            assert [message.text for message in await load_messages(reader, talk.id)] == ["before", "meanwhile"]
             assert len(await reader.events.read()) == 3
         with pytest.raises(StoreReadOnlyError, match="mode=ro"):
-            await log_of(reader).append_user_message(talk.id, "no")
+            await conversations_of(reader).append_user_message(talk.id, "no")
         with pytest.raises(StoreReadOnlyError, match="mode=ro"):
-            await log_of(reader).run_turn(talk.id, HELLO, "no")
+            await conversations_of(reader).run_turn(talk.id, HELLO, "no")
     async with Tellback(path) as rc:
-        assert len(await stored(rc, talk.id)) == 2
+        assert len(await load_messages(rc, talk.id)) == 2
 
 
 async def test_reading_only_makes_no_file(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ async def test_reading_only_makes_no_file(tmp_path: Path) -> None:
 async def test_a_file_locked_by_someone_else_is_busy_until_it_is_released(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(f"sqlite:///{path}?busy_timeout=0.2") as rc:
-        log = log_of(rc)
+        log = conversations_of(rc)
         talk = await log.create("chat")
         await log.append_user_message(talk.id, "before")
         other = sqlite3.connect(path, isolation_level=None)
@@ -241,18 +241,20 @@ async def test_a_file_locked_by_someone_else_is_busy_until_it_is_released(tmp_pa
             other.close()
         await log.append_user_message(talk.id, "after")
         await assert_turn_runs_at_once(rc, talk.id)
-        messages = await stored(rc, talk.id)
+        messages = await load_messages(rc, talk.id)
         assert [message.text for message in messages] == ["before", "after", "Are you there?", "I am."]
 
 
 async def test_a_lock_that_is_released_in_time_is_only_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as rc:
-        talk = await log_of(rc).create("chat")
+        talk = await conversations_of(rc).create("chat")
         other = sqlite3.connect(path, isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")
-            waiting = [asyncio.create_task(log_of(rc).append_user_message(talk.id, str(n))) for n in range(10)]
+            waiting = [
+                asyncio.create_task(conversations_of(rc).append_user_message(talk.id, str(n))) for n in range(10)
+            ]
             done, _ = await asyncio.wait(waiting, timeout=0.3)
             assert not done
             other.execute("ROLLBACK")
@@ -260,21 +262,21 @@ async def test_a_lock_that_is_released_in_time_is_only_waited_for(tmp_path: Path
             other.close()
         async with asyncio.timeout(5):
             await asyncio.gather(*waiting)
-        assert len(await stored(rc, talk.id)) == 10
+        assert len(await load_messages(rc, talk.id)) == 10
 
 
 async def test_a_locked_file_can_be_opened_and_read(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as rc:
-        talk = await log_of(rc).create("chat")
-        await log_of(rc).append_user_message(talk.id, "before")
+        talk = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(talk.id, "before")
     other = sqlite3.connect(path, isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")
         async with Tellback(f"sqlite:///{path}?busy_timeout=0.2") as rc:
-            assert [message.text for message in await stored(rc, talk.id)] == ["before"]
+            assert [message.text for message in await load_messages(rc, talk.id)] == ["before"]
             with pytest.raises(StoreBusyError):
-                await log_of(rc).append_user_message(talk.id, "no")
+                await conversations_of(rc).append_user_message(talk.id, "no")
     finally:
         other.close()
 
@@ -291,32 +293,32 @@ async def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> No
 async def test_a_damaged_file_is_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as rc:
-        talk = await log_of(rc).create("chat")
+        talk = await conversations_of(rc).create("chat")
         for number in range(200):
-            await log_of(rc).append_user_message(talk.id, f"{number} " + "x" * 500)
+            await conversations_of(rc).append_user_message(talk.id, f"{number} " + "x" * 500)
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
     with pytest.raises(StoreCorruptError):
         async with Tellback(path) as rc:
-            await log_of(rc).messages(talk.id)
+            await conversations_of(rc).messages(talk.id)
 
 
 async def test_a_file_damaged_while_it_is_open_is_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as rc:
-        talk = await log_of(rc).create("chat")
+        talk = await conversations_of(rc).create("chat")
         for number in range(200):
-            await log_of(rc).append_user_message(talk.id, f"{number} " + "x" * 500)
+            await conversations_of(rc).append_user_message(talk.id, f"{number} " + "x" * 500)
     size = path.stat().st_size
     async with Tellback(path) as rc:
         with path.open("r+b") as file:
             file.seek(4096)
             file.write(b"\xff" * (size - 4096))
         with pytest.raises(StoreCorruptError):
-            await log_of(rc).messages(talk.id)
+            await conversations_of(rc).messages(talk.id)
         with pytest.raises(StoreError):
-            await log_of(rc).append_user_message(talk.id, "no")
+            await conversations_of(rc).append_user_message(talk.id, "no")
 
 
 @pytest.mark.parametrize("place", ["missing/tellback.db", "folder"])

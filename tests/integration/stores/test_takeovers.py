@@ -12,25 +12,30 @@ from tellback import Tellback
 from tellback.errors import StoreUnavailableError, TurnConflictError
 from tellback.stores.postgres.session import OWNER_LOCK
 from tellback.testing import FunctionModel
-from tests.integration.stores.checks import assert_not_interleaved, assert_turn_runs_at_once, log_of, stored
-from tests.support.proxy import Proxy
+from tests.integration.stores.checks import (
+    assert_not_interleaved,
+    assert_turn_runs_at_once,
+    conversations_of,
+    load_messages,
+)
+from tests.support.proxy import FaultProxy
 
 HELLO = FunctionModel(lambda _: "Hello.")
 
 
 async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(ready_postgres_url: str) -> None:
-    async with Proxy(ready_postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        talk = await log_of(rc).create("chat")
+    async with FaultProxy(ready_postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
+        talk = await conversations_of(rc).create("chat")
         proxy.trap(b"COMMIT", "pass and cut")
         with pytest.raises(StoreUnavailableError):
-            await log_of(rc).run_turn(talk.id, HELLO, "Perhaps.")
+            await conversations_of(rc).run_turn(talk.id, HELLO, "Perhaps.")
         await assert_turn_runs_at_once(rc, talk.id)
 
 
 async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_postgres_url: str) -> None:
     """It lives and works on: only its session with the server is gone, and comes back by itself."""
     async with Tellback(ready_postgres_url) as one, Tellback(ready_postgres_url) as two:
-        talk = await log_of(one).create("chat")
+        talk = await conversations_of(one).create("chat")
         started, release = asyncio.Event(), asyncio.Event()
 
         async def slow(_: object) -> str:
@@ -38,7 +43,7 @@ async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_po
             await release.wait()
             return "Slow."
 
-        turn = asyncio.create_task(log_of(one).run_turn(talk.id, FunctionModel(slow), "Take your time."))
+        turn = asyncio.create_task(conversations_of(one).run_turn(talk.id, FunctionModel(slow), "Take your time."))
         async with asyncio.timeout(5):
             await started.wait()
         admin = await asyncpg.connect(ready_postgres_url)
@@ -55,19 +60,19 @@ async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_po
         try:
             while time.monotonic() < deadline:
                 with pytest.raises(TurnConflictError):
-                    await log_of(two).run_turn(talk.id, HELLO, "Is it mine?", wait=0)
+                    await conversations_of(two).run_turn(talk.id, HELLO, "Is it mine?", wait=0)
                 await asyncio.sleep(0.05)
         finally:
             release.set()
             await turn
-        assert_not_interleaved(await stored(two, talk.id))
+        assert_not_interleaved(await load_messages(two, talk.id))
 
 
 async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_seen_alive_again(
     ready_postgres_url: str,
 ) -> None:
     async with (
-        Proxy(ready_postgres_url) as proxy,
+        FaultProxy(ready_postgres_url) as proxy,
         Tellback(proxy.url, worker=False) as one,
         Tellback(ready_postgres_url) as two,
     ):
@@ -78,7 +83,7 @@ async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_see
                 assert time.monotonic() < deadline, what
                 await asyncio.sleep(0.05)
 
-        talk = await log_of(one).create("chat")
+        talk = await conversations_of(one).create("chat")
         await assert_turn_runs_at_once(one, talk.id)
         await until_seen(True, "it never showed that it lives")
         proxy.refuse()
@@ -86,4 +91,4 @@ async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_see
         proxy.trap(b"SET ROLE", "cut")
         proxy.accept()
         await until_seen(True, "it lives, and everyone takes it for dead for good")
-        assert proxy.sprung == 1
+        assert proxy.triggered == 1

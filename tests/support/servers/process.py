@@ -14,10 +14,10 @@ from pathlib import Path
 from secrets import randbelow
 from typing import ClassVar
 
-from tests.support.servers.watch import watch
+from tests.support.servers.watch import start_watchdog
 
-_POLL = 0.05
-_TAIL = 4_000
+_POLL_SECONDS = 0.05
+_LOG_TAIL = 4_000
 
 
 class ServerFailedError(RuntimeError):
@@ -32,7 +32,7 @@ class Server(ABC):
     """A process that serves one folder on one port, so that it can be killed and started again."""
 
     name: ClassVar[str]
-    seconds: ClassVar[float] = 30
+    start_seconds: ClassVar[float] = 30
     """How long it may take to start."""
 
     def __init__(self, owner: int | None = None) -> None:
@@ -54,12 +54,12 @@ class Server(ABC):
 
     @staticmethod
     @abstractmethod
-    def missing() -> str | None:
+    def missing_reason() -> str | None:
         """Why it cannot run here, if so."""
 
     @staticmethod
     @abstractmethod
-    def excused() -> bool:
+    def is_optional() -> bool:
         """Whether this machine cannot be expected to have it."""
 
     @abstractmethod
@@ -81,8 +81,8 @@ class Server(ABC):
                 start_new_session=True,
             )
         try:
-            watch(self.pid, self.folder, self._owner)
-            self.version = self._wait()
+            start_watchdog(self.pid, self.folder, self._owner)
+            self.version = self._wait_until_ready()
         except BaseException:  # a test's time limit too must leave no server behind
             self.kill()
             raise
@@ -111,19 +111,21 @@ class Server(ABC):
     def _log(self) -> Path:
         return self.folder / "log"
 
-    def _wait(self) -> str:
-        deadline = time.monotonic() + self.seconds
+    def _wait_until_ready(self) -> str:
+        deadline = time.monotonic() + self.start_seconds
         while self._process is not None and self._process.poll() is None:
             try:
                 return self.probe()
             except NotReadyError as error:
                 if time.monotonic() > deadline:
-                    raise self._failed(f"in {self.seconds:.0f} seconds: {error}") from error
-            time.sleep(_POLL)
-        raise self._failed("and ended")
+                    raise self._start_error(f"in {self.start_seconds:.0f} seconds: {error}") from error
+            time.sleep(_POLL_SECONDS)
+        raise self._start_error("and ended")
 
-    def _failed(self, why: str) -> ServerFailedError:
-        return ServerFailedError(f"{self.name} did not start {why}\n{self._log.read_text(errors='replace')[-_TAIL:]}")
+    def _start_error(self, why: str) -> ServerFailedError:
+        return ServerFailedError(
+            f"{self.name} did not start {why}\n{self._log.read_text(errors='replace')[-_LOG_TAIL:]}"
+        )
 
 
 def free_port() -> int:
@@ -139,7 +141,7 @@ def free_port() -> int:
             return port
 
 
-def packaged(package: str, program: str) -> Path | None:
+def find_packaged_program(package: str, program: str) -> Path | None:
     """A program inside an installed package, which is only looked for: importing it has effects of its own."""
     try:
         path = Path(str(distribution(package).locate_file(program)))

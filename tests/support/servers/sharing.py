@@ -17,7 +17,7 @@ from tests.support.servers.process import Server, ServerFailedError
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ServerInfo:
     """Where a server is, or why there is none."""
 
     url: str = ""
@@ -27,7 +27,7 @@ class Running:
     failure: str = ""
 
 
-class Run:
+class ServerRegistry:
     """The folder through which the processes of one test run agree on their servers."""
 
     def __init__(self, folder: Path, owner: int) -> None:
@@ -37,50 +37,50 @@ class Run:
         self._started: list[Server] = []
 
     @classmethod
-    def begin(cls) -> Run:
+    def create(cls) -> ServerRegistry:
         """For the process that lives as long as the run."""
         return cls(Path(tempfile.mkdtemp(prefix="tellback-run-")), os.getpid())
 
-    def server(self, kind: type[Server]) -> Running:
+    def server(self, kind: type[Server]) -> ServerInfo:
         """The one server of this kind, started now if need be; a failure is found out once."""
         with self._locked(kind.name):
-            written = self._read(kind.name)
-            if written is None:
-                written = self._start(kind)
-                self._write(kind.name, written)
-            return written
+            info = self._read(kind.name)
+            if info is None:
+                info = self._start(kind)
+                self._write(kind.name, info)
+            return info
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End every server that was started, and remove what it kept."""
         for file in self.folder.glob("*.json"):
-            running = self._read(file.stem)
-            if running is not None and running.pid:
+            info = self._read(file.stem)
+            if info is not None and info.pid:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(running.pid, signal.SIGKILL)
-                shutil.rmtree(running.folder, ignore_errors=True)
+                    os.kill(info.pid, signal.SIGKILL)
+                shutil.rmtree(info.folder, ignore_errors=True)
         for server in self._started:
             server.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _start(self, kind: type[Server]) -> Running:
+    def _start(self, kind: type[Server]) -> ServerInfo:
         server = kind(self.owner)
         try:
             server.start()
         except ServerFailedError as error:
             server.remove()
-            return Running(failure=str(error))
+            return ServerInfo(failure=str(error))
         except BaseException:
             server.remove()
             raise
         self._started.append(server)
-        return Running(server.url, server.version, server.pid, str(server.folder))
+        return ServerInfo(server.url, server.version, server.pid, str(server.folder))
 
-    def _read(self, name: str) -> Running | None:
+    def _read(self, name: str) -> ServerInfo | None:
         file = self.folder / f"{name}.json"
-        return Running(**json.loads(file.read_text())) if file.exists() else None
+        return ServerInfo(**json.loads(file.read_text())) if file.exists() else None
 
-    def _write(self, name: str, running: Running) -> None:
-        (self.folder / f"{name}.json").write_text(json.dumps(asdict(running)))
+    def _write(self, name: str, info: ServerInfo) -> None:
+        (self.folder / f"{name}.json").write_text(json.dumps(asdict(info)))
 
     @contextlib.contextmanager
     def _locked(self, name: str) -> Iterator[None]:

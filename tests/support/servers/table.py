@@ -12,15 +12,15 @@ from typing import Final
 
 import pytest
 
-from tests.support.servers.versions import VERSIONS
+from tests.support.servers.versions import SERVER_VERSIONS
 
 _ORDER: Final = ("In memory", "SQLite", "PostgreSQL", "SQLAlchemy", "Redis", "MongoDB", "OpenSearch")
-_HEAD: Final = ("backend", "server", "tests run", "skipped", "failed")
+_HEADER: Final = ("backend", "server", "tests run", "skipped", "failed")
 _BACKEND: Final = "backend"
 _SERVER: Final = "backend's server"
 
 
-class Tally:
+class BackendTally:
     """What the reports of a run say about each backend."""
 
     def __init__(self) -> None:
@@ -31,19 +31,19 @@ class Tally:
         return bool(self._outcomes)
 
     def add(self, report: pytest.TestReport) -> None:
-        said = dict(report.user_properties)
-        if _BACKEND not in said:
+        properties = dict(report.user_properties)
+        if _BACKEND not in properties:
             return
-        backend = str(said[_BACKEND])
+        backend = str(properties[_BACKEND])
         servers = self._servers.setdefault(backend, set())
-        if said.get(_SERVER):
-            servers.add(str(said[_SERVER]))
+        if properties.get(_SERVER):
+            servers.add(str(properties[_SERVER]))
         test = backend, report.nodeid
-        self._outcomes[test] = _worse(self._outcomes.get(test, "passed"), _outcome(report))
+        self._outcomes[test] = _worst_outcome(self._outcomes.get(test, "passed"), _outcome(report))
 
     def rows(self) -> list[tuple[str, ...]]:
         """One row for each backend, the known ones first."""
-        return [self._row(backend) for backend in sorted(self._servers, key=_place)]
+        return [self._row(backend) for backend in sorted(self._servers, key=_sort_key)]
 
     def _row(self, backend: str) -> tuple[str, ...]:
         counts = Counter(outcome for (name, _), outcome in self._outcomes.items() if name == backend)
@@ -52,11 +52,11 @@ class Tally:
         return backend, server, str(run), str(counts["skipped"]), str(counts["failed"])
 
 
-class Table:
+class BackendReport:
     """The part of pytest that marks the reports where tests run, and reads them where the run is summed up."""
 
     def __init__(self) -> None:
-        self._tally = Tally()
+        self._tally = BackendTally()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -65,7 +65,7 @@ class Table:
         if mark is not None:
             backend, *server = mark.args
             report.user_properties.append((_BACKEND, backend))
-            report.user_properties.append((_SERVER, server[0] if server else VERSIONS.get(backend, "")))
+            report.user_properties.append((_SERVER, server[0] if server else SERVER_VERSIONS.get(backend, "")))
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -74,21 +74,21 @@ class Table:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._tally:
             terminalreporter.section("backends")
-            for line in aligned([_HEAD, *self._tally.rows()]):
+            for line in align_rows([_HEADER, *self._tally.rows()]):
                 terminalreporter.write_line(line)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Table())
+    config.pluginmanager.register(BackendReport())
 
 
-def aligned(rows: list[tuple[str, ...]]) -> list[str]:
+def align_rows(rows: list[tuple[str, ...]]) -> list[str]:
     """The rows as lines with columns of one width."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [" | ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def _place(backend: str) -> tuple[int, str]:
+def _sort_key(backend: str) -> tuple[int, str]:
     return (_ORDER.index(backend) if backend in _ORDER else len(_ORDER)), backend
 
 
@@ -97,5 +97,5 @@ def _outcome(report: pytest.TestReport) -> str:
     return "passed" if hasattr(report, "wasxfail") and report.skipped else report.outcome
 
 
-def _worse(one: str, other: str) -> str:
+def _worst_outcome(one: str, other: str) -> str:
     return max(one, other, key=("passed", "skipped", "failed").index)

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-VERSIONS: dict[str, str] = {}
+SERVER_VERSIONS: dict[str, str] = {}

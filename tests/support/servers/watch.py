@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 
-def watch(server: int, folder: Path, owner: int | None = None) -> None:
+def start_watchdog(server: int, folder: Path, owner: int | None = None) -> None:
     """Start a process that ends the server and removes its folder once its owner is gone."""
     if hasattr(os, "pidfd_open"):
         arguments = [str(server), str(folder), str(owner or os.getpid())]
@@ -21,16 +21,16 @@ def watch(server: int, folder: Path, owner: int | None = None) -> None:
         subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, check=True, timeout=30)
 
 
-def _stay(server: int, folder: Path, owner: int) -> None:
+def _kill_after_owner(server: int, folder: Path, owner: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         running = os.pidfd_open(server)
-        if _outlived(running, owner):
+        if _server_outlives_owner(running, owner):
             signal.pidfd_send_signal(running, signal.SIGKILL)
             select.select([running], [], [], 10)
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _outlived(running: int, owner: int) -> bool:
+def _server_outlives_owner(running: int, owner: int) -> bool:
     """Wait for either to end, and say whether it is the server that still runs."""
     try:
         owning = os.pidfd_open(owner)
@@ -43,4 +43,4 @@ def _outlived(running: int, owner: int) -> bool:
 # The fork leaves the watcher nobody's child, so that nobody has to wait for it.
 if __name__ == "__main__" and os.fork() == 0:
     os.setsid()
-    _stay(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    _kill_after_owner(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -7,16 +7,16 @@ import asyncio
 import pytest
 
 from tellback.access import held as held_keys
-from tellback.access.held import HeldKeys
+from tellback.access.held import ApiKeyCache
 from tellback.access.keys import Keys
 from tellback.errors import NotAuthenticatedError, StoreUnavailableError
 from tellback.stores import StoredKey, open_store
 from tellback.types.access import ApiKey
-from tellback.types.caches import forget_words
+from tellback.types.caches import clear_text_caches
 from tellback.types.times import utc_now
 
 
-class Shelf:
+class FakeKeyStore:
     """Keys by id, and who asked for them; it may be slow, or fail."""
 
     def __init__(self) -> None:
@@ -39,12 +39,12 @@ class Shelf:
             raise StoreUnavailableError("gone")
         return found
 
-    def held(self, seconds: float = 5) -> HeldKeys:
-        return HeldKeys(self.load, seconds, lambda: self.now)
+    def held(self, seconds: float = 5) -> ApiKeyCache:
+        return ApiKeyCache(self.load, seconds, lambda: self.now)
 
 
 async def test_a_key_is_asked_for_again_when_its_time_is_over() -> None:
-    shelf = Shelf()
+    shelf = FakeKeyStore()
     stored, held = shelf.put("a"), shelf.held()
     for _ in range(3):
         assert await held.get("a") == stored
@@ -56,7 +56,7 @@ async def test_a_key_is_asked_for_again_when_its_time_is_over() -> None:
 
 
 async def test_those_who_ask_at_once_ask_the_store_once() -> None:
-    shelf = Shelf()
+    shelf = FakeKeyStore()
     stored, held = shelf.put("a"), shelf.held()
     shelf.open.clear()
     waiting = [asyncio.create_task(held.get(id)) for id in ("a", "b") * 10]
@@ -71,7 +71,7 @@ async def test_those_who_ask_at_once_ask_the_store_once() -> None:
 
 
 async def test_a_failure_is_not_held_and_reaches_everyone() -> None:
-    shelf = Shelf()
+    shelf = FakeKeyStore()
     stored, held = shelf.put("a"), shelf.held()
     shelf.broken = True
     found = await asyncio.gather(*(held.get("a") for _ in range(3)), return_exceptions=True)
@@ -81,14 +81,14 @@ async def test_a_failure_is_not_held_and_reaches_everyone() -> None:
 
 
 async def test_what_was_read_before_a_key_was_forgotten_is_not_given_after() -> None:
-    shelf = Shelf()
+    shelf = FakeKeyStore()
     shelf.put("a", "old")
     held = shelf.held()
     shelf.open.clear()
     early = asyncio.create_task(held.get("a"))
     await asyncio.sleep(0.01)
     new = shelf.put("a", "new")
-    held.forget("a")
+    held.invalidate("a")
     late = asyncio.create_task(held.get("a"))
     await asyncio.sleep(0.01)
     shelf.open.set()
@@ -98,9 +98,9 @@ async def test_what_was_read_before_a_key_was_forgotten_is_not_given_after() -> 
 
 
 async def test_what_is_held_is_bounded_and_garbage_drives_out_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_keys, "MOST_FOUND", 3)
-    monkeypatch.setattr(held_keys, "MOST_MISSING", 5)
-    shelf = Shelf()
+    monkeypatch.setattr(held_keys, "MAX_CACHED_KEYS", 3)
+    monkeypatch.setattr(held_keys, "MAX_CACHED_MISSES", 5)
+    shelf = FakeKeyStore()
     held = shelf.held()
     for id in "abc":
         shelf.put(id)
@@ -121,18 +121,18 @@ async def test_what_is_held_is_bounded_and_garbage_drives_out_no_key(monkeypatch
 
 
 async def test_an_erasure_makes_all_be_asked_for_again() -> None:
-    shelf = Shelf()
+    shelf = FakeKeyStore()
     shelf.put("a")
     held = shelf.held()
     await held.get("a")
-    forget_words()
+    clear_text_caches()
     assert len(held) == 0
 
 
 async def test_a_key_that_another_process_revoked_is_good_for_seconds_at_most() -> None:
     store, now = open_store(":memory:"), 0.0
     await store.open()
-    keys = Keys(store.api_keys, utc_now, hold_seconds=5, timer=lambda: now)
+    keys = Keys(store.api_keys, utc_now, cache_seconds=5, timer=lambda: now)
     made = await keys.create()
     await keys.check(made.secret)
     await Keys(store.api_keys, utc_now).revoke(made.key.id)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tellback.stores import Store, open_store
-from tellback.stores.kept_answers import FORGOTTEN
+from tellback.stores.kept_answers import CLEANUP_BATCH
 from tellback.types.scope import Scope
 
 MAYA = Scope("acme", "web", "maya")
@@ -18,13 +18,13 @@ async def kept(store: Store) -> list[str]:
 
 
 async def begin(store: Store, key: str, now: datetime) -> None:
-    await store.kept_answers.begin(MAYA, key, "f", now=now, lease_until=now)
+    await store.idempotency.begin(MAYA, key, "f", now=now, lease_until=now)
 
 
 async def test_beginning_forgets_what_is_too_old_until_nothing_is(tmp_path: Path) -> None:
     store = open_store(tmp_path / "r.db")
     await store.open()
-    for number in range(2 * FORGOTTEN + 10):
+    for number in range(2 * CLEANUP_BATCH + 10):
         await begin(store, f"old{number:03}", NOON)
     await store.close()
     later = open_store(tmp_path / "r.db")
@@ -33,7 +33,7 @@ async def test_beginning_forgets_what_is_too_old_until_nothing_is(tmp_path: Path
     for number in range(4):
         await begin(later, f"new{number}", NOON + timedelta(hours=25))
         left.append(sum(key.startswith("old") for key in await kept(later)))
-    assert left == [FORGOTTEN + 10, 10, 0, 0]
+    assert left == [CLEANUP_BATCH + 10, 10, 0, 0]
     assert await kept(later) == [f"new{number}" for number in range(4)]
     await later.close()
 

@@ -64,14 +64,16 @@ def travel_desk(**fields: Any) -> Desk:
     return Desk(agent, book, weather, searched)
 
 
-async def talk(agent: Agent, said: Any, session: SessionState | str | None, *script: Any, **more: Any) -> Response:
+async def respond(
+    agent: Agent, message: Any, session: SessionState | str | None, *script: Any, **more: Any
+) -> Response:
     """One turn, in which the model does all that was written down, and nothing else."""
     with ScriptedModel(script) as model:
         agent.model = model
-        return await agent.respond(said, session, **more)
+        return await agent.respond(message, session, **more)
 
 
-def asked(agent: Agent) -> list[ChatRequest]:
+def model_requests(agent: Agent) -> list[ChatRequest]:
     """What the model was asked in the last turn."""
     assert isinstance(agent.model, ScriptedModel)
     return agent.model.requests
@@ -79,15 +81,15 @@ def asked(agent: Agent) -> list[ChatRequest]:
 
 def reply_prompt(agent: Agent) -> str:
     """The system prompt of the last turn's answer."""
-    return asked(agent)[-1].system or ""
+    return model_requests(agent)[-1].system or ""
 
 
-def offered(agent: Agent) -> set[str]:
+def offered_tools(agent: Agent) -> set[str]:
     """The tools that the model could call in the last answer."""
-    return {tool.name for tool in asked(agent)[-1].tools}
+    return {tool.name for tool in model_requests(agent)[-1].tools}
 
 
-async def soon(event: asyncio.Event) -> None:
+async def wait_for_event(event: asyncio.Event) -> None:
     """Wait for what a turn does, but not for ever, should the turn have failed."""
     async with asyncio.timeout(10):
         await event.wait()

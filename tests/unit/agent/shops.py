@@ -14,7 +14,9 @@ ORDER = {
 }
 
 
-def shop(run: Any, *, then: str = "Tell the outcome", agent: Agent | None = None, **fields: Any) -> tuple[Agent, Route]:
+def build_order_agent(
+    run: Any, *, then: str = "Tell the outcome", agent: Agent | None = None, **fields: Any
+) -> tuple[Agent, Route]:
     """An agent that asks for an order, runs a tool with it, and speaks about it."""
     agent = agent or Agent("Shop")
     route = agent.create_route(title="Order", gather_schema=ORDER)
@@ -27,7 +29,7 @@ def shop(run: Any, *, then: str = "Tell the outcome", agent: Agent | None = None
     return agent, route
 
 
-def finder(found: list[str], answer: Any = "shipped") -> Callable[[str], Any]:
+def build_order_finder(found: list[str], answer: Any = "shipped") -> Callable[[str], Any]:
     def find(order: str) -> Any:
         """Find an order."""
         found.append(order)

@@ -13,8 +13,8 @@ from tellback.chat.approval import Approval
 from tellback.errors import AlreadyDecidedError, FlowError, InvalidArgumentError
 from tellback.testing import ScriptedModel, says, understands
 from tellback.tools import tool
-from tests.unit.agent.flights import reply_prompt, talk
-from tests.unit.agent.shops import shop
+from tests.unit.agent.flights import reply_prompt, respond
+from tests.unit.agent.shops import build_order_agent
 
 
 def refunds(paid: list[Any], **fields: Any) -> Agent:
@@ -24,19 +24,19 @@ def refunds(paid: list[Any], **fields: Any) -> Agent:
         paid.append(order)
         return "paid back"
 
-    return shop(refund, **fields)[0]
+    return build_order_agent(refund, **fields)[0]
 
 
 async def test_a_call_that_needs_approval_waits() -> None:
     paid: list[Any] = []
     agent = refunds(paid)
-    response = await talk(agent, "A1", None, understands(order="A1"), says("I have asked"))
+    response = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
     assert paid == []
     [pending] = response.pending
     assert (pending.name, pending.input) == ("refund", {"order": "A1"})
     assert "waits for a person's approval" in reply_prompt(agent)
     assert response.tool_calls == ()
-    later = await talk(agent, "And?", response.session, understands(), says("Still waiting"))
+    later = await respond(agent, "And?", response.session, understands(), says("Still waiting"))
     assert paid == []
     assert [call.id for call in later.pending] == [pending.id]
 
@@ -44,9 +44,9 @@ async def test_a_call_that_needs_approval_waits() -> None:
 async def test_an_approved_call_runs_and_the_route_goes_on() -> None:
     paid: list[Any] = []
     agent = refunds(paid)
-    first = await talk(agent, "A1", None, understands(order="A1"), says("I have asked"))
+    first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
     [pending] = first.pending
-    second = await talk(agent, None, first.session, says("It is paid back"), approvals={pending.id: True})
+    second = await respond(agent, None, first.session, says("It is paid back"), approvals={pending.id: True})
     assert paid == ["A1"]
     assert second.pending == ()
     assert second.state is not None
@@ -58,9 +58,9 @@ async def test_an_approved_call_runs_and_the_route_goes_on() -> None:
 async def test_an_approval_is_used_up() -> None:
     paid: list[Any] = []
     agent = refunds(paid)
-    first = await talk(agent, "A1", None, understands(order="A1"), says("I have asked"))
+    first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
     [pending] = first.pending
-    second = await talk(agent, None, first.session, says("Paid back"), approvals={pending.id: True})
+    second = await respond(agent, None, first.session, says("Paid back"), approvals={pending.id: True})
     agent.model = model = ScriptedModel([])
     for session in (second.session, first.session):
         with pytest.raises(AlreadyDecidedError):
@@ -72,9 +72,9 @@ async def test_an_approval_is_used_up() -> None:
 async def test_a_denied_call_does_not_run_and_the_reason_is_spoken_about() -> None:
     paid: list[Any] = []
     agent = refunds(paid)
-    first = await talk(agent, "A1", None, understands(order="A1"), says("I have asked"))
+    first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
     decision = {first.pending[0].id: Approval(False, reason="too old")}
-    second = await talk(agent, None, first.session, says("It was denied"), approvals=decision)
+    second = await respond(agent, None, first.session, says("It was denied"), approvals=decision)
     assert paid == []
     assert second.tool_calls[0].is_error
     assert "too old" in reply_prompt(agent)
@@ -84,9 +84,9 @@ async def test_a_denied_call_does_not_run_and_the_reason_is_spoken_about() -> No
 async def test_an_approval_with_other_arguments_runs_with_them_and_says_so() -> None:
     paid: list[Any] = []
     agent = refunds(paid)
-    first = await talk(agent, "A1", None, understands(order="A1"), says("I have asked"))
+    first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
     decision = {first.pending[0].id: Approval(True, input={"order": "B2"})}
-    second = await talk(agent, None, first.session, says("Paid"), approvals=decision)
+    second = await respond(agent, None, first.session, says("Paid"), approvals=decision)
     assert paid == ["B2"]
     assert second.tool_calls[0].arguments == {"order": "B2"}
     assert 'refund({"order":"B2"}) gave: paid back' in reply_prompt(agent)
@@ -95,13 +95,13 @@ async def test_an_approval_with_other_arguments_runs_with_them_and_says_so() -> 
 async def test_a_correction_while_a_call_waits_asks_anew() -> None:
     paid: list[Any] = []
     agent = refunds(paid)
-    first = await talk(agent, "A1", None, understands(order="A1"), says("I have asked"))
-    second = await talk(agent, "I mean B2", first.session, understands(order="B2"), says("I have asked for B2"))
+    first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
+    second = await respond(agent, "I mean B2", first.session, understands(order="B2"), says("I have asked for B2"))
     [pending] = second.pending
     assert pending.input == {"order": "B2"}
     with pytest.raises(InvalidArgumentError):
         await agent.respond(session=second.session, approvals={first.pending[0].id: True})
-    await talk(agent, None, second.session, says("Paid"), approvals={pending.id: True})
+    await respond(agent, None, second.session, says("Paid"), approvals={pending.id: True})
     assert paid == ["B2"]
 
 
@@ -111,8 +111,8 @@ async def test_a_call_that_cannot_run_is_not_put_before_a_person() -> None:
         """Pay."""
         return "paid"
 
-    agent, _ = shop(pay)
-    response = await talk(agent, "A1", None, understands(order="A1"), says("I have no note"))
+    agent, _ = build_order_agent(pay)
+    response = await respond(agent, "A1", None, understands(order="A1"), says("I have no note"))
     assert response.pending == ()
     assert "note" in reply_prompt(agent)
 
@@ -123,11 +123,11 @@ async def test_a_call_that_waits_in_a_route_that_was_left_can_be_decided() -> No
     other = agent.create_route(title="Chat", conditions=["the user chats"])
     other.initial_state.transition_to(chat_state="Chat")
     order = next(route for route in agent.routes if route.title == "Order")
-    first = await talk(agent, "A1", None, understands(route=order, order="A1"), says("I have asked"))
-    away = await talk(agent, "Nice day", first.session, understands(route=other), says("Yes"))
+    first = await respond(agent, "A1", None, understands(route=order, order="A1"), says("I have asked"))
+    away = await respond(agent, "Nice day", first.session, understands(route=other), says("Yes"))
     assert away.route is not None
     assert away.route.title == "Chat"
-    back = await talk(agent, None, away.session, says("Paid back"), approvals={first.pending[0].id: True})
+    back = await respond(agent, None, away.session, says("Paid back"), approvals={first.pending[0].id: True})
     assert paid == ["A1"]
     assert back.route is not None
     assert back.route.title == "Order"

@@ -21,7 +21,7 @@ from tellback import (
     session_data_to_state,
     session_state_to_data,
 )
-from tellback.agent.relevance import Relevance
+from tellback.agent.relevance import TextRanker
 from tellback.agent.state import State
 from tellback.testing import Dialogue, ScriptedModel, says, understands
 
@@ -221,13 +221,13 @@ async def test_words_for_a_condition_that_does_not_hold_are_not_offered() -> Non
 
 async def test_many_routes_are_read_in_a_thread_before_they_are_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    prepare = Relevance.prepare
+    prepare = TextRanker.prepare
 
-    def noted(relevance: Relevance) -> None:
+    def noted(relevance: TextRanker) -> None:
         made.append(threading.get_ident())
         prepare(relevance)
 
-    monkeypatch.setattr(Relevance, "prepare", noted)
+    monkeypatch.setattr(TextRanker, "prepare", noted)
     agent = Agent("Wanda", limits={"in_play": 1})
     for number in range(3):
         agent.create_route(f"Arrange flight {number}", conditions=["the user wants to fly"])

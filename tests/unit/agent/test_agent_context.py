@@ -13,12 +13,12 @@ from tellback.agent import Agent, Response, SessionState, ToolContext, ToolUpdat
 from tellback.agent.hooks import BeforeResponse
 from tellback.errors import InvalidArgumentError
 from tellback.testing import ScriptedModel, calls, says
-from tests.unit.agent.flights import reply_prompt, talk
+from tests.unit.agent.flights import reply_prompt, respond
 
 
 async def test_a_value_is_shown_to_the_model_but_for_what_is_private() -> None:
     agent = Agent("Wanda", context={"name": "Maya", "_token": "s3cret", "client": object()})
-    await talk(agent, "Hi", None, says("Hello!"))
+    await respond(agent, "Hi", None, says("Hello!"))
     assert "Maya" in reply_prompt(agent)
     assert "s3cret" not in reply_prompt(agent)
 
@@ -31,19 +31,19 @@ async def test_a_function_gives_the_context_of_each_session() -> None:
         return {"name": f"user of {session.id}"}
 
     agent = Agent("Wanda", context=context)
-    await talk(agent, "Hi", create_session("a"), says("Hello!"))
+    await respond(agent, "Hi", create_session("a"), says("Hello!"))
     assert "user of a" in reply_prompt(agent)
-    await talk(agent, "Hi", create_session("b"), says("Hello!"))
+    await respond(agent, "Hi", create_session("b"), says("Hello!"))
     assert "user of b" in reply_prompt(agent)
     assert seen == ["a", "b"]
 
 
 async def test_an_override_counts_for_one_turn() -> None:
     agent = Agent("Wanda", context={"plan": "free", "name": "Maya"})
-    first = await talk(agent, "Hi", None, says("Hello!"), context_override={"plan": "pro"})
+    first = await respond(agent, "Hi", None, says("Hello!"), context_override={"plan": "pro"})
     assert "pro" in reply_prompt(agent)
     assert "Maya" in reply_prompt(agent)
-    await talk(agent, "Hi", first.session, says("Hello!"))
+    await respond(agent, "Hi", first.session, says("Hello!"))
     assert "pro" not in reply_prompt(agent)
     assert agent.context == {"plan": "free", "name": "Maya"}
 
@@ -55,7 +55,7 @@ async def test_a_tool_cannot_change_the_agents_own_value() -> None:
         return "done"
 
     agent = Agent("Wanda", context={"plan": "free"}, tools=[spoil])
-    await talk(agent, "Hi", None, calls("spoil"), says("Hello!"))
+    await respond(agent, "Hi", None, calls("spoil"), says("Hello!"))
     assert agent.context == {"plan": "free"}
 
 
@@ -65,10 +65,10 @@ async def test_what_tools_add_stays_with_the_session_below_an_override() -> None
         return ToolUpdate("done", context={"plan": "pro"})
 
     agent = Agent("Wanda", context={"plan": "free"}, tools=[upgrade])
-    first = await talk(agent, "Upgrade", None, calls("upgrade"), says("Done"))
-    await talk(agent, "Hi", first.session, says("Hello!"))
+    first = await respond(agent, "Upgrade", None, calls("upgrade"), says("Done"))
+    await respond(agent, "Hi", first.session, says("Hello!"))
     assert "pro" in reply_prompt(agent)
-    await talk(agent, "Hi", first.session, says("Hello!"), context_override={"plan": "trial"})
+    await respond(agent, "Hi", first.session, says("Hello!"), context_override={"plan": "trial"})
     assert "trial" in reply_prompt(agent)
     assert "pro" not in reply_prompt(agent)
 
@@ -79,9 +79,9 @@ async def test_an_override_stays_on_top_when_a_hook_adds_something_else() -> Non
         return ToolUpdate("done", context={"plan": "pro"})
 
     agent = Agent("Wanda", context={"plan": "free"}, tools=[upgrade])
-    first = await talk(agent, "Upgrade", None, calls("upgrade"), says("Done"))
+    first = await respond(agent, "Upgrade", None, calls("upgrade"), says("Done"))
     agent.before_response = lambda upcoming: {"hour": "noon"}
-    await talk(agent, "Hi", first.session, says("Hello!"), context_override={"plan": "trial"})
+    await respond(agent, "Hi", first.session, says("Hello!"), context_override={"plan": "trial"})
     assert "noon" in reply_prompt(agent)
     assert "trial" in reply_prompt(agent)
     assert "pro" not in reply_prompt(agent)
@@ -95,7 +95,7 @@ async def test_a_dataclass_can_be_the_context() -> None:
 
     customer = Customer("Maya")
     agent = Agent("Wanda", context=customer)
-    await talk(agent, "Hi", None, says("Hello!"), context_override={"plan": "pro"})
+    await respond(agent, "Hi", None, says("Hello!"), context_override={"plan": "pro"})
     assert "Maya" in reply_prompt(agent)
     assert "pro" in reply_prompt(agent)
     assert customer.plan == "free"
@@ -114,7 +114,7 @@ async def test_a_context_function_that_fails_ends_the_turn() -> None:
     with pytest.raises(LookupError, match="no such customer"):
         await agent.respond("Hi", session)
     agent.context = None
-    assert (await talk(agent, "Hi", session, says("Hello!"))).session.version == 1
+    assert (await respond(agent, "Hi", session, says("Hello!"))).session.version == 1
 
 
 async def test_what_comes_before_a_response_knows_the_turn_and_may_change_the_context() -> None:
@@ -127,14 +127,14 @@ async def test_what_comes_before_a_response_knows_the_turn_and_may_change_the_co
 
     agent = Agent("Wanda", context={"plan": "free"}, before_response=before)
     session = create_session("web-42")
-    first = await talk(agent, "Hi", session, says("Hello!"))
+    first = await respond(agent, "Hi", session, says("Hello!"))
     [upcoming] = seen
     assert upcoming.session == session
     assert [message.content for message in upcoming.history] == ["Hi"]
     assert upcoming.context == {"plan": "free"}
     assert "pro" in reply_prompt(agent)
     agent.before_response = lambda upcoming: None
-    await talk(agent, "Hi", first.session, says("Hello!"))
+    await respond(agent, "Hi", first.session, says("Hello!"))
     assert "pro" not in reply_prompt(agent)
 
 
@@ -149,7 +149,7 @@ async def test_what_comes_before_may_refuse_the_turn() -> None:
         await agent.respond("Hi", session)
     assert model.requests == []
     agent.before_response = None
-    assert (await talk(agent, "Hi", session, says("Hello!"))).session.version == 1
+    assert (await respond(agent, "Hi", session, says("Hello!"))).session.version == 1
 
 
 async def test_what_comes_before_gives_a_mapping_or_nothing() -> None:
@@ -168,7 +168,7 @@ async def test_what_comes_after_has_the_response() -> None:
         seen.append(response)
 
     agent = Agent("Wanda", after_response=after)
-    response = await talk(agent, "Hi", None, says("Hello!"))
+    response = await respond(agent, "Hi", None, says("Hello!"))
     assert seen == [response]
     agent.model = ScriptedModel([says("Again!")])
     chunks = [chunk async for chunk in agent.respond_stream("Hi", response.session)]
@@ -181,7 +181,7 @@ async def test_what_comes_after_cannot_take_the_response_back(caplog: pytest.Log
 
     agent = Agent("Wanda", after_response=after)
     with caplog.at_level(logging.ERROR, "tellback.agent"):
-        response = await talk(agent, "Hi", None, says("Hello!"))
+        response = await respond(agent, "Hi", None, says("Hello!"))
     assert response.message == "Hello!"
     assert "no analytics today" in caplog.text
 
@@ -196,5 +196,5 @@ async def test_a_turn_can_be_answered_in_the_hook_after_another() -> None:
             answered.append((await agent.respond("And?", response.session)).message)
 
     agent.after_response = after
-    await talk(agent, "Hi", None, says("Hello!"), says("Well"))
+    await respond(agent, "Hi", None, says("Hello!"), says("Well"))
     assert answered == ["Hello!", "Well"]

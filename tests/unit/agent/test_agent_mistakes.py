@@ -155,7 +155,7 @@ async def test_a_turn_does_not_begin_with_what_cannot_work(fields: dict[str, Any
     with pytest.raises(InvalidArgumentError, match=said):
         await (anext(desk.agent.respond_stream(**fields)) if streams else desk.agent.respond(**fields))
     assert model.requests == []
-    assert not desk.agent._responding._running
+    assert not desk.agent._responder._running_keys
 
 
 async def test_an_agent_without_a_model_says_so() -> None:

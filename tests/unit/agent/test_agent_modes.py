@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tellback.agent import END_ROUTE, Agent, CannedResponse, CompositionMode
 from tellback.errors import FlowError, OutputValidationError
 from tellback.testing import ScriptedModel, answers, says, understands
-from tests.unit.agent.flights import asked, reply_prompt, talk
+from tests.unit.agent.flights import model_requests, reply_prompt, respond
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 
@@ -30,7 +30,7 @@ def clinic(mode: str, state: Any = (), route: Any = (), agent: Any = ("Please wa
 
 async def test_a_fluid_agent_is_told_nothing_of_canned_responses() -> None:
     agent = clinic("fluid", ["Which city?"])
-    response = await talk(agent, "Hi", None, understands(), says("Where do you live?"))
+    response = await respond(agent, "Hi", None, understands(), says("Where do you live?"))
     assert response.message == "Where do you live?"
     assert "Which city?" not in reply_prompt(agent)
 
@@ -39,7 +39,7 @@ async def test_a_fluid_agent_is_told_nothing_of_canned_responses() -> None:
 async def test_canned_modes_show_what_can_be_said_now(mode: CompositionMode) -> None:
     agent = clinic(mode, ["Which city?", "Still {{city}}?"], ["This is the intake."], context={"clinic": "North"})
     agent.canned_responses = (CannedResponse("Welcome to {{clinic}}."),)
-    response = await talk(agent, "Hi", None, understands(), says("Welcome to North. Which city?"))
+    response = await respond(agent, "Hi", None, understands(), says("Welcome to North. Which city?"))
     prompt = reply_prompt(agent)
     assert all(text in prompt for text in ("Which city?", "This is the intake.", "Welcome to North."))
     assert "Still" not in prompt
@@ -51,7 +51,7 @@ async def test_the_two_canned_modes_ask_for_different_things() -> None:
     prompts = []
     for mode in ("canned_fluid", "composited_canned"):
         agent = clinic(mode, ["Which city?"])
-        await talk(agent, "Hi", None, understands(), says("Which city?"))
+        await respond(agent, "Hi", None, understands(), says("Which city?"))
         prompts.append(reply_prompt(agent))
     assert "your own words" in prompts[0]
     assert "nothing that they do not say" in prompts[1]
@@ -59,14 +59,14 @@ async def test_the_two_canned_modes_ask_for_different_things() -> None:
 
 async def test_canned_modes_without_canned_responses_are_fluid() -> None:
     agent = clinic("canned_fluid", agent=())
-    response = await talk(agent, "Hi", None, understands(), says("Anything"))
+    response = await respond(agent, "Hi", None, understands(), says("Anything"))
     assert response.message == "Anything"
     assert "# Wording" not in reply_prompt(agent)
 
 
 async def test_a_strict_agent_says_the_only_response_without_asking() -> None:
     agent = clinic("strict_canned", ["Which city do you live in?"])
-    response = await talk(agent, "Hi", None, understands())
+    response = await respond(agent, "Hi", None, understands())
     assert response.message == "Which city do you live in?"
     assert response.trace.model_calls == 1
     assert [call.purpose for call in response.trace.calls] == ["understand"]
@@ -74,10 +74,10 @@ async def test_a_strict_agent_says_the_only_response_without_asking() -> None:
 
 async def test_a_strict_agent_lets_the_model_choose_among_several() -> None:
     agent = clinic("strict_canned", ["Which city?", "Sorry, which city?"])
-    response = await talk(agent, "Hi", None, understands(), answers({"answer": "r2"}))
+    response = await respond(agent, "Hi", None, understands(), answers({"answer": "r2"}))
     assert response.message == "Sorry, which city?"
     assert [call.purpose for call in response.trace.calls] == ["understand", "choose"]
-    choose = asked(agent)[-1]
+    choose = model_requests(agent)[-1]
     assert choose.output_schema is not None
     assert choose.output_schema["properties"]["answer"]["enum"] == ["r1", "r2"]
     assert choose.tools == ()
@@ -85,7 +85,7 @@ async def test_a_strict_agent_lets_the_model_choose_among_several() -> None:
 
 async def test_equal_responses_need_no_choice() -> None:
     agent = clinic("strict_canned", ["Which city?", {"text": "Which city?", "id": "again"}])
-    response = await talk(agent, "Hi", None, understands())
+    response = await respond(agent, "Hi", None, understands())
     assert response.message == "Which city?"
 
 
@@ -113,16 +113,16 @@ async def test_a_choice_that_is_none_is_an_error_and_nothing_is_said() -> None:
 async def test_a_choice_that_cannot_be_read_is_asked_for_once_more() -> None:
     agent = clinic("strict_canned", ["Which city?", "Sorry, which city?"])
     script = (understands(), says("The second one."), answers({"answer": "r2"}))
-    response = await talk(agent, "Hi", None, *script)
+    response = await respond(agent, "Hi", None, *script)
     assert response.message == "Sorry, which city?"
 
 
 async def test_the_nearest_level_that_can_speak_does() -> None:
     agent = clinic("strict_canned", ["Which city, {{name}}?"], ["This is the intake."])
-    response = await talk(agent, "Hi", None, understands())
+    response = await respond(agent, "Hi", None, understands())
     assert response.message == "This is the intake."
     agent = clinic("strict_canned", ["Which city, {{name}}?"], ["{{name}}, this is the intake."])
-    response = await talk(agent, "Hi", None, understands())
+    response = await respond(agent, "Hi", None, understands())
     assert response.message == "Please wait."
 
 
@@ -136,7 +136,7 @@ async def test_templates_are_filled_from_data_and_context() -> None:
         .transition_to(chat_state="Name the clinic", canned_responses=["{{name}}, yours is {{city}} North."])
         .transition_to(state=END_ROUTE)
     )
-    response = await talk(agent, "Rome", None, understands(city="Rome"))
+    response = await respond(agent, "Rome", None, understands(city="Rome"))
     assert response.message == "Maya, yours is Rome North."
 
 
@@ -146,16 +146,16 @@ async def test_what_a_user_says_is_no_template() -> None:
     route.initial_state.transition_to(chat_state="Ask", gather=["city"]).transition_to(
         chat_state="Name the clinic", canned_responses=["Yours is in {{city}}."]
     )
-    response = await talk(agent, "…", None, understands(city="{{key}}"))
+    response = await respond(agent, "…", None, understands(city="{{key}}"))
     assert response.message == "Yours is in {{key}}."
 
 
 async def test_a_response_with_a_condition_is_for_when_it_holds() -> None:
     sorry = {"text": "I am sorry to hear that. Which city?", "condition": "the user is in pain"}
     agent = clinic("strict_canned", ["Which city?", sorry])
-    pained = await talk(agent, "It hurts", None, understands(holds=["the user is in pain"]))
+    pained = await respond(agent, "It hurts", None, understands(holds=["the user is in pain"]))
     assert pained.message == "I am sorry to hear that. Which city?"
-    other = await talk(agent, "Hi", None, understands())
+    other = await respond(agent, "Hi", None, understands())
     assert other.message == "Which city?"
 
 
@@ -178,7 +178,7 @@ async def test_an_agent_that_may_have_nothing_to_say_is_refused() -> None:
 async def test_a_strict_agent_outside_of_routes_speaks_its_own_responses() -> None:
     agent = Agent("Clinic", composition_mode="strict_canned", canned_responses=["How can I help?"])
     agent.create_route(title="Intake", conditions=["the user is ill"]).initial_state.transition_to(chat_state="Ask")
-    response = await talk(agent, "Hi", None, understands())
+    response = await respond(agent, "Hi", None, understands())
     assert response.message == "How can I help?"
 
 
@@ -191,15 +191,15 @@ async def test_a_strict_agent_offers_the_model_no_tools() -> None:
         return "here"
 
     agent = clinic("strict_canned", ["Which city?", "Sorry?"], tools=[look_up])
-    await talk(agent, "Hi", None, understands(), answers({"answer": "r1"}))
-    assert all(request.tools == () for request in asked(agent))
+    await respond(agent, "Hi", None, understands(), answers({"answer": "r1"}))
+    assert all(request.tools == () for request in model_requests(agent))
     assert ran == []
 
 
 async def test_a_completed_strict_route_says_what_the_route_has() -> None:
     agent = clinic("strict_canned", ["Which city?"], ["That was the intake."])
-    first = await talk(agent, "Rome", None, understands(city="Rome"))
+    first = await respond(agent, "Rome", None, understands(city="Rome"))
     assert first.message == "That was the intake."
-    last = await talk(agent, "Thanks", first.session, understands())
+    last = await respond(agent, "Thanks", first.session, understands())
     assert last.completed
     assert last.message == "That was the intake."

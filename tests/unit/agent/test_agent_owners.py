@@ -21,8 +21,8 @@ from tellback.agent import (
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.testing import ScriptedModel, raises, says, understands
 from tellback.types.turns import Identity
-from tests.unit.agent.flights import asked, reply_prompt, talk
-from tests.unit.agent.shops import finder, shop
+from tests.unit.agent.flights import model_requests, reply_prompt, respond
+from tests.unit.agent.shops import build_order_agent, build_order_finder
 
 CART = {
     "type": "object",
@@ -38,7 +38,7 @@ async def rc() -> AsyncIterator[Tellback]:
 
 
 def asking(**fields: Any) -> Agent:
-    return shop(finder([]), agent=Agent("Shop", **fields))[0]
+    return build_order_agent(build_order_finder([]), agent=Agent("Shop", **fields))[0]
 
 
 def remembering(rc: Tellback, **fields: Any) -> Agent:
@@ -48,62 +48,62 @@ def remembering(rc: Tellback, **fields: Any) -> Agent:
 async def test_a_stored_session_of_one_user_is_not_there_for_another(rc: Tellback) -> None:
     store = InMemorySessions()
     agent = remembering(rc, persistence=store)
-    first = await talk(agent, "A1", "main", understands(order="A1"), says("On its way"), user="maya")
+    first = await respond(agent, "A1", "main", understands(order="A1"), says("On its way"), user="maya")
     with pytest.raises(NotFoundError, match="no session 'main' for this user"):
-        await talk(agent, "Hi", "main", user="tom")
-    assert asked(agent) == []
+        await respond(agent, "Hi", "main", user="tom")
+    assert model_requests(agent) == []
     assert await store.load("main") == first.session
-    again = await talk(agent, "And?", "main", understands(), says("Still"), user="maya")
+    again = await respond(agent, "And?", "main", understands(), says("Still"), user="maya")
     assert again.session.version == 2
 
 
 async def test_a_stored_session_of_one_sender_is_not_there_for_another() -> None:
     agent = asking(persistence=InMemorySessions())
-    await talk(agent, "A1", "main", understands(order="A1"), says("On its way"), sender=Identity("maya"))
+    await respond(agent, "A1", "main", understands(order="A1"), says("On its way"), sender=Identity("maya"))
     for stranger in (Identity("tom"), None):
         with pytest.raises(NotFoundError):
-            await talk(agent, "Hi", "main", sender=stranger)
-    again = await talk(agent, "And?", "main", understands(), says("Still"), sender=Identity("maya"))
+            await respond(agent, "Hi", "main", sender=stranger)
+    again = await respond(agent, "And?", "main", understands(), says("Still"), sender=Identity("maya"))
     assert again.session.version == 2
 
 
 async def test_a_session_that_is_passed_on_is_not_there_for_another_user(rc: Tellback) -> None:
     agent = remembering(rc)
-    first = await talk(agent, "A1", None, understands(order="A1"), says("On its way"), user="maya")
+    first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), user="maya")
     with pytest.raises(NotFoundError):
-        await talk(agent, "Hi", first.session, user="tom")
-    assert asked(agent) == []
+        await respond(agent, "Hi", first.session, user="tom")
+    assert model_requests(agent) == []
 
 
 async def test_a_session_that_is_passed_on_is_not_there_for_another_sender() -> None:
     agent = asking()
-    first = await talk(agent, "A1", None, understands(order="A1"), says("On its way"), sender=Identity("maya"))
+    first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), sender=Identity("maya"))
     with pytest.raises(NotFoundError):
-        await talk(agent, "Hi", first.session, sender=Identity("tom"))
+        await respond(agent, "Hi", first.session, sender=Identity("tom"))
 
 
 async def test_a_session_is_still_its_owners_after_a_database_had_it() -> None:
     agent = asking()
-    first = await talk(agent, "A1", None, understands(order="A1"), says("On its way"), sender=Identity("maya"))
+    first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), sender=Identity("maya"))
     kept = session_data_to_state(first.session.id, session_state_to_data(first.session))
     with pytest.raises(NotFoundError):
-        await talk(agent, "Hi", kept, sender=Identity("tom"))
-    await talk(agent, "And?", kept, understands(), says("Still"), sender=Identity("maya"))
+        await respond(agent, "Hi", kept, sender=Identity("tom"))
+    await respond(agent, "And?", kept, understands(), says("Still"), sender=Identity("maya"))
 
 
 async def test_users_of_one_name_in_two_tenants_are_two(rc: Tellback) -> None:
     agent = remembering(rc, persistence=InMemorySessions())
     maya = rc.user("maya", tenant_id="one")
-    await talk(agent, "A1", "main", understands(order="A1"), says("On its way"), user=maya)
+    await respond(agent, "A1", "main", understands(order="A1"), says("On its way"), user=maya)
     with pytest.raises(NotFoundError):
-        await talk(agent, "Hi", "main", user=rc.user("maya", tenant_id="two"))
+        await respond(agent, "Hi", "main", user=rc.user("maya", tenant_id="two"))
 
 
 async def test_an_approval_of_another_user_is_refused(rc: Tellback) -> None:
     agent = remembering(rc)
-    first = await talk(agent, "A1", None, understands(order="A1"), says("On its way"), user="maya")
+    first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), user="maya")
     with pytest.raises(NotFoundError):
-        await talk(agent, None, first.session, user="tom", approvals={"call_1": True})
+        await respond(agent, None, first.session, user="tom", approvals={"call_1": True})
 
 
 async def test_a_sender_is_an_identity() -> None:
@@ -122,9 +122,9 @@ async def test_what_a_tool_adds_to_a_list_of_the_context_is_not_seen_by_others()
     route = agent.create_route(title="Buy", gather_schema=CART)
     ask = route.initial_state.transition_to(chat_state="Ask what", gather=["item"])
     ask.transition_to(tool_state=add).transition_to(chat_state="Thank")
-    await talk(agent, "A lamp", None, understands(item="lamp"), says("Added"))
+    await respond(agent, "A lamp", None, understands(item="lamp"), says("Added"))
     assert agent.context == {"cart": {"items": []}}
-    await talk(agent, "Hi", None, understands(), says("Hello"))
+    await respond(agent, "Hi", None, understands(), says("Hello"))
     assert "lamp" not in reply_prompt(agent)
 
 
@@ -139,7 +139,7 @@ async def test_what_a_tool_adds_to_a_list_of_an_override_is_not_seen_by_the_call
     ask = route.initial_state.transition_to(chat_state="Ask what", gather=["item"])
     ask.transition_to(tool_state=add).transition_to(chat_state="Thank")
     override: dict[str, Any] = {"cart": []}
-    await talk(agent, "A lamp", None, understands(item="lamp"), says("Added"), context_override=override)
+    await respond(agent, "A lamp", None, understands(item="lamp"), says("Added"), context_override=override)
     assert override == {"cart": []}
 
 
@@ -156,10 +156,10 @@ async def test_a_tool_that_changes_the_data_it_reads_does_not_change_the_session
     filled = route.initial_state.transition_to(chat_state="Ask for the cart", gather=["cart"])
     ask = filled.transition_to(chat_state="Ask what", gather=["item"])
     ask.transition_to(tool_state=add).transition_to(chat_state="Thank")
-    first = await talk(agent, "Chairs", create_session("web"), understands(cart=["chair"]), says("What else?"))
+    first = await respond(agent, "Chairs", create_session("web"), understands(cart=["chair"]), says("What else?"))
     last = raises(RuntimeError("lost")) if fails else says("Added")
     try:
-        second = await talk(agent, "A lamp", first.session, understands(item="lamp"), last)
+        second = await respond(agent, "A lamp", first.session, understands(item="lamp"), last)
         assert second.session.extracted["cart"] == ["chair"]
     except RuntimeError:
         assert fails
@@ -175,6 +175,6 @@ async def test_a_tool_changes_the_data_by_what_it_gives() -> None:
     route = agent.create_route(title="Buy", gather_schema=CART, initial_data={"cart": ["chair"]})
     ask = route.initial_state.transition_to(chat_state="Ask what", gather=["item"])
     ask.transition_to(tool_state=add).transition_to(chat_state="Thank")
-    first = await talk(agent, "A lamp", None, understands(item="lamp"), says("Added"))
+    first = await respond(agent, "A lamp", None, understands(item="lamp"), says("Added"))
     assert first.session.extracted["cart"] == ["chair", "lamp"]
     assert route.initial_data == {"cart": ["chair"]}

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tellback.agent import Agent, InMemorySessions, Limits, create_session, session_state_to_data
-from tellback.agent.events import messages_of
+from tellback.agent.events import history_to_messages
 from tellback.errors import OutputValidationError
 from tellback.testing import ScriptedModel, answers, says, understands
-from tellback.testing.asked import asked_in
+from tellback.testing.asked import parse_understanding_request
 from tellback.types import message_text
-from tests.unit.agent.flights import asked, reply_prompt, talk, travel_desk
+from tests.unit.agent.flights import model_requests, reply_prompt, respond, travel_desk
 
 THINGS = ("flight", "hotel", "train", "table", "concert", "doctor", "taxi", "boat", "museum", "haircut")
 
@@ -42,14 +42,14 @@ def busy(count: int, **fields: Any) -> Agent:
 
 def in_play(agent: Agent) -> set[str]:
     """The fields that the last reading could state."""
-    reading = asked_in(asked(agent)[0])
+    reading = parse_understanding_request(model_requests(agent)[0])
     assert reading is not None
     return set(reading.field_names)
 
 
 def sizes(agent: Agent) -> tuple[int, int, int]:
     """How long the two prompts and the schema of the last turn were."""
-    reading, reply = asked(agent)
+    reading, reply = model_requests(agent)
     return len(reading.system or ""), len(json.dumps(reading.output_schema)), len(reply.system or "")
 
 
@@ -58,7 +58,7 @@ async def test_the_prompt_grows_with_what_is_relevant_and_not_with_all_routes() 
     for count in (5, 50, 500):
         agent = busy(count)
         script = (understands(route="Adopt a penguin", penguin="Pingu"), says("Lovely"))
-        response = await talk(agent, "I would like to adopt a penguin called Pingu", None, *script)
+        response = await respond(agent, "I would like to adopt a penguin called Pingu", None, *script)
         assert response.session.extracted == {"penguin": "Pingu"}
         found[count] = sizes(agent)
     for few, many, most in zip(*found.values(), strict=True):
@@ -68,8 +68,8 @@ async def test_the_prompt_grows_with_what_is_relevant_and_not_with_all_routes() 
 
 async def test_the_limits_are_the_agents() -> None:
     agent = busy(50, limits=Limits(in_play=2, listed=3))
-    await talk(agent, "I would like to adopt a penguin", None, understands(route="Adopt a penguin"), says("Which?"))
-    reading = asked_in(asked(agent)[0])
+    await respond(agent, "I would like to adopt a penguin", None, understands(route="Adopt a penguin"), says("Which?"))
+    reading = parse_understanding_request(model_requests(agent)[0])
     assert reading is not None
     assert len(reading.routes) == 3
     assert len(in_play(agent)) == 2
@@ -78,15 +78,15 @@ async def test_the_limits_are_the_agents() -> None:
 
 async def test_the_current_route_and_those_that_were_left_are_always_in_play() -> None:
     agent = busy(50, limits=Limits(in_play=1, listed=2))
-    first = await talk(agent, "A penguin please", None, understands(route="Adopt a penguin"), says("Which?"))
-    away = await talk(agent, "flight 0", first.session, understands(route="Arrange flight 0"), says("Where?"))
-    await talk(agent, "I need a doctor", away.session, understands(), says("Hm"))
+    first = await respond(agent, "A penguin please", None, understands(route="Adopt a penguin"), says("Which?"))
+    away = await respond(agent, "flight 0", first.session, understands(route="Arrange flight 0"), says("Where?"))
+    await respond(agent, "I need a doctor", away.session, understands(), says("Hm"))
     assert in_play(agent) == {"adopt_a_penguin.penguin", "arrange_flight_0.flight_0"}
 
 
 async def test_the_reply_is_told_of_the_active_route_alone() -> None:
     desk = travel_desk()
-    await talk(desk.agent, "Fly", None, understands(route=desk.book), says("Where to?"))
+    await respond(desk.agent, "Fly", None, understands(route=desk.book), says("Where to?"))
     assert "Book a flight" in reply_prompt(desk.agent)
     assert "weather" not in reply_prompt(desk.agent)
 
@@ -94,28 +94,28 @@ async def test_the_reply_is_told_of_the_active_route_alone() -> None:
 async def test_known_values_are_told_as_never_to_be_asked_again() -> None:
     desk = travel_desk()
     reading = understands(route=desk.book, destination="Rome", passengers=2)
-    first = await talk(desk.agent, "Two to Rome", None, reading, says("When?"))
+    first = await respond(desk.agent, "Two to Rome", None, reading, says("When?"))
     told = 'Known, never to be asked again: {"destination":"Rome","passengers":2}'
     assert told in reply_prompt(desk.agent)
-    await talk(desk.agent, "Hm", first.session, understands(route=desk.book), says("When?"))
+    await respond(desk.agent, "Hm", first.session, understands(route=desk.book), says("When?"))
     assert told in reply_prompt(desk.agent)
-    assert '"destination":"Rome"' in message_text(asked(desk.agent)[0].messages[0])
+    assert '"destination":"Rome"' in message_text(model_requests(desk.agent)[0].messages[0])
 
 
 async def test_refused_values_are_told_with_the_reason() -> None:
     desk = travel_desk()
     reading = understands(route=desk.book, destination="Rome", passengers=12)
-    await talk(desk.agent, "12 to Rome", None, reading, says("Nine at most"))
+    await respond(desk.agent, "12 to Rome", None, reading, says("Nine at most"))
     [line] = [line for line in reply_prompt(desk.agent).splitlines() if "cannot be" in line]
     assert "passengers is 12" in line
     assert "9" in line
-    assert "passengers" not in str(asked(desk.agent)[1].messages)
+    assert "passengers" not in str(model_requests(desk.agent)[1].messages)
 
 
 async def test_limits_of_a_field_are_told_but_not_enforced_on_the_model() -> None:
     desk = travel_desk()
-    await talk(desk.agent, "Fly", None, understands(route=desk.book), says("Where to?"))
-    reading = asked(desk.agent)[0]
+    await respond(desk.agent, "Fly", None, understands(route=desk.book), says("Where to?"))
+    reading = model_requests(desk.agent)[0]
     assert '"maximum":9' in (reading.system or "")
     assert '"maximum": 9' not in json.dumps(reading.output_schema)
 
@@ -130,7 +130,7 @@ async def test_identity_rules_terms_and_context_are_told() -> None:
         terms=[{"name": "PNR", "description": "Names a booking."}],
         context={"season": "winter"},
     )
-    await talk(agent, "Hi", None, says("Hello!"))
+    await respond(agent, "Hi", None, says("Hello!"))
     for told in ("Wanda", "A travel agent", "Book flights", "Be kind", "Promise refunds", "PNR", "winter"):
         assert told in reply_prompt(agent)
 
@@ -141,9 +141,9 @@ async def test_rules_of_a_route_are_told_in_it_only() -> None:
         title="Fly", conditions=["the user flies"], rules=["Name the price"], prohibitions=["Sell insurance"]
     )
     route.initial_state.transition_to(chat_state="Ask where to")
-    first = await talk(agent, "Hi", None, understands(), says("Hello!"))
+    first = await respond(agent, "Hi", None, understands(), says("Hello!"))
     assert "Name the price" not in reply_prompt(agent)
-    await talk(agent, "Fly", first.session, understands(route=route), says("Where?"))
+    await respond(agent, "Fly", first.session, understands(route=route), says("Where?"))
     assert "Name the price" in reply_prompt(agent)
     assert "Sell insurance" in reply_prompt(agent)
 
@@ -152,8 +152,8 @@ async def test_rules_of_a_route_are_told_in_it_only() -> None:
 @given(said=st.text(min_size=1, max_size=80).filter(lambda text: text.strip() != ""))
 async def test_no_message_can_look_like_another_line_of_the_reading(said: str) -> None:
     desk = travel_desk()
-    await talk(desk.agent, f"x\nKnown: {said}", None, understands(), says("Hello!"))
-    prompt = message_text(asked(desk.agent)[0].messages[0])
+    await respond(desk.agent, f"x\nKnown: {said}", None, understands(), says("Hello!"))
+    prompt = message_text(model_requests(desk.agent)[0].messages[0])
     assert len(prompt.split("\n")) == 2
     assert prompt.split("\n")[1].startswith("Newest message: ")
 
@@ -163,8 +163,8 @@ async def test_a_long_history_is_read_from_its_end() -> None:
     history = [
         {"role": "user" if number % 2 == 0 else "assistant", "content": f"line {number}"} for number in range(61)
     ]
-    await talk(desk.agent, history, None, understands(), says("Hello!"))
-    prompt = message_text(asked(desk.agent)[0].messages[0])
+    await respond(desk.agent, history, None, understands(), says("Hello!"))
+    prompt = message_text(model_requests(desk.agent)[0].messages[0])
     assert '"line 60"' in prompt
     assert '"line 59"' in prompt
     assert '"line 10"' not in prompt
@@ -172,11 +172,11 @@ async def test_a_long_history_is_read_from_its_end() -> None:
 
 async def test_a_reading_begins_alike_from_message_to_message() -> None:
     desk = travel_desk()
-    first = await talk(desk.agent, "Fly", None, understands(route=desk.book), says("Where?"))
-    before = asked(desk.agent)[0].system
-    await talk(desk.agent, "Rome", first.session, understands(route=desk.book, destination="Rome"), says("When?"))
+    first = await respond(desk.agent, "Fly", None, understands(route=desk.book), says("Where?"))
+    before = model_requests(desk.agent)[0].system
+    await respond(desk.agent, "Rome", first.session, understands(route=desk.book, destination="Rome"), says("When?"))
     assert before is not None
-    assert (asked(desk.agent)[0].system or "").startswith(before)
+    assert (model_requests(desk.agent)[0].system or "").startswith(before)
 
 
 MALFORMED = ["", "Sure! Here you go:", "[1, 2]", '"book_a_flight"', "null", '{"routes": [', "[" * 5000, "{}{}"]
@@ -186,9 +186,9 @@ MALFORMED = ["", "Sure! Here you go:", "[1, 2]", '"book_a_flight"', "null", '{"r
 async def test_a_reading_that_cannot_be_read_is_corrected_once(text: str) -> None:
     desk = travel_desk()
     script = (says(text), understands(route=desk.book, destination="Rome"), says("When?"))
-    response = await talk(desk.agent, "Rome", None, *script)
+    response = await respond(desk.agent, "Rome", None, *script)
     assert response.session.extracted == {"destination": "Rome"}
-    again = asked(desk.agent)[1]
+    again = model_requests(desk.agent)[1]
     assert [message.role for message in again.messages] == ["user", "assistant", "user"]
     assert "cannot be read" in message_text(again.messages[-1])
 
@@ -197,23 +197,23 @@ async def test_a_reading_that_cannot_be_read_is_corrected_once(text: str) -> Non
 async def test_a_reading_that_cannot_be_read_twice_ends_the_turn_and_changes_nothing(text: str) -> None:
     sessions = InMemorySessions()
     desk = travel_desk(persistence=sessions)
-    first = await talk(desk.agent, "Fly", "web-42", understands(route=desk.book), says("Where to?"))
+    first = await respond(desk.agent, "Fly", "web-42", understands(route=desk.book), says("Where to?"))
     before, said = session_state_to_data(first.session), await sessions.history("web-42", 10)
     with pytest.raises(OutputValidationError) as caught:
-        await talk(desk.agent, "Rome", "web-42", says(text), says(text))
+        await respond(desk.agent, "Rome", "web-42", says(text), says(text))
     assert caught.value.text == text
     stored = await sessions.load("web-42")
     assert stored is not None
     assert session_state_to_data(stored) == before
-    assert messages_of(await sessions.history("web-42", 10)) == messages_of(said)
-    again = await talk(desk.agent, "Rome", "web-42", understands(destination="Rome"), says("When?"))
+    assert history_to_messages(await sessions.history("web-42", 10)) == history_to_messages(said)
+    again = await respond(desk.agent, "Rome", "web-42", understands(destination="Rome"), says("When?"))
     assert again.session.extracted == {"destination": "Rome"}
 
 
 async def test_a_reading_in_a_fence_is_read() -> None:
     desk = travel_desk()
     text = '```json\n{"routes": [{"route": "book_a_flight", "score": 90}]}\n```'
-    response = await talk(desk.agent, "Fly", None, says(text), says("Where?"))
+    response = await respond(desk.agent, "Fly", None, says(text), says("Where?"))
     assert response.route is not None
 
 
@@ -236,7 +236,7 @@ async def test_a_reading_in_a_fence_is_read() -> None:
 )
 async def test_a_part_that_cannot_be_read_is_never_passed_over_in_silence(part: dict[str, Any]) -> None:
     desk = travel_desk()
-    response = await talk(desk.agent, "Fly", None, answers({"routes": [], **part}), says("Hello!"))
+    response = await respond(desk.agent, "Fly", None, answers({"routes": [], **part}), says("Hello!"))
     assert response.trace.problems != ()
 
 
@@ -280,11 +280,11 @@ readings = st.fixed_dictionaries(
 async def test_whatever_is_read_the_turn_goes_on_and_values_fit(reading: dict[str, Any]) -> None:
     desk = travel_desk()
     session = create_session()
-    response = await talk(desk.agent, "Fly", session, says(json.dumps(reading)), says("Well"))
+    response = await respond(desk.agent, "Fly", session, says(json.dumps(reading)), says("Well"))
     assert response.message == "Well"
-    plain = desk.book.gathering.plain(response.session.extracted)
+    plain = desk.book.schema.plain(response.session.extracted)
     if response.route is not None and response.route.title == "Book a flight":
-        assert {name: desk.book.gathering.check(name, value) for name, value in plain.items()} == dict(
+        assert {name: desk.book.schema.check(name, value) for name, value in plain.items()} == dict(
             response.session.extracted
         )
 

@@ -19,13 +19,13 @@ from tellback.agent import (
     create_message_event,
     create_session,
 )
-from tellback.agent.events import messages_of
+from tellback.agent.events import history_to_messages
 from tellback.chat.model import ChatRequest
 from tellback.errors import InvalidArgumentError, SessionConflictError
 from tellback.testing import FunctionModel, ScriptedModel, says, understands
 from tellback.tools import tool
 from tellback.types import message_text
-from tests.unit.agent.flights import soon, talk, travel_desk
+from tests.unit.agent.flights import respond, travel_desk, wait_for_event
 
 
 class Gate:
@@ -47,7 +47,7 @@ async def test_one_session_twice_at_once_is_refused() -> None:
     agent = Agent("Wanda", model=gate.model)
     session = create_session("web-42")
     running = asyncio.create_task(agent.respond("one", session))
-    await soon(gate.began)
+    await wait_for_event(gate.began)
     with pytest.raises(SessionConflictError, match="a turn of it is running") as caught:
         await agent.respond("two", session)
     assert (caught.value.id, caught.value.version, caught.value.stored) == ("web-42", 0, None)
@@ -73,7 +73,7 @@ async def test_two_sessions_do_not_wait_for_each_other() -> None:
     gate = Gate()
     agent = Agent("Wanda", model=gate.model, persistence=InMemorySessions())
     running = asyncio.create_task(agent.respond("one", "first"))
-    await soon(gate.began)
+    await wait_for_event(gate.began)
     agent.model = ScriptedModel([says("Hello!")])
     assert (await agent.respond("two", "second")).message == "Hello!"
     gate.open.set()
@@ -91,7 +91,7 @@ async def test_turns_by_id_wait_for_each_other_in_order() -> None:
     gate.open.set()
     responses = await asyncio.gather(*running)
     assert [each.session.version for each in responses] == [1, 2, 3]
-    said = [message_text(each) for each in messages_of(await sessions.history("web-42", 10))]
+    said = [message_text(each) for each in history_to_messages(await sessions.history("web-42", 10))]
     assert said == ["one", "You said one", "two", "You said two", "three", "You said three"]
 
 
@@ -99,12 +99,12 @@ async def test_a_turn_by_id_waits_for_one_that_has_waited_itself() -> None:
     first, second = Gate(), Gate()
     agent = Agent("Wanda", model=first.model, persistence=InMemorySessions())
     one = asyncio.create_task(agent.respond("one", "web-42"))
-    await soon(first.began)
+    await wait_for_event(first.began)
     two = asyncio.create_task(agent.respond("two", "web-42"))
     await asyncio.sleep(0)
     agent.model = second.model
     first.open.set()
-    await soon(second.began)
+    await wait_for_event(second.began)
     three = asyncio.create_task(agent.respond("three", "web-42"))
     await asyncio.sleep(0)
     second.open.set()
@@ -116,7 +116,7 @@ async def test_a_turn_that_waited_and_was_cancelled_holds_nobody_up() -> None:
     gate = Gate()
     agent = Agent("Wanda", model=gate.model, persistence=InMemorySessions())
     one = asyncio.create_task(agent.respond("one", "web-42"))
-    await soon(gate.began)
+    await wait_for_event(gate.began)
     two = asyncio.create_task(agent.respond("two", "web-42"))
     await asyncio.sleep(0)
     two.cancel()
@@ -130,15 +130,15 @@ async def test_a_turn_that_waited_and_was_cancelled_holds_nobody_up() -> None:
 async def test_no_lines_are_kept_for_sessions_that_nobody_waits_for() -> None:
     agent = Agent("Wanda", model=FunctionModel(lambda _: "Hello!"), persistence=InMemorySessions())
     await asyncio.gather(*(agent.respond("Hi", f"web-{number % 5}") for number in range(20)))
-    assert not agent._responding._lines
-    assert not agent._responding._running
+    assert not agent._responder._queues
+    assert not agent._responder._running_keys
 
 
 async def test_a_session_that_was_left_behind_is_refused_before_anything_is_asked() -> None:
     agent = Agent("Wanda", persistence=InMemorySessions())
     session = create_session("web-42")
-    first = await talk(agent, "one", session, says("1"))
-    await talk(agent, "two", first.session, says("2"))
+    first = await respond(agent, "one", session, says("1"))
+    await respond(agent, "two", first.session, says("2"))
     agent.model = model = ScriptedModel([])
     for stale in (session, first.session):
         with pytest.raises(SessionConflictError, match="version 2 is stored") as caught:
@@ -158,23 +158,23 @@ async def test_a_session_that_the_store_does_not_have_is_refused_before_anything
 async def test_a_new_session_is_stored_under_an_id_of_its_own() -> None:
     sessions = InMemorySessions()
     agent = Agent("Wanda", persistence=sessions)
-    response = await talk(agent, "Hi", None, says("Hello!"))
+    response = await respond(agent, "Hi", None, says("Hello!"))
     assert await sessions.load(response.session.id) == response.session
 
 
 async def test_a_session_by_id_goes_on_where_it_was() -> None:
     desk = travel_desk(persistence=InMemorySessions())
-    await talk(desk.agent, "Fly", "web-42", understands(route=desk.book), says("Where to?"))
+    await respond(desk.agent, "Fly", "web-42", understands(route=desk.book), says("Where to?"))
     script = (understands(destination="Rome"), says("When?", expect=lambda request: len(request.messages) == 3))
-    second = await talk(desk.agent, "Rome", "web-42", *script)
+    second = await respond(desk.agent, "Rome", "web-42", *script)
     assert second.session.id == "web-42"
     assert second.session.extracted == {"destination": "Rome"}
 
 
 async def test_an_agent_that_speaks_again_by_id_knows_what_was_said() -> None:
     agent = Agent("Wanda", persistence=InMemorySessions())
-    await talk(agent, "My name is Maya", "web-42", says("Hello Maya"))
-    await talk(agent, None, "web-42", says("Still there?", expect=lambda request: "Maya" in str(request.messages)))
+    await respond(agent, "My name is Maya", "web-42", says("Hello Maya"))
+    await respond(agent, None, "web-42", says("Still there?", expect=lambda request: "Maya" in str(request.messages)))
 
 
 async def test_a_decision_by_id_is_answered_with_what_was_said() -> None:
@@ -191,9 +191,9 @@ async def test_a_decision_by_id_is_answered_with_what_was_said() -> None:
         .transition_to(tool_state=refund)
         .transition_to(chat_state="Tell the outcome")
     )
-    first = await talk(agent, "Pay A1 back, por favor", "web-42", understands(order="A1"), says("Asked"))
+    first = await respond(agent, "Pay A1 back, por favor", "web-42", understands(order="A1"), says("Asked"))
     knows = says("Pago", expect=lambda request: "por favor" in str(request.messages))
-    second = await talk(agent, None, "web-42", knows, approvals={first.pending[0].id: True})
+    second = await respond(agent, None, "web-42", knows, approvals={first.pending[0].id: True})
     assert second.message == "Pago"
 
 
@@ -201,7 +201,7 @@ async def test_what_was_said_and_done_is_stored_with_the_session() -> None:
     sessions = InMemorySessions()
     desk = travel_desk(persistence=sessions)
     reading = understands(route=desk.book, destination="Rome", departure="2026-12-01", passengers=2)
-    await talk(desk.agent, "To Rome…", "web-42", reading, says("One flight"))
+    await respond(desk.agent, "To Rome…", "web-42", reading, says("One flight"))
     events = await sessions.history("web-42", 10)
     assert [(event.kind.value, event.source.value) for event in events] == [
         ("message", "customer"),
@@ -217,7 +217,7 @@ async def test_a_turn_that_fails_stores_nothing() -> None:
         await agent.respond("Hi", "web-42")
     assert await sessions.load("web-42") is None
     assert await sessions.history("web-42", 10) == ()
-    assert (await talk(agent, "Hi", "web-42", says("Hello!"))).session.version == 1
+    assert (await respond(agent, "Hi", "web-42", says("Hello!"))).session.version == 1
 
 
 async def test_two_agents_of_one_store_cannot_both_win() -> None:
@@ -226,7 +226,7 @@ async def test_two_agents_of_one_store_cannot_both_win() -> None:
     agents = [Agent("Wanda", model=gate.model, persistence=sessions) for gate in gates]
     running = [asyncio.create_task(agent.respond("Hi", "web-42")) for agent in agents]
     for gate in gates:
-        await soon(gate.began)
+        await wait_for_event(gate.began)
         gate.open.set()
     results = await asyncio.gather(*running, return_exceptions=True)
     assert sorted(type(each).__name__ for each in results) == ["Response", "SessionConflictError"]
@@ -251,7 +251,7 @@ def counting(sessions: InMemorySessions, pauses: list[int]) -> Agent:
     route = agent.create_route(title="Count", gather_schema=schema)
     route.initial_state.transition_to(tool_state=count).transition_to(chat_state="Say how often")
     say = next(state for state in route.states if state.kind == "chat")
-    say.transition_to(state=route.initial_state.transitions[0].end())
+    say.transition_to(state=route.initial_state.transitions[0].resolve_target())
     return agent
 
 
@@ -282,7 +282,9 @@ async def test_no_update_is_ever_lost(tasks: int, agents: int, pauses: list[int]
     assert stored is not None
     assert stored.extracted["count"] == tasks
     assert sorted(each.session.version for each in responses) == list(range(1, tasks + 1))
-    said = [message_text(each) for each in messages_of(await sessions.history("web-42", 100)) if each.role == "user"]
+    said = [
+        message_text(each) for each in history_to_messages(await sessions.history("web-42", 100)) if each.role == "user"
+    ]
     assert sorted(each for each in said if each.startswith("turn")) == sorted(f"turn {each}" for each in range(tasks))
 
 
@@ -329,4 +331,4 @@ async def test_a_store_that_fails_is_heard_and_frees_the_session() -> None:
     agent = Agent("Wanda", persistence=Full())
     for _ in range(2):
         with pytest.raises(OSError, match="disk full"):
-            await talk(agent, "Hi", "web-42", says("Hello!"))
+            await respond(agent, "Hi", "web-42", says("Hello!"))

@@ -14,7 +14,7 @@ from tellback.chat.model import ChatRequest
 from tellback.errors import OutputValidationError, ProviderOverloadedError
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says, understands
 from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta
-from tests.unit.agent.flights import Desk, soon, travel_desk
+from tests.unit.agent.flights import Desk, travel_desk, wait_for_event
 
 
 class Waiting:
@@ -131,7 +131,7 @@ async def test_cancelling_the_task_leaves_everything_as_it_was() -> None:
             began.set()
 
     task = asyncio.create_task(listen())
-    await soon(began)
+    await wait_for_event(began)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -155,7 +155,7 @@ async def test_cancelling_an_answer_leaves_everything_as_it_was() -> None:
     desk.agent.model = FunctionModel(never)
     session = create_session("web-42")
     task = asyncio.create_task(desk.agent.respond("Fly", session))
-    await soon(began)
+    await wait_for_event(began)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

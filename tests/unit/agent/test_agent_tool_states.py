@@ -18,16 +18,16 @@ from tellback.agent import (
     define_tool,
 )
 from tellback.testing import says, understands
-from tests.unit.agent.flights import reply_prompt, talk
-from tests.unit.agent.shops import ORDER, finder, shop
+from tests.unit.agent.flights import reply_prompt, respond
+from tests.unit.agent.shops import ORDER, build_order_agent, build_order_finder
 
 
 async def test_a_tool_state_runs_when_it_is_reached_with_gathered_data() -> None:
     found: list[str] = []
-    agent, _ = shop(finder(found))
-    first = await talk(agent, "Hi", None, understands(), says("Which order?"))
+    agent, _ = build_order_agent(build_order_finder(found))
+    first = await respond(agent, "Hi", None, understands(), says("Which order?"))
     assert found == []
-    response = await talk(agent, "A1", first.session, understands(order="A1"), says("It is shipped"))
+    response = await respond(agent, "A1", first.session, understands(order="A1"), says("It is shipped"))
     assert found == ["A1"]
     assert [(call.name, call.arguments, call.content, call.is_error) for call in response.tool_calls] == [
         ("find", {"order": "A1"}, "shipped", False)
@@ -36,9 +36,9 @@ async def test_a_tool_state_runs_when_it_is_reached_with_gathered_data() -> None
 
 
 async def test_what_a_tool_gave_is_told_in_later_turns_too() -> None:
-    agent, route = shop(finder([]))
-    first = await talk(agent, "A1", None, understands(order="A1"), says("Shipped"))
-    second = await talk(agent, "Thanks", first.session, understands(), says("Bye"))
+    agent, route = build_order_agent(build_order_finder([]))
+    first = await respond(agent, "A1", None, understands(order="A1"), says("Shipped"))
+    second = await respond(agent, "Thanks", first.session, understands(), says("Bye"))
     assert second.completed
     assert second.tool_calls == ()
     assert "gave: shipped" in reply_prompt(agent)
@@ -67,7 +67,7 @@ async def test_async_and_sync_tools_both_run_and_sync_ones_off_the_loop() -> Non
         .transition_to(tool_state=ship)
         .transition_to(chat_state="Tell the outcome")
     )
-    response = await talk(agent, "A1", None, understands(order="A1"), says("Done"))
+    response = await respond(agent, "A1", None, understands(order="A1"), says("Done"))
     assert [call.name for call in response.tool_calls] == ["find", "ship"]
     assert threads[0] != threading.get_ident()
     assert threads[1] == threading.get_ident()
@@ -82,20 +82,20 @@ async def test_arguments_by_field_and_by_function() -> None:
         return "shipped"
 
     for arguments in ({"number": "order"}, lambda data: {"number": data["order"].lower()}):
-        agent, _ = shop(find, arguments=arguments)
-        await talk(agent, "A1", None, understands(order="A1"), says("Done"))
+        agent, _ = build_order_agent(find, arguments=arguments)
+        await respond(agent, "A1", None, understands(order="A1"), says("Done"))
     assert found == ["A1", "a1"]
 
 
 async def test_save_as_keeps_what_the_tool_gave() -> None:
-    agent, _ = shop(finder([], 250), save_as="total")
-    response = await talk(agent, "A1", None, understands(order="A1"), says("Done"))
+    agent, _ = build_order_agent(build_order_finder([], 250), save_as="total")
+    response = await respond(agent, "A1", None, understands(order="A1"), says("Done"))
     assert response.session.extracted == {"order": "A1", "total": 250}
 
 
 async def test_a_result_that_does_not_fit_is_a_failure_of_the_tool() -> None:
-    agent, route = shop(finder([], "much"), save_as="total")
-    response = await talk(agent, "A1", None, understands(order="A1"), says("I cannot tell"))
+    agent, route = build_order_agent(build_order_finder([], "much"), save_as="total")
+    response = await respond(agent, "A1", None, understands(order="A1"), says("I cannot tell"))
     assert "total" not in response.session.extracted
     [run] = response.session.progress.runs.values()
     assert run.error is not None
@@ -112,8 +112,10 @@ async def test_a_tool_knows_the_context_the_session_the_data_and_the_domains() -
         seen.append(ctx)
         return "shipped"
 
-    agent, _ = shop(find, agent=Agent("Shop", context={"user": "maya"}, domains={"payment": {"refund": print}}))
-    await talk(agent, "A1", create_session("web-42"), understands(order="A1"), says("Done"))
+    agent, _ = build_order_agent(
+        find, agent=Agent("Shop", context={"user": "maya"}, domains={"payment": {"refund": print}})
+    )
+    await respond(agent, "A1", create_session("web-42"), understands(order="A1"), says("Done"))
     [ctx] = seen
     assert ctx.context == {"user": "maya"}
     assert ctx.session.id == "web-42"
@@ -129,8 +131,8 @@ async def test_a_defined_tool_gets_the_context_first() -> None:
     find = define_tool("find_order", handler, description="Find an order.")
     assert find.id.startswith("tool_find_order_")
     assert list(find.parameters["properties"]) == ["order"]
-    agent, _ = shop(find, agent=Agent("Shop", context={"user": "maya"}))
-    response = await talk(agent, "A1", None, understands(order="A1"), says("Done"))
+    agent, _ = build_order_agent(find, agent=Agent("Shop", context={"user": "maya"}))
+    response = await respond(agent, "A1", None, understands(order="A1"), says("Done"))
     assert response.tool_calls[0].content == '{"order":"A1","for":"maya"}'
 
 
@@ -139,12 +141,12 @@ async def test_a_state_tool_updates_data_and_context() -> None:
         """Find an order."""
         return ToolUpdate("shipped", data={"total": "250", "note": None}, context={"tier": "gold"})
 
-    agent, _ = shop(find, agent=Agent("Shop", context={"tier": "none"}))
-    response = await talk(agent, "A1", None, understands(order="A1"), says("Done"))
+    agent, _ = build_order_agent(find, agent=Agent("Shop", context={"tier": "none"}))
+    response = await respond(agent, "A1", None, understands(order="A1"), says("Done"))
     assert response.session.extracted == {"order": "A1", "total": 250}
     assert response.session.context == {"tier": "gold"}
     assert response.tool_calls[0].content == "shipped"
-    await talk(agent, "Thanks", response.session, understands(), says("Bye"))
+    await respond(agent, "Thanks", response.session, understands(), says("Bye"))
     assert "gold" in reply_prompt(agent)
 
 
@@ -168,7 +170,7 @@ async def test_what_a_state_tool_adds_to_the_context_counts_at_once() -> None:
         .transition_to(tool_state=greet)
         .transition_to(chat_state="Tell the outcome")
     )
-    await talk(agent, "A1", None, understands(order="A1"), says("Done"))
+    await respond(agent, "A1", None, understands(order="A1"), says("Done"))
     assert seen == [{"tier": "gold"}]
     assert "gold" in reply_prompt(agent)
 
@@ -185,7 +187,7 @@ async def test_what_a_state_tool_adds_to_the_context_fills_templates_at_once() -
         .transition_to(tool_state=find)
         .transition_to(chat_state="Tell the outcome")
     )
-    response = await talk(agent, "A1", None, understands(order="A1"))
+    response = await respond(agent, "A1", None, understands(order="A1"))
     assert response.message == "You are gold."
 
 
@@ -195,13 +197,13 @@ async def test_a_failed_tool_is_spoken_about_and_not_run_again_by_itself() -> No
     def broken(order: str) -> str:
         raise RuntimeError("the warehouse is on fire")
 
-    agent, _ = shop(finder(found, broken))
-    first = await talk(agent, "A1", None, understands(order="A1"), says("Sorry, it failed"))
+    agent, _ = build_order_agent(build_order_finder(found, broken))
+    first = await respond(agent, "A1", None, understands(order="A1"), says("Sorry, it failed"))
     assert "the warehouse is on fire" in reply_prompt(agent)
     assert first.tool_calls[0].is_error
     assert first.state is not None
     assert first.state.description == "find"
-    second = await talk(agent, "Hm", first.session, understands(), says("Still failing"))
+    second = await respond(agent, "Hm", first.session, understands(), says("Still failing"))
     assert found == ["A1"]
     assert "the warehouse is on fire" in reply_prompt(agent)
     assert not second.completed
@@ -215,10 +217,10 @@ async def test_a_failed_tool_is_run_again_if_the_user_wants_it() -> None:
             raise RuntimeError("busy")
         return "shipped"
 
-    agent, _ = shop(finder(found, once_broken))
-    first = await talk(agent, "A1", None, understands(order="A1"), says("Busy"))
+    agent, _ = build_order_agent(build_order_finder(found, once_broken))
+    first = await respond(agent, "A1", None, understands(order="A1"), says("Busy"))
     again = understands(holds=["the user wants to try this again: find"])
-    second = await talk(agent, "Try again", first.session, again, says("Shipped"))
+    second = await respond(agent, "Try again", first.session, again, says("Shipped"))
     assert found == ["A1", "A1"]
     assert second.state is not None
     assert second.state.description == "Tell the outcome"
@@ -232,9 +234,9 @@ async def test_a_failed_tool_is_run_again_with_other_values() -> None:
             raise LookupError("no such order")
         return "shipped"
 
-    agent, _ = shop(finder(found, unknown))
-    first = await talk(agent, "A1", None, understands(order="A1"), says("No such order"))
-    second = await talk(agent, "B2 then", first.session, understands(order="B2"), says("Shipped"))
+    agent, _ = build_order_agent(build_order_finder(found, unknown))
+    first = await respond(agent, "A1", None, understands(order="A1"), says("No such order"))
+    second = await respond(agent, "B2 then", first.session, understands(order="B2"), says("Shipped"))
     assert found == ["A1", "B2"]
     assert second.state is not None
     assert second.state.description == "Tell the outcome"
@@ -248,20 +250,20 @@ async def test_a_failure_can_have_a_way_of_its_own() -> None:
     agent = Agent("Shop")
     route = agent.create_route(title="Order", gather_schema=ORDER)
     find = route.initial_state.transition_to(chat_state="Ask", gather=["order"]).transition_to(
-        tool_state=finder([], broken)
+        tool_state=build_order_finder([], broken)
     )
     find.transition_to(chat_state="Tell the outcome")
     find.transition_to(chat_state="Offer a call back", on_error=True)
-    response = await talk(agent, "A1", None, understands(order="A1"), says("Shall we call you?"))
+    response = await respond(agent, "A1", None, understands(order="A1"), says("Shall we call you?"))
     assert response.state is not None
     assert response.state.description == "Offer a call back"
 
 
 async def test_a_correction_does_not_repeat_what_must_not_be() -> None:
     charged: list[str] = []
-    agent, _ = shop(finder(charged), repeat=False)
-    first = await talk(agent, "A1", None, understands(order="A1"), says("Charged"))
-    await talk(agent, "I mean B2", first.session, understands(order="B2"), says("It was charged already"))
+    agent, _ = build_order_agent(build_order_finder(charged), repeat=False)
+    first = await respond(agent, "A1", None, understands(order="A1"), says("Charged"))
+    await respond(agent, "I mean B2", first.session, understands(order="B2"), says("It was charged already"))
     assert charged == ["A1"]
 
 
@@ -273,8 +275,8 @@ async def test_a_tool_with_missing_arguments_fails_by_name_and_is_not_run() -> N
         ran.append(note)
         return "paid"
 
-    agent, _ = shop(pay)
-    response = await talk(agent, "A1", None, understands(order="A1"), says("I have no note"))
+    agent, _ = build_order_agent(pay)
+    response = await respond(agent, "A1", None, understands(order="A1"), says("I have no note"))
     assert ran == []
     assert response.tool_calls[0].is_error
     assert "note" in (response.tool_calls[0].content or "")
@@ -296,11 +298,11 @@ class Flaky(InMemorySessions):
 
 async def test_a_turn_that_failed_is_tried_again_without_running_its_tools_twice() -> None:
     paid: list[str] = []
-    agent, _ = shop(finder(paid, "paid back"))
+    agent, _ = build_order_agent(build_order_finder(paid, "paid back"))
     session = create_session()
     with pytest.raises(OSError, match="down"):
-        await talk(agent, "A1", session, understands(order="A1"), OSError("down"))
-    response = await talk(agent, "A1", session, understands(order="A1"), says("Paid back"))
+        await respond(agent, "A1", session, understands(order="A1"), OSError("down"))
+    response = await respond(agent, "A1", session, understands(order="A1"), says("Paid back"))
     assert paid == ["A1"]
     assert "gave: paid back" in reply_prompt(agent)
     assert [call.name for call in response.tool_calls] == ["find"]
@@ -308,20 +310,20 @@ async def test_a_turn_that_failed_is_tried_again_without_running_its_tools_twice
 
 async def test_a_turn_that_could_not_be_stored_is_tried_again_without_running_its_tools_twice() -> None:
     paid: list[str] = []
-    agent, _ = shop(finder(paid, "paid back"), agent=Agent("Shop", persistence=Flaky()))
+    agent, _ = build_order_agent(build_order_finder(paid, "paid back"), agent=Agent("Shop", persistence=Flaky()))
     with pytest.raises(OSError, match="disk full"):
-        await talk(agent, "A1", "web-42", understands(order="A1"), says("Paid back"))
-    await talk(agent, "A1", "web-42", understands(order="A1"), says("Paid back"))
+        await respond(agent, "A1", "web-42", understands(order="A1"), says("Paid back"))
+    await respond(agent, "A1", "web-42", understands(order="A1"), says("Paid back"))
     assert paid == ["A1"]
 
 
 async def test_another_try_with_other_values_runs_the_tool() -> None:
     found: list[str] = []
-    agent, _ = shop(finder(found))
+    agent, _ = build_order_agent(build_order_finder(found))
     session = create_session()
     with pytest.raises(OSError, match="down"):
-        await talk(agent, "A1", session, understands(order="A1"), OSError("down"))
-    await talk(agent, "B2", session, understands(order="B2"), says("Shipped"))
+        await respond(agent, "A1", session, understands(order="A1"), OSError("down"))
+    await respond(agent, "B2", session, understands(order="B2"), says("Shipped"))
     assert found == ["A1", "B2"]
 
 
@@ -333,10 +335,10 @@ async def test_a_tool_that_failed_in_a_failed_turn_is_tried_again_with_it() -> N
             raise RuntimeError("busy")
         return "shipped"
 
-    agent, _ = shop(finder(found, once_broken))
+    agent, _ = build_order_agent(build_order_finder(found, once_broken))
     session = create_session()
     with pytest.raises(OSError, match="down"):
-        await talk(agent, "A1", session, understands(order="A1"), OSError("down"))
-    response = await talk(agent, "A1", session, understands(order="A1"), says("Shipped"))
+        await respond(agent, "A1", session, understands(order="A1"), OSError("down"))
+    response = await respond(agent, "A1", session, understands(order="A1"), says("Shipped"))
     assert found == ["A1", "A1"]
     assert not response.tool_calls[0].is_error

@@ -16,8 +16,8 @@ from tellback.agent import (
 )
 from tellback.testing import calls, says, understands
 from tellback.tools import tool
-from tests.unit.agent.flights import asked, offered, reply_prompt, talk
-from tests.unit.agent.shops import ORDER, finder, shop
+from tests.unit.agent.flights import model_requests, offered_tools, reply_prompt, respond
+from tests.unit.agent.shops import ORDER, build_order_agent, build_order_finder
 
 
 async def test_a_defined_tool_can_have_a_schema_and_an_id_of_its_own() -> None:
@@ -28,7 +28,7 @@ async def test_a_defined_tool_can_have_a_schema_and_an_id_of_its_own() -> None:
     fare = define_tool("fare", handler, "custom_fare", "What it costs.", schema)
     assert fare.id == "custom_fare"
     agent = Agent("Wanda", tools=[fare])
-    response = await talk(agent, "Rome?", None, calls("fare", city="Rome"), says("120"))
+    response = await respond(agent, "Rome?", None, calls("fare", city="Rome"), says("120"))
     assert response.tool_calls[0].content == "['city']"
 
 
@@ -44,9 +44,9 @@ async def test_a_tool_that_the_model_calls_updates_data_and_context() -> None:
         seen.append(ctx)
         return "fine"
 
-    agent, _ = shop(finder([]), agent=Agent("Shop", tools=[weigh, look]))
+    agent, _ = build_order_agent(build_order_finder([]), agent=Agent("Shop", tools=[weigh, look]))
     script = (understands(order="A1"), calls("weigh", order="A1"), calls("look"), says("99 in all"))
-    response = await talk(agent, "A1", None, *script)
+    response = await respond(agent, "A1", None, *script)
     assert response.session.extracted == {"order": "A1", "total": 99}
     assert response.session.context == {"scale": "north"}
     assert seen[0].data["total"] == 99
@@ -59,9 +59,9 @@ async def test_an_update_that_does_not_fit_is_a_problem_of_the_turn() -> None:
         """Weigh an order."""
         return ToolUpdate("3 kg", data={"total": "heavy", "order": "B2"})
 
-    agent, _ = shop(finder([]), agent=Agent("Shop", tools=[weigh]))
+    agent, _ = build_order_agent(build_order_finder([]), agent=Agent("Shop", tools=[weigh]))
     script = (understands(order="A1"), calls("weigh", order="A1"), says("3 kg"))
-    response = await talk(agent, "A1", None, *script)
+    response = await respond(agent, "A1", None, *script)
     assert response.session.extracted == {"order": "B2"}
     [problem] = response.problems
     assert "total" in str(problem.error)
@@ -74,12 +74,12 @@ async def test_guidelines_bring_their_tools_only_while_they_hold() -> None:
 
     condition = "the user is angry"
     agent = Agent("Shop", guidelines=[{"condition": condition, "action": "Calm them.", "tools": [escalate]}])
-    calm = await talk(agent, "Hello", None, understands(), says("Hello!"))
-    assert offered(agent) == set()
+    calm = await respond(agent, "Hello", None, understands(), says("Hello!"))
+    assert offered_tools(agent) == set()
     assert "Calm them." not in reply_prompt(agent)
     script = (understands(holds=[condition]), calls("escalate", reason="anger"), says("A person will call"))
-    angry = await talk(agent, "ARGH", calm.session, *script)
-    assert offered(agent) == {"escalate"}
+    angry = await respond(agent, "ARGH", calm.session, *script)
+    assert offered_tools(agent) == {"escalate"}
     assert [call.name for call in angry.tool_calls] == ["escalate"]
     assert "Calm them." in reply_prompt(agent)
 
@@ -90,10 +90,10 @@ async def test_guidelines_of_routes_and_states_hold_there_only() -> None:
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["order"])
     ask.add_guideline(action="Offer an example.")
     ask.transition_to(chat_state="Tell the outcome").transition_to(state=END_ROUTE)
-    first = await talk(agent, "Hi", None, understands(), says("Which?"))
+    first = await respond(agent, "Hi", None, understands(), says("Which?"))
     assert "Be brief." in reply_prompt(agent)
     assert "Offer an example." in reply_prompt(agent)
-    await talk(agent, "A1", first.session, understands(order="A1"), says("Shipped"))
+    await respond(agent, "A1", first.session, understands(order="A1"), says("Shipped"))
     assert "Be brief." in reply_prompt(agent)
     assert "Offer an example." not in reply_prompt(agent)
 
@@ -101,7 +101,7 @@ async def test_guidelines_of_routes_and_states_hold_there_only() -> None:
 async def test_a_disabled_guideline_is_neither_asked_about_nor_followed() -> None:
     guideline = {"condition": "the user is angry", "action": "Calm them.", "enabled": False}
     agent = Agent("Shop", guidelines=[guideline])
-    response = await talk(agent, "ARGH", None, says("Hello!"))
+    response = await respond(agent, "ARGH", None, says("Hello!"))
     assert response.trace.model_calls == 1
     assert "Calm" not in reply_prompt(agent)
 
@@ -127,10 +127,10 @@ async def test_a_route_may_use_only_its_domains() -> None:
     agent = Agent("Shop", domains={"payment": {"refund": refund}, "shipping": {"track": track}}, tools=[look])
     route = agent.create_route(title="Track", conditions=["the user asks where it is"], domains=["shipping"])
     route.initial_state.transition_to(chat_state="Tell where it is")
-    outside = await talk(agent, "Hi", None, understands(), says("Hello!"))
-    assert offered(agent) == {"refund", "track", "look"}
-    await talk(agent, "Where?", outside.session, understands(route=route), calls("look"), says("There"))
-    assert offered(agent) == {"track", "look"}
+    outside = await respond(agent, "Hi", None, understands(), says("Hello!"))
+    assert offered_tools(agent) == {"refund", "track", "look"}
+    await respond(agent, "Where?", outside.session, understands(route=route), calls("look"), says("There"))
+    assert offered_tools(agent) == {"track", "look"}
     assert list(seen[0].domains) == ["shipping"]
     assert list(agent.domains_for_route(route.id)) == ["shipping"]
     assert list(agent.domains_for_route_title("Track")) == ["shipping"]
@@ -145,8 +145,8 @@ async def test_a_route_with_no_domains_may_use_none() -> None:
     agent = Agent("Shop", domains={"payment": {"refund": refund}})
     route = agent.create_route(title="Chat", domains=[])
     route.initial_state.transition_to(chat_state="Chat")
-    await talk(agent, "Hi", None, says("Hello!"))
-    assert offered(agent) == set()
+    await respond(agent, "Hi", None, says("Hello!"))
+    assert offered_tools(agent) == set()
 
 
 async def test_domains_are_there_for_the_applications_own_code() -> None:
@@ -161,8 +161,8 @@ async def test_capabilities_are_told_and_their_tools_can_be_called() -> None:
 
     agent = Agent("Shop")
     assert agent.create_capability(title="Refunds", description="Up to 100 euros.", tools=[refund]) is agent
-    await talk(agent, "Hi", None, calls("refund", order="A1"), says("Paid back"))
-    assert offered(agent) == {"refund"}
+    await respond(agent, "Hi", None, calls("refund", order="A1"), says("Paid back"))
+    assert offered_tools(agent) == {"refund"}
     assert "Up to 100 euros." in reply_prompt(agent)
 
 
@@ -173,7 +173,7 @@ async def test_a_tool_that_the_model_calls_wrongly_is_told_so() -> None:
 
     agent = Agent("Shop", tools=[refund])
     script = (calls("refund"), calls("refund", order="A1"), calls("magic"), says("I cannot"))
-    response = await talk(agent, "Hi", None, *script)
+    response = await respond(agent, "Hi", None, *script)
     assert [call.is_error for call in response.tool_calls] == [True, True, True]
     assert "no money" in (response.tool_calls[1].content or "")
 
@@ -188,7 +188,7 @@ async def test_tools_find_what_the_application_passed_along() -> None:
         return "you"
 
     agent = Agent("Shop", tools=[who])
-    await talk(agent, "Hi", create_session("web-42"), calls("who"), says("You"), extras={"ip": "::1"})
+    await respond(agent, "Hi", create_session("web-42"), calls("who"), says("You"), extras={"ip": "::1"})
     assert found == [("web-42", {"ip": "::1"})]
 
 
@@ -211,7 +211,7 @@ async def test_a_context_that_is_a_dataclass_stays_one_when_a_tool_changes_it() 
         return "fine"
 
     agent = Agent("Shop", tools=[upgrade, look], context=Customer("Maya"))
-    await talk(agent, "Hi", None, calls("upgrade"), calls("look"), says("Done"))
+    await respond(agent, "Hi", None, calls("upgrade"), calls("look"), says("Done"))
     assert seen == [Customer("Maya", "gold")]
 
 
@@ -221,7 +221,7 @@ async def test_the_model_is_asked_for_tools_as_often_as_it_calls_them_and_it_is_
         return 120
 
     agent = Agent("Wanda", tools=[fare])
-    response = await talk(
+    response = await respond(
         agent, "Rome and Oslo?", None, calls("fare", city="Rome"), calls("fare", city="Oslo"), says("Both")
     )
-    assert response.trace.model_calls == len(asked(agent)) == 3
+    assert response.trace.model_calls == len(model_requests(agent)) == 3

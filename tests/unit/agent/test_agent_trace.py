@@ -7,7 +7,7 @@ from typing import Any
 from tellback.agent import Agent
 from tellback.testing import ScriptedModel, answers, calls, says, understands
 from tellback.types import ChatUsage
-from tests.unit.agent.flights import asked, talk, travel_desk
+from tests.unit.agent.flights import model_requests, respond, travel_desk
 
 WHOLE: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
 
@@ -19,14 +19,14 @@ def used(tokens: int) -> ChatUsage:
 async def test_scores_are_by_title_with_the_reason_for_the_choice() -> None:
     desk = travel_desk()
     reading = understands(route=desk.weather, score=80, scores={desk.book: 30})
-    response = await talk(desk.agent, "Rain?", None, reading, says("Which city?"))
+    response = await respond(desk.agent, "Rain?", None, reading, says("Which city?"))
     assert response.trace.scores == {"Book a flight": 30, "Tell the weather": 80}
     assert response.trace.route == "it is meant (80)"
 
 
 async def test_states_walked_are_told_with_what_was_done_and_why() -> None:
     desk = travel_desk()
-    response = await talk(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    response = await respond(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
     assert [(step.state, step.action) for step in response.trace.walked] == [
         ("Ask where to", "skipped"),
         ("Ask when and how many", "skipped"),
@@ -40,7 +40,7 @@ async def test_states_walked_are_told_with_what_was_done_and_why() -> None:
 
 async def test_a_walk_is_told_in_an_order_that_can_be_read() -> None:
     desk = travel_desk()
-    first = await talk(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    first = await respond(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
     assert str(first.trace).splitlines()[:3] == [
         "route: it is meant (90)",
         "score: Book a flight 90",
@@ -58,7 +58,7 @@ async def test_guidelines_that_were_followed_are_told_with_the_condition() -> No
             {"condition": "the user is sad", "action": "Cheer them up."},
         ],
     )
-    response = await talk(agent, "ARGH", None, understands(holds=["the user is angry"]), says("Easy"))
+    response = await respond(agent, "ARGH", None, understands(holds=["the user is angry"]), says("Easy"))
     assert response.trace.conditions == ("the user is angry",)
     assert [(match.guideline.action, match.rationale) for match in response.trace.guidelines] == [
         ("Be brief.", "always"),
@@ -69,11 +69,11 @@ async def test_guidelines_that_were_followed_are_told_with_the_condition() -> No
 
 async def test_prompts_are_those_that_were_sent() -> None:
     desk = travel_desk()
-    response = await talk(desk.agent, "Fly", None, understands(route=desk.book), says("Where to?"))
-    assert response.trace.prompts == tuple(request.system for request in asked(desk.agent))
+    response = await respond(desk.agent, "Fly", None, understands(route=desk.book), says("Where to?"))
+    assert response.trace.prompts == tuple(request.system for request in model_requests(desk.agent))
     assert [call.text for call in response.trace.calls][1] == "Where to?"
     sent = [tuple(call.messages) for call in response.trace.calls]
-    assert sent == [request.messages for request in asked(desk.agent)]
+    assert sent == [request.messages for request in model_requests(desk.agent)]
 
 
 async def test_every_call_counts_with_its_tokens() -> None:
@@ -87,7 +87,7 @@ async def test_every_call_counts_with_its_tokens() -> None:
         calls("fare", city="Rome", usage=used(20)),
         says("120", usage=used(30)),
     )
-    response = await talk(desk.agent, "Fly", None, *script)
+    response = await respond(desk.agent, "Fly", None, *script)
     assert [(call.purpose, call.replies, call.usage.input_tokens) for call in response.trace.calls] == [
         ("understand", 1, 10),
         ("reply", 2, 50),
@@ -100,7 +100,7 @@ async def test_every_call_counts_with_its_tokens() -> None:
 async def test_a_reading_that_was_corrected_counts_twice() -> None:
     desk = travel_desk()
     script = (says("Hm", usage=used(10)), understands(route=desk.book, usage=used(12)), says("Where?", usage=used(5)))
-    response = await talk(desk.agent, "Fly", None, *script)
+    response = await respond(desk.agent, "Fly", None, *script)
     assert [call.purpose for call in response.trace.calls] == ["understand", "understand", "reply"]
     assert response.usage.input_tokens == 27
 
@@ -118,7 +118,7 @@ async def test_a_strict_answer_costs_its_choice_and_no_reply() -> None:
 async def test_values_that_were_refused_are_told() -> None:
     desk = travel_desk()
     reading = understands(route=desk.book, passengers=12, departure="soon")
-    response = await talk(desk.agent, "12 of us, soon", None, reading, says("Nine at most"))
+    response = await respond(desk.agent, "12 of us, soon", None, reading, says("Nine at most"))
     assert {each.field: each.value for each in response.trace.rejected} == {"passengers": 12, "departure": "soon"}
     assert "passengers" not in response.session.extracted
 
@@ -133,7 +133,7 @@ async def test_what_of_a_reading_could_not_be_used_is_told() -> None:
             "conditions": ["c9"],
         }
     )
-    response = await talk(desk.agent, "Fly", None, reading, says("Where to?"))
+    response = await respond(desk.agent, "Fly", None, reading, says("Where to?"))
     assert response.route is not None
     told = "\n".join(response.trace.problems)
     for what in ("fly_to_mars", "seat", "mars", "c9"):
@@ -141,7 +141,7 @@ async def test_what_of_a_reading_could_not_be_used_is_told() -> None:
 
 
 async def test_nothing_was_decided_is_told_too() -> None:
-    response = await talk(Agent("Wanda"), "Hi", None, says("Hello!"))
+    response = await respond(Agent("Wanda"), "Hi", None, says("Hello!"))
     assert response.trace.scores == {}
     assert response.trace.walked == ()
     assert response.trace.route == "no route was to be decided"

@@ -26,8 +26,8 @@ from tellback.chat.approval import Approval
 from tellback.errors import AlreadyAnsweredError, AlreadyDecidedError, InvalidArgumentError, SessionConflictError
 from tellback.testing import FlowModel, ScriptedModel, raises, says, understands
 from tellback.tools import tool
-from tests.unit.agent.flights import reply_prompt, soon, talk
-from tests.unit.agent.shops import ORDER, finder, shop
+from tests.unit.agent.flights import reply_prompt, respond, wait_for_event
+from tests.unit.agent.shops import ORDER, build_order_agent, build_order_finder
 
 LOST = raises(RuntimeError("the connection was lost"))
 
@@ -50,20 +50,20 @@ def refunds(paid: list[str], agent: Agent | None = None) -> Agent:
         paid.append(order)
         return "paid back"
 
-    agent, route = shop(refund, agent=agent)
+    agent, route = build_order_agent(refund, agent=agent)
     state = next(each for each in route.states if each.tool is not None)
     state.transition_to(chat_state="Say why not", on_error=True)
     return agent
 
 
 async def asks_for_approval(agent: Agent) -> Response:
-    return await talk(agent, "A1", None, understands(order="A1"), says("I have asked"))
+    return await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
 
 
 async def approved_in_vain(agent: Agent, asked: Response, decision: Any = True) -> None:
     """A decision whose turn fails once the tool has run."""
     with pytest.raises(RuntimeError, match="lost"):
-        await talk(agent, None, asked.session, LOST, approvals={asked.pending[0].id: decision})
+        await respond(agent, None, asked.session, LOST, approvals={asked.pending[0].id: decision})
 
 
 async def test_an_approval_is_used_once_also_with_the_old_session() -> None:
@@ -71,9 +71,9 @@ async def test_an_approval_is_used_once_also_with_the_old_session() -> None:
     agent = refunds(paid)
     asked = await asks_for_approval(agent)
     approvals = {asked.pending[0].id: True}
-    await talk(agent, None, asked.session, says("Paid"), approvals=approvals)
+    await respond(agent, None, asked.session, says("Paid"), approvals=approvals)
     with pytest.raises(AlreadyDecidedError):
-        await talk(agent, None, asked.session, approvals=approvals)
+        await respond(agent, None, asked.session, approvals=approvals)
     assert paid == ["A1"]
 
 
@@ -82,10 +82,10 @@ async def test_an_approval_is_used_once_with_a_memory(maya: User) -> None:
     agent = refunds(paid, quiet(maya))
     asked = await asks_for_approval(agent)
     approvals = {asked.pending[0].id: True}
-    decided = await talk(agent, None, asked.session, says("Paid"), approvals=approvals)
+    decided = await respond(agent, None, asked.session, says("Paid"), approvals=approvals)
     for session in (asked.session, decided.session):
         with pytest.raises(AlreadyDecidedError):
-            await talk(agent, None, session, approvals=approvals)
+            await respond(agent, None, session, approvals=approvals)
     assert paid == ["A1"]
 
 
@@ -94,9 +94,9 @@ async def test_another_agent_on_the_same_log_does_not_begin_an_approved_call_aga
     agent = refunds(paid, quiet(maya))
     asked = await asks_for_approval(agent)
     approvals = {asked.pending[0].id: True}
-    await talk(agent, None, asked.session, says("Paid"), approvals=approvals)
+    await respond(agent, None, asked.session, says("Paid"), approvals=approvals)
     restarted = refunds(paid, quiet(maya))
-    again = await talk(restarted, None, asked.session, says("I do not know"), approvals=approvals)
+    again = await respond(restarted, None, asked.session, says("I do not know"), approvals=approvals)
     assert paid == ["A1"]
     [call] = again.tool_calls
     assert call.is_error
@@ -109,7 +109,7 @@ async def test_the_next_message_uses_what_an_approved_call_gave_before_the_reply
     agent = refunds(paid)
     asked = await asks_for_approval(agent)
     await approved_in_vain(agent, asked)
-    answer = await talk(agent, "Did it work?", asked.session, understands(), says("It did"))
+    answer = await respond(agent, "Did it work?", asked.session, understands(), says("It did"))
     assert paid == ["A1"]
     assert answer.pending == ()
     assert [(call.name, call.content) for call in answer.tool_calls] == [("refund", "paid back")]
@@ -120,7 +120,7 @@ async def test_the_state_after_an_approved_call_speaks_though_the_first_reply_fa
     agent = refunds([])
     asked = await asks_for_approval(agent)
     await approved_in_vain(agent, asked)
-    answer = await talk(agent, "Did it work?", asked.session, understands(), says("It did"))
+    answer = await respond(agent, "Did it work?", asked.session, understands(), says("It did"))
     assert not answer.completed
     assert answer.state is not None
     assert answer.state.description == "Tell the outcome"
@@ -132,7 +132,7 @@ async def test_a_denial_after_an_approved_call_ran_changes_nothing() -> None:
     agent = refunds(paid)
     asked = await asks_for_approval(agent)
     await approved_in_vain(agent, asked)
-    answer = await talk(agent, None, asked.session, says("Paid"), approvals={asked.pending[0].id: False})
+    answer = await respond(agent, None, asked.session, says("Paid"), approvals={asked.pending[0].id: False})
     assert paid == ["A1"]
     assert answer.state is not None
     assert answer.state.description == "Tell the outcome"
@@ -143,9 +143,9 @@ async def test_a_denial_after_the_result_was_told_is_refused() -> None:
     agent = refunds([])
     asked = await asks_for_approval(agent)
     await approved_in_vain(agent, asked)
-    await talk(agent, "Did it work?", asked.session, understands(), says("It did"))
+    await respond(agent, "Did it work?", asked.session, understands(), says("It did"))
     with pytest.raises(AlreadyDecidedError):
-        await talk(agent, None, asked.session, says("It was denied"), approvals={asked.pending[0].id: False})
+        await respond(agent, None, asked.session, says("It was denied"), approvals={asked.pending[0].id: False})
 
 
 async def test_a_call_that_ran_with_other_arguments_does_not_run_with_the_first_ones() -> None:
@@ -153,7 +153,7 @@ async def test_a_call_that_ran_with_other_arguments_does_not_run_with_the_first_
     agent = refunds(paid)
     asked = await asks_for_approval(agent)
     await approved_in_vain(agent, asked, Approval(True, input={"order": "B2"}))
-    answer = await talk(agent, None, asked.session, says("Paid"), approvals={asked.pending[0].id: True})
+    answer = await respond(agent, None, asked.session, says("Paid"), approvals={asked.pending[0].id: True})
     assert paid == ["B2"]
     assert answer.tool_calls[0].arguments == {"order": "B2"}
 
@@ -164,9 +164,9 @@ async def test_a_decision_that_cannot_be_carried_out_can_be_taken_again() -> Non
     asked = await asks_for_approval(agent)
     [call] = asked.pending
     with pytest.raises(InvalidArgumentError, match="cannot run with these arguments"):
-        await talk(agent, None, asked.session, approvals={call.id: Approval(True, input={"number": "B2"})})
+        await respond(agent, None, asked.session, approvals={call.id: Approval(True, input={"number": "B2"})})
     assert paid == []
-    await talk(agent, None, asked.session, says("Paid"), approvals={call.id: True})
+    await respond(agent, None, asked.session, says("Paid"), approvals={call.id: True})
     assert paid == ["A1"]
 
 
@@ -184,27 +184,27 @@ async def test_calls_of_two_routes_are_not_decided_at_once() -> None:
     send = agent.create_route(title="Send", conditions=["the user waits for a parcel"], gather_schema=ORDER)
     ask = send.initial_state.transition_to(chat_state="Ask which", gather=["order"])
     ask.transition_to(tool_state=ship).transition_to(chat_state="Tell when")
-    first = await talk(agent, "Refund A1", None, understands(sell, order="A1"), says("I have asked"))
-    both = await talk(agent, "Send B2", first.session, understands(send, order="B2"), says("I have asked"))
+    first = await respond(agent, "Refund A1", None, understands(sell, order="A1"), says("I have asked"))
+    both = await respond(agent, "Send B2", first.session, understands(send, order="B2"), says("I have asked"))
     ids = [call.id for call in both.pending]
     assert len(ids) == 2
     with pytest.raises(InvalidArgumentError, match="one route at a time") as caught:
-        await talk(agent, None, both.session, approvals=dict.fromkeys(ids, True))
+        await respond(agent, None, both.session, approvals=dict.fromkeys(ids, True))
     assert all(id in str(caught.value) for id in ids)
     assert moved == []
     last = both
     for id in ids:
-        last = await talk(agent, None, last.session, says("Done"), approvals={id: True})
+        last = await respond(agent, None, last.session, says("Done"), approvals={id: True})
     assert sorted(moved) == ["A1", "B2"]
 
 
 async def test_a_tool_that_ran_in_a_failed_try_and_is_not_to_be_repeated_is_not_for_a_correction() -> None:
     found: list[str] = []
-    agent, _ = shop(finder(found), repeat=False)
+    agent, _ = build_order_agent(build_order_finder(found), repeat=False)
     session = create_session()
     with pytest.raises(RuntimeError, match="lost"):
-        await talk(agent, "A1", session, understands(order="A1"), LOST)
-    answer = await talk(agent, "I mean B2", session, understands(order="B2"), says("It is on its way"))
+        await respond(agent, "A1", session, understands(order="A1"), LOST)
+    answer = await respond(agent, "I mean B2", session, understands(order="B2"), says("It is on its way"))
     assert found == ["A1"]
     assert [call.arguments for call in answer.tool_calls] == [{"order": "A1"}]
 
@@ -213,34 +213,35 @@ async def test_a_tool_that_ran_in_a_failed_try_and_is_not_to_be_repeated_is_not_
 async def test_a_message_that_is_sent_twice_is_answered_once(remembers: bool, maya: User) -> None:
     found: list[str] = []
     store = InMemorySessions()
-    agent, _ = shop(
-        finder(found), agent=quiet(maya, persistence=store) if remembers else Agent("Shop", persistence=store)
+    agent, _ = build_order_agent(
+        build_order_finder(found),
+        agent=quiet(maya, persistence=store) if remembers else Agent("Shop", persistence=store),
     )
-    first = await talk(agent, "A1", "web", understands(order="A1"), says("On its way"), idempotency_key="k1")
-    again = await talk(agent, "A1", "web", idempotency_key="k1")
+    first = await respond(agent, "A1", "web", understands(order="A1"), says("On its way"), idempotency_key="k1")
+    again = await respond(agent, "A1", "web", idempotency_key="k1")
     chunks = [chunk async for chunk in agent.respond_stream("A1", "web", idempotency_key="k1")]
     assert (again.message, "".join(chunk.delta for chunk in chunks)) == (first.message, first.message)
     assert found == ["A1"]
     assert again.session == first.session == await store.load("web")
     assert (chunks[-1].done, chunks[-1].session) == (True, first.session)
     assert len(await store.history("web", 10)) == 3
-    later = await talk(agent, "Thanks", "web", understands(), says("Bye"), idempotency_key="k2")
+    later = await respond(agent, "Thanks", "web", understands(), says("Bye"), idempotency_key="k2")
     assert later.session.version == first.session.version + 1
 
 
 async def test_a_message_that_is_sent_twice_with_the_old_session_is_refused_by_the_log(maya: User) -> None:
     found: list[str] = []
-    agent, _ = shop(finder(found), agent=quiet(maya))
+    agent, _ = build_order_agent(build_order_finder(found), agent=quiet(maya))
     session = create_session()
-    await talk(agent, "A1", session, understands(order="A1"), says("On its way"), idempotency_key="k1")
+    await respond(agent, "A1", session, understands(order="A1"), says("On its way"), idempotency_key="k1")
     with pytest.raises(AlreadyAnsweredError, match="On its way") as caught:
-        await talk(agent, "A1", session, idempotency_key="k1")
+        await respond(agent, "A1", session, idempotency_key="k1")
     assert caught.value.text == "On its way"
     assert found == ["A1"]
 
 
 async def test_an_idempotency_key_needs_something_that_remembers_it() -> None:
-    agent, _ = shop(finder([]), agent=Agent("Shop", model=ScriptedModel([])))
+    agent, _ = build_order_agent(build_order_finder([]), agent=Agent("Shop", model=ScriptedModel([])))
     with pytest.raises(InvalidArgumentError, match="persistence or memory"):
         await agent.respond("A1", idempotency_key="k1")
 
@@ -263,7 +264,7 @@ class Till:
 
     async def cancelled(self) -> Agent:
         """An agent whose turn was cancelled while the tool runs."""
-        agent, _ = shop(self.pay, agent=Agent("Shop", model=FlowModel()))
+        agent, _ = build_order_agent(self.pay, agent=Agent("Shop", model=FlowModel()))
         turn = asyncio.create_task(agent.respond("order: A1", self.session))
         assert await asyncio.to_thread(self.began.wait, 10)
         turn.cancel()
@@ -306,9 +307,9 @@ async def test_a_tool_cannot_wait_for_the_session_it_runs_in() -> None:
             refused.append(error)
             raise
 
-    agent, _ = shop(ask_itself, agent=Agent("Shop", persistence=InMemorySessions()))
+    agent, _ = build_order_agent(ask_itself, agent=Agent("Shop", persistence=InMemorySessions()))
     async with asyncio.timeout(10):
-        answer = await talk(agent, "A1", "web", understands(order="A1"), says("It failed"))
+        answer = await respond(agent, "A1", "web", understands(order="A1"), says("It failed"))
     assert [error.id for error in refused] == ["web"]
     assert answer.tool_calls[0].is_error
     assert answer.session.version == 1
@@ -358,9 +359,9 @@ async def test_of_two_processes_the_one_that_was_slower_runs_no_tool(maya: User)
     one, two = desk("one", store), desk("two", slower)
     await one.respond("order: A1", "web")
     first = asyncio.create_task(one.respond("yes", "web"))
-    await soon(began)
+    await wait_for_event(began)
     second = asyncio.create_task(two.respond("yes", "web"))
-    await soon(slower.event)
+    await wait_for_event(slower.event)
     may_end.set()
     assert (await first).session.version == 2
     with pytest.raises(SessionConflictError) as caught:

@@ -13,29 +13,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
-from tellback.agent.canned import CannedResponse, Missing, as_canned, fill, fillable
+from tellback.agent.canned import (
+    CannedResponse,
+    MissingValues,
+    fill_canned_response,
+    fill_canned_responses,
+    parse_canned_responses,
+)
 from tellback.errors import FlowError
 
 
-def filled(text: str, data: dict[str, Any] | None = None, context: Any = None) -> str | Missing:
-    (response,) = as_canned([text], "agent 'Wanda'")
-    return fill(response, data or {}, context)
+def filled(text: str, data: dict[str, Any] | None = None, context: Any = None) -> str | MissingValues:
+    (response,) = parse_canned_responses([text], "agent 'Wanda'")
+    return fill_canned_response(response, data or {}, context)
 
 
 def test_texts_mappings_and_responses_are_taken() -> None:
     own = CannedResponse("Bye!", id="bye", condition="the user leaves")
-    assert as_canned(["Hi", {"text": "Yes", "id": "yes"}, own], "agent") == (
+    assert parse_canned_responses(["Hi", {"text": "Yes", "id": "yes"}, own], "agent") == (
         CannedResponse("Hi"),
         CannedResponse("Yes", "yes"),
         own,
     )
-    assert as_canned(None, "agent") == as_canned([], "agent") == ()
+    assert parse_canned_responses(None, "agent") == parse_canned_responses([], "agent") == ()
 
 
 @pytest.mark.parametrize("given_one", ["Hi", {"text": "Hi"}, 5])
 def test_responses_are_a_list(given_one: Any) -> None:
     with pytest.raises(FlowError, match="State 'Ask': canned responses are a list"):
-        as_canned(given_one, "state 'Ask'")
+        parse_canned_responses(given_one, "state 'Ask'")
 
 
 @pytest.mark.parametrize(
@@ -64,13 +70,13 @@ def test_responses_are_a_list(given_one: Any) -> None:
 )
 def test_what_could_only_fail_later_is_refused_now(bad: Any) -> None:
     with pytest.raises(FlowError) as caught:
-        as_canned(["Hello!", bad], "route 'Book'")
+        parse_canned_responses(["Hello!", bad], "route 'Book'")
     assert caught.value.place == "route 'Book', canned response 2"
 
 
 def test_a_template_that_was_never_checked_is_still_named() -> None:
     with pytest.raises(FlowError, match="not valid Mustache"):
-        fill(CannedResponse("Hi {{name"), {}, None)
+        fill_canned_response(CannedResponse("Hi {{name"), {}, None)
 
 
 def test_names_are_filled_from_the_data_then_the_context() -> None:
@@ -90,17 +96,17 @@ def test_a_context_may_be_a_dataclass_or_model() -> None:
 
     assert filled("{{name}}", context=Account("Maya", SecretStr("x"))) == "Maya"
     assert filled("{{name}}", context=Model(name="Maya")) == "Maya"
-    assert filled("{{key}}", context=Account("Maya", SecretStr("x"))) == Missing(("key",))
+    assert filled("{{key}}", context=Account("Maya", SecretStr("x"))) == MissingValues(("key",))
 
 
 def test_names_without_a_value_are_told_once_and_in_order() -> None:
-    assert filled("{{b}} {{a.c}} {{b}} {{d}} {{e}}", {"d": None, "e": ""}) == Missing(("b", "a.c", "d"))
+    assert filled("{{b}} {{a.c}} {{b}} {{d}} {{e}}", {"d": None, "e": ""}) == MissingValues(("b", "a.c", "d"))
 
 
 def test_dotted_names_go_into_values() -> None:
     data = {"user": {"name": "Maya", "langs": ["pt", "en"], "none": None}}
     assert filled("{{user.name}} {{user.langs.1}}", data) == "Maya en"
-    assert filled("{{user.age}} {{user.name.first}} {{user.langs.2}} {{user.none}}", data) == Missing(
+    assert filled("{{user.age}} {{user.name.first}} {{user.langs.2}} {{user.none}}", data) == MissingValues(
         ("user.age", "user.name.first", "user.langs.2", "user.none")
     )
 
@@ -117,7 +123,7 @@ def test_sections_loop_and_may_be_empty() -> None:
 
 
 def test_a_value_missing_in_a_loop_is_not_taken_from_outside() -> None:
-    assert filled("{{#flights}}{{price}}{{/flights}}", {"flights": [{"price": None}], "price": 5}) == Missing(
+    assert filled("{{#flights}}{{price}}{{/flights}}", {"flights": [{"price": None}], "price": 5}) == MissingValues(
         ("price",)
     )
 
@@ -162,8 +168,8 @@ def test_no_method_or_attribute_is_ever_reached() -> None:
 
     for name in ("text.upper", "text.__class__", "text.length", "list.append", "items", "fn", "keys", "sneaky.secret"):
         values = {"text": "a", "list": [1], "fn": never, "sneaky": Sneaky()}
-        assert filled(f"{{{{{name}}}}}", values) == Missing((name,))
-        assert filled(f"{{{{{name}}}}}", {}, values) == Missing((name,))
+        assert filled(f"{{{{{name}}}}}", values) == MissingValues((name,))
+        assert filled(f"{{{{{name}}}}}", {}, values) == MissingValues((name,))
         assert filled(f"{{{{#{name}}}}}x{{{{/{name}}}}}.", {}, values) == "."
 
 
@@ -190,15 +196,15 @@ def test_what_a_user_says_is_never_read_as_a_template(said: str) -> None:
 def test_a_response_is_filled_or_says_what_is_missing(data: dict[str, Any]) -> None:
     missing = tuple(name for name in "abc" if data.get(name) is None)
     result = filled("{{a}} {{b}} {{c}}", data)
-    assert result == (Missing(missing) if missing else " ".join(str(data[name]) for name in "abc"))
+    assert result == (MissingValues(missing) if missing else " ".join(str(data[name]) for name in "abc"))
 
 
 def test_what_can_be_said_is_told_apart_from_what_cannot() -> None:
-    responses = as_canned(
+    responses = parse_canned_responses(
         ["Hello!", "To {{destination}}", "{{name}} on {{departure}}", "{{name}}", "{{#flights}}{{.}}{{/flights}}"],
         "agent",
     )
-    ready, missing = fillable(responses, {"destination": "Rome"}, None)
+    ready, missing = fill_canned_responses(responses, {"destination": "Rome"}, None)
     assert ready == [(responses[0], "Hello!"), (responses[1], "To Rome")]
     assert missing == ("name", "departure")
-    assert fillable([], {}, None) == ([], ())
+    assert fill_canned_responses([], {}, None) == ([], ())

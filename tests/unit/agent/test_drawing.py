@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tellback.agent import Agent
-from tellback.agent.move import Heard
+from tellback.agent.move import Interpretation
 from tellback.agent.route import Route
 from tellback.agent.session import create_session, enter_route, enter_state
 from tellback.agent.state import END_ROUTE
 from tellback.tools import tool
-from tests.unit.agent.walks import SEEDS, Chance, Facts, Turn, play
+from tests.unit.agent.walks import SEEDS, Facts, RandomFlows, RandomTurn, play
 
 titles = st.text(min_size=1, max_size=30).filter(str.strip)
 nasty = titles | st.sampled_from(
@@ -53,7 +53,7 @@ def test_no_text_breaks_out_of_its_label(title: str, first: str, second: str, co
 @settings(deadline=None)
 @given(SEEDS)
 def test_every_state_and_every_way_is_drawn_and_described(seed: int) -> None:
-    routes = Chance(seed).routes()
+    routes = RandomFlows(seed).routes()
     agent = Agent("Wanda", routes=list(routes.values()))
     ways = 0
     for route in routes.values():
@@ -75,9 +75,9 @@ def test_every_state_and_every_way_is_drawn_and_described(seed: int) -> None:
 @settings(deadline=None, max_examples=50)
 @given(SEEDS)
 def test_only_the_current_state_is_lit(seed: int) -> None:
-    routes = Chance(seed).routes(end=False)
+    routes = RandomFlows(seed).routes(end=False)
     first = next(iter(routes.values()))
-    moved, _ = play(routes, create_session("web-42"), Turn(Heard(scores={first.id: 100})))
+    moved, _ = play(routes, create_session("web-42"), RandomTurn(Interpretation(scores={first.id: 100})))
     drawn = Agent("Wanda", routes=list(routes.values())).to_mermaid(moved.session)
     assert moved.state is not None
     assert f"class r0s{first.states.index(moved.state)} current" in drawn

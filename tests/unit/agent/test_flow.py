@@ -12,7 +12,7 @@ from tellback.agent import Agent
 from tellback.agent.route import Route
 from tellback.agent.state import END_ROUTE
 from tellback.errors import FlowError
-from tests.unit.agent.walks import SEEDS, Chance, Facts
+from tests.unit.agent.walks import SEEDS, Facts, RandomFlows
 
 
 def yes(data: Mapping[str, Any]) -> bool:
@@ -131,10 +131,10 @@ def test_a_long_chain_is_checked_without_deep_recursion() -> None:
 @settings(deadline=None)
 @given(SEEDS)
 def test_what_was_not_refused_while_it_was_built_passes_the_check(seed: int) -> None:
-    routes = Chance(seed).routes()
+    routes = RandomFlows(seed).routes()
     Agent("Wanda", routes=list(routes.values())).check()
     for each in routes.values():
         for state in each.states:
             plain = [way for way in state.transitions if way.condition is None and not way.on_error]
-            shadows = [way for way in plain if not getattr(way.end(), "required_data", ())]
+            shadows = [way for way in plain if not getattr(way.resolve_target(), "required_data", ())]
             assert len(shadows) <= 1

@@ -179,7 +179,7 @@ def test_an_unknown_field_is_refused() -> None:
 def test_what_is_required_is_needed_and_everything_when_nothing_is_said(required: Any, needed: list[bool]) -> None:
     more = {} if required is None else {"required": required}
     schema = GatherSchema.of({"type": "object", "properties": {"a": {}, "b": {}}, **more}, PLACE)
-    assert [field.needed for field in schema.fields.values()] == needed
+    assert [field.required for field in schema.fields.values()] == needed
 
 
 def test_titles_are_left_out_but_a_field_may_be_called_title() -> None:

@@ -191,7 +191,11 @@ def test_constraints_and_validators_of_a_field_run(name: str, given: Any, why: s
 
 
 def test_a_field_without_a_default_is_needed() -> None:
-    assert [name for name, field in SCHEMA.fields.items() if field.needed] == ["destination", "departure", "passengers"]
+    assert [name for name, field in SCHEMA.fields.items() if field.required] == [
+        "destination",
+        "departure",
+        "passengers",
+    ]
 
 
 def test_names_are_field_names_and_titles_are_left_out() -> None:

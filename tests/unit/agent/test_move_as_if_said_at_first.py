@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import given, note, settings
 
-from tellback.agent.move import Heard, Moved, Ran, move
+from tellback.agent.move import Interpretation, MoveResult, ToolRunResult, move
 from tellback.agent.route import Route
 from tellback.agent.session import SessionState, ToolRun, create_session
 from tellback.agent.state import State
@@ -79,22 +79,22 @@ class Said:
 
     route: Route
     data: Mapping[str, int]
-    last: Moved
+    last: MoveResult
 
     @property
     def session(self) -> SessionState:
         return self.last.session
 
 
-def take(route: Route, session: SessionState, data: Mapping[str, int]) -> Moved:
-    walk = move({route.id: route}, session, Heard(data={route.id: data} if data else {}), NOW)
+def take(route: Route, session: SessionState, data: Mapping[str, int]) -> MoveResult:
+    walk = move({route.id: route}, session, Interpretation(data={route.id: data} if data else {}), NOW)
     try:
         asked = next(walk)
         while True:
             assert asked.state.tool is not None
-            asked = walk.send(Ran(ToolRun(asked.state.tool.name, dict(asked.arguments), content="done")))
+            asked = walk.send(ToolRunResult(ToolRun(asked.state.tool.name, dict(asked.arguments), content="done")))
     except StopIteration as stop:
-        moved: Moved = stop.value
+        moved: MoveResult = stop.value
         return moved
 
 
@@ -113,7 +113,7 @@ def conversation(seed: int) -> Said:
     return Said(route, data, last)
 
 
-def title(moved: Moved) -> str | None:
+def title(moved: MoveResult) -> str | None:
     return None if moved.state is None else moved.state.title
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tellback.agent.move import Moved, Ran, retry_condition
+from tellback.agent.move import MoveResult, ToolRunResult, retry_condition
 from tellback.agent.route import Route
 from tellback.agent.session import ToolRun
 from tellback.agent.state import State
 from tellback.errors import FlowError
-from tests.unit.agent.walks import WAITS, Talk
+from tests.unit.agent.walks import WAITS, FlowConversation
 
 
 class Order(BaseModel):
@@ -35,27 +35,27 @@ def order(**more: Any) -> tuple[Route, State]:
     return route, ask.transition_to(tool_state=price, **more)
 
 
-def actions(moved: Moved) -> list[tuple[str, str]]:
+def actions(moved: MoveResult) -> list[tuple[str, str]]:
     return [(step.action, step.state) for step in moved.walked]
 
 
 def test_what_a_tool_gives_is_kept_in_the_field_it_is_saved_as() -> None:
     route, found = order(save_as="total")
     found.transition_to(chat_state="Tell the price")
-    talk = Talk(route, price="12.50")
-    talk.hear(item="tea", count=2)
+    talk = FlowConversation(route, price="12.50")
+    talk.take_turn(item="tea", count=2)
     assert talk.session.extracted["total"] == 12.5
     assert talk.session.progress.runs[found.id].content == "12.50"
 
 
 def test_a_result_that_does_not_fit_its_field_is_a_failure_and_nothing_of_it_is_kept() -> None:
-    def gives(run: ToolRun) -> Ran:
-        return Ran(run, "a lot", {"code": "A1"}, {"shop": 3})
+    def gives(run: ToolRun) -> ToolRunResult:
+        return ToolRunResult(run, "a lot", {"code": "A1"}, {"shop": 3})
 
     route, found = order(save_as="total")
     found.transition_to(chat_state="Tell the price")
-    talk = Talk(route, price=gives)
-    moved = talk.hear(item="tea", count=2)
+    talk = FlowConversation(route, price=gives)
+    moved = talk.take_turn(item="tea", count=2)
     assert actions(moved)[-2:] == [("failed", "price"), ("speaks", "price")]
     assert talk.session.extracted == {"item": "tea", "count": 2}
     assert talk.session.context == {}
@@ -68,16 +68,16 @@ def test_a_result_that_does_not_fit_its_field_is_a_failure_and_nothing_of_it_is_
 def test_an_update_that_does_not_fit_is_a_failure(data: Mapping[str, Any]) -> None:
     route, found = order()
     found.transition_to(chat_state="Sorry", on_error=True)
-    talk = Talk(route, price=lambda run: Ran(run, 1, data))
-    talk.hear(item="tea", count=2)
+    talk = FlowConversation(route, price=lambda run: ToolRunResult(run, 1, data))
+    talk.take_turn(item="tea", count=2)
     assert (talk.at, talk.session.extracted) == ("Sorry", {"item": "tea", "count": 2})
 
 
 def test_an_update_goes_to_data_and_context_and_none_removes_a_field() -> None:
     route, found = order(save_as="total")
     found.transition_to(chat_state="Tell")
-    talk = Talk(route, price=lambda run: Ran(run, 3, {"code": "A1", "count": None}, {"shop": 3}))
-    talk.hear(item="tea", count=2)
+    talk = FlowConversation(route, price=lambda run: ToolRunResult(run, 3, {"code": "A1", "count": None}, {"shop": 3}))
+    talk.take_turn(item="tea", count=2)
     assert talk.session.extracted == {"item": "tea", "code": "A1", "total": 3.0}
     assert talk.session.context == {"shop": 3}
 
@@ -85,16 +85,16 @@ def test_an_update_goes_to_data_and_context_and_none_removes_a_field() -> None:
 def test_what_an_update_says_of_the_saved_field_wins() -> None:
     route, found = order(save_as="total")
     found.transition_to(chat_state="Tell")
-    talk = Talk(route, price=lambda run: Ran(run, 3, {"total": 4}))
-    talk.hear(item="tea", count=2)
+    talk = FlowConversation(route, price=lambda run: ToolRunResult(run, 3, {"total": 4}))
+    talk.take_turn(item="tea", count=2)
     assert talk.session.extracted["total"] == 4.0
 
 
 def test_arguments_are_taken_by_field_or_made_by_a_function() -> None:
     route, found = order(arguments={"item": "code", "count": "count"})
     found.transition_to(tool_state=price, arguments=lambda data: {"item": data["item"] * 2}, id="again")
-    talk = Talk(route)
-    talk.hear(item="tea", count=2, code="A1")
+    talk = FlowConversation(route)
+    talk.take_turn(item="tea", count=2, code="A1")
     assert talk.ran == [("price", {"item": "A1", "count": 2}), ("price", {"item": "teatea"})]
 
 
@@ -102,7 +102,7 @@ def test_arguments_are_taken_by_field_or_made_by_a_function() -> None:
 def test_a_function_for_arguments_that_fails_names_its_state(broken: Any) -> None:
     route, found = order(arguments=broken)
     with pytest.raises(FlowError, match="arguments") as caught:
-        Talk(route).hear(item="tea", count=2)
+        FlowConversation(route).take_turn(item="tea", count=2)
     assert caught.value.place == found.place
 
 
@@ -110,12 +110,12 @@ def test_a_failure_goes_the_way_for_errors() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell")
     found.transition_to(chat_state="Sorry", on_error=True)
-    assert actions(Talk(route, price=ValueError("closed")).hear(item="tea", count=2))[-2:] == [
+    assert actions(FlowConversation(route, price=ValueError("closed")).take_turn(item="tea", count=2))[-2:] == [
         ("failed", "price"),
         ("speaks", "Sorry"),
     ]
-    talk = Talk(route)
-    talk.hear(item="tea", count=2)
+    talk = FlowConversation(route)
+    talk.take_turn(item="tea", count=2)
     assert talk.at == "Tell"
 
 
@@ -123,103 +123,103 @@ def test_ways_for_errors_may_have_conditions_of_their_own() -> None:
     route, found = order()
     found.transition_to(chat_state="Sorry", on_error=True)
     found.transition_to(chat_state="Call us", on_error=True, condition=lambda data: data["count"] > 5)
-    talk = Talk(route, price=ValueError("closed"))
-    talk.hear(item="tea", count=6)
+    talk = FlowConversation(route, price=ValueError("closed"))
+    talk.take_turn(item="tea", count=6)
     assert talk.at == "Call us"
 
 
 def test_a_tool_that_failed_waits_until_its_values_change_or_the_user_wants_it_again() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell")
-    talk = Talk(route, price=ValueError("closed"))
-    talk.hear(item="tea", count=2)
+    talk = FlowConversation(route, price=ValueError("closed"))
+    talk.take_turn(item="tea", count=2)
     assert talk.at == "price"
-    assert actions(talk.hear()) == [("speaks", "price")]
+    assert actions(talk.take_turn()) == [("speaks", "price")]
     assert len(talk.ran) == 1
-    talk.hear(holds=[retry_condition(found)])
+    talk.take_turn(holds=[retry_condition(found)])
     assert len(talk.ran) == 2
-    talk.hear(count=3)
+    talk.take_turn(count=3)
     assert talk.ran[-1] == ("price", {"item": "tea", "count": 3})
     talk.tools.clear()
-    talk.hear(holds=[retry_condition(found)])
+    talk.take_turn(holds=[retry_condition(found)])
     assert (talk.at, len(talk.ran)) == ("Tell", 4)
 
 
 def test_trying_again_is_heard_along_with_a_correction_of_something_else() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell")
-    talk = Talk(route, price=ValueError("closed"))
-    talk.hear(item="tea", count=2, code="A1")
+    talk = FlowConversation(route, price=ValueError("closed"))
+    talk.take_turn(item="tea", count=2, code="A1")
     talk.tools.clear()
-    talk.hear(code="B2", holds=[retry_condition(found)])
+    talk.take_turn(code="B2", holds=[retry_condition(found)])
     assert (talk.at, len(talk.ran)) == ("Tell", 2)
 
 
 def test_a_tool_that_failed_runs_again_when_a_value_it_lacked_is_said() -> None:
     route = Route("Order", gather_schema=Order)
     route.initial_state.transition_to(tool_state=price).transition_to(chat_state="Tell")
-    talk = Talk(route, price=ValueError("which item?"))
-    talk.hear()
+    talk = FlowConversation(route, price=ValueError("which item?"))
+    talk.take_turn()
     talk.tools.clear()
-    talk.hear(item="tea", count=2)
+    talk.take_turn(item="tea", count=2)
     assert (talk.at, talk.ran[-1]) == ("Tell", ("price", {"item": "tea", "count": 2}))
 
 
 def test_a_tool_without_a_way_on_is_not_run_every_turn() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell", condition="the user wants to know")
-    talk = Talk(route)
-    talk.hear(item="tea", count=2)
-    talk.hear()
+    talk = FlowConversation(route)
+    talk.take_turn(item="tea", count=2)
+    talk.take_turn()
     assert (talk.at, len(talk.ran)) == ("price", 1)
-    talk.hear(holds=["the user wants to know"])
+    talk.take_turn(holds=["the user wants to know"])
     assert (talk.at, len(talk.ran)) == ("Tell", 1)
 
 
 def test_a_call_that_waits_speaks_until_it_is_decided() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell")
-    talk = Talk(route, price=WAITS)
-    moved = talk.hear(item="tea", count=2)
+    talk = FlowConversation(route, price=WAITS)
+    moved = talk.take_turn(item="tea", count=2)
     assert actions(moved)[-2:] == [("waits", "price"), ("speaks", "price")]
-    assert [each.state_id for each in talk.session.waiting] == [found.id]
-    assert actions(talk.hear()) == [("speaks", "price")]
+    assert [each.state_id for each in talk.session.pending_calls] == [found.id]
+    assert actions(talk.take_turn()) == [("speaks", "price")]
     talk.tools.clear()
-    talk.hear(decides=True)
-    assert (talk.at, talk.session.waiting) == ("Tell", ())
+    talk.take_turn(decides=True)
+    assert (talk.at, talk.session.pending_calls) == ("Tell", ())
     assert talk.ran == [("price", {"item": "tea", "count": 2})]
 
 
 def test_a_call_that_is_denied_is_a_failure() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell")
-    talk = Talk(route, price=WAITS)
-    talk.hear(item="tea", count=2)
+    talk = FlowConversation(route, price=WAITS)
+    talk.take_turn(item="tea", count=2)
     talk.tools["price"] = PermissionError("denied")
-    moved = talk.hear(decides=True)
+    moved = talk.take_turn(decides=True)
     assert actions(moved) == [("failed", "price"), ("speaks", "price")]
-    assert talk.session.waiting == ()
+    assert talk.session.pending_calls == ()
     talk.tools["price"] = WAITS
-    talk.hear(holds=[retry_condition(found)])
-    assert talk.session.waiting
+    talk.take_turn(holds=[retry_condition(found)])
+    assert talk.session.pending_calls
 
 
 def test_a_call_that_waits_is_still_there_after_a_detour() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell")
     other = Route("Chat", conditions=["the user chats"])
-    talk = Talk(route, other, price=WAITS)
-    talk.hear(route, item="tea", count=2)
-    waiting = talk.session.waiting
-    talk.hear(other)
-    assert talk.session.waiting == ()
-    assert actions(talk.hear(route)) == [("speaks", "price")]
-    assert talk.session.waiting == waiting
+    talk = FlowConversation(route, other, price=WAITS)
+    talk.take_turn(route, item="tea", count=2)
+    waiting = talk.session.pending_calls
+    talk.take_turn(other)
+    assert talk.session.pending_calls == ()
+    assert actions(talk.take_turn(route)) == [("speaks", "price")]
+    assert talk.session.pending_calls == waiting
 
 
 def test_a_tool_that_code_passes_is_not_run() -> None:
     route, found = order(skip_if=lambda data: data["count"] == 0)
     found.transition_to(chat_state="Tell")
-    talk = Talk(route)
-    talk.hear(item="tea", count=0)
+    talk = FlowConversation(route)
+    talk.take_turn(item="tea", count=0)
     assert (talk.at, talk.ran) == ("Tell", [])

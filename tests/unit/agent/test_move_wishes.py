@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from tellback.agent.choosing import drop_condition
 from tellback.agent.route import Route
 from tellback.errors import FlowError
-from tests.unit.agent.walks import Talk
+from tests.unit.agent.walks import FlowConversation
 
 
 class Trip(BaseModel):
@@ -34,20 +34,20 @@ def trip(*, repeat: bool = True) -> Route:
 
 def test_a_value_that_a_tool_could_do_without_makes_it_run_again_once_it_is_stated() -> None:
     route = trip()
-    talk = Talk(route)
-    talk.hear(route, to="Rome")
-    moved = talk.hear(cabin="business")
+    talk = FlowConversation(route)
+    talk.take_turn(route, to="Rome")
+    moved = talk.take_turn(cabin="business")
     assert talk.ran == [("search", {"to": "Rome"}), ("search", {"to": "Rome", "cabin": "business"})]
     assert (talk.at, moved.changed) == ("Offer", ())
-    talk.hear()
+    talk.take_turn()
     assert len(talk.ran) == 2
 
 
 def test_a_tool_that_is_not_to_be_repeated_is_not_for_a_later_wish() -> None:
     route = trip(repeat=False)
-    talk = Talk(route)
-    talk.hear(route, to="Rome")
-    talk.hear(cabin="business", holds=["the user takes one"])
+    talk = FlowConversation(route)
+    talk.take_turn(route, to="Rome")
+    talk.take_turn(cabin="business", holds=["the user takes one"])
     assert len(talk.ran) == 1
 
 
@@ -57,31 +57,31 @@ def test_a_state_is_left_once_code_says_that_it_may_be_skipped() -> None:
         chat_state="Ask who", gather=["name", "anonymous"], skip_if=lambda data: bool(data.get("anonymous"))
     )
     ask.transition_to(chat_state="Welcome")
-    talk = Talk(route)
-    talk.hear()
+    talk = FlowConversation(route)
+    talk.take_turn()
     assert talk.at == "Ask who"
-    talk.hear(anonymous=True)
+    talk.take_turn(anonymous=True)
     assert talk.at == "Welcome"
 
 
 def test_a_route_that_is_no_longer_wanted_is_left_and_can_be_taken_up_again() -> None:
     route, other = trip(), Route("Weather", conditions=["the user asks about the weather"])
     other.initial_state.transition_to(chat_state="Tell the weather")
-    talk = Talk(route, other)
-    talk.hear(route, to="Rome")
-    moved = talk.hear(scores={route: 5}, holds=[drop_condition(route)])
+    talk = FlowConversation(route, other)
+    talk.take_turn(route, to="Rome")
+    moved = talk.take_turn(scores={route: 5}, holds=[drop_condition(route)])
     assert (moved.route, talk.session.current_route) == (None, None)
-    assert talk.session.left[route.id].dropped
-    talk.hear(route)
+    assert talk.session.paused_routes[route.id].dropped
+    talk.take_turn(route)
     assert (talk.at, talk.session.extracted) == ("Offer", {"to": "Rome"})
 
 
 def test_another_route_that_is_meant_takes_over_from_one_that_is_dropped() -> None:
     route, other = trip(), Route("Weather", conditions=["the user asks about the weather"])
     other.initial_state.transition_to(chat_state="Tell the weather")
-    talk = Talk(route, other)
-    talk.hear(route, to="Rome")
-    assert talk.hear(other, holds=[drop_condition(route)]).route is other
+    talk = FlowConversation(route, other)
+    talk.take_turn(route, to="Rome")
+    assert talk.take_turn(other, holds=[drop_condition(route)]).route is other
 
 
 def test_two_ways_of_one_condition_are_refused() -> None:

@@ -30,7 +30,7 @@ from tellback import (
 )
 from tellback.agent import EventKind, create_message_event, create_status_event, create_tool_event
 from tellback.testing import ScriptedModel, says, understands
-from tests.support.travel import travel_desk
+from tests.support.travel import make_flight_agent
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def persistence(adapter: InMemoryAdapter) -> AsyncIterator[Persistence]:
 
 
 async def test_a_turn_saves_the_session_and_both_messages(adapter: InMemoryAdapter) -> None:
-    agent, book = travel_desk(persistence=Persistence(adapter, user_id="maya"))
+    agent, book = make_flight_agent(persistence=Persistence(adapter, user_id="maya"))
     agent.model = ScriptedModel([understands(route=book, destination="Rome"), says("When, and how many?")])
     response = await agent.respond("A flight to Rome", "web-42")
     (session,), messages = adapter.snapshot()["sessions"], adapter.snapshot()["messages"]
@@ -61,10 +61,10 @@ async def test_a_turn_saves_the_session_and_both_messages(adapter: InMemoryAdapt
 
 
 async def test_another_process_goes_on_where_the_first_was(adapter: InMemoryAdapter) -> None:
-    first, book = travel_desk(persistence=adapter)
+    first, book = make_flight_agent(persistence=adapter)
     first.model = ScriptedModel([understands(route=book, destination="Rome"), says("When, and how many?")])
     await first.respond("A flight to Rome", "web-42")
-    second, book = travel_desk(persistence={"adapter": adapter})
+    second, book = make_flight_agent(persistence={"adapter": adapter})
     model = ScriptedModel([understands(departure="2026-12-01", passengers=2), says("TP1 flies.")])
     second.model = model
     response = await second.respond("On the first of December, two of us", "web-42")
@@ -79,7 +79,7 @@ async def test_another_process_goes_on_where_the_first_was(adapter: InMemoryAdap
 
 async def test_tools_that_ran_go_with_what_was_said_next_and_come_back_as_events(adapter: InMemoryAdapter) -> None:
     persistence = Persistence(adapter)
-    agent, book = travel_desk(persistence=persistence)
+    agent, book = make_flight_agent(persistence=persistence)
     reading = understands(route=book, destination="Rome", departure="2026-12-01", passengers=2)
     agent.model = ScriptedModel([reading, says("TP1 flies.")])
     await agent.respond("Rome, 1 December, two of us", "web-42")

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellback.agent.relevance import MOST_READ, Relevance
+from tellback.agent.relevance import MAX_QUERY_LENGTH, TextRanker
 from tellback.embed import weights
 from tellback.embed.static import StaticEmbedder
 from tellback.embed.vectors import Vectors
 from tellback.errors import ConfigurationError, InvalidArgumentError
-from tellback.memory.recall.words import words
+from tellback.memory.recall.words import extract_words
 
 
 def _rows(table: str) -> list[list[str]]:
@@ -281,18 +281,18 @@ def vectorless(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> weights.StaticWeights:
         raise ConfigurationError("The files of the package 'wordllama' cannot be read.")
 
-    monkeypatch.setattr(weights, "load", fail)
+    monkeypatch.setattr(weights, "load_weights", fail)
 
 
 def test_a_saying_of_no_word_in_common_has_none() -> None:
     texts = dict(zip([route[0] for route in ROUTES], _texts(ROUTES), strict=True))
     for kind, said, title in SAID:
-        common = {word.term for word in words(said)} & {word.term for word in words(texts[title])}
+        common = {word.term for word in extract_words(said)} & {word.term for word in extract_words(texts[title])}
         assert bool(common) is (kind == "plain") or kind not in ("plain", "no word in common"), said
 
 
 def test_the_route_is_among_the_first() -> None:
-    found = _found(Relevance(_texts(ROUTES)).rank, ROUTES, SAID)
+    found = _found(TextRanker(_texts(ROUTES)).rank, ROUTES, SAID)
     least = {
         "plain": (24, 24),
         "no word in common": (28, 32),
@@ -308,46 +308,46 @@ def test_words_and_meaning_find_more_than_either_alone(request: pytest.FixtureRe
         return sum(found for found, _ in _found(rank, ROUTES, SAID).values())
 
     vectors = StaticEmbedder().vectors(_texts(ROUTES))
-    both = first(Relevance(_texts(ROUTES)).rank)
+    both = first(TextRanker(_texts(ROUTES)).rank)
     meaning = first(lambda said: np.argsort(-(vectors @ StaticEmbedder().vectors([said])[0]), kind="stable").tolist())
     request.getfixturevalue("vectorless")
-    by_words = first(Relevance(_texts(ROUTES)).rank)
+    by_words = first(TextRanker(_texts(ROUTES)).rank)
     assert both > meaning > by_words
 
 
 def test_an_agent_may_speak_another_language_throughout() -> None:
-    found = _found(Relevance(_texts(GERMAN_ROUTES)).rank, GERMAN_ROUTES, GERMAN_SAID)
+    found = _found(TextRanker(_texts(GERMAN_ROUTES)).rank, GERMAN_ROUTES, GERMAN_SAID)
     assert found["German"][0] >= 14, found
 
 
 @pytest.mark.usefixtures("vectorless")
 def test_words_alone_do_where_vectors_cannot_be_loaded(caplog: pytest.LogCaptureFixture) -> None:
-    relevance = Relevance(_texts(ROUTES))
+    relevance = TextRanker(_texts(ROUTES))
     assert _found(relevance.rank, ROUTES, SAID)["plain"] == (24, 24)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_a_name_that_only_one_route_has_leads_to_it() -> None:
     texts = [*_texts(ROUTES), "Zenbuk support. Help with the Zenbuk"]
-    assert Relevance(texts).rank("my zenbuk makes a strange noise when I open it")[0] == len(texts) - 1
+    assert TextRanker(texts).rank("my zenbuk makes a strange noise when I open it")[0] == len(texts) - 1
 
 
 @pytest.mark.parametrize("said", ["", "  \n", "yes", "ok, do it then", "?!", "\x00"])
 def test_what_says_nothing_keeps_the_given_order(said: str) -> None:
-    assert Relevance(_texts(ROUTES)).rank(said) == list(range(len(ROUTES)))
+    assert TextRanker(_texts(ROUTES)).rank(said) == list(range(len(ROUTES)))
 
 
 @pytest.mark.parametrize("texts", [[], ["Book a flight"], ["", ""], ["", "Book a flight"], ["...", "?"]])
 def test_few_and_empty_texts_are_ranked_too(texts: list[str]) -> None:
-    relevance = Relevance(texts)
+    relevance = TextRanker(texts)
     relevance.prepare()
     assert len(relevance) == len(texts)
     assert sorted(relevance.rank("a flight to Rome")) == list(range(len(texts)))
 
 
 def test_only_the_beginning_of_a_long_message_counts() -> None:
-    relevance = Relevance(_texts(ROUTES))
-    said = ("I lost my suitcase and my bag. " * 100)[:MOST_READ]
+    relevance = TextRanker(_texts(ROUTES))
+    said = ("I lost my suitcase and my bag. " * 100)[:MAX_QUERY_LENGTH]
     assert relevance.rank(said + " Reserve a table. " * 500) == relevance.rank(said)
 
 
@@ -357,7 +357,7 @@ def test_a_request_is_found_in_a_long_story() -> None:
         " both dogs, and far too much cheese; we walked every day, it hardly rained, and the view from the hut was"
         " incredible. Anyway, enough of that. Could you renew my prescription?"
     )
-    first = Relevance(_texts(ROUTES)).rank(story)[:6]
+    first = TextRanker(_texts(ROUTES)).rank(story)[:6]
     assert "Renew a prescription" in [ROUTES[at][0] for at in first]
 
 
@@ -369,12 +369,12 @@ def test_another_embedder_may_be_used() -> None:
         def words(self, words: Sequence[str]) -> Vectors:
             return np.zeros((len(words), 2), np.float32)
 
-    assert Relevance(["a long text of its own", "short", "brief"], embedder=Lengths()).rank("tiny") == [1, 2, 0]
+    assert TextRanker(["a long text of its own", "short", "brief"], embedder=Lengths()).rank("tiny") == [1, 2, 0]
 
 
 def test_a_lone_text_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="list of texts"):
-        Relevance("Book a flight")
+        TextRanker("Book a flight")
 
 
 _SOME_TEXTS = st.lists(st.text(max_size=40) | st.sampled_from(_texts(ROUTES)), max_size=40)
@@ -383,7 +383,7 @@ _SOME_TEXTS = st.lists(st.text(max_size=40) | st.sampled_from(_texts(ROUTES)), m
 @settings(max_examples=60, deadline=None)
 @given(_SOME_TEXTS, st.text(max_size=80) | st.sampled_from([said for _, said, _ in SAID]))
 def test_every_text_is_ranked_once_and_equal_ones_keep_their_order(texts: list[str], said: str) -> None:
-    order = Relevance(texts).rank(said)
+    order = TextRanker(texts).rank(said)
     assert sorted(order) == list(range(len(texts)))
     seen: dict[str, int] = {}
     for at in order:

@@ -18,12 +18,12 @@ from pydantic import BaseModel
 from tellback.agent.session import (
     CurrentRoute,
     CurrentState,
-    LeftRoute,
-    Progress,
+    PausedRoute,
+    PendingCall,
+    RouteProgress,
     RouteVisit,
     SessionState,
     ToolRun,
-    WaitingCall,
     create_session,
     enter_route,
     enter_state,
@@ -45,8 +45,8 @@ data_values = st.dictionaries(names, plain, max_size=3)
 states = st.builds(CurrentState, names, st.none() | st.text(max_size=8), moments)
 runs = st.builds(ToolRun, names, data_values, st.text(max_size=8), st.none() | st.text(max_size=8))
 path = st.lists(names, max_size=3).map(tuple)
-progresses = st.builds(Progress, path, path, st.dictionaries(names, runs, max_size=2))
-waits = st.lists(st.builds(WaitingCall, names, st.builds(ToolCall, names, names, data_values)), max_size=2).map(tuple)
+progresses = st.builds(RouteProgress, path, path, st.dictionaries(names, runs, max_size=2))
+waits = st.lists(st.builds(PendingCall, names, st.builds(ToolCall, names, names, data_values)), max_size=2).map(tuple)
 sessions = st.builds(
     SessionState,
     id=names,
@@ -61,7 +61,7 @@ sessions = st.builds(
     ),
     version=st.integers(0, 10**6),
     progress=progresses,
-    left=st.dictionaries(names, st.builds(LeftRoute, data_values, st.none() | states, progresses, waits), max_size=2),
+    left=st.dictionaries(names, st.builds(PausedRoute, data_values, st.none() | states, progresses, waits), max_size=2),
     context=data_values,
     waiting=waits,
 )
@@ -161,7 +161,7 @@ def test_leaving_a_route_and_coming_back_keeps_its_data(
     first: dict[str, Any], other: dict[str, Any], more: dict[str, Any]
 ) -> None:
     session = enter_state(booking(**first), "ask_when", "Ask when")
-    session = replace(session, progress=Progress(("ask_where", "ask_when"), ("ask_where",)))
+    session = replace(session, progress=RouteProgress(("ask_where", "ask_when"), ("ask_where",)))
     away = merge_extracted(enter_route(session, "weather", "Tell the weather"), other)
     assert away.extracted == other
     assert away.current_state is None
@@ -169,7 +169,7 @@ def test_leaving_a_route_and_coming_back_keeps_its_data(
     assert back.extracted == first
     assert back.current_state == session.current_state
     assert back.progress == session.progress
-    assert list(back.left) == ["weather"]
+    assert list(back.paused_routes) == ["weather"]
     assert merge_extracted(back, more).extracted == {**first, **more}
 
 
@@ -180,7 +180,7 @@ def test_a_completed_route_begins_anew() -> None:
     assert not done.has_completed("weather")
     again = enter_route(done, "book", "Book a flight", initial_data={"class": "economy"})
     assert again.extracted == {"class": "economy"}
-    assert again.progress == Progress()
+    assert again.progress == RouteProgress()
     assert not again.has_completed("book")
 
 
@@ -203,18 +203,18 @@ def test_leaving_no_route_changes_nothing() -> None:
 
 
 def test_what_waits_in_a_route_waits_there_while_it_is_left() -> None:
-    session = replace(booking(), waiting=(WaitingCall("pay", ToolCall("c1", "pay", {"amount": 5})),))
+    session = replace(booking(), pending_calls=(PendingCall("pay", ToolCall("c1", "pay", {"amount": 5})),))
     away = enter_route(session, "weather", "Tell the weather")
-    assert away.waiting == ()
-    assert enter_route(through_json(away), "book", "Book a flight").waiting == session.waiting
-    assert leave_route(session, completed=True).waiting == ()
+    assert away.pending_calls == ()
+    assert enter_route(through_json(away), "book", "Book a flight").pending_calls == session.pending_calls
+    assert leave_route(session, completed=True).pending_calls == ()
 
 
 def test_parts_that_are_missing_are_as_in_a_new_session() -> None:
     session = session_data_to_state("web-42", {"current_route": "book", "collected_data": None})
     assert session.current_route is not None
     assert session.current_route.title == "book"
-    assert (session.extracted, session.left, session.version) == ({}, {}, 0)
+    assert (session.extracted, session.paused_routes, session.version) == ({}, {}, 0)
 
 
 @pytest.mark.parametrize(

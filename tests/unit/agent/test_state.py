@@ -39,7 +39,7 @@ def test_a_chain_gives_each_state_in_turn() -> None:
     second = first.transition_to(tool_state=look, save_as="out", repeat=False)
     assert (first.kind, first.title, first.gather, first.required_data) == ("chat", "Ask", ("a",), ("b",))
     assert (second.kind, second.title, second.save_as, second.repeat) == ("tool", "look", "out", False)
-    assert [*first.follows()] == [second]
+    assert [*first.next_states()] == [second]
     assert second.transition_to(state=END_ROUTE) is END_ROUTE  # type: ignore[comparison-overlap]
 
 
@@ -57,7 +57,7 @@ def test_a_state_may_be_named_before_it_is_made() -> None:
     with pytest.raises(FlowError, match="not made yet"):
         awaited.transition_to(chat_state="More")
     later = first.transition_to(chat_state="Later", id="later")
-    assert first.transitions[0].end() is later
+    assert first.transitions[0].resolve_target() is later
 
 
 def test_states_of_one_description_have_ids_of_their_own() -> None:

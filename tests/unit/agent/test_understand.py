@@ -15,15 +15,22 @@ from hypothesis import strategies as st
 
 from tellback.agent.canned import CannedResponse
 from tellback.agent.choosing import drop_condition
-from tellback.agent.move import Heard, retry_condition
-from tellback.agent.reading import Unreadable, chosen, read_answer
+from tellback.agent.move import Interpretation, retry_condition
+from tellback.agent.reading import UnreadableAnswer, parse_answer, parse_choice
 from tellback.agent.route import Route
 from tellback.agent.session import SessionState, create_session, enter_route, leave_route, merge_extracted
 from tellback.agent.state import END_ROUTE
-from tellback.agent.understand import Limits, Questions, output_schema, questions, system_prompt, user_prompt
+from tellback.agent.understand import (
+    Limits,
+    Questions,
+    build_output_schema,
+    build_questions,
+    render_message_prompt,
+    render_understand_prompt,
+)
 from tellback.agent.values import Guideline, Term
 from tellback.types import assistant_message, user_message
-from tests.unit.agent.walks import NOW, Facts, Talk
+from tests.unit.agent.walks import NOW, Facts, FlowConversation
 
 SESSION = create_session("web-42")
 LINE_ENDS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -56,7 +63,7 @@ def asked_of(
 ) -> Questions:
     by_id = {route.id: route for route in routes}
     keys = {route.id: f"key_{route.id}" for route in routes}
-    return questions(by_id, keys, session, guidelines, canned, routes, limits or Limits())
+    return build_questions(by_id, keys, session, guidelines, canned, routes, limits or Limits())
 
 
 BOOK, CHAT = booking(), chatting()
@@ -65,7 +72,7 @@ AGREES = next(key for key, text in ASKED.condition_keys.items() if text == "the 
 
 
 def read(answer: Any, asked: Questions = ASKED) -> Any:
-    return read_answer(json.dumps(answer), asked)
+    return parse_answer(json.dumps(answer), asked)
 
 
 def test_only_what_is_to_be_decided_is_asked() -> None:
@@ -104,16 +111,16 @@ def test_conditions_are_those_of_the_agent_and_of_what_lies_ahead() -> None:
 
 
 def test_a_condition_that_lies_behind_is_not_asked_for() -> None:
-    talk = Talk(BOOK)
-    talk.hear(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
-    talk.hear(holds=["the user asks why"])
+    talk = FlowConversation(BOOK)
+    talk.take_turn(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
+    talk.take_turn(holds=["the user asks why"])
     assert talk.at == "Explain"
     assert asked_of(BOOK, session=talk.session).conditions == (drop_condition(BOOK),)
 
 
 def test_whether_to_try_again_is_asked_of_a_tool_that_failed() -> None:
-    talk = Talk(BOOK, look=ValueError("closed"))
-    talk.hear(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
+    talk = FlowConversation(BOOK, look=ValueError("closed"))
+    talk.take_turn(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
     [tool] = [state for state in BOOK.states if state.tool is not None]
     assert retry_condition(tool) in asked_of(BOOK, session=talk.session).conditions
 
@@ -130,7 +137,7 @@ def test_the_current_route_and_those_left_stay_in_play_beyond_the_limits() -> No
 
 def test_the_prompt_names_routes_fields_conditions_and_terms() -> None:
     done = leave_route(enter_route(SESSION, CHAT.id, CHAT.title), completed=True)
-    prompt = system_prompt("Wanda", ASKED, done, [Term("PNR", "The name of a booking.")])
+    prompt = render_understand_prompt("Wanda", ASKED, done, [Term("PNR", "The name of a booking.")])
     assert "- key_book: Book When: the user wants to book." in prompt
     assert "- key_chat: Chat. Small talk When: the user chats. (completed)" in prompt
     assert "- key_book.day: " in prompt
@@ -142,7 +149,7 @@ def test_the_prompt_names_routes_fields_conditions_and_terms() -> None:
 def test_the_message_is_shown_with_what_is_known_and_what_was_said() -> None:
     session = merge_extracted(enter_route(SESSION, BOOK.id, BOOK.title), {"day": date(2026, 5, 1), "out": 3})
     history = [user_message("Hi"), assistant_message("Where to?"), user_message("Rome")]
-    assert user_prompt(ASKED, session, history, NOW).split("\n") == [
+    assert render_message_prompt(ASKED, session, history, NOW).split("\n") == [
         "Today: 2026-03-01 (Sunday)",
         "Current route: key_book",
         'Known: {"key_book":{"day":"2026-05-01"}}',
@@ -161,7 +168,7 @@ def test_the_message_is_shown_with_what_is_known_and_what_was_said() -> None:
 def test_no_message_can_forge_a_line_of_the_prompt(texts: list[str]) -> None:
     session = merge_extracted(enter_route(SESSION, BOOK.id, BOOK.title), {"a": texts[0]})
     history = [user_message(text) if number % 2 else assistant_message(text) for number, text in enumerate(texts)]
-    lines = user_prompt(ASKED, session, history, NOW).splitlines()
+    lines = render_message_prompt(ASKED, session, history, NOW).splitlines()
     heads = ("Today: ", "Current route: ", "Known: ", "Conversation:", 'user: "', 'agent: "', 'Newest message: "')
     assert [line for line in lines if not line.startswith(heads)] == []
     assert sum(line.startswith("Newest message: ") for line in lines) == 1
@@ -170,15 +177,15 @@ def test_no_message_can_forge_a_line_of_the_prompt(texts: list[str]) -> None:
 
 def test_a_long_message_is_cut() -> None:
     history = [user_message("a" * 5_000), user_message("b" * 50_000)]
-    assert len(user_prompt(ASKED, SESSION, history, NOW)) < 18_000
+    assert len(render_message_prompt(ASKED, SESSION, history, NOW)) < 18_000
 
 
 def test_the_schema_asks_for_what_is_asked_and_nothing_else() -> None:
-    assert set(output_schema(ASKED)["properties"]) == {"routes", "data", "forget", "conditions"}
-    assert set(output_schema(asked_of(CHAT))["properties"]) == {"routes"}
+    assert set(build_output_schema(ASKED)["properties"]) == {"routes", "data", "forget", "conditions"}
+    assert set(build_output_schema(asked_of(CHAT))["properties"]) == {"routes"}
     hurried = asked_of(guidelines=[Guideline("Be brief.", condition="the user is in a hurry")])
-    assert set(output_schema(hurried)["properties"]) == {"conditions"}
-    jsonschema.Draft202012Validator.check_schema(output_schema(ASKED))
+    assert set(build_output_schema(hurried)["properties"]) == {"conditions"}
+    jsonschema.Draft202012Validator.check_schema(build_output_schema(ASKED))
 
 
 def test_an_answer_is_read() -> None:
@@ -190,11 +197,11 @@ def test_an_answer_is_read() -> None:
             "conditions": [AGREES],
         }
     )
-    assert understood.heard == Heard(
+    assert understood.interpretation == Interpretation(
         scores={"book": 80, "chat": 100},
         data={"book": {"a": "x", "day": date(2026, 5, 1)}},
         forgotten={"book": ("b",)},
-        holds=frozenset(["the user agrees"]),
+        true_conditions=frozenset(["the user agrees"]),
     )
     assert understood.problems == ()
 
@@ -209,16 +216,16 @@ def test_an_answer_is_read() -> None:
 )
 def test_values_are_read_in_every_shape_and_nulls_are_nothing(data: Any) -> None:
     understood = read({"routes": None, "data": data, "forget": None, "conditions": None})
-    assert understood.heard == Heard(scores={}, data={"book": {"a": "x"}})
+    assert understood.interpretation == Interpretation(scores={}, data={"book": {"a": "x"}})
     assert understood.problems == ()
 
 
 def test_a_value_that_does_not_fit_is_set_aside_with_the_reason() -> None:
     understood = read({"data": [{"field": "key_book.b", "value": "many"}, {"field": "key_book.a", "value": "x"}]})
-    [rejected] = understood.heard.rejected
+    [rejected] = understood.interpretation.rejected
     assert (rejected.field, rejected.value) == ("b", "many")
     assert rejected.problem
-    assert understood.heard.data == {"book": {"a": "x"}}
+    assert understood.interpretation.data == {"book": {"a": "x"}}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +247,7 @@ def test_a_value_that_does_not_fit_is_set_aside_with_the_reason() -> None:
 )
 def test_what_was_not_asked_for_is_left_out_and_said_so(answer: Mapping[str, Any]) -> None:
     understood = read(answer)
-    assert understood.heard == Heard(scores={})
+    assert understood.interpretation == Interpretation(scores={})
     assert understood.problems
 
 
@@ -248,7 +255,7 @@ def test_a_score_of_a_route_that_was_not_asked_about_is_left_out() -> None:
     routes = [Route(f"Route {number}", id=f"r{number}", conditions=["x"]) for number in range(3)]
     asked = asked_of(*routes, limits=Limits(in_play=1, listed=2))
     understood = read({"routes": [{"route": "key_r1", "score": 60}, {"route": "key_r2", "score": 90}]}, asked)
-    assert understood.heard.scores == {"r1": 60}
+    assert understood.interpretation.scores == {"r1": 60}
     assert understood.problems
 
 
@@ -264,32 +271,32 @@ def test_a_route_without_values_is_no_problem() -> None:
     "text", ["", "no", "[]", '"x"', "null", "5", "{", '{"a": 1', "```json\n[1]\n```", "[" * 100_000]
 )
 def test_what_is_no_object_is_unreadable(text: str) -> None:
-    with pytest.raises(Unreadable):
-        read_answer(text, ASKED)
+    with pytest.raises(UnreadableAnswer):
+        parse_answer(text, ASKED)
 
 
 @pytest.mark.parametrize("text", ['{"answer": "r9"}', '{"answer": ["r1"]}', "{}", '"r1"', "r1", '{"answer": null}'])
 def test_a_choice_is_of_what_was_offered(text: str) -> None:
-    assert chosen('{"answer": "r2"}', {"r1": "Hello", "r2": "Bye"}) == "Bye"
-    with pytest.raises(Unreadable):
-        chosen(text, {"r1": "Hello", "r2": "Bye"})
+    assert parse_choice('{"answer": "r2"}', {"r1": "Hello", "r2": "Bye"}) == "Bye"
+    with pytest.raises(UnreadableAnswer):
+        parse_choice(text, {"r1": "Hello", "r2": "Bye"})
 
 
 def test_an_answer_in_a_fence_is_read() -> None:
     text = '```json\n{"conditions": ["' + AGREES + '"]}\n```\n'
-    assert read_answer(text, ASKED).heard.holds == {"the user agrees"}
+    assert parse_answer(text, ASKED).interpretation.true_conditions == {"the user agrees"}
 
 
 def test_a_fence_that_never_ends_is_soon_unreadable() -> None:
-    with pytest.raises(Unreadable):
-        read_answer("```json" + "\n" * 20_000, ASKED)
+    with pytest.raises(UnreadableAnswer):
+        parse_answer("```json" + "\n" * 20_000, ASKED)
 
 
 @pytest.mark.parametrize("score", ["1" * 400, "-" + "1" * 400, "1e999", "-1e999", "NaN"])
 def test_a_score_of_any_size_is_read_or_left_out(score: str) -> None:
-    understood = read_answer('{"routes": [{"route": "key_book", "score": ' + score + "}]}", ASKED)
-    assert understood.heard.scores is not None
-    assert all(0 <= each <= 100 for each in understood.heard.scores.values())
+    understood = parse_answer('{"routes": [{"route": "key_book", "score": ' + score + "}]}", ASKED)
+    assert understood.interpretation.scores is not None
+    assert all(0 <= each <= 100 for each in understood.interpretation.scores.values())
 
 
 @pytest.mark.parametrize("part", ["routes", "data", "forget", "conditions"])
@@ -297,8 +304,8 @@ def test_a_score_of_any_size_is_read_or_left_out(score: str) -> None:
 @pytest.mark.parametrize("value", ["{}", '[{{"field": "key_book.a", "value": {}}}]', '{{"key_book": {}}}', "[{}]"])
 def test_an_answer_of_any_depth_is_read_or_unreadable(part: str, depth: int, value: str) -> None:
     deep = "[" * depth + "]" * depth
-    with contextlib.suppress(Unreadable):
-        assert read_answer(f'{{"{part}": {value.format(deep)}}}', ASKED).heard
+    with contextlib.suppress(UnreadableAnswer):
+        assert parse_answer(f'{{"{part}": {value.format(deep)}}}', ASKED).interpretation
 
 
 words = st.sampled_from(
@@ -318,14 +325,14 @@ answers = st.fixed_dictionaries({}, optional=dict.fromkeys(("routes", "data", "f
 @given(garbage | answers)
 def test_garbage_of_any_shape_is_read_or_unreadable(answer: Any) -> None:
     try:
-        understood = read_answer(json.dumps(answer), ASKED)
-    except Unreadable:
+        understood = parse_answer(json.dumps(answer), ASKED)
+    except UnreadableAnswer:
         assert not isinstance(answer, dict)
         return
-    heard = understood.heard
+    heard = understood.interpretation
     assert set(heard.scores or ()) <= {"book", "chat"}
     assert all(0 <= score <= 100 for score in (heard.scores or {}).values())
-    assert heard.holds <= set(ASKED.conditions)
+    assert heard.true_conditions <= set(ASKED.conditions)
     for id, values in heard.data.items():
         assert id == "book"
         assert set(values) <= set(BOOK.gatherable)
@@ -337,5 +344,5 @@ def test_garbage_of_any_shape_is_read_or_unreadable(answer: Any) -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_unreadable(text: str) -> None:
-    with contextlib.suppress(Unreadable):
-        assert read_answer(text, ASKED).heard
+    with contextlib.suppress(UnreadableAnswer):
+        assert parse_answer(text, ASKED).interpretation

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tellback.agent.values import Capability, CompositionMode, Guideline, GuidelineMatch, Term, as_value
+from tellback.agent.values import Capability, CompositionMode, Guideline, GuidelineMatch, Term, coerce_value
 from tellback.errors import InvalidArgumentError
 from tellback.tools import Tool
 
@@ -67,9 +67,9 @@ def test_tools_are_a_list(tools: Any) -> None:
 
 def test_a_value_is_made_of_itself_a_mapping_or_keywords() -> None:
     term = Term("PNR", "A booking.")
-    assert as_value(Term, term) is term
-    assert as_value(Term, {"name": "PNR"}, {"description": "A booking."}) == term
-    assert as_value(Term, None, {"name": "PNR", "description": "A booking."}) == term
+    assert coerce_value(Term, term) is term
+    assert coerce_value(Term, {"name": "PNR"}, {"description": "A booking."}) == term
+    assert coerce_value(Term, None, {"name": "PNR", "description": "A booking."}) == term
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_a_value_is_made_of_itself_a_mapping_or_keywords() -> None:
 )
 def test_what_makes_no_value_is_refused(given_one: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="no Term"):
-        as_value(Term, given_one)
+        coerce_value(Term, given_one)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tellback.agent import Agent
-from tellback.agent.move import Heard, Moved, Ran, RunTool, move, retry_condition
+from tellback.agent.move import Interpretation, MoveResult, ToolRunRequest, ToolRunResult, move, retry_condition
 from tellback.agent.route import Route
-from tellback.agent.session import SessionState, ToolRun, WaitingCall, create_session
+from tellback.agent.session import PendingCall, SessionState, ToolRun, create_session
 from tellback.agent.session_data import session_data_to_state, session_state_to_data
 from tellback.agent.state import END_ROUTE, State
 from tellback.errors import FlowError
@@ -100,10 +100,10 @@ FAILING = (Outcome("error"),)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RandomTurn:
     """What a random turn brings; `decides` a waiting call instead, if there is one."""
 
-    heard: Heard = Heard()
+    interpretation: Interpretation = Interpretation()
     outcomes: Sequence[Outcome] = FAILING
     decides: bool = False
 
@@ -112,13 +112,13 @@ SEEDS = st.integers(0, 2**32 - 1)
 """Where a random conversation begins. Drawing every part of it by itself would take most of the time."""
 
 
-class Chance:
+class RandomFlows:
     """Makes routes and turns from a seed: the same ones each time."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
 
-    def one(self, options: Iterable[Any]) -> Any:
+    def choose(self, options: Iterable[Any]) -> Any:
         """Any of them."""
         return self._random.choice(list(options))
 
@@ -142,33 +142,33 @@ class Chance:
             wants = [f"the user wants {number}"]
             route = Route(f"Route {number}", conditions=wants, gather_schema=Facts, initial_data=known)
             last = route.initial_state
-            for _ in range(self.one(range(3, 11))):
+            for _ in range(self.choose(range(3, 11))):
                 last = self._add_way(route, last, end)
             made.append(route)
         return {route.id: route for route in made}
 
     def _add_way(self, route: Route, last: State, end: bool) -> State:
         """One more way, somewhere; what is refused when routes are built is left out."""
-        source = last if self.happens(0.85) else self.one(route.states)
-        kind = self.one(
+        source = last if self.happens(0.85) else self.choose(route.states)
+        kind = self.choose(
             ["chat", "chat", "chat", "chat", "tool", "tool", "tool", "tool", "back", "end" if end else "chat"]
         )
-        way: dict[str, Any] = {"condition": self.one([*WORDS, *TESTS]) if self.happens(0.25) else None}
+        way: dict[str, Any] = {"condition": self.choose([*WORDS, *TESTS]) if self.happens(0.25) else None}
         if source.kind == "tool":
             way["on_error"] = self.happens(0.2)
         if kind == "end":
             way["state"] = END_ROUTE
         elif kind == "back":
-            way["state"] = self.one(route.states)
+            way["state"] = self.choose(route.states)
         else:
             way["required_data"] = self.fields() if self.happens(0.2) else []
-            way["skip_if"] = self.one(TESTS) if self.happens(0.2) else None
+            way["skip_if"] = self.choose(TESTS) if self.happens(0.2) else None
         if kind == "chat":
             gather = self.fields() if self.happens(0.5) else []
             way |= {"chat_state": f"say {len(route.states)}", "gather": gather}
         if kind == "tool":
             mapped = {"a": "note"} if self.happens(0.2) else None
-            way |= {"tool_state": LOOK if mapped else self.one([LOOK, LOOK, BOOK, PING]), "arguments": mapped}
+            way |= {"tool_state": LOOK if mapped else self.choose([LOOK, LOOK, BOOK, PING]), "arguments": mapped}
             way |= {"save_as": "out" if self.happens(0.3) else None, "repeat": self.happens(0.7)}
         try:
             made = source.transition_to(**way)
@@ -176,85 +176,87 @@ class Chance:
             return last
         return made if isinstance(made, State) else last
 
-    def heard(self, routes: Routes, scores: Scores | None = None) -> Heard:
+    def interpretation(self, routes: Routes, scores: Scores | None = None) -> Interpretation:
         """Anything that can be understood of a message."""
         retries = [retry_condition(state) for route in routes.values() for state in route.states if state.tool]
         data = {id: self.facts() if self.happens(0.6) else {} for id in routes}
         forgotten = {id: self.fields() if self.happens(0.2) else [] for id in routes}
-        return Heard(
+        return Interpretation(
             scores=(scores or any_scores)(self, routes),
             data=data,
             forgotten={id: [name for name in names if name not in data[id]] for id, names in forgotten.items()},
-            holds=frozenset(each for each in (*WORDS, *retries) if self.happens(0.5)),
+            true_conditions=frozenset(each for each in (*WORDS, *retries) if self.happens(0.5)),
         )
 
-    def turns(self, routes: Routes, outcomes: Sequence[Outcome] = LOUD, scores: Scores | None = None) -> list[Turn]:
+    def turns(
+        self, routes: Routes, outcomes: Sequence[Outcome] = LOUD, scores: Scores | None = None
+    ) -> list[RandomTurn]:
         """A conversation."""
         return [
-            Turn(
-                self.heard(routes, scores),
-                [self.one([outcomes[0], self.one(outcomes)]) for _ in range(3)],
+            RandomTurn(
+                self.interpretation(routes, scores),
+                [self.choose([outcomes[0], self.choose(outcomes)]) for _ in range(3)],
                 self.happens(0.4),
             )
-            for _ in range(self.one(range(2, 11)))
+            for _ in range(self.choose(range(2, 11)))
         ]
 
 
-Scores = Callable[[Chance, Routes], Mapping[str, float] | None]
+Scores = Callable[[RandomFlows, Routes], Mapping[str, float] | None]
 
 
-def any_scores(chance: Chance, routes: Routes) -> Mapping[str, float] | None:
+def any_scores(chance: RandomFlows, routes: Routes) -> Mapping[str, float] | None:
     """Scores that mostly stay where they are."""
-    return {id: chance.one([0, 30, 60, 80, 100]) for id in routes} if chance.happens(0.3) else None
+    return {id: chance.choose([0, 30, 60, 80, 100]) for id in routes} if chance.happens(0.3) else None
 
 
 def always(*routes: Route) -> Scores:
     """Scores that always mean one of these routes."""
-    return lambda chance, _: {chance.one(routes).id: 100}
+    return lambda chance, _: {chance.choose(routes).id: 100}
 
 
-def entered(route: Route) -> Turn:
+def build_entering_turn(route: Route) -> RandomTurn:
     """The turn that enters a route, with much of what it gathers."""
     facts = {name: VALUES[name][0] for name in ("a", "b", "day")}
-    return Turn(Heard(scores={route.id: 100}, data={route.id: facts}), (Outcome("ok"),))
+    return RandomTurn(Interpretation(scores={route.id: 100}, data={route.id: facts}), (Outcome("ok"),))
 
 
-def play(routes: Routes, session: SessionState, turn: Turn) -> tuple[Moved, list[RunTool]]:
+def play(routes: Routes, session: SessionState, turn: RandomTurn) -> tuple[MoveResult, list[ToolRunRequest]]:
     """Take a turn; gives where it went and which tools were run."""
-    decides = turn.decides and bool(session.waiting)
-    walk = move(routes, session, Heard() if decides else turn.heard, NOW, decides=decides)
-    wanted: list[RunTool] = []
+    decides = turn.decides and bool(session.pending_calls)
+    walk = move(routes, session, Interpretation() if decides else turn.interpretation, NOW, after_decision=decides)
+    requests: list[ToolRunRequest] = []
     try:
-        asked = next(walk)
+        request = next(walk)
         while True:
-            wanted.append(asked)
-            outcome = turn.outcomes[(len(wanted) - 1) % len(turn.outcomes)]
-            if decides and len(wanted) == 1 and outcome.kind == "waiting":
+            requests.append(request)
+            outcome = turn.outcomes[(len(requests) - 1) % len(turn.outcomes)]
+            if decides and len(requests) == 1 and outcome.kind == "waiting":
                 outcome = Outcome("error")  # it was denied
-            asked = walk.send(_ran(asked, outcome))
+            request = walk.send(_build_tool_result(request, outcome))
     except StopIteration as stop:
-        moved: Moved = stop.value
-        return moved, wanted
+        moved: MoveResult = stop.value
+        return moved, requests
 
 
-def _ran(asked: RunTool, outcome: Outcome) -> Ran:
-    assert asked.state.tool is not None
-    run = ToolRun(asked.state.tool.name, dict(asked.arguments))
+def _build_tool_result(request: ToolRunRequest, outcome: Outcome) -> ToolRunResult:
+    assert request.state.tool is not None
+    run = ToolRun(request.state.tool.name, dict(request.arguments))
     if outcome.kind == "waiting":
-        call = ToolCall(f"call_{asked.state.id}", run.tool, asked.arguments)
-        return Ran(run, waiting=WaitingCall(asked.state.id, call))
+        call = ToolCall(f"call_{request.state.id}", run.tool, request.arguments)
+        return ToolRunResult(run, pending=PendingCall(request.state.id, call))
     if outcome.kind == "error":
-        return Ran(replace(run, error="it is closed"))
-    return Ran(replace(run, content="done"), 5, outcome.data, {"seen": True})
+        return ToolRunResult(replace(run, error="it is closed"))
+    return ToolRunResult(replace(run, content="done"), 5, outcome.data, {"seen": True})
 
 
-def stored(routes: Routes, session: SessionState) -> SessionState:
+def store_and_load(routes: Routes, session: SessionState) -> SessionState:
     """The session as it comes back from a database."""
-    kept = json.loads(json.dumps(session_state_to_data(session), allow_nan=False))
-    return Agent("Wanda", routes=list(routes.values())).restored(session_data_to_state(session.id, kept))
+    data = json.loads(json.dumps(session_state_to_data(session), allow_nan=False))
+    return Agent("Wanda", routes=list(routes.values())).restore_session(session_data_to_state(session.id, data))
 
 
-class Talk:
+class FlowConversation:
     """A conversation along routes. `tools` says by name what each gives: a `Ran` made of a function of the call, or a
     value; an exception fails it, and `WAITS` makes it wait for approval."""
 
@@ -264,7 +266,7 @@ class Talk:
         self.tools = tools
         self.ran: list[tuple[str, Mapping[str, Any]]] = []
 
-    def hear(
+    def take_turn(
         self,
         route: Route | None = None,
         *,
@@ -273,38 +275,44 @@ class Talk:
         holds: Sequence[str] = (),
         decides: bool = False,
         **data: Any,
-    ) -> Moved:
+    ) -> MoveResult:
         """Take a turn; `data` and `forget` are of the route that is meant, or of the current one."""
-        given = None if scores is None and route is None else {each.id: score for each, score in (scores or {}).items()}
+        all_scores = (
+            None if scores is None and route is None else {each.id: score for each, score in (scores or {}).items()}
+        )
         if route is not None:
-            given = {**(given or {}), route.id: 90}
+            all_scores = {**(all_scores or {}), route.id: 90}
         current = self.session.current_route
-        of = route.id if route is not None else current.id if current is not None else next(iter(self.routes))
-        heard = Heard(given, {of: data} if data else {}, {of: forget} if forget else {}, frozenset(holds))
-        walk = move(self.routes, self.session, heard, NOW, decides=decides)
+        route_id = route.id if route is not None else current.id if current is not None else next(iter(self.routes))
+        interpretation = Interpretation(
+            all_scores, {route_id: data} if data else {}, {route_id: forget} if forget else {}, frozenset(holds)
+        )
+        walk = move(self.routes, self.session, interpretation, NOW, after_decision=decides)
         try:
-            asked = next(walk)
+            request = next(walk)
             while True:
-                asked = walk.send(self._run(asked))
+                request = walk.send(self._run(request))
         except StopIteration as stop:
-            moved: Moved = stop.value
+            moved: MoveResult = stop.value
         self.session = moved.session
         return moved
 
-    def _run(self, asked: RunTool) -> Ran:
-        assert asked.state.tool is not None
-        name = asked.state.tool.name
-        given = self.tools.get(name, "done")
-        run = ToolRun(name, dict(asked.arguments))
-        if given is WAITS:
-            return Ran(run, waiting=WaitingCall(asked.state.id, ToolCall(f"call_{name}", name, asked.arguments)))
-        self.ran.append((name, dict(asked.arguments)))
-        if isinstance(given, Exception):
-            return Ran(replace(run, error=str(given)))
-        if callable(given):
-            made: Ran = given(replace(run, content="done"))
+    def _run(self, request: ToolRunRequest) -> ToolRunResult:
+        assert request.state.tool is not None
+        name = request.state.tool.name
+        outcome = self.tools.get(name, "done")
+        run = ToolRun(name, dict(request.arguments))
+        if outcome is WAITS:
+            return ToolRunResult(
+                run, pending=PendingCall(request.state.id, ToolCall(f"call_{name}", name, request.arguments))
+            )
+        self.ran.append((name, dict(request.arguments)))
+        if isinstance(outcome, Exception):
+            return ToolRunResult(replace(run, error=str(outcome)))
+        if callable(outcome):
+            made: ToolRunResult = outcome(replace(run, content="done"))
             return made
-        return Ran(replace(run, content=str(given)), given)
+        return ToolRunResult(replace(run, content=str(outcome)), outcome)
 
     @property
     def at(self) -> str | None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellback.chat.providers.local.decode import AnswerReader
-from tellback.chat.providers.local.stream import Collected
+from tellback.chat.providers.local.stream import LocalStreamReader
 from tellback.types import ReplyDelta, TextDelta, ToolUseEnd, ToolUseInputDelta, ToolUseStart
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -78,7 +78,7 @@ def test_a_call_that_is_cut_off_is_never_taken_for_a_whole_one(value: dict[str, 
 @given(st.dictionaries(TEXTS, VALUES, max_size=3), st.lists(st.integers(0, 10_000)))
 def test_what_is_said_by_a_schema_is_given_as_the_json_it_is(value: dict[str, Any], cuts: list[int]) -> None:
     written = json.dumps(value)
-    reader = AnswerReader(says_json=True)
+    reader = AnswerReader(expects_json=True)
     assert said(read(reader, pieces(f'{{"say": {written}}}', cuts))) == written
 
 
@@ -107,8 +107,8 @@ def chunk(content: str | None = None, finish: str | None = None, **more: Any) ->
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
 
 
-def collected(reader: AnswerReader | None, *chunks: dict[str, Any]) -> Collected:
-    made = Collected("local", "tiny", reader)
+def collected(reader: AnswerReader | None, *chunks: dict[str, Any]) -> LocalStreamReader:
+    made = LocalStreamReader("local", "tiny", reader)
     for each in chunks:
         list(made.add(each))
     return made

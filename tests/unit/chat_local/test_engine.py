@@ -48,7 +48,7 @@ class Llama:
         self.at_once = 0
         self.most_at_once = 0
 
-    def load(self, settings: engine.Settings) -> Llama:
+    def load(self, settings: engine.EngineSettings) -> Llama:
         self.loads += 1
         return self
 
@@ -343,7 +343,7 @@ def test_a_path_is_a_models_name(name: str) -> None:
 async def test_local_before_a_path_only_says_whose_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
 
-    def load(settings: engine.Settings) -> Llama:
+    def load(settings: engine.EngineSettings) -> Llama:
         seen.append(settings.path)
         return Llama()
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from tellback import Tellback
-from tellback.cli.chatting import Chatting
+from tellback.cli.chatting import ChatRepl
 from tellback.cli.loop_thread import LoopThread
-from tellback.cli.talks import PlainTalk, RouteTalk, SpecTalk, Talk
+from tellback.cli.talks import ChatBackend, ModelBackend, RouteBackend, SpecBackend
 from tellback.errors import ProviderAuthError
 from tellback.specs import load_spec
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
@@ -88,21 +88,21 @@ class Typist:
 
 
 @contextmanager
-def chatting(
+def open_repl(
     model: Any,
     typist: Typist,
-    talk: Callable[[Any, Any], Talk] | None = None,
+    build_backend: Callable[[Any, Any], ChatBackend] | None = None,
     extractor: str | None = "verbatim",
-) -> Iterator[Chatting]:
+) -> Iterator[ChatRepl]:
     with LoopThread() as loop:
         rc = Tellback("tellback.db", model=model, extractor=extractor)
-        loop.call(rc.open())
+        loop.run(rc.open())
         try:
             user = rc.user("maya")
-            made = PlainTalk(user, "chat", "default", model) if talk is None else talk(rc, user)
-            yield Chatting(loop, user, made, "default", typist)
+            made = ModelBackend(user, "chat", "default", model) if build_backend is None else build_backend(rc, user)
+            yield ChatRepl(loop, user, made, "default", typist)
         finally:
-            loop.call(rc.close())
+            loop.run(rc.close())
 
 
 def test_a_conversation_is_streamed_closed_remembered_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,9 +110,9 @@ def test_a_conversation_is_streamed_closed_remembered_and_explained(capsys: pyte
     typist = Typist(
         "/why", "/memory", "I moved to Lisbon in March.", "/close", "Where do I live?", "/why", "/memory moved"
     )
-    with chatting(model, typist) as chat:
-        chat.begin(None, new=False, quiet=False)
-        chat.converse()
+    with open_repl(model, typist) as chat:
+        chat.open_conversation(None, starts_new=False, is_quiet=False)
+        chat.run()
     shown = capsys.readouterr().out
     assert "Nothing was answered yet." in shown
     assert "Nothing is remembered yet" in shown
@@ -124,9 +124,9 @@ def test_a_conversation_is_streamed_closed_remembered_and_explained(capsys: pyte
 
 def test_memories_that_cannot_be_made_keep_nobody_waiting(capsys: pytest.CaptureFixture[str]) -> None:
     model = FunctionModel(lambda request: "Not what an extraction looks like.")
-    with chatting(model, Typist("I moved to Lisbon.", "/close", "Go on."), extractor="llm") as chat:
-        chat.begin(None, new=False, quiet=True)
-        chat.converse()
+    with open_repl(model, Typist("I moved to Lisbon.", "/close", "Go on."), extractor="llm") as chat:
+        chat.open_conversation(None, starts_new=False, is_quiet=True)
+        chat.run()
     assert "Closed: its memories could not be made yet (" in capsys.readouterr().out
 
 
@@ -135,9 +135,9 @@ def test_why_tells_memories_scores_citations_and_tokens(
 ) -> None:
     cli("atoms", "add", "Maya lives in [bold]Lisbon[/bold].", "--user", "maya")
     usage = ChatUsage(input_tokens=40, output_tokens=5, model="gpt-5", cost_usd=0.0123)
-    with chatting(ScriptedModel([says("In Lisbon.", usage=usage)]), Typist("Where do I live?", "/why")) as chat:
-        chat.begin(None, new=False, quiet=True)
-        chat.converse()
+    with open_repl(ScriptedModel([says("In Lisbon.", usage=usage)]), Typist("Where do I live?", "/why")) as chat:
+        chat.open_conversation(None, starts_new=False, is_quiet=True)
+        chat.run()
     shown = capsys.readouterr().out
     assert "In Lisbon." in shown
     assert '1 memory was given for "Where do I live?"' in shown
@@ -147,17 +147,17 @@ def test_why_tells_memories_scores_citations_and_tokens(
 
 
 def test_text_of_a_model_gives_the_terminal_no_orders(capsys: pytest.CaptureFixture[str]) -> None:
-    with chatting(ScriptedModel([says("a\x1b[31mb", chunks=2)]), Typist("Hi.")) as chat:
-        chat.begin(None, new=False, quiet=True)
-        chat.converse()
+    with open_repl(ScriptedModel([says("a\x1b[31mb", chunks=2)]), Typist("Hi.")) as chat:
+        chat.open_conversation(None, starts_new=False, is_quiet=True)
+        chat.run()
     assert "a\\x1b[31mb" in capsys.readouterr().out
 
 
 def test_what_was_said_before_is_shown_when_one_comes_back(capsys: pytest.CaptureFixture[str]) -> None:
     for line in ("I sing.", "What else?"):
-        with chatting(ScriptedModel([says("I see.")]), Typist(line)) as chat:
-            chat.begin(None, new=False, quiet=False)
-            chat.converse()
+        with open_repl(ScriptedModel([says("I see.")]), Typist(line)) as chat:
+            chat.open_conversation(None, starts_new=False, is_quiet=False)
+            chat.run()
     shown = capsys.readouterr().out
     assert "Going on with conv_" in shown
     assert "you> I sing." in shown
@@ -165,9 +165,9 @@ def test_what_was_said_before_is_shown_when_one_comes_back(capsys: pytest.Captur
 
 def test_a_failing_provider_does_not_end_the_chat(capsys: pytest.CaptureFixture[str]) -> None:
     wrong = ProviderAuthError("no", provider="Anthropic", status=401)
-    with chatting(ScriptedModel([raises(wrong), says("Here I am.")]), Typist("Hi.", "Again.", "/nonsense")) as chat:
-        chat.begin(None, new=False, quiet=True)
-        chat.converse()
+    with open_repl(ScriptedModel([raises(wrong), says("Here I am.")]), Typist("Hi.", "Again.", "/nonsense")) as chat:
+        chat.open_conversation(None, starts_new=False, is_quiet=True)
+        chat.run()
     shown = capsys.readouterr()
     assert "Anthropic refused the API key (401)" in shown.err
     assert "There is no /nonsense: /help lists what there is." in shown.err
@@ -175,9 +175,9 @@ def test_a_failing_provider_does_not_end_the_chat(capsys: pytest.CaptureFixture[
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with chatting(ScriptedModel([]), Typist("/help", "/routes", "/close", "", "/quit", "never said")) as chat:
-        chat.begin(None, new=False, quiet=True)
-        chat.converse()
+    with open_repl(ScriptedModel([]), Typist("/help", "/routes", "/close", "", "/quit", "never said")) as chat:
+        chat.open_conversation(None, starts_new=False, is_quiet=True)
+        chat.run()
     shown = capsys.readouterr().out
     assert all(name in shown for name in ("/memory", "/why", "/routes", "/close", "/new", "/quit"))
     assert "There are no routes" in shown
@@ -198,11 +198,11 @@ def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(capsys: pytest.CaptureFixt
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
-    with chatting(FunctionModel(answer), Typist("Be slow.", "Go on.")) as chat:
-        chat.begin(None, new=False, quiet=True)
-        chat.converse()
-        [talk] = chat._loop.call(chat._user.conversations.list())
-        said = chat._loop.call(chat._user.conversations.messages(talk.id))
+    with open_repl(FunctionModel(answer), Typist("Be slow.", "Go on.")) as chat:
+        chat.open_conversation(None, starts_new=False, is_quiet=True)
+        chat.run()
+        [talk] = chat._loop.run(chat._user.conversations.list())
+        said = chat._loop.run(chat._user.conversations.messages(talk.id))
     shown = capsys.readouterr()
     assert "The answer was stopped; your message is kept" in shown.err
     assert "Quick." in shown.out
@@ -210,22 +210,22 @@ def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(capsys: pytest.CaptureFixt
     assert said[-1].text == "Quick."
 
 
-def route_talk(source: str) -> Callable[[Any, Any], Talk]:
-    def made(rc: Any, user: Any) -> Talk:
+def route_backend(source: str) -> Callable[[Any, Any], ChatBackend]:
+    def made(rc: Any, user: Any) -> ChatBackend:
         names: dict[str, Any] = {}
         exec(source, names)
         agent = names["agent"]
         agent.model = rc.model
-        return RouteTalk(rc, user, agent, None)
+        return RouteBackend(rc, user, agent, None)
 
     return made
 
 
 def test_routes_show_where_the_agent_is_and_what_it_gathered(capsys: pytest.CaptureFixture[str]) -> None:
     model = ScriptedModel([understands(route="Book a flight"), says("Where to?")])
-    with chatting(model, Typist("/routes", "I want to fly.", "/routes", "/close"), route_talk(AGENT)) as chat:
-        chat.begin(None, new=False, quiet=True)
-        chat.converse()
+    with open_repl(model, Typist("/routes", "I want to fly.", "/routes", "/close"), route_backend(AGENT)) as chat:
+        chat.open_conversation(None, starts_new=False, is_quiet=True)
+        chat.run()
     shown = capsys.readouterr().out
     assert "  Book a flight (when the user wants to fly)" in shown
     assert "Where to?" in shown
@@ -236,12 +236,12 @@ def test_routes_show_where_the_agent_is_and_what_it_gathered(capsys: pytest.Capt
 
 def test_a_session_with_an_agent_is_taken_up_again(capsys: pytest.CaptureFixture[str]) -> None:
     first = ScriptedModel([understands(route="Book a flight"), says("Where to?")])
-    with chatting(first, Typist("I want to fly."), route_talk(AGENT)) as chat:
-        chat.begin(None, new=False, quiet=True)
-        chat.converse()
-    with chatting(ScriptedModel([]), Typist("/routes"), route_talk(AGENT)) as chat:
-        chat.begin(None, new=False, quiet=False)
-        chat.converse()
+    with open_repl(first, Typist("I want to fly."), route_backend(AGENT)) as chat:
+        chat.open_conversation(None, starts_new=False, is_quiet=True)
+        chat.run()
+    with open_repl(ScriptedModel([]), Typist("/routes"), route_backend(AGENT)) as chat:
+        chat.open_conversation(None, starts_new=False, is_quiet=False)
+        chat.run()
     shown = capsys.readouterr().out
     assert "you> I want to fly." in shown
     assert "▶ Ask where to" in shown
@@ -255,14 +255,14 @@ def pay(amount: int) -> str:
 
 @pytest.mark.parametrize(("typed", "said"), [("y", "Done."), ("", "As you like.")])
 def test_a_call_that_needs_approval_is_asked_for(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def talk(rc: Any, user: Any) -> Talk:
+    def talk(rc: Any, user: Any) -> ChatBackend:
         rc.register_agent({"name": "payer", "tools": [{"type": "FUNCTION", "name": "pay"}]}, tools=[pay])
-        return SpecTalk(user, user.agents.get("payer"), "default", None, {})
+        return SpecBackend(user, user.agents.get("payer"), "default", None, {})
 
     typist = Typist("Pay 5 euros.", typed)
-    with chatting(ScriptedModel([calls("pay", amount=5), says(said)]), typist, talk) as chat:
-        chat.begin(None, new=False, quiet=True)
-        chat.converse()
+    with open_repl(ScriptedModel([calls("pay", amount=5), says(said)]), typist, talk) as chat:
+        chat.open_conversation(None, starts_new=False, is_quiet=True)
+        chat.run()
     shown = capsys.readouterr()
     assert 'Run pay with {"amount": 5}? [y/N] ' in typist.prompts
     assert said in shown.out
@@ -275,15 +275,15 @@ def test_an_agent_in_a_file_knows_the_users_space(capsys: pytest.CaptureFixture[
         "tools:\n  - {type: RECALL_BY_TOPIC, name: recallMemory, memorySpaceId: $space}\n"
     )
 
-    def talk(rc: Any, user: Any) -> Talk:
+    def talk(rc: Any, user: Any) -> ChatBackend:
         rc.register_agent(spec)
-        return SpecTalk(user, spec, "default", None, {"tone": "kindly"})
+        return SpecBackend(user, spec, "default", None, {"tone": "kindly"})
 
     model = ScriptedModel([calls("recallMemory", query="kettle"), says("Nothing yet."), says("Still nothing.")])
-    with chatting(model, Typist("What did I order?", "And now?", "/close"), talk) as chat:
-        chat.begin(None, new=False, quiet=True)
-        chat.converse()
-        [closed] = chat._loop.call(chat._user.conversations.list())
+    with open_repl(model, Typist("What did I order?", "And now?", "/close"), talk) as chat:
+        chat.open_conversation(None, starts_new=False, is_quiet=True)
+        chat.run()
+        [closed] = chat._loop.run(chat._user.conversations.list())
     shown = capsys.readouterr()
     assert "Still nothing." in shown.out
     assert '→ recallMemory {"query"' in shown.err

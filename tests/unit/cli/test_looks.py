@@ -121,7 +121,7 @@ def test_extras_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: lines)
     assert checkup.packages_by_extra() == {"cli": ["rich"], "console": ["no-such-package"]}
-    there, lacking, console = checkup._extras()
+    there, lacking, console = checkup._check_extras()
     assert (there.status, there.found) == ("ok", "cli")
     assert (lacking.status, lacking.found) == ("off", "not installed: console")
     assert (console.status, console.to_do) == ("warn", "pip install 'tellback[console]'")

@@ -16,7 +16,7 @@ import pytest
 from tellback import Tellback
 from tellback.cli import main
 from tests.integration.providers.vendors import Anthropic
-from tests.support.wire import WireServer
+from tests.support.wire import FakeHttpServer
 from tests.unit.cli.conftest import Cli
 
 Told = Callable[..., str]
@@ -119,7 +119,7 @@ def test_wrong_names_are_told(arguments: list[str], words: str, told: Told) -> N
 
 
 async def test_a_wrong_key_is_told_without_the_key(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with WireServer(lambda _: Anthropic().failure(401, "invalid x-api-key")) as wire:
+    async with FakeHttpServer(lambda _: Anthropic().failure(401, "invalid x-api-key")) as wire:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
         monkeypatch.setenv("ANTHROPIC_BASE_URL", wire.url)
         done = await asyncio.to_thread(cli, "chat", "Hi", code=2)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tellback.cli import printing
-from tellback.cli.printing import json_line, one_line, safe, show_pairs, show_table
+from tellback.cli.printing import escape_controls, print_pairs, print_table, to_json_line, to_one_line
 from tellback.types.scope import Scope
 
 
 @given(st.text())
 def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
-    shown = safe(text)
+    shown = escape_controls(text)
     assert not any((ord(each) < 32 and each not in "\n\t") or 127 <= ord(each) < 160 for each in shown)
     assert not any(each in shown for each in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
     shown.encode()  # no half characters either
@@ -24,20 +24,20 @@ def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
 
 def test_ordinary_text_stays_as_it_is() -> None:
     text = "Olá, 東京! 👩\u200d🔧 naïve\u00a0space\n\ttab"
-    assert safe(text) == text
+    assert escape_controls(text) == text
 
 
 @given(st.text())
 def test_json_says_the_same_without_control_characters(text: str) -> None:
-    line = json_line({"text": text})
+    line = to_json_line({"text": text})
     assert json.loads(line) == {"text": text}
     assert "\n" not in line
-    assert safe(line) == line
+    assert escape_controls(line) == line
 
 
 def test_values_become_json_by_their_fields() -> None:
     value = {"scope": Scope("acme", "web", "maya"), "at": datetime(2026, 3, 1, tzinfo=UTC), "set": frozenset({1})}
-    assert json.loads(json_line(value)) == {
+    assert json.loads(to_json_line(value)) == {
         "scope": {"tenant_id": "acme", "app_id": "web", "user_id": "maya"},
         "at": "2026-03-01T00:00:00+00:00",
         "set": [1],
@@ -45,12 +45,12 @@ def test_values_become_json_by_their_fields() -> None:
 
 
 def test_a_line_is_cut_where_it_is_too_long() -> None:
-    assert one_line("one\ntwo  three", 7) == "one tw…"
+    assert to_one_line("one\ntwo  three", 7) == "one tw…"
 
 
 def test_brackets_are_no_markup_and_smileys_no_pictures(capsys: pytest.CaptureFixture[str]) -> None:
-    show_table(("ID", "TEXT"), [("1", "[red]stop[/red] :smile: \x1b[31m")])
-    show_pairs([("text", "[bold]x[/bold]"), ("left out", "")])
+    print_table(("ID", "TEXT"), [("1", "[red]stop[/red] :smile: \x1b[31m")])
+    print_pairs([("text", "[bold]x[/bold]"), ("left out", "")])
     shown = capsys.readouterr().out
     assert "[red]stop[/red] :smile: \\x1b[31m" in shown
     assert "[bold]x[/bold]" in shown
@@ -58,7 +58,7 @@ def test_brackets_are_no_markup_and_smileys_no_pictures(capsys: pytest.CaptureFi
 
 
 def test_a_row_is_on_a_line_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    show_table(("ID", "TEXT"), [("1", "word " * 100), ("22", "")])
+    print_table(("ID", "TEXT"), [("1", "word " * 100), ("22", "")])
     head, first, second = capsys.readouterr().out.splitlines()
     assert head == "ID  TEXT"
     assert first == "1   " + ("word " * 100).strip()
@@ -67,6 +67,6 @@ def test_a_row_is_on_a_line_where_nobody_looks(capsys: pytest.CaptureFixture[str
 
 def test_on_a_narrow_terminal_rows_become_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
-    monkeypatch.setattr(printing, "console", lambda **_: Console(file=file, width=30, highlight=False))
-    show_table(("ID", "SAID IN", "TEXT"), [("atom_1", "conv_1", "She moved to Lisbon in March.")])
+    monkeypatch.setattr(printing, "create_console", lambda **_: Console(file=file, width=30, highlight=False))
+    print_table(("ID", "SAID IN", "TEXT"), [("atom_1", "conv_1", "She moved to Lisbon in March.")])
     assert file.getvalue().splitlines() == ["She moved to Lisbon in March.", "  atom_1 · said in conv_1     "]

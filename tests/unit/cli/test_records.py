@@ -16,7 +16,7 @@ import pytest
 
 from tellback import Tellback
 from tellback.cli import checkup
-from tellback.cli.looking import StoreLook
+from tellback.cli.looking import StoreInfo
 from tellback.stores.catalogue import migrations
 from tests.unit.cli.conftest import Cli
 
@@ -119,10 +119,10 @@ def test_an_export_on_a_terminal_holds_nothing_that_it_obeys(cli: Cli, monkeypat
 
 
 def test_a_password_in_the_address_of_a_store_is_not_repeated(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def behind(url: str, **_: object) -> StoreLook:
-        return StoreLook("PostgreSQL", "postgresql://db/x", True, 1, 2)
+    async def behind(url: str, **_: object) -> StoreInfo:
+        return StoreInfo("PostgreSQL", "postgresql://db/x", True, 1, 2)
 
-    monkeypatch.setattr(checkup, "look", behind)
+    monkeypatch.setattr(checkup, "inspect_store", behind)
     shown = cli("doctor", "--json", "--url", "postgresql://u:secret@db/x").stdout
     assert "tellback migrate, with the same --url" in shown
     assert "secret" not in shown

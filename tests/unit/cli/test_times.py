@@ -28,14 +28,16 @@ NOW = datetime(2026, 5, 20, 12, 30, tzinfo=UTC)
 )
 def test_what_people_write_is_a_time(text: str, first: str, last: str) -> None:
     expected = tuple(datetime.fromisoformat(each).replace(tzinfo=UTC) for each in (first, last))
-    assert times.period(text, NOW) == expected
+    assert times.parse_period(text, NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["soon", "2026-13", "2026-02-30", "99999y", "", "0000", "next tuesday"])
 def test_what_is_no_time_is_told_with_examples(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is no time: write a date such as"):
-        times.beginning(text)
+        times.parse_period_start(text)
 
 
 def test_an_end_includes_the_day_it_names() -> None:
-    assert times.end("2026-03-01") - times.beginning("2026-03-01") == timedelta(days=1, microseconds=-1)
+    assert times.parse_period_end("2026-03-01") - times.parse_period_start("2026-03-01") == timedelta(
+        days=1, microseconds=-1
+    )

@@ -8,10 +8,10 @@ import pytest
 
 from tellback.conversations.checks import QUERY_LENGTH
 from tellback.server import ServerSettings
-from tellback.wire.context import MOST_RECALLED
-from tellback.wire.conversation_tasks import MOST_MESSAGES
-from tellback.wire.memory import MOST_ATOMS
-from tellback.wire.turn_inputs import LONGEST_MEMORY_WAIT, LONGEST_TAIL, LONGEST_WAIT, MOST_CYCLES, YEAR
+from tellback.wire.context import MAX_RECALLED
+from tellback.wire.conversation_tasks import MAX_IMPORTED_MESSAGES
+from tellback.wire.memory import MAX_ATOMS
+from tellback.wire.turn_inputs import MAX_CYCLES, MAX_MEMORY_WAIT_SECONDS, MAX_TAIL, MAX_TURN_WAIT_SECONDS, YEAR_SECONDS
 from tests.unit.client.test_surface import NOT_REMOTE, NOT_REMOTE_ATTRIBUTES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "client.md").read_text()
@@ -21,9 +21,9 @@ BOUNDS = {
     "a text;": f"{SETTINGS.text_length:,} characters; {SETTINGS.body_bytes // 1_000_000} MB",
     "`query` of": f"{QUERY_LENGTH:,} characters",
     "`limit` of": f"{SETTINGS.largest_page}",
-    "`append_messages`;": f"{MOST_MESSAGES:,}; {MOST_ATOMS}",
-    "`max_cycles`;": f"{MOST_CYCLES}; {LONGEST_TAIL}",
-    "`wait`;": f"{LONGEST_WAIT:.0f} seconds; {LONGEST_MEMORY_WAIT:.0f} seconds; {YEAR / 86_400:.0f} days, or None",
+    "`append_messages`;": f"{MAX_IMPORTED_MESSAGES:,}; {MAX_ATOMS}",
+    "`max_cycles`;": f"{MAX_CYCLES}; {MAX_TAIL}",
+    "`wait`;": f"{MAX_TURN_WAIT_SECONDS:.0f} seconds; {MAX_MEMORY_WAIT_SECONDS:.0f} seconds; {YEAR_SECONDS / 86_400:.0f} days, or None",
 }
 
 BY_ITSELF = {
@@ -42,7 +42,7 @@ BY_ITSELF = {
 def test_bounds_are_as_they_are_documented(what: str) -> None:
     [row] = [line for line in PAGE.splitlines() if line.startswith(f"| {what}")]
     assert row.endswith(f"| {BOUNDS[what]} |")
-    assert SETTINGS.largest_page == MOST_RECALLED
+    assert SETTINGS.largest_page == MAX_RECALLED
 
 
 @pytest.mark.parametrize("what", sorted((NOT_REMOTE | NOT_REMOTE_ATTRIBUTES) - BY_ITSELF))

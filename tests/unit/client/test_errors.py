@@ -12,7 +12,7 @@ from tellback import errors
 from tellback.errors import ProviderError, RemoteError, RemoteUnavailableError, TellbackError
 from tellback.types import ChatUsage, user_message
 from tellback.wire.base import camel
-from tellback.wire.problems import CODES, code_of, data_of, error_of
+from tellback.wire.problems import ERROR_CODES, encode_error_data, error_from_problem, status_and_code
 
 SECRET = "what was said"
 
@@ -56,18 +56,18 @@ def attributes(kind: type[TellbackError]) -> set[str]:
 
 
 def sent(error: TellbackError) -> dict[str, Any]:
-    status, code = code_of(error)
+    status, code = status_and_code(error)
     problem: dict[str, Any] = json.loads(
-        json.dumps({"code": code, "status": status, "detail": str(error), "data": data_of(error)})
+        json.dumps({"code": code, "status": status, "detail": str(error), "data": encode_error_data(error)})
     )
     return problem
 
 
-@pytest.mark.parametrize("kind", [kind for kind, _, _ in CODES], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [kind for kind, _, _ in ERROR_CODES], ids=lambda kind: kind.__name__)
 def test_every_error_comes_with_all_attributes(kind: type[TellbackError]) -> None:
     error = made(kind)
     problem = sent(error)
-    found = error_of(problem, problem["status"])
+    found = error_from_problem(problem, problem["status"])
     assert (type(found), str(found)) == (kind, str(error))
     told = problem["data"] or {}
     assert all("_" not in name for name in told)
@@ -79,10 +79,10 @@ def test_every_error_comes_with_all_attributes(kind: type[TellbackError]) -> Non
             assert getattr(found, name) in ((), None, ""), name
 
 
-@pytest.mark.parametrize("kind", [kind for kind, _, _ in CODES], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [kind for kind, _, _ in ERROR_CODES], ids=lambda kind: kind.__name__)
 def test_a_server_that_tells_nothing_gives_whole_errors_too(kind: type[TellbackError]) -> None:
-    status, code = next((status, code) for each, status, code in CODES if each is kind)
-    found = error_of({"code": code, "data": None}, status)
+    status, code = next((status, code) for each, status, code in ERROR_CODES if each is kind)
+    found = error_from_problem({"code": code, "data": None}, status)
     assert type(found) is kind
     assert attributes(kind) <= vars(found).keys()
 
@@ -90,7 +90,7 @@ def test_a_server_that_tells_nothing_gives_whole_errors_too(kind: type[TellbackE
 def test_every_class_with_a_constructor_of_its_own_is_tried() -> None:
     with_own = {
         kind
-        for kind, _, _ in CODES
+        for kind, _, _ in ERROR_CODES
         if "__init__" in vars(kind) and "self." in inspect.getsource(vars(kind)["__init__"])
     }
     assert with_own <= {*MADE, ProviderError}
@@ -106,18 +106,18 @@ def test_every_class_with_a_constructor_of_its_own_is_tried() -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_how_a_server_is_set_up_is_not_told(error: TellbackError) -> None:
-    assert data_of(error) is None
+    assert encode_error_data(error) is None
 
 
 @pytest.mark.parametrize("code", ["stopping", "not-ready", "issuer-unavailable"])
 def test_a_server_that_is_not_there_yet_or_any_more_is_unavailable(code: str) -> None:
-    found = error_of({"code": code, "detail": "In a moment."}, 503)
+    found = error_from_problem({"code": code, "detail": "In a moment."}, 503)
     assert isinstance(found, RemoteUnavailableError)
     assert found.status == 503
 
 
 def test_a_code_that_is_not_known_is_told_with_its_status() -> None:
-    found = error_of({"code": "teapot", "detail": "I am one."}, 418)
+    found = error_from_problem({"code": "teapot", "detail": "I am one."}, 418)
     assert (type(found), str(found)) == (RemoteError, "I am one.")
     assert isinstance(found, RemoteError)
     assert found.status == 418

@@ -10,18 +10,18 @@ from hypothesis import given, strategies
 
 from tellback import RemoteError
 from tellback.client import frames
-from tellback.client.frames import Frame, frames_of
+from tellback.client.frames import ServerEvent, parse_events
 
 LINES = strategies.text(strategies.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), max_size=12)
 FRAMES = strategies.builds(
-    Frame,
+    ServerEvent,
     event=strategies.sampled_from(["message", "delta", "result"]),
     data=strategies.lists(LINES, min_size=1, max_size=3).map("\n".join),
     id=strategies.none() | strategies.integers(0, 99).map(str),
 )
 
 
-def written(events: Iterable[Frame], end: str) -> bytes:
+def written(events: Iterable[ServerEvent], end: str) -> bytes:
     found = []
     for event in events:
         lines = [f"event: {event.event}", *(f"data: {line}" for line in event.data.split("\n"))]
@@ -29,12 +29,12 @@ def written(events: Iterable[Frame], end: str) -> bytes:
     return "".join(end.join(lines) for lines in found).encode()
 
 
-async def read(*pieces: bytes) -> list[Frame]:
+async def read(*pieces: bytes) -> list[ServerEvent]:
     async def given() -> AsyncIterator[bytes]:
         for piece in pieces:
             yield piece
 
-    return [frame async for frame in frames_of(given())]
+    return [frame async for frame in parse_events(given())]
 
 
 @given(
@@ -42,7 +42,7 @@ async def read(*pieces: bytes) -> list[Frame]:
     strategies.sampled_from(["\n", "\r\n"]),
     strategies.lists(strategies.integers(0, 400), max_size=20),
 )
-async def test_any_split_gives_the_same_events(events: list[Frame], end: str, cuts: list[int]) -> None:
+async def test_any_split_gives_the_same_events(events: list[ServerEvent], end: str, cuts: list[int]) -> None:
     whole = written(events, end)
     places = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
     assert await read(*(whole[a:b] for a, b in pairwise(places))) == events
@@ -50,7 +50,7 @@ async def test_any_split_gives_the_same_events(events: list[Frame], end: str, cu
 
 
 async def test_an_event_that_is_not_whole_is_none() -> None:
-    assert await read(b"data: a\n\ndata: b\n") == [Frame("message", "a")]
+    assert await read(b"data: a\n\ndata: b\n") == [ServerEvent("message", "a")]
     assert await read(b"data: a\r\n\r") == []
 
 
@@ -58,7 +58,7 @@ async def test_an_event_that_is_not_whole_is_none() -> None:
 async def test_an_event_that_is_too_large_is_refused_however_it_comes(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frames, "LARGEST_FRAME", 50)
+    monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 50)
     small, large = b"data: " + b"x" * 44 + b"\n\n", b"data: " + b"x" * 45 + b"\n\n"
     many = small * 20
     assert len(await read(*(many[at : at + size] for at in range(0, len(many), size)))) == 20

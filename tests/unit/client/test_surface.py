@@ -24,7 +24,7 @@ from tellback.client.user import RemoteUser
 from tellback.conversations import Conversations
 from tellback.jobs import Jobs
 from tellback.memory.all_bindings import AllBindings
-from tellback.memory.context import WorkingContexts
+from tellback.memory.context import WorkingContextBuilder
 from tellback.memory.memory import Memory
 from tellback.specs.handle import Agents
 from tellback.stores import EventFeed
@@ -34,7 +34,7 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
     (User, RemoteUser),
     (Conversations, RemoteConversations),
     (Memory, RemoteMemory),
-    (WorkingContexts, RemoteWorkingContexts),
+    (WorkingContextBuilder, RemoteWorkingContexts),
     (Agents, RemoteAgents),
     (Admin, RemoteAdmin),
     (EventFeed, RemoteEvents),

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies
 
 from tellback import InvalidArgumentError, NotFoundError, TellbackClient
-from tellback.client.ids import is_made
-from tellback.client.values import jsonable, metadata_json
+from tellback.client.ids import is_server_id
+from tellback.client.values import encode_metadata, encode_value
 from tellback.types.ids import new_id
 
 TEXTS = strategies.text(strategies.characters(exclude_categories=["Cs"]), max_size=20)
@@ -25,8 +25,8 @@ PLAIN = strategies.recursive(
 
 @given(strategies.dictionaries(TEXTS, PLAIN, max_size=4))
 def test_plain_data_are_sent_as_they_are(data: dict[str, Any]) -> None:
-    assert json.loads(json.dumps(metadata_json(data))) == data
-    assert json.loads(json.dumps(jsonable(data))) == data
+    assert json.loads(json.dumps(encode_metadata(data))) == data
+    assert json.loads(json.dumps(encode_value(data))) == data
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_plain_data_are_sent_as_they_are(data: dict[str, Any]) -> None:
 )
 def test_metadata_that_are_no_json_are_refused(data: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="metadata"):
-        metadata_json(data)
+        encode_metadata(data)
 
 
 @pytest.mark.parametrize(
@@ -52,19 +52,19 @@ def test_metadata_that_are_no_json_are_refused(data: Any) -> None:
 )
 def test_what_json_does_not_know_is_refused(value: Any) -> None:
     with pytest.raises(InvalidArgumentError):
-        jsonable(value)
+        encode_value(value)
 
 
 @given(strategies.sampled_from(["conv", "msg", "ms", "atom", "ent", "bind", "job", "key"]))
 def test_every_id_that_is_made_could_be_one(prefix: str) -> None:
-    assert is_made(new_id(prefix))
+    assert is_server_id(new_id(prefix))
 
 
 @pytest.mark.parametrize(
     "id", ["", ".", "..", "open", "chat", "a/b", "conv_1/messages", "conv_1?x=1", "conv_\u00e9", None, 7]
 )
 def test_an_id_that_nothing_can_have_is_unknown_without_asking(id: Any) -> None:
-    assert not is_made(id)
+    assert not is_server_id(id)
 
 
 def refusing(request: httpx2.Request) -> httpx2.Response:

@@ -8,91 +8,91 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 import pytest
 from nicegui import Client, core, ui
 
-from tellback.console.pages.chat import LONGEST, ChatPage
-from tellback.console.talks import Answer, Earlier
+from tellback.console.pages.chat import MAX_MESSAGE_LENGTH, ChatPage
+from tellback.console.talks import ChatHistory, PageReply
 from tellback.errors import InvalidArgumentError
 from tellback.types import ReplyDelta, TextDelta
-from tests.unit.console.test_seat import World, seat, world
+from tests.unit.console.test_seat import FakeBrowser, build_context, world
 
 assert world
 
 
-class SlowTalk:
+class SlowBackend:
     """Answers, and ends, when it is let."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
-        self.may_go_on = asyncio.Event()
+        self.sent: list[str] = []
+        self.may_continue = asyncio.Event()
 
-    async def earlier(self) -> Earlier:
-        return Earlier()
+    async def load_history(self) -> ChatHistory:
+        return ChatHistory()
 
-    async def say(self, text: str) -> AsyncGenerator[ReplyDelta | Answer, None]:
-        self.said.append(text)
+    async def send(self, text: str) -> AsyncGenerator[ReplyDelta | PageReply, None]:
+        self.sent.append(text)
         yield TextDelta("Well, ")
-        await self.may_go_on.wait()
-        yield Answer("Well, yes.")
+        await self.may_continue.wait()
+        yield PageReply("Well, yes.")
 
-    def decide(self, decisions: Mapping[str, bool]) -> AsyncGenerator[ReplyDelta | Answer, None]:
+    def approve(self, approvals: Mapping[str, bool]) -> AsyncGenerator[ReplyDelta | PageReply, None]:
         raise AssertionError("nothing is asked")
 
-    async def end(self) -> bool:
-        await self.may_go_on.wait()
+    async def close(self) -> bool:
+        await self.may_continue.wait()
         return False
 
 
 @pytest.fixture
-async def page(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ChatPage]:
+async def page(world: FakeBrowser, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ChatPage]:
     monkeypatch.setattr(core, "loop", asyncio.get_running_loop())
     client = Client(ui.page("/test"))
     with client:
-        made = ChatPage(seat(world), {}, None)
-        made._talk = SlowTalk()
+        made = ChatPage(build_context(world), {}, None)
+        made._backend = SlowBackend()
         await made.build()
     yield made
     client.delete()
 
 
-def texts(page: ChatPage) -> str:
+def shown_text(page: ChatPage) -> str:
     return " ".join(str(getattr(each, "text", "")) for each in page._log.descendants())
 
 
-async def later() -> None:
+async def run_pending_tasks() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
 
 
-async def test_what_is_sent_while_a_conversation_ends_is_not_lost(page: ChatPage, world: World) -> None:
-    talk = page._talk
-    assert isinstance(talk, SlowTalk)
-    page._field.set_value("And now?")
-    ending = asyncio.create_task(page._begin_anew())
-    await later()
+async def test_what_is_sent_while_a_conversation_ends_is_not_lost(page: ChatPage, world: FakeBrowser) -> None:
+    talk = page._backend
+    assert isinstance(talk, SlowBackend)
+    page._message_field.set_value("And now?")
+    ending = asyncio.create_task(page._start_new_conversation())
+    await run_pending_tasks()
     await page._send("And now?")
-    assert (talk.said, page._field.value) == ([], "And now?")
-    assert "becoming memories" in world.told[-1]
-    talk.may_go_on.set()
+    assert (talk.sent, page._message_field.value) == ([], "And now?")
+    assert "becoming memories" in world.notifications[-1]
+    talk.may_continue.set()
     await ending
     await page._send("And now?")
-    assert (talk.said, page._field.value) == (["And now?"], "")
-    assert "And now?" in texts(page)
+    assert (talk.sent, page._message_field.value) == (["And now?"], "")
+    assert "And now?" in shown_text(page)
 
 
 async def test_an_answer_on_its_way_is_not_cleared_away_nor_sent_for_twice(page: ChatPage) -> None:
-    talk = page._talk
-    assert isinstance(talk, SlowTalk)
+    talk = page._backend
+    assert isinstance(talk, SlowBackend)
     sending = asyncio.create_task(page._send("Is it so?"))
-    await later()
+    await run_pending_tasks()
     await page._send("Is it so?")
-    await page._look_again()
-    talk.may_go_on.set()
+    await page._reload()
+    talk.may_continue.set()
     await sending
-    assert talk.said == ["Is it so?"]
-    assert "Well, " in texts(page)
+    assert talk.sent == ["Is it so?"]
+    assert "Well, " in shown_text(page)
 
 
 async def test_a_message_that_is_too_long_is_refused_whatever_a_browser_sends(page: ChatPage) -> None:
     with pytest.raises(InvalidArgumentError, match="at most 100,000 characters"):
-        await page._send("x" * (LONGEST + 1))
-    assert isinstance(page._talk, SlowTalk)
-    assert page._talk.said == []
+        await page._send("x" * (MAX_MESSAGE_LENGTH + 1))
+    assert isinstance(page._backend, SlowBackend)
+    assert page._backend.sent == []

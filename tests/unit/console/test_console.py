@@ -7,49 +7,59 @@ from typing import Any
 import pytest
 
 from tellback import Agent, Tellback
-from tellback.console.pages.routes import EXAMPLE
-from tellback.console.seat import Seat
-from tellback.console.talks import NAMESPACE, AgentTalk, Answer, MemoryTalk, SpecTalk, partners, talk_with
-from tellback.console.why import cost_line
+from tellback.console.pages.routes import AGENT_EXAMPLE
+from tellback.console.seat import PageContext
+from tellback.console.talks import (
+    CHAT_NAMESPACE,
+    MemoryChatBackend,
+    PageReply,
+    RouteChatBackend,
+    SpecChatBackend,
+    create_backend,
+    list_partners,
+)
+from tellback.console.why import format_cost
 from tellback.errors import NotAllowedError, NotFoundError, ProviderAuthError, StoreUnavailableError, TellbackError
 from tellback.server import ServerSettings
-from tellback.server.callers import Caller, Home, Principal
-from tellback.server.serving import Serving
+from tellback.server.callers import Caller, Principal, ServerContext
+from tellback.server.serving import TenantAgents
 from tellback.testing import FlowModel
 from tellback.types import ChatUsage
-from tellback.types.access import Role
-from tests.support.desk import WHOLE, Desk
-from tests.support.travel import travel_desk
+from tellback.types.access import ApiKeyRole
+from tests.support.desk import FULL_REQUEST, TripDesk
+from tests.support.travel import make_flight_agent
 
 
-def seat(rc: Tellback, role: Role = "admin", of: str | None = "maya", desk: Agent | None = None, **query: str) -> Seat:
+def build_context(
+    rc: Tellback, role: ApiKeyRole = "admin", of: str | None = "maya", desk: Agent | None = None, **query: str
+) -> PageContext:
     async def holds(**_: Any) -> bool:
         return True
 
     async def count() -> None:
         return None
 
-    desk = desk or travel_desk(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0]
+    desk = desk or make_flight_agent(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0]
     principal = Principal("key_1", "acme", "default", role, of if role == "user" else None)
-    caller = Caller(Home(rc, ServerSettings(), {desk.name: desk}), principal, of)
-    return Seat(caller, query, holds, count, Serving())
+    caller = Caller(ServerContext(rc, ServerSettings(), {desk.name: desk}), principal, of)
+    return PageContext(caller, query, holds, count, TenantAgents())
 
 
 def test_the_example_of_an_agent_is_one() -> None:
     made: dict[str, Any] = {}
-    exec(EXAMPLE, made)
+    exec(AGENT_EXAMPLE, made)
     assert isinstance(made["agent"], Agent)
     assert "Ask where to" in made["agent"].to_mermaid()
 
 
 def test_a_seat_shows_whom_its_credential_is_for_and_links_stay_with_that_user() -> None:
     rc = Tellback(":memory:")
-    chosen = seat(rc, "app", None, user="noor & co")
+    chosen = build_context(rc, "app", None, user="noor & co")
     assert (chosen.user_id, chosen.user.scope.tenant_id) == ("noor & co", "acme")
     assert chosen.link("/atom", id="atom 1", space=None) == "./atom?user=noor+%26+co&id=atom+1"
-    assert seat(rc, "app", None).user_id is None
-    own = seat(rc, "user", "maya", user="noor")
-    assert (own.user_id, own.may_choose) == ("maya", False)
+    assert build_context(rc, "app", None).user_id is None
+    own = build_context(rc, "user", "maya", user="noor")
+    assert (own.user_id, own.can_choose_user) == ("maya", False)
     with pytest.raises(NotAllowedError, match="role 'admin'"):
         own.require_admin()
 
@@ -66,8 +76,8 @@ def test_what_is_wrong_is_told_in_full_to_those_who_run_the_server(
     error: TellbackError, admins: str, others: str
 ) -> None:
     rc = Tellback(":memory:")
-    assert seat(rc).words(error).startswith(admins) or admins in seat(rc).words(error)
-    told = seat(rc, "user").words(error)
+    assert build_context(rc).error_text(error).startswith(admins) or admins in build_context(rc).error_text(error)
+    told = build_context(rc, "user").error_text(error)
     assert others in told
     assert "secret" not in told
     assert "sk-1" not in told
@@ -82,66 +92,66 @@ def test_one_talks_to_agents_that_need_nothing_but_a_message() -> None:
         {"name": "spared", "systemPrompt": "$tone", "arguments": {"tone": {"type": "string", "default": "Be kind."}}}
     )
     rc.register_agent({"name": "fixed", "systemPrompt": "Help.", "userMessage": "Report."})
-    chair = seat(rc)
-    assert list(partners(chair)) == ["Wanda", "plain", "renamed", "spared"]
-    assert isinstance(talk_with(chair, None), MemoryTalk)
-    assert isinstance(talk_with(chair, "Wanda"), AgentTalk)
-    assert isinstance(talk_with(chair, "renamed"), SpecTalk)
+    chair = build_context(rc)
+    assert list(list_partners(chair)) == ["Wanda", "plain", "renamed", "spared"]
+    assert isinstance(create_backend(chair, None), MemoryChatBackend)
+    assert isinstance(create_backend(chair, "Wanda"), RouteChatBackend)
+    assert isinstance(create_backend(chair, "renamed"), SpecChatBackend)
     for name in ("toned", "nobody"):
         with pytest.raises(NotFoundError):
-            talk_with(chair, name)
+            create_backend(chair, name)
 
 
 async def test_a_chat_that_was_left_for_long_is_not_gone_on_with() -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        chair = seat(rc)
-        left = await chair.user.conversations.create(NAMESPACE, close_after=0.001)
+        chair = build_context(rc)
+        left = await chair.user.conversations.create(CHAT_NAMESPACE, close_after=0.001)
         await chair.user.conversations.append_user_message(left.id, "Hello?")
         now = rc.clock()
         rc.clock = lambda: now.replace(year=now.year + 1)
-        earlier = await MemoryTalk(chair).earlier()
+        earlier = await MemoryChatBackend(chair).load_history()
     assert (earlier.conversation, earlier.messages) == (None, ())
-    assert earlier.left is not None
-    assert earlier.left.id == left.id
+    assert earlier.expired is not None
+    assert earlier.expired.id == left.id
 
 
 async def test_a_session_with_an_agent_is_gone_on_with_until_it_is_ended() -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        talk = talk_with(seat(rc), "Wanda")
-        said = [item async for item in talk.say("I want to book a flight to Rome")]
-        again = await talk_with(seat(rc), "Wanda").earlier()
+        talk = create_backend(build_context(rc), "Wanda")
+        said = [item async for item in talk.send("I want to book a flight to Rome")]
+        again = await create_backend(build_context(rc), "Wanda").load_history()
         assert again.session is not None
         assert again.session.extracted == {"destination": "Rome"}
         assert [message.role for message in again.messages] == ["user", "assistant"]
-        assert await talk.end()
-        assert not await talk.end()
-        ended = await talk_with(seat(rc), "Wanda").earlier()
+        assert await talk.close()
+        assert not await talk.close()
+        ended = await create_backend(build_context(rc), "Wanda").load_history()
     assert said
     assert (ended.session, ended.messages) == (None, ())
 
 
 async def test_a_call_of_a_route_waits_for_whoever_comes_back_and_is_decided_once() -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        desk = Desk(None, approval=True)
-        chair = seat(rc, desk=desk.agent)
-        desk.script(desk.reads(destination="Rome", passengers=2), "Shall I look?")
-        asked = [item async for item in talk_with(chair, "Wanda").say(WHOLE)][-1]
-        assert isinstance(asked, Answer)
+        desk = TripDesk(None, approval=True)
+        chair = build_context(rc, desk=desk.agent)
+        desk.script(desk.understands_trip(destination="Rome", passengers=2), "Shall I look?")
+        asked = [item async for item in create_backend(chair, "Wanda").send(FULL_REQUEST)][-1]
+        assert isinstance(asked, PageReply)
         assert [call.name for call in asked.pending] == ["search"]
         assert desk.searched == []
 
-        again = talk_with(chair, "Wanda")
-        earlier = await again.earlier()
+        again = create_backend(chair, "Wanda")
+        earlier = await again.load_history()
         assert [call.id for call in earlier.pending] == [asked.pending[0].id]
         desk.script("The night train?")
-        done = [item async for item in again.decide({asked.pending[0].id: True})][-1]
-        assert isinstance(done, Answer)
+        done = [item async for item in again.approve({asked.pending[0].id: True})][-1]
+        assert isinstance(done, PageReply)
         assert (done.text, desk.searched) == ("The night train?", [("Rome", 2)])
         assert [tool.content for tool in done.tools] == ['["the night train to Rome"]']
-        assert (await talk_with(chair, "Wanda").earlier()).pending == ()
+        assert (await create_backend(chair, "Wanda").load_history()).pending == ()
 
 
 def test_what_an_answer_took_is_told_in_a_line() -> None:
-    assert cost_line(ChatUsage()) == ""
-    assert cost_line(ChatUsage(input_tokens=1_000, output_tokens=1, model="gpt-5")) == "gpt-5 · 1,001 tokens"
-    assert cost_line(ChatUsage(total_tokens=1, cost_usd=0.00123)) == "1 token · $0.0012"
+    assert format_cost(ChatUsage()) == ""
+    assert format_cost(ChatUsage(input_tokens=1_000, output_tokens=1, model="gpt-5")) == "gpt-5 · 1,001 tokens"
+    assert format_cost(ChatUsage(total_tokens=1, cost_usd=0.00123)) == "1 token · $0.0012"

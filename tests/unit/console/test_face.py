@@ -10,25 +10,30 @@ import pytest
 from nicegui import Client, __version__
 
 from tellback import Tellback
-from tellback.console import ConsoleFace, console_face
+from tellback.console import ConsoleUI, create_console_ui
 from tellback.errors import MissingExtraError
 from tellback.server import create_app
-from tellback.server.access import Access
-from tellback.server.callers import Home
-from tellback.server.hosts import Hosts
-from tellback.server.rates import Failures, Rates
-from tellback.server.reception import Reception
+from tellback.server.access import Authenticator
+from tellback.server.callers import ServerContext
+from tellback.server.hosts import HostPolicy
+from tellback.server.rates import FailedLoginLimiter, RateLimiter
+from tellback.server.reception import BrowserAuth
 from tellback.server.settings import ServerSettings
-from tests.support.http_server import calling
+from tests.support.http_server import app_client
 
 
 async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
     async with Tellback(":memory:", worker=False) as rc:
         settings = ServerSettings()
-        face = ConsoleFace()
-        rates = Rates(rc.store.rate_windows, None)
-        reception = Reception(
-            [face], Home(rc, settings), Access(rc, settings), Hosts((), is_open=False), Failures(None), rates
+        face = ConsoleUI()
+        rates = RateLimiter(rc.store.rate_windows, None)
+        reception = BrowserAuth(
+            [face],
+            ServerContext(rc, settings),
+            Authenticator(rc, settings),
+            HostPolicy((), is_open=False),
+            FailedLoginLimiter(None),
+            rates,
         )
 
         async def status(path: str) -> int | None:
@@ -52,8 +57,8 @@ async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
 async def test_whoever_asks_for_what_is_not_there_leaves_no_page_behind() -> None:
     """Also without a credential: what is below the assets' path is for everyone."""
     rc = Tellback(":memory:")
-    app = create_app(rc, ServerSettings(), faces=[ConsoleFace()])
-    async with app.router.lifespan_context(app), calling(app) as client:
+    app = create_app(rc, ServerSettings(), web_uis=[ConsoleUI()])
+    async with app.router.lifespan_context(app), app_client(app) as client:
         before = len(Client.instances)
         for path in ("nothing", "dynamic_resources/a/b"):
             for method in ("GET", "POST"):
@@ -70,4 +75,4 @@ async def test_whoever_asks_for_what_is_not_there_leaves_no_page_behind() -> Non
 def test_where_nicegui_is_missing_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nicegui", None)
     with pytest.raises(MissingExtraError, match=r"tellback\[console\]"):
-        console_face()
+        create_console_ui()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tellback.embed import Embedder, FunctionEmbedder
-from tellback.embed.vectors import checked_vectors
+from tellback.embed.vectors import validate_vectors
 from tellback.errors import ConfigurationError, EmbeddingError, InvalidArgumentError, NotFoundError
 
 
@@ -137,9 +137,9 @@ def test_finite_vectors_of_any_size_come_out_of_length_one_or_zero(rows: list[li
 
 def test_vectors_that_are_as_they_should_be_are_not_copied() -> None:
     good = np.eye(3, 4, dtype=np.float32)
-    assert checked_vectors(good, 3, "x") is good
-    assert not checked_vectors(np.zeros((1, 4), np.float32), 1, "x").any()
-    assert np.allclose(checked_vectors(5 * good, 3, "x"), good)
+    assert validate_vectors(good, 3, "x") is good
+    assert not validate_vectors(np.zeros((1, 4), np.float32), 1, "x").any()
+    assert np.allclose(validate_vectors(5 * good, 3, "x"), good)
     for wrong in (
         np.zeros((2, 0), np.float32),
         np.full((2, 4), np.nan, np.float32),
@@ -147,7 +147,7 @@ def test_vectors_that_are_as_they_should_be_are_not_copied() -> None:
         good,
     ):
         with pytest.raises(EmbeddingError):
-            checked_vectors(wrong, 2, "x")
+            validate_vectors(wrong, 2, "x")
 
 
 async def test_vectors_that_change_their_length_are_refused() -> None:

@@ -37,9 +37,9 @@ def embedder(folder: Path) -> OnnxEmbedder:
 def expected(text: str) -> Any:
     """The mean over a text's tokens, [CLS] and [SEP] among them; pieces of a long one weigh by their tokens."""
     words = [WORDS.index(word) if word in WORDS else 1 for word in text.split()]
-    room = onnx._LONGEST - 2
+    room = onnx._MAX_TOKENS - 2
     total = np.zeros(SIZE)
-    for start in range(0, min(len(words), room * onnx._MOST_PIECES), room):
+    for start in range(0, min(len(words), room * onnx._MAX_PIECES), room):
         ids = [2, *words[start : start + room], 3]
         mean = table()[ids].mean(axis=0)
         total += len(ids) * mean / np.linalg.norm(mean)
@@ -82,22 +82,22 @@ def test_batches_hold_texts_of_like_length_and_are_bounded(
     embedder: OnnxEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes: list[list[int]] = []
-    run = onnx._Runner._run
+    run = onnx._OnnxModel._run
 
     def noted(self: Any, pieces: Any) -> Any:
         shapes.append([len(piece.ids) for piece in pieces])
         return run(self, pieces)
 
     embedder.vectors(["bees"])
-    monkeypatch.setattr(onnx._Runner, "_run", noted)
+    monkeypatch.setattr(onnx._OnnxModel, "_run", noted)
     texts = [" ".join(["bees"] * (n * 7 % 250 + 1)) for n in range(400)]
     rows = embedder.vectors(texts)
     lengths = [length for shape in shapes for length in shape]
     assert lengths == sorted(lengths)
     assert len(lengths) == 400
     for shape in shapes:
-        assert len(shape) <= onnx._TEXTS_AT_ONCE
-        assert len(shape) * max(shape) <= onnx._TOKENS_AT_ONCE
+        assert len(shape) <= onnx._BATCH_TEXTS
+        assert len(shape) * max(shape) <= onnx._BATCH_TOKENS
     for index in (0, 17, 399):
         np.testing.assert_allclose(rows[index], expected(texts[index]), atol=1e-5)
 
@@ -157,13 +157,13 @@ async def test_it_works_in_a_thread_and_from_many_tasks_at_once(embedder: OnnxEm
 @needs_runtime
 def test_threads_at_first_use_load_the_model_once(embedder: OnnxEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[int] = []
-    load = onnx._Runner.__init__
+    load = onnx._OnnxModel.__init__
 
     def counted(self: Any, *args: Any) -> None:
         loads.append(1)
         load(self, *args)
 
-    monkeypatch.setattr(onnx._Runner, "__init__", counted)
+    monkeypatch.setattr(onnx._OnnxModel, "__init__", counted)
     barrier = threading.Barrier(20)
 
     def work(_: int) -> Any:
@@ -251,11 +251,11 @@ def test_a_model_known_by_name_is_taken_from_the_hub(tmp_path: Path, monkeypatch
         return str(write_model(tmp_path / "snapshot"))
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
-    monkeypatch.setitem(onnx.SIZES, "all-MiniLM-L6-v2", SIZE)
+    monkeypatch.setitem(onnx.MODEL_DIMENSIONS, "all-MiniLM-L6-v2", SIZE)
     np.testing.assert_allclose(OnnxEmbedder().vectors(["bees"])[0], expected("bees"), atol=1e-5)
     wanted = {"allow_patterns": ["onnx/model.onnx", "tokenizer.json"]}
     assert asked == [("sentence-transformers/all-MiniLM-L6-v2", wanted)]
-    monkeypatch.setitem(onnx.SIZES, "all-MiniLM-L6-v2", 384)
+    monkeypatch.setitem(onnx.MODEL_DIMENSIONS, "all-MiniLM-L6-v2", 384)
     with pytest.raises(ConfigurationError, match="is not all-MiniLM-L6-v2"):
         OnnxEmbedder().vectors(["bees"])
 

@@ -13,7 +13,7 @@ from tellback.embed import FunctionEmbedder, StaticEmbedder, resolve_embedder
 from tellback.errors import ConfigurationError
 
 
-def resolved(embedder: Any, providers: Sequence[ProviderRegistration] | None = None) -> Any:
+def resolve(embedder: Any, providers: Sequence[ProviderRegistration] | None = None) -> Any:
     found = resolve_embedder(embedder, providers)
     assert found is not None
     return found
@@ -52,7 +52,7 @@ ACME = ProviderRegistration("acme", prefix_detector("acme-"), "Acme", embed_fn=a
     ],
 )
 def test_a_name_stands_for_one_embedder(given: str, name: str) -> None:
-    assert resolved(given).name == name
+    assert resolve(given).name == name
 
 
 def test_none_stays_none() -> None:
@@ -71,7 +71,7 @@ async def test_an_object_with_a_name_and_embed_will_do() -> None:
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Any:
             return [[3.0, 4.0]] * len(texts)
 
-    embedder = resolved(Mine())
+    embedder = resolve(Mine())
     assert embedder.name == "mine-2"
     np.testing.assert_allclose(await embedder.embed(["a", ""]), [[0.6, 0.8], [0.0, 0.0]], atol=1e-6)
     await embedder.close()
@@ -79,11 +79,11 @@ async def test_an_object_with_a_name_and_embed_will_do() -> None:
 
 async def test_a_registration_embeds_the_models_it_recognises() -> None:
     for name in ("acme-embed", "ACME-embed", "acme:acme-embed"):
-        embedder = resolved(name, with_providers([ACME]))
+        embedder = resolve(name, with_providers([ACME]))
         rows = await embedder.embed(["x" * 10, ""])
         assert rows[0] == pytest.approx(np.array([10, 10]) / np.sqrt(200))
         assert not rows[1].any()
-    assert resolved("acme-embed", [ACME]).name == "acme/acme-embed"
+    assert resolve("acme-embed", [ACME]).name == "acme/acme-embed"
 
 
 async def test_a_registration_is_asked_for_no_more_at_once_than_it_takes() -> None:
@@ -96,7 +96,7 @@ async def test_a_registration_is_asked_for_no_more_at_once_than_it_takes() -> No
     entry = ProviderRegistration(
         "acme", prefix_detector("acme-"), "Acme", embed_fn=counted, meta={"embed_batch_size": 8}
     )
-    await resolved("acme-embed", [entry]).embed([f"text {n}" for n in range(20)])
+    await resolve("acme-embed", [entry]).embed([f"text {n}" for n in range(20)])
     assert asked == [8, 8, 4]
 
 
@@ -104,12 +104,12 @@ def test_the_last_registration_wins_even_over_the_models_known_here() -> None:
     first = ProviderRegistration("first", prefix_detector("text-embedding-"), "First", embed_fn=acme)
     second = ProviderRegistration("second", prefix_detector("text-embedding-"), "Second", embed_fn=acme)
     silent = ProviderRegistration("silent", prefix_detector("text-embedding-"), "Silent")
-    assert resolved("text-embedding-3-small", with_providers([first, second, silent])).name.startswith("second/")
+    assert resolve("text-embedding-3-small", with_providers([first, second, silent])).name.startswith("second/")
 
 
 def test_a_registration_of_a_shipped_name_takes_its_place() -> None:
     entry = ProviderRegistration("openai", prefix_detector("gpt-"), "Gateway", embed_fn=acme)
-    assert isinstance(resolved("openai:text-embedding-3-small", with_providers([entry])), FunctionEmbedder)
+    assert isinstance(resolve("openai:text-embedding-3-small", with_providers([entry])), FunctionEmbedder)
 
 
 @pytest.mark.parametrize("name", ["claude-sonnet-5", "anthropic:claude", "anthropic", "anthropic:voyage-3"])

@@ -57,7 +57,7 @@ def wordllama() -> Any:
 
 
 def tokenizer() -> Any:
-    return weights.load()._tokenizer
+    return weights.load_weights()._tokenizer
 
 
 def expected_ids(text: str) -> list[int]:
@@ -75,13 +75,13 @@ def test_its_vectors_are_those_of_wordllama(static: StaticEmbedder, wordllama: A
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_any_text_is_cut_into_the_tokenizers_tokens(text: str) -> None:
-    assert weights.load().token_ids(text) == ([] if not text.strip() else expected_ids(text))
+    assert weights.load_weights().token_ids(text) == ([] if not text.strip() else expected_ids(text))
 
 
 @settings(deadline=None)
 @given(st.text(" \t\n▁.aé<s>/unk'", max_size=40))
 def test_spaces_and_signs_in_any_order_are_cut_as_the_tokenizer_does(text: str) -> None:
-    assert weights.load().token_ids(text) == ([] if not text.strip() else expected_ids(text))
+    assert weights.load_weights().token_ids(text) == ([] if not text.strip() else expected_ids(text))
 
 
 def test_every_word_of_the_vocabulary_is_its_own_token() -> None:
@@ -149,15 +149,15 @@ def test_many_texts_are_added_up_in_parts_without_mixing_them(
 ) -> None:
     texts = [f"Message {n} about {'cats' if n % 2 else 'tax returns'}" for n in range(300)] + ["", "end"]
     whole = static.vectors(texts)
-    monkeypatch.setattr(weights, "_TOKENS_AT_ONCE", 20)
+    monkeypatch.setattr(weights, "_BATCH_TOKENS", 20)
     np.testing.assert_allclose(static.vectors(texts), whole, atol=1e-6)
 
 
 def test_words_are_what_the_tokenizer_gives_less_the_common_part(static: StaticEmbedder) -> None:
     words = ["dog", "puppies", "Lisbon", "lisbon", "vegetarianism", "über", "café", "x", "2024", "don't", "旅行", "dog"]
-    loaded = weights.load()
-    rows = loaded._rows.astype(np.float32)
-    common = rows[weights._FREQUENT].mean(axis=0)
+    loaded = weights.load_weights()
+    rows = loaded._token_vectors.astype(np.float32)
+    common = rows[weights._FREQUENT_TOKENS].mean(axis=0)
     for word, vector in zip(words, static.words(words), strict=True):
         expected = rows[expected_ids(word)].mean(axis=0) - common
         np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), atol=1e-5)
@@ -170,7 +170,7 @@ def test_a_words_vector_is_the_same_however_and_whenever_it_is_asked_for(words: 
     first = static.words(words)
     order = random.sample(range(len(words)), len(words))
     np.testing.assert_array_equal(static.words([words[n] for n in order]), first[order])
-    np.testing.assert_allclose(weights.load()._word_vectors(words), first, atol=1e-6)
+    np.testing.assert_allclose(weights.load_weights()._word_vectors(words), first, atol=1e-6)
 
 
 @pytest.mark.parametrize("word", ["🐶", "\x00", "𒀀"])
@@ -179,20 +179,20 @@ def test_a_word_made_of_nothing_but_bytes_is_unknown(static: StaticEmbedder, wor
 
 
 def test_what_is_kept_of_words_and_pieces_is_bounded(static: StaticEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = weights.StaticWeights(weights.load()._rows, tokenizer())
-    monkeypatch.setattr(weights, "_loaded", loaded)
-    monkeypatch.setattr(weights, "_WORDS_KEPT", 50)
-    monkeypatch.setattr(weights, "_PIECES_KEPT", 40)
-    loaded._words = weights._WordTable()
-    expected = weights.StaticWeights(loaded._rows, tokenizer())._word_vectors([f"w{n}" for n in range(200)])
+    loaded = weights.StaticWeights(weights.load_weights()._token_vectors, tokenizer())
+    monkeypatch.setattr(weights, "_weights", loaded)
+    monkeypatch.setattr(weights, "_MAX_CACHED_WORDS", 50)
+    monkeypatch.setattr(weights, "_MAX_CACHED_PIECES", 40)
+    loaded._word_cache = weights._WordVectorCache()
+    expected = weights.StaticWeights(loaded._token_vectors, tokenizer())._word_vectors([f"w{n}" for n in range(200)])
     for start in range(0, 200, 7):
         asked = [f"w{n}" for n in range(start, min(start + 20, 200))]
         np.testing.assert_allclose(static.words(asked), expected[start : start + 20], atol=1e-6)
-        assert len(loaded._words.places) <= 50
-        assert len(loaded._pieces) <= 40
+        assert len(loaded._word_cache.positions) <= 50
+        assert len(loaded._piece_cache) <= 40
     np.testing.assert_allclose(static.words([f"w{n}" for n in range(200)]), expected, atol=1e-6)
     static.vectors(["y" * 1000])
-    assert max(map(len, loaded._pieces)) <= weights._LONGEST_KEPT
+    assert max(map(len, loaded._piece_cache)) <= weights._MAX_CACHED_PIECE_LENGTH
 
 
 def test_a_given_vector_belongs_to_the_one_who_asked(static: StaticEmbedder) -> None:
@@ -204,14 +204,14 @@ def test_a_given_vector_belongs_to_the_one_who_asked(static: StaticEmbedder) -> 
 
 def test_a_hundred_threads_at_first_use_load_once_and_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
-    read = weights._read_files
+    read = weights._load_files
 
     def counted() -> weights.StaticWeights:
         reads.append(1)
         return read()
 
-    monkeypatch.setattr(weights, "_loaded", None)
-    monkeypatch.setattr(weights, "_read_files", counted)
+    monkeypatch.setattr(weights, "_weights", None)
+    monkeypatch.setattr(weights, "_load_files", counted)
     barrier = threading.Barrier(100)
 
     def work(n: int) -> tuple[Any, Any]:
@@ -225,15 +225,15 @@ def test_a_hundred_threads_at_first_use_load_once_and_agree(monkeypatch: pytest.
     assert len(reads) == 1
     for n, (words, vectors) in enumerate(results):
         mine = [f"thread{n}", "shared", f"word{n % 7}"]
-        np.testing.assert_allclose(words, weights.load()._word_vectors(mine), atol=1e-6)
+        np.testing.assert_allclose(words, weights.load_weights()._word_vectors(mine), atol=1e-6)
         np.testing.assert_allclose(vectors, StaticEmbedder().vectors([" ".join(mine)] * 3), atol=1e-6)
 
 
 def test_threads_that_fill_and_empty_the_word_table_never_read_anothers_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = weights.StaticWeights(weights.load()._rows, tokenizer())
-    monkeypatch.setattr(weights, "_loaded", loaded)
-    monkeypatch.setattr(weights, "_WORDS_KEPT", 64)
-    loaded._words = weights._WordTable()
+    loaded = weights.StaticWeights(weights.load_weights()._token_vectors, tokenizer())
+    monkeypatch.setattr(weights, "_weights", loaded)
+    monkeypatch.setattr(weights, "_MAX_CACHED_WORDS", 64)
+    loaded._word_cache = weights._WordVectorCache()
     names = [f"name{n}" for n in range(300)]
     expected = dict(zip(names, loaded._word_vectors(names), strict=True))
 
@@ -319,14 +319,14 @@ async def test_long_work_and_the_first_use_leave_the_event_loop_free(
         return compute(self, texts)
 
     monkeypatch.setattr(weights.StaticWeights, "vectors", noted)
-    weights.load()
+    weights.load_weights()
     await static.embed(["short"])
     assert threads.pop() == threading.get_ident()
     await static.embed(["short"] * 1000)
     assert threads.pop() != threading.get_ident()
     await static.embed(["long " * 20_000])
     assert threads.pop() != threading.get_ident()
-    monkeypatch.setattr(weights, "_loaded", None)
+    monkeypatch.setattr(weights, "_weights", None)
     await static.embed(["first"])
     assert threads.pop() != threading.get_ident()
 
@@ -356,13 +356,13 @@ def test_a_package_that_is_missing_or_damaged_is_named(
             header = header.replace(b"F32", b"F16")
         if damage != "no weights":
             rows = b"\0" * (10 if damage == "cut weights" else 1024)
-            (tmp_path / weights._WEIGHTS).write_bytes(len(header).to_bytes(8, "little") + header + rows)
-        (tmp_path / weights._TOKENIZER).write_text('{"version": ')
+            (tmp_path / weights._WEIGHTS_FILE).write_bytes(len(header).to_bytes(8, "little") + header + rows)
+        (tmp_path / weights._TOKENIZER_FILE).write_text('{"version": ')
         spec = importlib.machinery.ModuleSpec("wordllama", None, is_package=True)
         spec.submodule_search_locations = [str(tmp_path)]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
     with pytest.raises(ConfigurationError, match="wordllama"):
-        weights._read_files()
+        weights._load_files()
 
 
 def test_it_is_an_embedder_and_its_name_tells_its_vectors(static: StaticEmbedder) -> None:

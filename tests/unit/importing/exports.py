@@ -11,7 +11,7 @@ MARCH = 1_709_287_200.0
 """2024-03-01T10:00:00Z"""
 
 
-def said(role: str, text: Any, at: float | None = MARCH, **more: Any) -> dict[str, Any]:
+def gpt_message(role: str, text: Any, at: float | None = MARCH, **more: Any) -> dict[str, Any]:
     """A message of ChatGPT's."""
     content = text if isinstance(text, dict) else {"content_type": "text", "parts": [text]}
     return {"author": {"role": role}, "create_time": at, "content": content, "recipient": "all", **more}
@@ -26,15 +26,15 @@ def gpt_chat(id: str, *messages: dict[str, Any], at: float | None = MARCH, **mor
         mapping[last]["children"].append(node)
         mapping[node] = {"id": node, "message": {"id": node, **message}, "parent": last, "children": []}
         last = node
-    told = {"title": f"Chat {id}", "create_time": at, "mapping": mapping, "current_node": last, "conversation_id": id}
-    return {**told, **more}
+    chat = {"title": f"Chat {id}", "create_time": at, "mapping": mapping, "current_node": last, "conversation_id": id}
+    return {**chat, **more}
 
 
 def claude_message(uuid: str, sender: str, text: str, at: str = "2024-03-01T10:00:00Z", **more: Any) -> dict[str, Any]:
     """A message of Claude's."""
     content = [{"type": "text", "text": text}] if text else []
-    told = {"uuid": uuid, "sender": sender, "text": text, "content": content, "created_at": at}
-    return {**told, "attachments": [], "files": [], **more}
+    message = {"uuid": uuid, "sender": sender, "text": text, "content": content, "created_at": at}
+    return {**message, "attachments": [], "files": [], **more}
 
 
 def claude_chat(uuid: str, *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def claude_chat(uuid: str, *messages: dict[str, Any], **more: Any) -> dict[str, 
     return {**told, "chat_messages": list(messages), **more}
 
 
-def written(path: Path, value: Any) -> Path:
+def write_json(path: Path, value: Any) -> Path:
     """A file of JSON, or of JSON lines."""
     if path.suffix == ".jsonl":
         path.write_text("".join(f"{json.dumps(each)}\n" for each in value))
@@ -52,7 +52,7 @@ def written(path: Path, value: Any) -> Path:
     return path
 
 
-def zipped(path: Path, **members: Any) -> Path:
+def write_zip(path: Path, **members: Any) -> Path:
     """A zip of files with these names, of which `__` is a slash and the last `_` a dot."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, value in members.items():

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellback.importing.claude import read_chat
+from tellback.importing.claude import parse_chat
 from tests.unit.importing.exports import claude_chat, claude_message
 from tests.unit.importing.test_chatgpt import JSON
 
@@ -16,7 +16,7 @@ ROOT = "00000000-0000-4000-8000-000000000000"
 
 def test_messages_keep_their_order_and_time() -> None:
     answer = claude_message("m2", "assistant", "Lovely!", "2024-03-01T10:00:09.5+00:00")
-    chat = read_chat(claude_chat("c1", claude_message("m1", "human", "I moved to Lisbon."), answer))
+    chat = parse_chat(claude_chat("c1", claude_message("m1", "human", "I moved to Lisbon."), answer))
     assert (chat.source, chat.id, chat.title) == ("claude", "c1", "Chat c1")
     assert [(message.role, message.text) for message in chat.messages] == [
         ("user", "I moved to Lisbon."),
@@ -31,7 +31,7 @@ def test_a_pasted_text_is_part_of_the_message() -> None:
     pasted = [{"file_name": "notes.txt", "extracted_content": "Allergic to nuts."}]
     files = [{"file_name": "notes.txt"}, {"file_name": "cat.png"}]
     message = claude_message("m1", "human", "", attachments=pasted, files=files)
-    assert read_chat(claude_chat("c1", message)).messages[0].text == (
+    assert parse_chat(claude_chat("c1", message)).messages[0].text == (
         "[file: notes.txt]\nAllergic to nuts.\n\n[file: cat.png]"
     )
 
@@ -41,7 +41,7 @@ def test_blocks_of_tools_and_thoughts_are_left_out_and_the_text_that_stands_for_
     note = "```\nThis block is not supported on your current device yet.\n```"
     working = {**claude_message("m2", "assistant", note), "content": blocks}
     answer = claude_message("m3", "assistant", "", content=[*blocks, {"type": "text", "text": "Found it."}])
-    chat = read_chat(claude_chat("c1", claude_message("m1", "human", "Look it up"), working, answer))
+    chat = parse_chat(claude_chat("c1", claude_message("m1", "human", "Look it up"), working, answer))
     assert [message.text for message in chat.messages] == ["Look it up", "Found it."]
     assert chat.left_out == {"what the model thought": 2, "a call of a tool": 2, "what a tool gave": 2, "empty": 1}
 
@@ -53,17 +53,17 @@ def test_of_several_branches_the_one_shown_last_is_told() -> None:
         claude_message("m3", "human", "Plan a hike", "2024-03-01T10:02:00Z", parent_message_uuid=ROOT),
         claude_message("m4", "assistant", "In the Alps?", "2024-03-01T10:03:00Z", parent_message_uuid="m3"),
     ]
-    newest = read_chat(claude_chat("c1", *messages))
+    newest = parse_chat(claude_chat("c1", *messages))
     assert [message.text for message in newest.messages] == ["Plan a hike", "In the Alps?"]
     assert newest.left_out == {"on a branch that was not shown": 2}
-    chosen = read_chat(claude_chat("c1", *messages, current_leaf_message_uuid="m2"))
+    chosen = parse_chat(claude_chat("c1", *messages, current_leaf_message_uuid="m2"))
     assert [message.text for message in chosen.messages] == ["Plan a trip", "To Rome?"]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([*"abcd", ROOT, None])), max_size=8))
 def test_reading_ends_and_tells_nothing_twice_whatever_the_parents_are(pairs: list[tuple[str, Any]]) -> None:
     messages = [claude_message(id, "human", f"{n}", parent_message_uuid=up) for n, (id, up) in enumerate(pairs)]
-    chat = read_chat(claude_chat("c1", *messages))
+    chat = parse_chat(claude_chat("c1", *messages))
     texts = [message.text for message in chat.messages]
     assert len(set(texts)) == len(texts)
     assert len(set(chat.keys)) == len(texts)
@@ -77,4 +77,4 @@ def test_fields_of_any_kind_are_read_without_a_failure(content: Any, sender: Any
         {**claude_message("m1", "human", "Hi"), "content": [content, {"type": sender, "text": time}], "uuid": time},
         content,
     ]
-    assert len(read_chat({"chat_messages": messages, "uuid": content, "name": sender}).messages) <= 2
+    assert len(parse_chat({"chat_messages": messages, "uuid": content, "name": sender}).messages) <= 2

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tellback import importing
 from tellback.cli.importing import import_command
-from tests.unit.importing.exports import MARCH, gpt_chat, said, zipped
+from tests.unit.importing.exports import MARCH, gpt_chat, gpt_message, write_zip
 
 app = typer.Typer()
 app.command("import")(import_command)
@@ -24,8 +24,8 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")  # where nobody listens
     for name in ("TELLBACK_URL", "TELLBACK_USER", "TELLBACK_MODEL", "TELLBACK_GGUF"):
         monkeypatch.delenv(name, raising=False)
-    chats = [gpt_chat(f"c{n}", said("user", f"I saw {n} birds."), at=MARCH + n) for n in range(3)]
-    return zipped(tmp_path / "export.zip", conversations_json=[*chats, gpt_chat("empty")])
+    chats = [gpt_chat(f"c{n}", gpt_message("user", f"I saw {n} birds."), at=MARCH + n) for n in range(3)]
+    return write_zip(tmp_path / "export.zip", conversations_json=[*chats, gpt_chat("empty")])
 
 
 def run(*arguments: str) -> Any:

@@ -15,12 +15,23 @@ from hypothesis import strategies as st
 
 from tellback.errors import ImportFormatError, InvalidArgumentError
 from tellback.importing import ImportedChat, ImportedMessage, json_values, read_chats, sources
-from tellback.importing.reading import Export
+from tellback.importing.reading import ChatExport
 from tellback.types.times import utc_now
-from tests.unit.importing.exports import MARCH, claude_chat, claude_message, gpt_chat, said, written, zipped
+from tests.unit.importing.exports import (
+    MARCH,
+    claude_chat,
+    claude_message,
+    gpt_chat,
+    gpt_message,
+    write_json,
+    write_zip,
+)
 from tests.unit.importing.test_chatgpt import JSON
 
-GPT = [gpt_chat("late", said("user", "Hi"), at=MARCH + 1), gpt_chat("early", said("user", "Hello"), at=MARCH)]
+GPT = [
+    gpt_chat("late", gpt_message("user", "Hi"), at=MARCH + 1),
+    gpt_chat("early", gpt_message("user", "Hello"), at=MARCH),
+]
 CLAUDE = [claude_chat("c1", claude_message("m1", "human", "Olá, José"))]
 
 
@@ -29,35 +40,37 @@ def titles(source: Path) -> list[str | None]:
 
 
 def test_chats_come_with_the_oldest_first(tmp_path: Path) -> None:
-    assert titles(written(tmp_path / "conversations.json", GPT)) == ["Chat early", "Chat late"]
+    assert titles(write_json(tmp_path / "conversations.json", GPT)) == ["Chat early", "Chat late"]
 
 
 def test_the_format_is_detected(tmp_path: Path) -> None:
     lines = [{"conversation": "a", "role": "user", "content": "Hi"}]
     for name, value, format in (("g.json", GPT, "chatgpt"), ("c.json", CLAUDE, "claude"), ("p.jsonl", lines, "jsonl")):
-        with Export(written(tmp_path / name, value)) as export:
+        with ChatExport(write_json(tmp_path / name, value)) as export:
             assert export.format == format
 
 
 def test_a_format_that_is_said_and_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ImportFormatError, match=r"no chats of the format 'claude'.*Leave the format out"):
-        list(read_chats(written(tmp_path / "conversations.json", GPT), "claude"))
+        list(read_chats(write_json(tmp_path / "conversations.json", GPT), "claude"))
     with pytest.raises(InvalidArgumentError, match="format is 'auto' or"):
         list(read_chats(tmp_path, "word"))  # type: ignore[arg-type]
 
 
 def test_an_export_of_several_files_is_one(tmp_path: Path) -> None:
-    written(tmp_path / "conversations-000.json", GPT[:1])
-    written(tmp_path / "conversations-001.json", GPT[1:])
-    written(tmp_path / "user.json", {"id": "me"})
+    write_json(tmp_path / "conversations-000.json", GPT[:1])
+    write_json(tmp_path / "conversations-001.json", GPT[1:])
+    write_json(tmp_path / "user.json", {"id": "me"})
     assert titles(tmp_path) == ["Chat early", "Chat late"]
-    packed = zipped(tmp_path / "export.zip", **{"conversations-000_json": GPT[:1], "conversations-001_json": GPT[1:]})
+    packed = write_zip(
+        tmp_path / "export.zip", **{"conversations-000_json": GPT[:1], "conversations-001_json": GPT[1:]}
+    )
     assert titles(packed) == ["Chat early", "Chat late"]
 
 
 def test_a_zip_in_a_zip_is_opened(tmp_path: Path) -> None:
-    inner = zipped(tmp_path / "inner.zip", conversations_json=CLAUDE).read_bytes()
-    outer = zipped(tmp_path / "outer.zip", Activity__Conversations_zip=inner, report_html=b"<html>")
+    inner = write_zip(tmp_path / "inner.zip", conversations_json=CLAUDE).read_bytes()
+    outer = write_zip(tmp_path / "outer.zip", Activity__Conversations_zip=inner, report_html=b"<html>")
     assert titles(outer) == ["Chat c1"]
 
 
@@ -70,14 +83,14 @@ def test_names_in_a_zip_are_never_written_to(tmp_path: Path) -> None:
 
 
 def test_a_zip_that_would_fill_the_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "SMALL", 100_000)
-    bomb = zipped(tmp_path / "bomb.zip", conversations_json=b"[" + b" " * 5_000_000 + b"]")
+    monkeypatch.setattr(sources, "SMALL_FILE_BYTES", 100_000)
+    bomb = write_zip(tmp_path / "bomb.zip", conversations_json=b"[" + b" " * 5_000_000 + b"]")
     with pytest.raises(ImportFormatError, match="unpacks to more than"):
         list(read_chats(bomb))
 
 
 def test_a_damaged_zip_is_said_to_be(tmp_path: Path) -> None:
-    whole = zipped(tmp_path / "export.zip", conversations_json=GPT).read_bytes()
+    whole = write_zip(tmp_path / "export.zip", conversations_json=GPT).read_bytes()
     broken = bytearray(whole)
     broken[60:120] = os.urandom(60)
     (tmp_path / "export.zip").write_bytes(broken)
@@ -116,15 +129,15 @@ def test_what_is_no_export_is_refused_with_the_reason(tmp_path: Path, content: b
 def test_a_place_without_chats_is_told_with_what_is_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="no file or folder"):
         list(read_chats(tmp_path / "none.zip"))
-    written(tmp_path / "photo.json", [])
+    write_json(tmp_path / "photo.json", [])
     with pytest.raises(ImportFormatError, match=r"but photo\.json"):
         list(read_chats(tmp_path))
     with pytest.raises(ImportFormatError, match=r"no conversations\.json"):
-        list(read_chats(zipped(tmp_path / "p.zip", photo_png=b"x")))
+        list(read_chats(write_zip(tmp_path / "p.zip", photo_png=b"x")))
 
 
 def test_an_export_without_chats_is_none_to_complain_of(tmp_path: Path) -> None:
-    assert titles(written(tmp_path / "conversations.json", [])) == []
+    assert titles(write_json(tmp_path / "conversations.json", [])) == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
@@ -143,7 +156,7 @@ def test_lines_become_chats_by_the_name_they_have(tmp_path: Path) -> None:
         {"conversation": "a", "role": "tool", "content": "12"},
         {"conversation": "a", "role": "developer", "content": "Be kind."},
     ]
-    a, b = read_chats(written(tmp_path / "chats.jsonl", lines))
+    a, b = read_chats(write_json(tmp_path / "chats.jsonl", lines))
     assert [(message.role, message.text, message.visibility) for message in a.messages] == [
         ("user", "Two", "user"),
         ("system", "Be kind.", "internal"),
@@ -155,7 +168,7 @@ def test_lines_become_chats_by_the_name_they_have(tmp_path: Path) -> None:
 def test_a_line_may_be_a_whole_chat(tmp_path: Path) -> None:
     tuned = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]}
     shared = {"id": 7, "conversations": [{"from": "human", "value": "Hey"}, {"from": "gpt", "value": "Yes?"}]}
-    chats = list(read_chats(written(tmp_path / "tuning.jsonl", [tuned, shared, tuned])))
+    chats = list(read_chats(write_json(tmp_path / "tuning.jsonl", [tuned, shared, tuned])))
     assert [[message.text for message in chat.messages] for chat in chats] == [["Hi", "Hello!"], ["Hey", "Yes?"]]
     assert chats[0].id.startswith("sha256:")
     assert chats[1].id == "7"
@@ -164,7 +177,7 @@ def test_a_line_may_be_a_whole_chat(tmp_path: Path) -> None:
 def test_bad_lines_are_counted_and_the_others_read(tmp_path: Path) -> None:
     good = b'{"role": "user", "content": "Hi"}'
     (tmp_path / "c.jsonl").write_bytes(b"\n".join([good, b"{oops", b"", b'"caf\xe9"', b"3", good]))
-    with Export(tmp_path / "c.jsonl") as export:
+    with ChatExport(tmp_path / "c.jsonl") as export:
         [chat] = list(export)
         assert len(chat.messages) == 2
         assert export.skipped == {
@@ -180,8 +193,8 @@ def test_one_chat_may_be_a_file_of_its_own(tmp_path: Path) -> None:
 
 
 def test_chats_that_are_not_imported_are_counted(tmp_path: Path) -> None:
-    chats = [*GPT, GPT[0], gpt_chat("empty"), gpt_chat("secret", said("user", "x"), is_do_not_remember=True), 3]
-    with Export(written(tmp_path / "conversations.json", chats)) as export:
+    chats = [*GPT, GPT[0], gpt_chat("empty"), gpt_chat("secret", gpt_message("user", "x"), is_do_not_remember=True), 3]
+    with ChatExport(write_json(tmp_path / "conversations.json", chats)) as export:
         assert len(export.entries) == 2
         assert export.skipped == {
             "it stands in the export twice": 1,
@@ -197,7 +210,7 @@ def test_characters_that_no_database_holds_are_taken_out(tmp_path: Path) -> None
 
 
 def test_a_message_of_the_length_of_a_library_is_cut_and_that_is_told(tmp_path: Path) -> None:
-    [chat] = read_chats(written(tmp_path / "c.jsonl", [{"role": "user", "content": "x" * 600_000}]))
+    [chat] = read_chats(write_json(tmp_path / "c.jsonl", [{"role": "user", "content": "x" * 600_000}]))
     assert len(chat.messages[0].text) == 500_000
     assert chat.left_out == {"past 500,000 characters of a message": 1}
 
@@ -211,13 +224,13 @@ def test_values_are_found_where_they_stand_however_the_file_is_read(
     file.write_bytes(text.encode("utf-8", "replace"))
     expected = json.loads(file.read_text())
     with file.open("rb") as opened, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_values, "CHUNK", chunk)
+        patch.setattr(json_values, "CHUNK_BYTES", chunk)
         chats = sources.ChatFile("v.json", opened)
-        found = list(json_values.values(chats))
-        assert repr([each.value for each in found if isinstance(each, json_values.Value)]) == repr(expected)
+        found = list(json_values.iter_json_values(chats))
+        assert repr([each.value for each in found if isinstance(each, json_values.JsonValue)]) == repr(expected)
         for each in found:
-            assert isinstance(each, json_values.Value)
-            assert repr(json_values.value_at(chats, each.offset, each.length)) == repr(each.value)
+            assert isinstance(each, json_values.JsonValue)
+            assert repr(json_values.read_value_at(chats, each.offset, each.length)) == repr(each.value)
 
 
 def test_keys_tell_equal_messages_apart() -> None:
@@ -242,8 +255,8 @@ def test_a_chat_over_several_files_is_one_and_copies_of_a_file_add_nothing(tmp_p
     january = [{"conversation": "c", "role": "user", "content": "January"}]
     february = [{"conversation": "c", "role": "user", "content": "February"}]
     for name, lines in (("1", january), ("2", february), ("3", january + february)):
-        written(tmp_path / f"{name}.jsonl", lines)
-    with Export(tmp_path) as export:
+        write_json(tmp_path / f"{name}.jsonl", lines)
+    with ChatExport(tmp_path) as export:
         [chat] = export
         assert [message.text for message in chat.messages] == ["January", "February"]
         assert chat.left_out == {"in another file of the export as well": 2}
@@ -257,7 +270,7 @@ def test_chats_without_a_name_are_apart_though_their_files_are_called_the_same(t
     with zipfile.ZipFile(tmp_path / "both.zip", "w") as archive:
         for folder, lines in zip("ab", files, strict=True):
             (tmp_path / folder).mkdir()
-            path = written(tmp_path / folder / "chat.jsonl", lines)
+            path = write_json(tmp_path / folder / "chat.jsonl", lines)
             archive.write(path, f"{folder}/chat.jsonl")
     for source in (tmp_path, tmp_path / "both.zip"):
         assert [[each.text for each in chat.messages[1:]] for chat in read_chats(source)] == [[t, "ok"] for t in texts]
@@ -266,7 +279,7 @@ def test_chats_without_a_name_are_apart_though_their_files_are_called_the_same(t
         for path in (
             tmp_path / "a" / "chat.jsonl",
             tmp_path / "b" / "chat.jsonl",
-            written(tmp_path / "chat.jsonl", [*files[0], ok]),
+            write_json(tmp_path / "chat.jsonl", [*files[0], ok]),
         )
     ]
     assert cat == grown != dog
@@ -275,11 +288,11 @@ def test_chats_without_a_name_are_apart_though_their_files_are_called_the_same(t
 def test_a_time_that_has_not_come_yet_is_none(tmp_path: Path) -> None:
     ahead = (utc_now() + timedelta(days=2)).isoformat()
     lines = [{"role": "user", "content": "One", "created_at": MARCH}, {"role": "user", "content": "Two", "time": ahead}]
-    [chat] = read_chats(written(tmp_path / "c.jsonl", lines))
+    [chat] = read_chats(write_json(tmp_path / "c.jsonl", lines))
     assert {message.created_at for message in chat.messages} == {datetime.fromtimestamp(MARCH, UTC)}
 
 
 def test_texts_of_openais_threads_are_read(tmp_path: Path) -> None:
     content = [{"type": "text", "text": {"value": "Hi", "annotations": []}}]
-    [chat] = read_chats(written(tmp_path / "c.jsonl", [{"role": "user", "content": content}]))
+    [chat] = read_chats(write_json(tmp_path / "c.jsonl", [{"role": "user", "content": content}]))
     assert [message.text for message in chat.messages] == ["Hi"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tellback.importing.remembering import PATIENCE, Remembered, remember
+from tellback.importing.remembering import MAX_RETRY_WAIT, ExtractionCounts, wait_for_memories
 from tellback.types.jobs import Job, JobStatus
 from tellback.types.scope import Scope
 from tellback.types.times import utc_now
@@ -35,7 +35,7 @@ def job(id: str, due_in: timedelta, attempts: int = 0, space: str = "ms_1") -> J
     )
 
 
-class Memory:
+class FakeMemory:
     """Jobs that nobody does, until `ends` have been looked for so often."""
 
     def __init__(self, *jobs: Job, ends: int | None = None) -> None:
@@ -48,7 +48,7 @@ class Memory:
         self.looks += 1
         if self.looks == self.ends:
             self.jobs = [replace(each, status=JobStatus.DONE, result={"added": 1}) for each in self.jobs]
-        return not any(each.due_at <= utc_now() and not each.status.is_over for each in self.jobs)
+        return not any(each.due_at <= utc_now() and not each.status.is_finished for each in self.jobs)
 
     async def list_jobs(
         self, conversation_id: str | None = None, status: str | None = None, limit: int | None = None
@@ -57,18 +57,20 @@ class Memory:
         return [each for each in found if conversation_id in (None, each.conversation_id)]
 
 
-async def remembered(memory: Any) -> Remembered:
+async def wait_for_counts(memory: Any) -> ExtractionCounts:
     async with asyncio.timeout(5):
-        return await remember(memory, ["conv_first", "conv_second"], lambda progress: None)
+        return await wait_for_memories(memory, ["conv_first", "conv_second"], lambda progress: None)
 
 
 async def test_jobs_behind_one_that_waits_long_are_not_waited_for() -> None:
-    memory = Memory(job("first", 2 * PATIENCE, attempts=4), job("second", timedelta(0)))
-    assert await remembered(memory) == Remembered(memories=0, failed=0, waiting=2)
+    memory = FakeMemory(job("first", 2 * MAX_RETRY_WAIT, attempts=4), job("second", timedelta(0)))
+    assert await wait_for_counts(memory) == ExtractionCounts(memories=0, failed=0, waiting=2)
 
 
-@pytest.mark.parametrize("first", [job("first", PATIENCE / 2, attempts=2), job("first", 2 * PATIENCE, 4, "ms_other")])
+@pytest.mark.parametrize(
+    "first", [job("first", MAX_RETRY_WAIT / 2, attempts=2), job("first", 2 * MAX_RETRY_WAIT, 4, "ms_other")]
+)
 async def test_others_are_waited_for(first: Job) -> None:
-    memory = Memory(first, job("second", timedelta(0)), ends=3)
-    assert (await remembered(memory)).memories == 2
+    memory = FakeMemory(first, job("second", timedelta(0)), ends=3)
+    assert (await wait_for_counts(memory)).memories == 2
     assert memory.looks == 3

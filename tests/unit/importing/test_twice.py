@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tellback import Tellback
 from tellback.importing import import_chats
-from tests.unit.importing.exports import written
+from tests.unit.importing.exports import write_json
 
 HI = {"role": "user", "content": "Hi"}
 MESSAGES = st.fixed_dictionaries(
@@ -33,7 +33,7 @@ def test_importing_twice_or_a_part_first_is_importing_once(
     tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]], cut: int
 ) -> None:
     folder = tmp_path_factory.mktemp("twice")
-    whole, part = written(folder / "whole.jsonl", lines), written(folder / "part.jsonl", lines[: max(cut, 1)])
+    whole, part = write_json(folder / "whole.jsonl", lines), write_json(folder / "part.jsonl", lines[: max(cut, 1)])
     asyncio.run(compare(whole, part))
 
 
@@ -42,12 +42,12 @@ async def compare(whole: Path, part: Path) -> None:
         for user, files in {"once": [whole], "twice": [whole, whole], "in parts": [part, whole]}.items():
             for file in files:
                 await import_chats(rc.user(user), file, extract=False)
-        once, twice, in_parts = [await said(rc, user) for user in ("once", "twice", "in parts")]
+        once, twice, in_parts = [await stored_texts(rc, user) for user in ("once", "twice", "in parts")]
     assert twice == once
     assert sorted(chain(*in_parts)) == sorted(chain(*once))
 
 
-async def said(rc: Tellback, user: str) -> list[list[str]]:
+async def stored_texts(rc: Tellback, user: str) -> list[list[str]]:
     conversations = rc.user(user).conversations
     return [
         [f"{talk.session_id} {each.role} {each.text}" for each in await conversations.messages(talk.id, None, True)]

@@ -15,34 +15,34 @@ from tellback.user import User
 
 
 @asynccontextmanager
-async def opened() -> AsyncIterator[Tellback]:
+async def open_app() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", worker=False, embedder=None) as rc:
         yield rc
 
 
 @asynccontextmanager
-async def talking(user: User, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
+async def connect(user: User, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
     async with Client(build_server(lambda scope: user, **options), mode=mode) as client:
         yield client
 
 
-def text(result: CallToolResult) -> str:
+def result_text(result: CallToolResult) -> str:
     [block] = result.content
     assert isinstance(block, TextContent)
     return block.text
 
 
-async def given(client: Client, tool: str, **arguments: Any) -> Any:
+async def call_ok(client: Client, tool: str, **arguments: Any) -> Any:
     """The structured answer of a call that worked. The client holds it against the tool's output schema."""
     result = await client.call_tool(tool, arguments)
-    assert not result.is_error, text(result)
-    assert text(result)
+    assert not result.is_error, result_text(result)
+    assert result_text(result)
     return result.structured_content
 
 
-async def refused(client: Client, tool: str, **arguments: Any) -> str:
+async def call_refused(client: Client, tool: str, **arguments: Any) -> str:
     """Why a call did not work."""
     result = await client.call_tool(tool, arguments)
-    assert result.is_error, text(result)
-    assert "Traceback" not in text(result)
-    return text(result)
+    assert result.is_error, result_text(result)
+    assert "Traceback" not in result_text(result)
+    return result_text(result)

@@ -14,13 +14,13 @@ from mcp.shared.exceptions import MCPError
 
 from tellback.errors import InvalidArgumentError, StoreUnavailableError
 from tellback.mcp import build_server
-from tellback.mcp.answers import Said
-from tellback.mcp.bounds import fitting
-from tellback.mcp.schemas import read
-from tellback.mcp.tools import ALL
+from tellback.mcp.answers import MessageItem
+from tellback.mcp.bounds import take_fitting
+from tellback.mcp.schemas import parse_arguments
+from tellback.mcp.tools import ALL_TOOLS
 from tellback.tools.schema import InvalidInput
 from tellback.user import User
-from tests.unit.mcp_server.support import opened, refused, talking
+from tests.unit.mcp_server.support import call_refused, connect, open_app
 
 NESTED: Any = []
 for _ in range(200):
@@ -59,23 +59,23 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_wrong_arguments_are_named(mode: str) -> None:
-    async with opened() as rc, talking(rc.user("maya"), mode) as client:
+    async with open_app() as rc, connect(rc.user("maya"), mode) as client:
         await rc.user("maya").memory.create_space()
         for tool, arguments, why in WRONG:
-            assert why in await refused(client, tool, **arguments), (tool, arguments)
+            assert why in await call_refused(client, tool, **arguments), (tool, arguments)
         assert all(space.atom_count == 0 for space in await rc.user("maya").memory.list_spaces())
 
 
 async def test_many_mistakes_are_not_all_told() -> None:
-    async with opened() as rc, talking(rc.user("maya")) as client:
-        why = await refused(client, "recall", **{f"x{number}" * 100: 1 for number in range(1_000)})
+    async with open_app() as rc, connect(rc.user("maya")) as client:
+        why = await call_refused(client, "recall", **{f"x{number}" * 100: 1 for number in range(1_000)})
         assert len(why) < 1_000
         assert why.endswith("and 996 more")
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_an_unknown_tool_is_an_error_that_names_the_known_ones(mode: str) -> None:
-    async with opened() as rc, talking(rc.user("maya"), mode) as client:
+    async with open_app() as rc, connect(rc.user("maya"), mode) as client:
         with pytest.raises(MCPError, match=r"There is no tool 'erase'. There are: recall, timeline, entities"):
             await client.call_tool("erase", {})
 
@@ -86,7 +86,7 @@ async def _fails(error: Exception, caplog: pytest.LogCaptureFixture, mode: str =
 
     async with Client(build_server(user_of), mode=mode) as client:
         with caplog.at_level(logging.ERROR, "tellback.mcp"):
-            return await refused(client, "recall", query="food")
+            return await call_refused(client, "recall", query="food")
 
 
 @pytest.mark.parametrize("error", [StoreUnavailableError("db.internal:5432 is gone"), ZeroDivisionError("secret")])
@@ -117,13 +117,13 @@ async def test_a_call_that_takes_too_long_is_stopped(caplog: pytest.LogCaptureFi
         raise AssertionError
 
     async with Client(build_server(user_of, timeout=0.05)) as client:
-        assert "longer than 0.05 seconds" in await refused(client, "recall", query="food")
+        assert "longer than 0.05 seconds" in await call_refused(client, "recall", query="food")
     assert stopped.is_set()
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_cancelled_call_stops_and_the_next_one_works(mode: str) -> None:
-    async with opened() as rc:
+    async with open_app() as rc:
         begun, ended = asyncio.Event(), asyncio.Event()
 
         async def user_of(scope: object) -> User:
@@ -150,14 +150,14 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-NAMES = sorted({name for tool in ALL for name in tool.asked.model_fields} | {"from"})
+NAMES = sorted({name for tool in ALL_TOOLS for name in tool.input_model.model_fields} | {"from"})
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(st.sampled_from(ALL), st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), JSON, max_size=5))
+@given(st.sampled_from(ALL_TOOLS), st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), JSON, max_size=5))
 def test_any_arguments_are_read_or_refused_in_a_short_sentence(tool: Any, arguments: dict[str, Any]) -> None:
     try:
-        told = repr(read(tool.asked, arguments))
+        told = repr(parse_arguments(tool.asked, arguments))
     except InvalidInput as error:
         told = str(error)
     assert 0 < len(told.encode()) < 2_500
@@ -165,8 +165,8 @@ def test_any_arguments_are_read_or_refused_in_a_short_sentence(tool: Any, argume
 
 @given(st.lists(st.text(max_size=400), max_size=30), st.integers(min_value=0, max_value=3_000))
 def test_what_fits_is_a_beginning_that_is_not_too_long(texts: list[str], most: int) -> None:
-    parts = [Said(id="m", seq=1, role="user", text=text, created_at="") for text in texts]
-    kept = fitting(parts, most)
+    parts = [MessageItem(id="m", seq=1, role="user", text=text, created_at="") for text in texts]
+    kept = take_fitting(parts, most)
     assert kept == parts[: len(kept)]
     assert bool(kept) is bool(parts)
     sizes = [len(part.model_dump_json(by_alias=True)) for part in parts]

@@ -7,24 +7,24 @@ import asyncio
 import anyio
 import pytest
 
-from tellback.mcp.stdio import _broken_is_over
+from tellback.mcp.stdio import _broken_streams_ignored
 
 BROKEN = ExceptionGroup("", [anyio.BrokenResourceError(), ExceptionGroup("", [anyio.ClosedResourceError()])])
 
 
 async def test_a_broken_stream_is_the_end() -> None:
-    with _broken_is_over():
+    with _broken_streams_ignored():
         raise BROKEN
 
 
 async def test_another_failure_is_not_hidden_behind_a_broken_stream() -> None:
-    with pytest.raises(ExceptionGroup), _broken_is_over():
+    with pytest.raises(ExceptionGroup), _broken_streams_ignored():
         raise ExceptionGroup("", [anyio.BrokenResourceError(), ValueError("a mistake")])
 
 
 async def test_streams_that_break_while_it_is_cancelled_do_not_hide_the_cancellation() -> None:
     async def serve() -> None:
-        with _broken_is_over():
+        with _broken_streams_ignored():
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tellback.errors import NotFoundError
-from tellback.memory.context import WorkingContexts
+from tellback.memory.context import WorkingContextBuilder
 from tellback.types.blocks import as_blocks
 from tellback.types.context import WorkingContext
 from tellback.types.conversations import Conversation, StoredMessage
@@ -18,7 +18,7 @@ SCOPE = Scope("default", "default", "maya")
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
 
 
-class FakeTalks:
+class FakeConversations:
     """One conversation in a list."""
 
     def __init__(self, messages: Sequence[StoredMessage] = (), summary: str | None = None) -> None:
@@ -40,7 +40,7 @@ class FakeMemory:
 
     def __init__(self, *atoms: Atom) -> None:
         self.atoms = atoms
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.queries: list[tuple[str, dict[str, Any]]] = []
 
     async def get_space(self, space_id: str) -> MemorySpace | None:
         return MemorySpace("ms_1", SCOPE, "default", NOW, NOW) if space_id == "ms_1" else None
@@ -55,34 +55,41 @@ class FakeMemory:
         hits = tuple(RecallHit(atom, score=1 / (place + 1)) for place, atom in enumerate(found))
         return RecallResult(RecallMode.BY_TOPIC, hits, len(self.atoms), 0.1)
 
-    def _check(self, space_id: str, asked: str, filters: dict[str, Any]) -> None:
-        self.asked.append((asked, filters))
+    def _check(self, space_id: str, query: str, filters: dict[str, Any]) -> None:
+        self.queries.append((query, filters))
         if space_id != "ms_1":
             raise NotFoundError("space", space_id)
 
 
-def atom(text: str, category: str = "fact", number: int | None = None, **more: Any) -> Atom:
+def make_atom(text: str, category: str = "fact", number: int | None = None, **more: Any) -> Atom:
     id = f"atom_{number if number is not None else abs(hash((text, category)))}"
     at = more.pop("valid_from", datetime(2026, 3, 1, tzinfo=UTC))
     return Atom(id, "ms_1", SCOPE, text, Category(category, "FACT"), at, NOW, NOW, **more)  # type: ignore[arg-type]
 
 
-def said(seq: int, turn: int, role: str, content: Any, **more: Any) -> StoredMessage:
+def make_message(seq: int, turn: int, role: str, content: Any, **more: Any) -> StoredMessage:
     return StoredMessage(f"msg_{seq}", "conv_1", seq, f"turn_{turn}", role, as_blocks(content), NOW, **more)
 
 
-def chat(*texts: str) -> list[StoredMessage]:
+def make_turns(*texts: str) -> list[StoredMessage]:
     """Turns of a question and an answer each."""
     return [
         message
         for turn, text in enumerate(texts, 1)
-        for message in (said(2 * turn - 1, turn, "user", text), said(2 * turn, turn, "assistant", f"About {text}"))
+        for message in (
+            make_message(2 * turn - 1, turn, "user", text),
+            make_message(2 * turn, turn, "assistant", f"About {text}"),
+        )
     ]
 
 
-def contexts(talks: FakeTalks, memory: FakeMemory | None = None, **more: Any) -> WorkingContexts:
-    return WorkingContexts(talks, memory or FakeMemory(), clock=lambda: NOW, **more)
+def make_builder(
+    conversations: FakeConversations, memory: FakeMemory | None = None, **more: Any
+) -> WorkingContextBuilder:
+    return WorkingContextBuilder(conversations, memory or FakeMemory(), clock=lambda: NOW, **more)
 
 
-async def build(talks: FakeTalks, memory: FakeMemory | None = None, /, **more: Any) -> WorkingContext:
-    return await contexts(talks, memory).build("conv_1", memory_space_id="ms_1" if memory else None, **more)
+async def build_context(
+    conversations: FakeConversations, memory: FakeMemory | None = None, /, **more: Any
+) -> WorkingContext:
+    return await make_builder(conversations, memory).build("conv_1", memory_space_id="ms_1" if memory else None, **more)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tellback.chat.budget import count_tokens_heuristic, estimate_system_tokens
-from tellback.chat.history import is_sound
+from tellback.chat.history import is_valid_history
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.memory.templates import Templates
 from tellback.types import Message, message_text
@@ -22,15 +22,24 @@ from tellback.types.context import WorkingContext
 from tellback.types.conversations import StoredMessage
 from tellback.types.jsontext import dump_json
 from tellback.types.memory import RecallResult
-from tests.unit.memory.fakes import NOW, FakeMemory, FakeTalks, atom, build, chat, contexts, said
+from tests.unit.memory.fakes import (
+    NOW,
+    FakeConversations,
+    FakeMemory,
+    build_context,
+    make_atom,
+    make_builder,
+    make_message,
+    make_turns,
+)
 
 Counter = Callable[[str], int]
 
 
 async def test_the_block_has_the_four_sections_in_order() -> None:
-    talks = FakeTalks(chat("Where shall we eat?"), summary="The user plans a dinner.")
-    memory = FakeMemory(atom("Is called Maya.", "identity"), atom("Is vegetarian.", "preference"))
-    context = await build(talks, memory, always_on_category_names=["identity"])
+    talks = FakeConversations(make_turns("Where shall we eat?"), summary="The user plans a dinner.")
+    memory = FakeMemory(make_atom("Is called Maya.", "identity"), make_atom("Is vegetarian.", "preference"))
+    context = await build_context(talks, memory, always_on_category_names=["identity"])
     assert context.context_block.splitlines()[0] == "Today is Monday, 2026-11-16."
     record = context.context_block.partition("\n⟦record⟧\n")[2]
     assert record == (
@@ -48,129 +57,144 @@ async def test_the_block_has_the_four_sections_in_order() -> None:
 
 
 async def test_a_new_user_gets_no_empty_sections() -> None:
-    context = await build(FakeTalks(), FakeMemory())
+    context = await build_context(FakeConversations(), FakeMemory())
     assert context.context_block == "Today is Monday, 2026-11-16."
     assert context.messages == (Message("system", "Today is Monday, 2026-11-16."),)
     assert context.recall_query is None
 
 
 async def test_the_summary_can_be_left_out() -> None:
-    context = await build(FakeTalks(summary="They spoke of boats."), include_rolling_summary=False)
+    context = await build_context(FakeConversations(summary="They spoke of boats."), include_rolling_summary=False)
     assert "boats" not in context.context_block
 
 
 async def test_a_memory_that_is_always_on_is_not_repeated_among_the_recalled() -> None:
-    both = [atom(f"Fact {n}", "identity" if n < 3 else "fact", n) for n in range(12)]
-    context = await build(FakeTalks(), FakeMemory(*both), recall_query="q", always_on_category_names=("identity",))
+    both = [make_atom(f"Fact {n}", "identity" if n < 3 else "fact", n) for n in range(12)]
+    context = await build_context(
+        FakeConversations(), FakeMemory(*both), recall_query="q", always_on_category_names=("identity",)
+    )
     assert context.context_block.count("Fact 0") == 1
     assert [hit.atom.text for hit in context.hits] == [f"Fact {n}" for n in range(3, 11)]
 
 
 async def test_many_always_on_memories_do_not_crowd_out_the_recalled() -> None:
-    always = [atom(f"Rule {n}", "rule", n) for n in range(300)]
-    context = await build(
-        FakeTalks(), FakeMemory(*always, atom("Likes tea.")), recall_query="q", always_on_category_names=["rule"]
+    always = [make_atom(f"Rule {n}", "rule", n) for n in range(300)]
+    context = await build_context(
+        FakeConversations(),
+        FakeMemory(*always, make_atom("Likes tea.")),
+        recall_query="q",
+        always_on_category_names=["rule"],
     )
     assert [hit.atom.text for hit in context.hits] == ["Likes tea."]
 
 
 async def test_always_on_memories_stand_in_the_same_order_whatever_order_they_come_in() -> None:
     atoms = [
-        atom("old", "goal", 1, importance=2),
-        atom("new", "goal", 2, importance=2, valid_from=datetime(2026, 5, 1, tzinfo=UTC)),
-        atom("weighty", "goal", 3, importance=5),
-        atom("name", "identity", 4),
+        make_atom("old", "goal", 1, importance=2),
+        make_atom("new", "goal", 2, importance=2, valid_from=datetime(2026, 5, 1, tzinfo=UTC)),
+        make_atom("weighty", "goal", 3, importance=5),
+        make_atom("name", "identity", 4),
     ]
     for order in (atoms, atoms[::-1]):
-        context = await build(
-            FakeTalks(), FakeMemory(*order), recall_limit=0, always_on_category_names=["identity", "goal"]
+        context = await build_context(
+            FakeConversations(), FakeMemory(*order), recall_limit=0, always_on_category_names=["identity", "goal"]
         )
         assert [a.text for a in context.atoms_used] == ["name", "weighty", "new", "old"]
 
 
 async def test_what_a_recalled_memory_cites_need_not_be_told_twice_and_the_next_one_takes_its_place() -> None:
-    here = [atom(f"Said here {n}", number=n, source_message_ids=("msg_1", "msg_2")) for n in range(5)]
-    partly = atom("Said here and elsewhere", number=10, source_message_ids=("msg_1", "msg_elsewhere"))
-    others = [atom(f"From elsewhere {n}", number=20 + n) for n in range(5)]
-    context = await build(FakeTalks(chat("Hi")), FakeMemory(*here, partly, *others), recall_limit=3)
+    here = [make_atom(f"Said here {n}", number=n, source_message_ids=("msg_1", "msg_2")) for n in range(5)]
+    partly = make_atom("Said here and elsewhere", number=10, source_message_ids=("msg_1", "msg_elsewhere"))
+    others = [make_atom(f"From elsewhere {n}", number=20 + n) for n in range(5)]
+    context = await build_context(
+        FakeConversations(make_turns("Hi")), FakeMemory(*here, partly, *others), recall_limit=3
+    )
     assert [hit.atom.text for hit in context.hits] == [partly.text, "From elsewhere 0", "From elsewhere 1"]
 
 
 async def test_a_memory_of_a_turn_that_had_to_go_is_told() -> None:
-    memory = FakeMemory(atom("Has a dog called Rex.", source_message_ids=("msg_1",)))
-    talks = FakeTalks(chat("My dog is called Rex. " + "Woof. " * 400, "And now?"))
-    roomy = await build(talks, memory)
-    tight = await build(talks, memory, token_budget=300)
+    memory = FakeMemory(make_atom("Has a dog called Rex.", source_message_ids=("msg_1",)))
+    talks = FakeConversations(make_turns("My dog is called Rex. " + "Woof. " * 400, "And now?"))
+    roomy = await build_context(talks, memory)
+    tight = await build_context(talks, memory, token_budget=300)
     assert (roomy.turns_used, len(roomy.hits)) == (2, 0)
     assert (tight.turns_used, len(tight.hits)) == (1, 1)
 
 
 async def test_without_a_query_the_last_thing_the_user_said_is_recalled_by() -> None:
-    talks = FakeTalks(
+    talks = FakeConversations(
         [
-            said(1, 1, "user", "Do I like tea?"),
-            said(2, 1, "assistant", "You do."),
-            said(3, 2, "user", "(a note of the app)", visibility="internal"),
-            said(4, 3, "user", [{"type": "image", "url": "https://example.com/cup.png"}]),
+            make_message(1, 1, "user", "Do I like tea?"),
+            make_message(2, 1, "assistant", "You do."),
+            make_message(3, 2, "user", "(a note of the app)", visibility="internal"),
+            make_message(4, 3, "user", [{"type": "image", "url": "https://example.com/cup.png"}]),
         ]
     )
     for turns in (10, 0):
-        memory = FakeMemory(atom("Likes tea."))
-        context = await build(talks, memory, recent_turns=turns)
+        memory = FakeMemory(make_atom("Likes tea."))
+        context = await build_context(talks, memory, recent_turns=turns)
         assert context.recall_query == "Do I like tea?"
-        assert memory.asked[0][0] == "Do I like tea?"
+        assert memory.queries[0][0] == "Do I like tea?"
 
 
 @pytest.mark.parametrize("query", ["", "  \n"])
 async def test_an_empty_query_recalls_nothing(query: str) -> None:
-    memory = FakeMemory(atom("Likes tea."))
-    context = await build(FakeTalks(chat("Hi")), memory, recall_query=query)
-    assert memory.asked == []
+    memory = FakeMemory(make_atom("Likes tea."))
+    context = await build_context(FakeConversations(make_turns("Hi")), memory, recall_query=query)
+    assert memory.queries == []
     assert context.atoms_used == ()
 
 
 async def test_without_a_space_nothing_is_remembered() -> None:
-    memory = FakeMemory(atom("Likes tea.", "identity"))
-    context = await contexts(FakeTalks(chat("Hi")), memory).build("conv_1", always_on_category_names=["identity"])
-    assert memory.asked == []
+    memory = FakeMemory(make_atom("Likes tea.", "identity"))
+    context = await make_builder(FakeConversations(make_turns("Hi")), memory).build(
+        "conv_1", always_on_category_names=["identity"]
+    )
+    assert memory.queries == []
     assert context.atoms_used == ()
 
 
 async def test_another_moment_is_asked_for_and_shown() -> None:
-    memory = FakeMemory(atom("Likes tea.", "identity"))
-    context = await build(
-        FakeTalks(), memory, recall_query="q", always_on_category_names=["identity"], now="2025-02-02T23:00:00-05:00"
+    memory = FakeMemory(make_atom("Likes tea.", "identity"))
+    context = await build_context(
+        FakeConversations(),
+        memory,
+        recall_query="q",
+        always_on_category_names=["identity"],
+        now="2025-02-02T23:00:00-05:00",
     )
     moment = datetime(2025, 2, 3, 4, tzinfo=UTC)
-    assert [filters["valid_at"] for _, filters in memory.asked] == [moment, moment]
-    assert memory.asked[1][1]["now"] == moment
+    assert [filters["valid_at"] for _, filters in memory.queries] == [moment, moment]
+    assert memory.queries[1][1]["now"] == moment
     assert "Today is Monday, 2025-02-03." in context.context_block
 
 
 @pytest.mark.parametrize("now", [None, NOW, NOW - timedelta(seconds=2), NOW + timedelta(seconds=2)])
 async def test_the_present_moment_is_the_same_whether_it_is_said_or_not(now: datetime | None) -> None:
-    memory = FakeMemory(atom("Moves on Friday.", "identity", valid_from=NOW + timedelta(days=4)))
-    await build(FakeTalks(), memory, recall_query="q", always_on_category_names=["identity"], now=now)
-    assert [filters["valid_at"] for _, filters in memory.asked] == [None, None]
-    assert memory.asked[1][1]["now"] == NOW
+    memory = FakeMemory(make_atom("Moves on Friday.", "identity", valid_from=NOW + timedelta(days=4)))
+    await build_context(FakeConversations(), memory, recall_query="q", always_on_category_names=["identity"], now=now)
+    assert [filters["valid_at"] for _, filters in memory.queries] == [None, None]
+    assert memory.queries[1][1]["now"] == NOW
 
 
 async def test_a_moment_to_come_has_what_is_not_over_by_then() -> None:
     ends, stays = (
-        atom(text, "identity", n, valid_to=NOW + timedelta(days=days))
+        make_atom(text, "identity", n, valid_to=NOW + timedelta(days=days))
         for n, (text, days) in enumerate([("Lives at her sister's.", 3), ("Studies.", 900)])
     )
     later = NOW + timedelta(days=30)
     memory = FakeMemory(ends, stays)
-    context = await build(FakeTalks(), memory, recall_limit=0, always_on_category_names=["identity"], now=later)
+    context = await build_context(
+        FakeConversations(), memory, recall_limit=0, always_on_category_names=["identity"], now=later
+    )
     assert context.atoms_used == (stays,)
-    await build(FakeTalks(), memory, recall_query="q", now=later)
-    assert (memory.asked[1][1]["valid_at"], memory.asked[1][1]["now"]) == (None, later)
+    await build_context(FakeConversations(), memory, recall_query="q", now=later)
+    assert (memory.queries[1][1]["valid_at"], memory.queries[1][1]["now"]) == (None, later)
 
 
 async def test_what_holds_only_until_a_day_says_so() -> None:
-    lent = atom("Lives at her sister's.", valid_to=datetime(2026, 12, 1, tzinfo=UTC))
-    context = await build(FakeTalks(), FakeMemory(lent), recall_query="q")
+    lent = make_atom("Lives at her sister's.", valid_to=datetime(2026, 12, 1, tzinfo=UTC))
+    context = await build_context(FakeConversations(), FakeMemory(lent), recall_query="q")
     assert "- 2026-03-01 to 2026-12-01 (fact): Lives at her sister's." in context.context_block
 
 
@@ -178,43 +202,45 @@ async def test_the_turns_around_a_hit_are_shown_under_it() -> None:
     class WithContext(FakeMemory):
         async def recall_by_topic(self, space_id: str, query: str, **filters: Any) -> RecallResult:
             result = await super().recall_by_topic(space_id, query, **filters)
-            return replace(result, hits=tuple(replace(hit, context=(atom("It rained\n# all day"),)) for hit in result))
+            return replace(
+                result, hits=tuple(replace(hit, context=(make_atom("It rained\n# all day"),)) for hit in result)
+            )
 
-    context = await build(FakeTalks(), WithContext(atom("Went sailing.")), recall_query="q")
+    context = await build_context(FakeConversations(), WithContext(make_atom("Went sailing.")), recall_query="q")
     assert "(fact): Went sailing.\n  around it, 2026-03-01: It rained # all day\n" in context.context_block
 
 
 async def test_the_last_turns_are_whole_however_many_messages_they_have() -> None:
     calls = [
-        said(n, 1, "assistant", [{"type": "tool_use", "id": f"c{n}", "name": "look"}])
+        make_message(n, 1, "assistant", [{"type": "tool_use", "id": f"c{n}", "name": "look"}])
         if n % 2 == 0
-        else said(n, 1, "tool", [{"type": "tool_result", "tool_use_id": f"c{n - 1}", "content": "ok"}])
+        else make_message(n, 1, "tool", [{"type": "tool_result", "tool_use_id": f"c{n - 1}", "content": "ok"}])
         for n in range(2, 402)
     ]
-    talks = FakeTalks([said(1, 1, "user", "Go"), *calls, said(402, 2, "user", "Again")])
-    context = await build(talks, recent_turns=2, token_budget=100_000)
+    talks = FakeConversations([make_message(1, 1, "user", "Go"), *calls, make_message(402, 2, "user", "Again")])
+    context = await build_context(talks, recent_turns=2, token_budget=100_000)
     assert context.turns_used == 2
     assert len(context.messages) == 1 + 402
-    assert is_sound(context.messages)
+    assert is_valid_history(context.messages)
 
 
 async def test_a_long_conversation_is_read_from_its_end_only() -> None:
-    talks = FakeTalks(chat(*(f"Question {n}" for n in range(5_000))))
-    context = await build(talks, recent_turns=10)
+    talks = FakeConversations(make_turns(*(f"Question {n}" for n in range(5_000))))
+    context = await build_context(talks, recent_turns=10)
     assert talks.reads == 1
     assert [m.content for m in context.messages if m.role == "user"] == [f"Question {n}" for n in range(4_990, 5_000)]
 
 
 async def test_turns_that_ran_into_each_other_stay_in_order() -> None:
-    talks = FakeTalks(
+    talks = FakeConversations(
         [
-            said(1, 1, "user", "one"),
-            said(2, 2, "user", "two"),
-            said(3, 1, "assistant", "to one"),
-            said(4, 2, "assistant", "to two"),
+            make_message(1, 1, "user", "one"),
+            make_message(2, 2, "user", "two"),
+            make_message(3, 1, "assistant", "to one"),
+            make_message(4, 2, "assistant", "to two"),
         ]
     )
-    context = await build(talks)
+    context = await build_context(talks)
     assert [m.content for m in context.messages[1:]] == ["one", "two", "to one", "to two"]
     assert [
         line.partition(": ")[2] for line in context.context_block.splitlines() if re.match(r"2026\S+ \w", line)
@@ -227,35 +253,35 @@ async def test_turns_that_ran_into_each_other_stay_in_order() -> None:
 
 
 async def test_hidden_messages_are_never_in_it_and_internal_ones_are() -> None:
-    talks = FakeTalks(
+    talks = FakeConversations(
         [
-            said(1, 1, "system", "Answer in French.", visibility="internal"),
-            said(2, 1, "user", "A secret", visibility="hidden"),
-            said(3, 1, "user", "Hello"),
+            make_message(1, 1, "system", "Answer in French.", visibility="internal"),
+            make_message(2, 1, "user", "A secret", visibility="hidden"),
+            make_message(3, 1, "user", "Hello"),
         ]
     )
-    context = await build(talks)
+    context = await build_context(talks)
     assert "secret" not in context.context_block + repr(context.messages)
     assert "system: Answer in French." in context.context_block
 
 
-def tool_turn(*, result: Any = "ok", arguments: Mapping[str, Any] | None = None) -> FakeTalks:
+def tool_turn(*, result: Any = "ok", arguments: Mapping[str, Any] | None = None) -> FakeConversations:
     """A turn in which a tool is called."""
     call = {"type": "tool_use", "id": "c1", "name": "see", "arguments": arguments or {"n": 1}}
     answer = {"type": "tool_result", "tool_use_id": "c1", "tool_name": "see", "content": result}
     answer = answer if isinstance(result, str) else {**answer, "content": "", "parts": result}
-    return FakeTalks(
+    return FakeConversations(
         [
-            said(1, 1, "user", ["Look:", {"type": "image", "url": "https://example.com/cat.png"}]),
-            said(2, 1, "assistant", ["Wait.", call], meta={"vendor": {"content": [arguments]}}),
-            said(3, 1, "tool", [answer]),
-            said(4, 1, "assistant", "A cat."),
+            make_message(1, 1, "user", ["Look:", {"type": "image", "url": "https://example.com/cat.png"}]),
+            make_message(2, 1, "assistant", ["Wait.", call], meta={"vendor": {"content": [arguments]}}),
+            make_message(3, 1, "tool", [answer]),
+            make_message(4, 1, "assistant", "A cat."),
         ]
     )
 
 
 async def test_a_transcript_and_its_messages_cut_what_a_tool_gave() -> None:
-    context = await build(tool_turn(result="x" * 9_000))
+    context = await build_context(tool_turn(result="x" * 9_000))
     lines = context.context_block.partition("newest last\n")[2]
     assert lines.startswith(
         "2026-11-16 user: Look:\n  \n  [image: https://example.com/cat.png]\n"
@@ -272,7 +298,7 @@ async def test_a_transcript_and_its_messages_cut_what_a_tool_gave() -> None:
 
 async def test_a_messages_template_leaves_tools_their_words() -> None:
     arguments = {"text": "y" * 9_000}
-    context = await build(tool_turn(result="x" * 9_000, arguments=arguments), template_id="messages")
+    context = await build_context(tool_turn(result="x" * 9_000, arguments=arguments), template_id="messages")
     _, _, call, result, _ = context.messages
     assert call.tool_calls[0].input == arguments
     assert result.content == "x" * 9_000
@@ -280,7 +306,7 @@ async def test_a_messages_template_leaves_tools_their_words() -> None:
 
 async def test_arguments_are_cut_by_name_and_without_the_state_that_holds_them_whole() -> None:
     arguments = {"path": "a.txt", "text": "y" * 9_000, "tags": ["z" * 50] * 90, "deep": {"n": 1}}
-    context = await build(tool_turn(arguments=arguments))
+    context = await build_context(tool_turn(arguments=arguments))
     call = context.messages[2]
     shown = call.tool_calls[0].input
     assert (shown["path"], shown["deep"]) == ("a.txt", {"n": 1})
@@ -294,7 +320,7 @@ async def test_arguments_are_cut_by_name_and_without_the_state_that_holds_them_w
 async def test_a_result_of_several_parts_is_cut_as_one_and_keeps_its_images() -> None:
     image = {"type": "image", "url": "https://example.com/cat.png"}
     parts = [{"type": "text", "text": "x" * 1_500}, image, *({"type": "text", "text": "x" * 1_000} for _ in range(2))]
-    result = (await build(tool_turn(result=parts))).messages[3]
+    result = (await build_context(tool_turn(result=parts))).messages[3]
     assert result.parts is not None
     assert [part.kind for part in result.parts] == ["text", "image", "text", "text"]
     assert [len(part.text or "") for part in result.parts][:3] == [1_500, 0, 500 + len("… (500 more characters)")]
@@ -303,15 +329,17 @@ async def test_a_result_of_several_parts_is_cut_as_one_and_keeps_its_images() ->
 
 async def test_a_result_without_its_call_is_cut_before_it_becomes_a_note() -> None:
     late = [{"type": "tool_result", "tool_use_id": "gone", "content": "x" * 9_000}]
-    context = await build(FakeTalks([said(1, 1, "tool", late), said(2, 1, "user", "Hi")]))
+    context = await build_context(
+        FakeConversations([make_message(1, 1, "tool", late), make_message(2, 1, "user", "Hi")])
+    )
     assert len(context.messages[1].content) < 2_200
 
 
 async def test_pictures_count_in_the_messages_of_a_block() -> None:
     picture = {"type": "image", "url": "https://example.com/cat.png"}
-    talks = FakeTalks([said(n, n, "user", ["Look", picture]) for n in range(1, 9)])
+    talks = FakeConversations([make_message(n, n, "user", ["Look", picture]) for n in range(1, 9)])
     for counter in (None, lambda text: len(text) // 4):
-        context = await build(talks, token_budget=4_000, count_tokens=counter)
+        context = await build_context(talks, token_budget=4_000, count_tokens=counter)
         assert context.turns_used == 3
         assert count_tokens_heuristic(context.messages) <= 4_000
         assert context.tokens_estimated < 500
@@ -320,7 +348,7 @@ async def test_pictures_count_in_the_messages_of_a_block() -> None:
 async def test_a_block_that_leaves_the_turns_out_keeps_its_messages_within_the_budget() -> None:
     templates = Templates()
     templates.register("brief", "Today is {{now}}.")
-    made = contexts(FakeTalks(chat(*("x" * 400 for _ in range(10)))), templates=templates)
+    made = make_builder(FakeConversations(make_turns(*("x" * 400 for _ in range(10)))), templates=templates)
     context = await made.build("conv_1", template_id="brief", token_budget=1_000)
     assert 0 < context.turns_used < 10
     assert count_tokens_heuristic(context.messages) <= 1_000
@@ -329,17 +357,17 @@ async def test_a_block_that_leaves_the_turns_out_keeps_its_messages_within_the_b
 
 @pytest.mark.parametrize("template", ["default", "xml", "messages"])
 async def test_a_call_that_was_cut_off_does_not_poison_the_messages(template: str) -> None:
-    talks = FakeTalks(
+    talks = FakeConversations(
         [
-            said(1, 1, "tool", [{"type": "tool_result", "tool_use_id": "gone", "content": "late"}]),
-            said(2, 2, "user", "Go"),
-            said(3, 2, "assistant", [{"type": "tool_use", "id": "c1", "name": "look"}]),
-            said(4, 3, "user", "Well?"),
-            said(5, 3, "tool", [{"type": "tool_result", "tool_use_id": "c1", "content": "found"}]),
+            make_message(1, 1, "tool", [{"type": "tool_result", "tool_use_id": "gone", "content": "late"}]),
+            make_message(2, 2, "user", "Go"),
+            make_message(3, 2, "assistant", [{"type": "tool_use", "id": "c1", "name": "look"}]),
+            make_message(4, 3, "user", "Well?"),
+            make_message(5, 3, "tool", [{"type": "tool_result", "tool_use_id": "c1", "content": "found"}]),
         ]
     )
     for turns in range(4):
-        assert is_sound((await build(talks, recent_turns=turns, template_id=template)).messages)
+        assert is_valid_history((await build_context(talks, recent_turns=turns, template_id=template)).messages)
 
 
 def turns_of(context: WorkingContext) -> list[Any]:
@@ -347,11 +375,13 @@ def turns_of(context: WorkingContext) -> list[Any]:
 
 
 async def test_the_oldest_turns_go_first_then_the_weakest_hits_and_the_rest_stays() -> None:
-    talks = FakeTalks(chat(*(f"Turn {n} {'x' * 50}" for n in range(8))), summary="The summary.")
-    memory = FakeMemory(atom("Always", "identity", 0), *(atom(f"Hit {n} {'y' * 50}", number=n) for n in range(1, 9)))
+    talks = FakeConversations(make_turns(*(f"Turn {n} {'x' * 50}" for n in range(8))), summary="The summary.")
+    memory = FakeMemory(
+        make_atom("Always", "identity", 0), *(make_atom(f"Hit {n} {'y' * 50}", number=n) for n in range(1, 9))
+    )
     seen = set()
     for budget in range(1_500, 0, -5):
-        context = await build(
+        context = await build_context(
             talks, memory, token_budget=budget, always_on_category_names=["identity"], count_tokens=len
         )
         turns, hits = turns_of(context), [hit.atom.text[:5] for hit in context.hits]
@@ -367,17 +397,20 @@ async def test_the_oldest_turns_go_first_then_the_weakest_hits_and_the_rest_stay
 
 
 async def test_a_budget_that_is_just_enough_is_enough() -> None:
-    talks, memory = FakeTalks(chat("One", "Two"), summary="The summary."), FakeMemory(atom("Likes tea."))
-    whole = await build(talks, memory, count_tokens=len)
-    exact = await build(talks, memory, count_tokens=len, token_budget=whole.tokens_estimated)
-    less = await build(talks, memory, count_tokens=len, token_budget=whole.tokens_estimated - 1)
+    talks, memory = (
+        FakeConversations(make_turns("One", "Two"), summary="The summary."),
+        FakeMemory(make_atom("Likes tea.")),
+    )
+    whole = await build_context(talks, memory, count_tokens=len)
+    exact = await build_context(talks, memory, count_tokens=len, token_budget=whole.tokens_estimated)
+    less = await build_context(talks, memory, count_tokens=len, token_budget=whole.tokens_estimated - 1)
     assert exact == whole
     assert less.turns_dropped == 1
 
 
 async def test_a_summary_larger_than_the_budget_stays_and_is_reported() -> None:
-    talks = FakeTalks(chat("Hi"), summary="word " * 1_000)
-    context = await build(talks, FakeMemory(atom("Likes tea.")), token_budget=100)
+    talks = FakeConversations(make_turns("Hi"), summary="word " * 1_000)
+    context = await build_context(talks, FakeMemory(make_atom("Likes tea.")), token_budget=100)
     assert context.over_budget
     assert "word word" in context.context_block
     assert (context.turns_used, context.hits, context.turns_dropped, context.hits_dropped) == (0, (), 1, 1)
@@ -388,39 +421,41 @@ async def test_an_async_counter_is_awaited_and_the_users_own_wins() -> None:
     async def by_words(text: str) -> int:
         return len(text.split())
 
-    talks = FakeTalks(chat("Hi"))
-    made = contexts(talks, count_tokens=by_words)
+    talks = FakeConversations(make_turns("Hi"))
+    made = make_builder(talks, count_tokens=by_words)
     assert (context := await made.build("conv_1")).tokens_estimated == len(context.context_block.split())
     assert (await made.build("conv_1", count_tokens=lambda _: 7)).tokens_estimated == 7
 
 
 @pytest.mark.parametrize("template", ["default", "xml"])
 async def test_the_default_count_is_of_the_block(template: str) -> None:
-    context = await build(FakeTalks(chat("Hi")), template_id=template)
+    context = await build_context(FakeConversations(make_turns("Hi")), template_id=template)
     assert context.tokens_estimated == estimate_system_tokens(context.context_block)
 
 
 async def test_a_messages_template_is_counted_by_its_messages() -> None:
-    talks = FakeTalks([*chat("Hi"), said(3, 2, "user", [{"type": "image", "url": "https://example.com/cat.png"}])])
-    context = await build(talks, template_id="messages")
+    talks = FakeConversations(
+        [*make_turns("Hi"), make_message(3, 2, "user", [{"type": "image", "url": "https://example.com/cat.png"}])]
+    )
+    context = await build_context(talks, template_id="messages")
     assert context.tokens_estimated == count_tokens_heuristic(context.messages)
-    own = await build(talks, template_id="messages", count_tokens=len)
+    own = await build_context(talks, template_id="messages", count_tokens=len)
     assert own.tokens_estimated > 1_000, "an image costs more than its placeholder"
-    assert (await build(talks, template_id="messages", token_budget=500)).turns_used == 0
+    assert (await build_context(talks, template_id="messages", token_budget=500)).turns_used == 0
 
 
 @pytest.mark.parametrize("wrong", [-1, 2.5, None, "7", True])
 async def test_a_counter_that_gives_no_number_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="count_tokens gives"):
-        await build(FakeTalks(), count_tokens=lambda _: wrong)
+        await build_context(FakeConversations(), count_tokens=lambda _: wrong)
 
 
 async def test_a_counter_is_asked_a_few_times_only() -> None:
-    talks = FakeTalks(chat(*("x" * 40 for _ in range(1_000))))
-    memory = FakeMemory(*(atom("y" * 40, number=n) for n in range(200)))
+    talks = FakeConversations(make_turns(*("x" * 40 for _ in range(1_000))))
+    memory = FakeMemory(*(make_atom("y" * 40, number=n) for n in range(200)))
     for budget in (0, 500, 3_000, 20_000, 50_000, 10**9):
         asked = []
-        await build(
+        await build_context(
             talks,
             memory,
             recent_turns=1_000,
@@ -448,7 +483,7 @@ counters: st.SearchStrategy[Counter] = st.sampled_from(
 
 
 @st.composite
-def materials(draw: st.DrawFn) -> tuple[FakeTalks, FakeMemory]:
+def materials(draw: st.DrawFn) -> tuple[FakeConversations, FakeMemory]:
     messages: list[StoredMessage] = []
     for turn in range(draw(st.integers(0, 6))):
         for role in draw(st.lists(st.sampled_from(["user", "assistant", "call", "tool"]), min_size=1, max_size=4)):
@@ -462,13 +497,15 @@ def materials(draw: st.DrawFn) -> tuple[FakeTalks, FakeMemory]:
                 content = [{"type": "tool_result", "tool_use_id": call, "content": draw(tool_texts)}]
             elif draw(st.integers(0, 9)) == 0:
                 content = [content, {"type": "image", "url": "https://example.com/cat.png"}]
-            messages.append(said(seq, turn, role, content))
+            messages.append(make_message(seq, turn, role, content))
     ids = st.lists(st.sampled_from([m.id for m in messages] or ["msg_0"]), max_size=2)
     atoms = [
-        atom(draw(texts), draw(st.sampled_from(["identity", "fact", "goal"])), n, source_message_ids=tuple(draw(ids)))
+        make_atom(
+            draw(texts), draw(st.sampled_from(["identity", "fact", "goal"])), n, source_message_ids=tuple(draw(ids))
+        )
         for n in range(draw(st.integers(0, 12)))
     ]
-    return FakeTalks(messages, draw(st.none() | texts)), FakeMemory(*atoms)
+    return FakeConversations(messages, draw(st.none() | texts)), FakeMemory(*atoms)
 
 
 @settings(max_examples=150, deadline=None)
@@ -481,10 +518,10 @@ def materials(draw: st.DrawFn) -> tuple[FakeTalks, FakeMemory]:
     st.integers(0, 8),
 )
 async def test_the_budget_holds_or_only_what_must_stay_is_left(
-    material: tuple[FakeTalks, FakeMemory], budget: int, counter: Counter, template: str, turns: int, limit: int
+    material: tuple[FakeConversations, FakeMemory], budget: int, counter: Counter, template: str, turns: int, limit: int
 ) -> None:
     talks, memory = material
-    context = await build(
+    context = await build_context(
         talks,
         memory,
         recall_query="q",
@@ -506,7 +543,7 @@ async def test_the_budget_holds_or_only_what_must_stay_is_left(
     assert len(used) == len(set(used))
     assert len(context.hits) <= limit
     assert context.turns_used + context.turns_dropped == min(turns, len({m.turn_id for m in talks.stored}))
-    assert is_sound(context.messages)
+    assert is_valid_history(context.messages)
     assert context.turns_used == 0 or context.hits_dropped == 0
 
 
@@ -518,10 +555,10 @@ async def test_the_budget_holds_or_only_what_must_stay_is_left(
     st.sampled_from(["default", "xml", "messages"]),
 )
 async def test_the_budget_holds_for_the_messages_too(
-    material: tuple[FakeTalks, FakeMemory], budget: int, counter: Counter | None, template: str
+    material: tuple[FakeConversations, FakeMemory], budget: int, counter: Counter | None, template: str
 ) -> None:
     talks, memory = material
-    context = await build(
+    context = await build_context(
         talks, memory, recall_query="q", token_budget=budget, count_tokens=counter, template_id=template
     )
     if not context.turns_used:
@@ -537,15 +574,15 @@ async def test_the_budget_holds_for_the_messages_too(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 200), max_size=10), st.integers(0, 2_500))
 async def test_no_turn_goes_that_would_have_fitted(lengths: list[int], budget: int) -> None:
-    talks = FakeTalks(chat(*("x" * length for length in lengths)))
-    context = await build(talks, token_budget=budget, count_tokens=len)
+    talks = FakeConversations(make_turns(*("x" * length for length in lengths)))
+    context = await build_context(talks, token_budget=budget, count_tokens=len)
     if context.turns_dropped:
-        more = await build(talks, recent_turns=context.turns_used + 1, token_budget=10**9, count_tokens=len)
+        more = await build_context(talks, recent_turns=context.turns_used + 1, token_budget=10**9, count_tokens=len)
         assert more.tokens_estimated > budget
 
 
 async def test_unknown_ids_are_not_found() -> None:
-    made = contexts(FakeTalks(chat("Hi")))
+    made = make_builder(FakeConversations(make_turns("Hi")))
     for id in ("conv_2", "\x00"):
         with pytest.raises(NotFoundError, match="conversation"):
             await made.build(id)
@@ -575,17 +612,17 @@ async def test_unknown_ids_are_not_found() -> None:
 )
 async def test_arguments_that_cannot_be_used_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError):
-        await build(FakeTalks(), FakeMemory(), **arguments)
+        await build_context(FakeConversations(), FakeMemory(), **arguments)
 
 
 async def test_a_pasted_document_is_not_recalled_by_as_a_whole() -> None:
     memory = FakeMemory()
-    await build(FakeTalks([said(1, 1, "user", "words " * 100_000)]), memory)
-    assert len(memory.asked[0][0]) == 4_000
+    await build_context(FakeConversations([make_message(1, 1, "user", "words " * 100_000)]), memory)
+    assert len(memory.queries[0][0]) == 4_000
 
 
 async def test_moments_far_away_can_be_shown() -> None:
     early, late = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
-    far = atom("Was long ago.", "identity", valid_from=early, valid_to=late)
-    context = await build(FakeTalks(), FakeMemory(far), always_on_category_names=["identity"])
+    far = make_atom("Was long ago.", "identity", valid_from=early, valid_to=late)
+    context = await build_context(FakeConversations(), FakeMemory(far), always_on_category_names=["identity"])
     assert "- 0001-01-01 to 9999-12-31 (identity): Was long ago." in context.context_block

@@ -18,13 +18,13 @@ from starlette.responses import Response
 from tellback import Tellback
 from tellback.errors import ConfigurationError, NotAllowedError
 from tellback.server import ServerSettings, create_app
-from tellback.server.access import OPEN, Access
-from tellback.server.callers import Home, Principal
-from tellback.server.guard import Guard
-from tellback.server.heads import user_named
-from tellback.server.hosts import Hosts, host_name, is_loopback
+from tellback.server.access import OPEN_PRINCIPAL, Authenticator
+from tellback.server.callers import Principal, ServerContext
+from tellback.server.guard import AuthMiddleware
+from tellback.server.heads import resolve_acting_user
+from tellback.server.hosts import HostPolicy, host_name, is_loopback
 from tests.support import tokens
-from tests.support.http_server import calling
+from tests.support.http_server import app_client
 
 HERE = "/ai-conversations"
 
@@ -40,7 +40,7 @@ def serving(rc: Tellback, **settings: Any) -> Any:
 
 
 async def asked(app: Any, secret: str | None = None, user: str | None = None, **more: Any) -> httpx2.Response:
-    async with calling(app, secret, user) as client:
+    async with app_client(app, secret, user) as client:
         return await client.request(more.pop("method", "GET"), more.pop("path", HERE), **more)
 
 
@@ -133,7 +133,7 @@ async def test_a_stream_can_find_out_that_its_credential_has_ended(rc: Tellback)
         await Response()(scope, receive, send)
 
     settings = ServerSettings()
-    await asked(Guard(keeping, Home(rc, settings), Access(rc, settings)), made.secret, "maya")
+    await asked(AuthMiddleware(keeping, ServerContext(rc, settings), Authenticator(rc, settings)), made.secret, "maya")
     assert await kept["is_still_valid"]()
     await rc.keys.revoke(made.key.id)
     assert not await kept["is_still_valid"]()
@@ -187,7 +187,7 @@ class Waiting:
 
 async def test_a_credential_has_so_many_requests_at_once(rc: Tellback) -> None:
     settings, waiting = ServerSettings(concurrency=3), Waiting()
-    guard = Guard(waiting, Home(rc, settings), Access(rc, settings))
+    guard = AuthMiddleware(waiting, ServerContext(rc, settings), Authenticator(rc, settings))
     one, other = [(await rc.keys.create("app")).secret for _ in range(2)]
     held = [asyncio.create_task(asked(guard, one, "maya", path=path)) for path in (HERE, "/fails", "/cancelled")]
     await waiting.has(3)
@@ -203,16 +203,16 @@ async def test_a_credential_has_so_many_requests_at_once(rc: Tellback) -> None:
     waiting.go_on.set()
     ended = await asyncio.gather(*held, return_exceptions=True)
     assert [type(each) for each in ended[1:3]] == [RuntimeError, asyncio.CancelledError]
-    assert guard._at_once._counts == {}
+    assert guard._concurrency._counts == {}
     assert told(await asked(guard, "guess"))[0] == 401
     assert (await asked(guard, one, "maya", content=b"x" * 5_000_000)).status_code == 413
-    assert guard._at_once._counts == {}
+    assert guard._concurrency._counts == {}
 
 
 @pytest.mark.parametrize("more", [{"open": True, "concurrency": 1}, {"concurrency": None}])
 async def test_nobody_is_counted_where_there_is_no_limit_or_no_credential(rc: Tellback, more: Any) -> None:
     settings, waiting = ServerSettings(rate_limit=None, **more), Waiting()
-    guard = Guard(waiting, Home(rc, settings), Access(rc, settings))
+    guard = AuthMiddleware(waiting, ServerContext(rc, settings), Authenticator(rc, settings))
     secret = None if settings.open else (await rc.keys.create("app")).secret
     held = [asyncio.create_task(asked(guard, secret, "maya")) for _ in range(120)]
     await waiting.has(120)
@@ -336,7 +336,7 @@ def test_any_host_can_be_read(host: str) -> None:
     name = host_name(host)
     assert is_loopback(name) in (True, False)
     with suppress(NotAllowedError):
-        Hosts((), is_open=True).check({b"host": host.encode("latin-1", "replace")}, None)
+        HostPolicy((), is_open=True).check({b"host": host.encode("latin-1", "replace")}, None)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60))
@@ -344,8 +344,8 @@ def test_a_user_s_name_comes_through_a_header_as_it_is(name: str) -> None:
     anyone = Principal("key_1", "acme", "default", "app")
     if not name.strip() or name == "*":
         return
-    assert user_named(anyone, quote(name, safe="").encode()) == name
-    assert user_named(OPEN, quote(name).encode()) == name
+    assert resolve_acting_user(anyone, quote(name, safe="").encode()) == name
+    assert resolve_acting_user(OPEN_PRINCIPAL, quote(name).encode()) == name
 
 
 @pytest.mark.parametrize("given", ["%", "%4", "%zz", "%FF", "%ED%A0%80", "%00", "a%00b", "*", "%2A", "%20", "x" * 201])

@@ -11,8 +11,8 @@ import pytest
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tellback.server.files import PIECE, FileAnswer
-from tests.support.http_server import calling
+from tellback.server.files import CHUNK_BYTES, FileDownload
+from tests.support.http_server import app_client
 
 OPERATING: list[tuple[str, str, Any]] = [
     ("GET", "/ai-admin/jobs", None),
@@ -47,7 +47,7 @@ def app(rc: Tellback) -> Any:
 @pytest.mark.parametrize("role", ["user", "app"])
 async def test_what_concerns_others_is_for_admins(rc: Tellback, app: Any, role: Any) -> None:
     made = await rc.keys.create(role, user_id="maya" if role == "user" else None)
-    async with calling(app, made.secret, "maya") as client:
+    async with app_client(app, made.secret, "maya") as client:
         for method, path, body in OPERATING:
             answer = await client.request(method, path, json=body)
             assert (answer.status_code, answer.json()["code"]) == (403, "not-allowed"), path
@@ -56,7 +56,7 @@ async def test_what_concerns_others_is_for_admins(rc: Tellback, app: Any, role: 
 async def test_an_app_exports_and_erases_the_user_it_names(rc: Tellback, app: Any) -> None:
     await rc.user("omar").conversations.create("chat")
     made = await rc.keys.create("app")
-    async with calling(app, made.secret, "omar") as client:
+    async with app_client(app, made.secret, "omar") as client:
         assert len((await client.get("/ai-admin/export")).json()["conversations"]) == 1
         assert (await client.post("/ai-admin/delete", json={"confirm": True})).status_code == 200
         assert (await client.get("/ai-admin/export")).json()["conversations"] == []
@@ -94,7 +94,7 @@ async def test_an_app_exports_and_erases_the_user_it_names(rc: Tellback, app: An
 )
 async def test_what_cannot_be_meant_is_refused(app: Any, rc: Tellback, method: str, path: str, body: Any) -> None:
     made = await rc.keys.create("admin")
-    async with calling(app, made.secret, "maya") as client:
+    async with app_client(app, made.secret, "maya") as client:
         answer = await client.request(method, path, json=body)
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
 
@@ -102,13 +102,13 @@ async def test_what_cannot_be_meant_is_refused(app: Any, rc: Tellback, method: s
 @pytest.mark.parametrize("path", ["jobs/%00", "jobs/job_1", "bindings/%00", "bindings/bind_1", "keys/%00", "keys/k"])
 async def test_ids_that_nothing_has_are_unknown(app: Any, rc: Tellback, path: str) -> None:
     made = await rc.keys.create("admin")
-    async with calling(app, made.secret) as client:
+    async with app_client(app, made.secret) as client:
         assert (await client.get(f"/ai-admin/{path}")).status_code == 404
 
 
 async def test_a_download_that_nobody_takes_is_left_and_its_file_closed() -> None:
     file = tempfile.TemporaryFile()  # noqa: SIM115 - the answer closes it
-    file.write(b"x" * (3 * PIECE))
+    file.write(b"x" * (3 * CHUNK_BYTES))
     file.seek(0)
     sent: list[Any] = []
 
@@ -120,7 +120,7 @@ async def test_a_download_that_nobody_takes_is_left_and_its_file_closed() -> Non
     async def receive() -> Any:
         return await asyncio.Event().wait()
 
-    answer = FileAnswer(file, 3 * PIECE, "export.json", "application/json", 0.05)
+    answer = FileDownload(file, 3 * CHUNK_BYTES, "export.json", "application/json", 0.05)
     scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
     async with asyncio.timeout(20):
         await answer(scope, receive, send)

@@ -14,11 +14,11 @@ from tellback import Tellback, tool
 from tellback.agent import Agent
 from tellback.server import ServerSettings, create_app
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
-from tellback.types.access import Role
+from tellback.types.access import ApiKeyRole
 from tellback.wire.agents import AgentResponseWire
 from tellback.wire.turns import TurnOutcomeWire
-from tests.support.desk import Desk, whole
-from tests.support.http_server import calling
+from tests.support.desk import TripDesk, script_full_trip
+from tests.support.http_server import app_client
 
 SUPPORT = {
     "name": "support",
@@ -42,7 +42,7 @@ async def rc(model: ScriptedModel) -> AsyncIterator[Tellback]:
 
 async def client(
     rc: Tellback,
-    role: Role = "user",
+    role: ApiKeyRole = "user",
     user: str = "maya",
     *agents: Agent,
     tenant: str = "default",
@@ -51,7 +51,7 @@ async def client(
 ) -> httpx2.AsyncClient:
     made = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
     served = app or create_app(rc, ServerSettings(rate_limit=None, **more), agents=agents, opens=False)
-    return calling(served, made.secret, None if role == "user" else user)
+    return app_client(served, made.secret, None if role == "user" else user)
 
 
 def events_of(text: str) -> list[tuple[str, Any]]:
@@ -66,7 +66,7 @@ def events_of(text: str) -> list[tuple[str, Any]]:
 
 async def test_agents_of_both_kinds_are_listed(rc: Tellback) -> None:
     rc.register_agent(SUPPORT)
-    async with await client(rc, "app", "maya", Desk(None).agent) as caller:
+    async with await client(rc, "app", "maya", TripDesk(None).agent) as caller:
         items = (await caller.get("/ai-agents")).json()["items"]
         assert [(each["name"], each["kinds"]) for each in items] == [("support", ["spec"]), ("Wanda", ["routes"])]
         assert items[0]["spec"]["config"] == {"temperature": 0.1}
@@ -142,7 +142,9 @@ async def test_a_call_that_waits_is_approved(rc: Tellback, model: ScriptedModel)
 
 
 @pytest.mark.parametrize("role", ["user", "app"])
-async def test_a_user_decides_on_a_call_and_does_not_change_it(rc: Tellback, model: ScriptedModel, role: Role) -> None:
+async def test_a_user_decides_on_a_call_and_does_not_change_it(
+    rc: Tellback, model: ScriptedModel, role: ApiKeyRole
+) -> None:
     paid: list[int] = []
 
     @tool(requires_approval=True)
@@ -183,7 +185,9 @@ APPENDED: dict[str, Callable[[str], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("role", ["user", "app"])
 @pytest.mark.parametrize("what", ["result", "denial", "chat", "completion", *APPENDED])
-async def test_nobody_says_what_an_agents_tool_gave(rc: Tellback, model: ScriptedModel, role: Role, what: str) -> None:
+async def test_nobody_says_what_an_agents_tool_gave(
+    rc: Tellback, model: ScriptedModel, role: ApiKeyRole, what: str
+) -> None:
     @tool(requires_approval=True)
     def pay(amount: int) -> str:
         """Pay."""
@@ -264,8 +268,13 @@ async def test_another_users_conversation_is_unknown(rc: Tellback) -> None:
 
 
 async def test_an_agent_responds_and_remembers(rc: Tellback) -> None:
-    desk = Desk(None)
-    desk.script(desk.reads(destination="Rome"), says("How many?"), desk.reads(passengers=2), says("The night train?"))
+    desk = TripDesk(None)
+    desk.script(
+        desk.understands_trip(destination="Rome"),
+        says("How many?"),
+        desk.understands_trip(passengers=2),
+        says("The night train?"),
+    )
     async with await client(rc, "user", "maya", desk.agent) as caller:
         first = await caller.post("/ai-agents/Wanda/respond", json={"message": "To Rome"})
         assert first.status_code == 200, first.text
@@ -281,13 +290,13 @@ async def test_an_agent_responds_and_remembers(rc: Tellback) -> None:
     assert said.conversation_id is not None
     kept = await rc.user("maya").conversations.messages(said.conversation_id)
     assert [each.text for each in kept] == ["To Rome", "How many?", "Two", "The night train?"]
-    for system in desk.systems:
+    for system in desk.system_prompts:
         assert system not in second.text
 
 
 async def test_an_answer_is_streamed(rc: Tellback) -> None:
-    desk = Desk(None)
-    whole(desk, says("The night train?", chunks=4))
+    desk = TripDesk(None)
+    script_full_trip(desk, says("The night train?", chunks=4))
     async with await client(rc, "user", "maya", desk.agent) as caller:
         answer = await caller.post(
             "/ai-agents/Wanda/respond",
@@ -301,7 +310,7 @@ async def test_an_answer_is_streamed(rc: Tellback) -> None:
 
 
 async def test_a_stream_that_cannot_begin_is_a_problem(rc: Tellback) -> None:
-    desk = Desk(None)
+    desk = TripDesk(None)
     async with await client(rc, "user", "maya", desk.agent) as caller:
         body = {"approvals": {"call_none": True}, "sessionId": "web-42", "stream": True}
         answer = await caller.post("/ai-agents/Wanda/respond", json=body)
@@ -310,8 +319,8 @@ async def test_a_stream_that_cannot_begin_is_a_problem(rc: Tellback) -> None:
 
 
 async def test_a_message_with_a_key_is_answered_once(rc: Tellback) -> None:
-    desk = Desk(None)
-    whole(desk)
+    desk = TripDesk(None)
+    script_full_trip(desk)
     async with await client(rc, "user", "maya", desk.agent) as caller:
         answers = [
             await caller.post("/ai-agents/Wanda/respond", json={"message": "Rome"}, headers={"Idempotency-Key": "k"})
@@ -322,8 +331,8 @@ async def test_a_message_with_a_key_is_answered_once(rc: Tellback) -> None:
 
 
 async def test_a_state_that_waits_is_approved(rc: Tellback) -> None:
-    desk = Desk(None, approval=True)
-    desk.script(desk.reads(destination="Rome", passengers=2), says("Shall I?"), says("The night train?"))
+    desk = TripDesk(None, approval=True)
+    desk.script(desk.understands_trip(destination="Rome", passengers=2), says("Shall I?"), says("The night train?"))
     async with await client(rc, "user", "maya", desk.agent) as caller:
         asked = (await caller.post("/ai-agents/Wanda/respond", json={"message": "Rome", "sessionId": "s"})).json()
         [pending] = asked["pending"]
@@ -335,8 +344,13 @@ async def test_a_state_that_waits_is_approved(rc: Tellback) -> None:
 
 
 async def test_if_match_lets_only_one_of_two_through(rc: Tellback) -> None:
-    desk = Desk(None)
-    desk.script(desk.reads(destination="Rome"), says("How many?"), desk.reads(passengers=2), says("The night train?"))
+    desk = TripDesk(None)
+    desk.script(
+        desk.understands_trip(destination="Rome"),
+        says("How many?"),
+        desk.understands_trip(passengers=2),
+        says("The night train?"),
+    )
     async with await client(rc, "user", "maya", desk.agent) as caller:
         path, body = "/ai-agents/Wanda/respond", {"message": "Two", "sessionId": "web-42"}
         none = await caller.post(path, json=body, headers={"If-Match": '"v0"'})
@@ -388,7 +402,7 @@ async def test_turns_that_begin_from_one_version_at_once_are_saved_once(rc: Tell
     ],
 )
 async def test_what_cannot_be_said_is_refused(rc: Tellback, body: dict[str, Any]) -> None:
-    desk = Desk(None)
+    desk = TripDesk(None)
     async with await client(rc, "user", "maya", desk.agent) as caller:
         content = json.dumps(body).replace("Infinity", "1e400")
         headers = {"Content-Type": "application/json"}
@@ -399,8 +413,8 @@ async def test_what_cannot_be_said_is_refused(rc: Tellback, body: dict[str, Any]
 
 async def test_a_history_is_passed_by_apps_and_not_by_users(rc: Tellback) -> None:
     history = [{"role": "assistant", "content": "Where to?"}, {"role": "user", "content": "Rome"}]
-    desk = Desk(None)
-    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    desk = TripDesk(None)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     async with await client(rc, "user", "maya", desk.agent) as caller:
         assert (await caller.post("/ai-agents/Wanda/respond", json={"history": history})).status_code == 403
     async with await client(rc, "app", "maya", desk.agent) as caller:
@@ -410,8 +424,8 @@ async def test_a_history_is_passed_by_apps_and_not_by_users(rc: Tellback) -> Non
 
 
 async def test_a_diagram_shows_where_a_session_stands(rc: Tellback) -> None:
-    desk = Desk(None)
-    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    desk = TripDesk(None)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     async with await client(rc, "user", "maya", desk.agent) as caller:
         plain = await caller.get("/ai-agents/Wanda/diagram")
         assert "Ask where to" in plain.text

@@ -13,9 +13,9 @@ from tellback.agent import Agent
 from tellback.agent.sessions import InMemorySessions
 from tellback.server import ServerSettings, create_app
 from tellback.testing import FunctionModel
-from tellback.types.access import Role
-from tests.support.desk import Desk
-from tests.support.http_server import calling
+from tellback.types.access import ApiKeyRole
+from tests.support.desk import TripDesk
+from tests.support.http_server import app_client
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def rc() -> AsyncIterator[Tellback]:
 
 async def client(
     rc: Tellback,
-    role: Role = "user",
+    role: ApiKeyRole = "user",
     user: str = "maya",
     *agents: Agent,
     tenant: str = "default",
@@ -35,7 +35,7 @@ async def client(
 ) -> httpx2.AsyncClient:
     made = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
     served = app or create_app(rc, ServerSettings(rate_limit=None, **more), agents=agents, opens=False)
-    return calling(served, made.secret, None if role == "user" else user)
+    return app_client(served, made.secret, None if role == "user" else user)
 
 
 def shared_by_all(kind: str, rc: Tellback) -> Any:
@@ -117,7 +117,7 @@ async def test_an_agent_made_for_one_user_serves_each_their_own_memory(rc: Tellb
 
 async def test_without_a_user_nobody_responds(rc: Tellback) -> None:
     made = await rc.keys.create("app")
-    app = create_app(rc, ServerSettings(), agents=[Desk(None).agent], opens=False)
-    async with calling(app, made.secret) as caller:
+    app = create_app(rc, ServerSettings(), agents=[TripDesk(None).agent], opens=False)
+    async with app_client(app, made.secret) as caller:
         assert (await caller.get("/ai-agents")).status_code == 200
         assert (await caller.post("/ai-agents/Wanda/respond", json={"message": "Hi"})).status_code == 422

@@ -11,7 +11,7 @@ from tellback import Tellback
 from tellback.errors import ProviderRequestError
 from tellback.testing import ScriptedModel, raises
 from tellback.types.jobs import JobStatus
-from tests.support.rest import Rest, asking, every, told
+from tests.support.rest import RestClient, expect_json, list_all, rest_client
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ async def rc() -> AsyncIterator[Tellback]:
 
 
 @pytest.fixture
-async def rest(rc: Tellback) -> AsyncIterator[Rest]:
-    async with asking(rc, role="app") as client:
+async def rest(rc: Tellback) -> AsyncIterator[RestClient]:
+    async with rest_client(rc, role="app") as client:
         yield client
 
 
@@ -38,9 +38,9 @@ async def said(rc: Tellback, user: str = "maya", namespace: str = "chat") -> str
     return talk.id
 
 
-async def test_a_binding_is_made_changed_and_ended(rest: Rest, space: str) -> None:
+async def test_a_binding_is_made_changed_and_ended(rest: RestClient, space: str) -> None:
     body = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
-    made = told(await rest.post("/ai-memory/bindings", json=body), 201)
+    made = expect_json(await rest.post("/ai-memory/bindings", json=body), 201)
     assert made["conversationScope"] == body["conversationScope"]
     assert made["extractionPolicy"] == {
         "extractionVersion": "v1",
@@ -49,23 +49,23 @@ async def test_a_binding_is_made_changed_and_ended(rest: Rest, space: str) -> No
         "windowTurns": 0,
     }
     assert (made["memorySpaceNames"], made["createdBy"], made["enabled"]) == (["daily"], "maya", True)
-    assert told(await rest.post("/ai-memory/bindings", json={**body, "once": True}), 201) == made
+    assert expect_json(await rest.post("/ai-memory/bindings", json={**body, "once": True}), 201) == made
     path = f"/ai-memory/bindings/{made['id']}"
     change = {"enabled": False, "extractionPolicy": {"windowed": True, "windowTurns": 5}}
-    changed = told(await rest.patch(path, json=change))
+    changed = expect_json(await rest.patch(path, json=change))
     assert (changed["enabled"], changed["extractionPolicy"]["windowTurns"]) == (False, 5)
-    assert told(await rest.get(path)) == changed
+    assert expect_json(await rest.get(path)) == changed
     assert (await rest.patch(path, json={"conversationScope": {}})).status_code == 422
-    assert await every(rest, "/ai-memory/bindings") == [changed]
+    assert await list_all(rest, "/ai-memory/bindings") == [changed]
     assert (await rest.delete(path)).status_code == 204
     assert (await rest.delete(path)).status_code == 404
     assert (await rest.get(path)).status_code == 404
 
 
-async def test_several_scopes_come_back_as_a_list(rest: Rest, space: str) -> None:
+async def test_several_scopes_come_back_as_a_list(rest: RestClient, space: str) -> None:
     scopes = [{"namespace": name, "userId": "maya"} for name in ("morning", "evening")]
     body = {"conversationScope": scopes, "memorySpaceIds": [space]}
-    assert told(await rest.post("/ai-memory/bindings", json=body), 201)["conversationScope"] == scopes
+    assert expect_json(await rest.post("/ai-memory/bindings", json=body), 201)["conversationScope"] == scopes
 
 
 @pytest.mark.parametrize(
@@ -83,15 +83,15 @@ async def test_several_scopes_come_back_as_a_list(rest: Rest, space: str) -> Non
         {"extractionPolicy": {"extractionVersion": "../v1"}},
     ],
 )
-async def test_a_binding_that_makes_no_sense_is_refused(rest: Rest, space: str, change: dict[str, Any]) -> None:
+async def test_a_binding_that_makes_no_sense_is_refused(rest: RestClient, space: str, change: dict[str, Any]) -> None:
     body = {"conversationScope": {"namespace": "chat"}, "memorySpaceIds": [space], **change}
-    assert told(await rest.post("/ai-memory/bindings", json=body), 422)["code"] == "invalid-argument"
+    assert expect_json(await rest.post("/ai-memory/bindings", json=body), 422)["code"] == "invalid-argument"
 
 
-async def test_a_users_own_key_binds_its_own_conversations_only(rc: Tellback, rest: Rest, space: str) -> None:
+async def test_a_users_own_key_binds_its_own_conversations_only(rc: Tellback, rest: RestClient, space: str) -> None:
     shared = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
-    for_all = told(await rest.post("/ai-memory/bindings", json=shared), 201)
-    async with asking(rc, role="user") as maya:
+    for_all = expect_json(await rest.post("/ai-memory/bindings", json=shared), 201)
+    async with rest_client(rc, role="user") as maya:
         for scope in (
             {"namespace": "chat"},
             {"namespace": "chat", "userId": "*"},
@@ -99,32 +99,35 @@ async def test_a_users_own_key_binds_its_own_conversations_only(rc: Tellback, re
             [{"namespace": "chat", "userId": "maya"}, {"namespace": "chat", "userId": "omar"}],
         ):
             body = {"conversationScope": scope, "memorySpaceIds": [space]}
-            assert told(await maya.post("/ai-memory/bindings", json=body), 403)["code"] == "not-allowed"
+            assert expect_json(await maya.post("/ai-memory/bindings", json=body), 403)["code"] == "not-allowed"
         # What its app made in its name is about others too.
         path = f"/ai-memory/bindings/{for_all['id']}"
         assert (await maya.patch(path, json={"enabled": False})).status_code == 403
         assert (await maya.delete(path)).status_code == 403
         own = {"conversationScope": {"namespace": "notes", "userId": "maya"}, "memorySpaceIds": [space]}
-        made = told(await maya.post("/ai-memory/bindings", json=own), 201)
-        assert told(await maya.patch(f"/ai-memory/bindings/{made['id']}", json={"enabled": False}))["enabled"] is False
+        made = expect_json(await maya.post("/ai-memory/bindings", json=own), 201)
+        assert (
+            expect_json(await maya.patch(f"/ai-memory/bindings/{made['id']}", json={"enabled": False}))["enabled"]
+            is False
+        )
         assert (await maya.delete(f"/ai-memory/bindings/{made['id']}")).status_code == 204
     assert (await rest.delete(f"/ai-memory/bindings/{for_all['id']}")).status_code == 204
 
 
-async def test_others_see_of_a_binding_only_what_concerns_them(rc: Tellback, rest: Rest, space: str) -> None:
+async def test_others_see_of_a_binding_only_what_concerns_them(rc: Tellback, rest: RestClient, space: str) -> None:
     scopes = [{"namespace": "chat", "userId": name} for name in ("maya", "omar", "zoe")]
-    made = told(
+    made = expect_json(
         await rest.post("/ai-memory/bindings", json={"conversationScope": scopes, "memorySpaceIds": [space]}), 201
     )
-    async with asking(rc, "omar", role="user") as omar:
-        [seen] = await every(omar, "/ai-memory/bindings")
+    async with rest_client(rc, "omar", role="user") as omar:
+        [seen] = await list_all(omar, "/ai-memory/bindings")
         assert (seen["conversationScope"], seen["memorySpaceIds"], seen["createdBy"]) == (scopes[1], [], None)
         path = f"/ai-memory/bindings/{made['id']}"
-        assert told(await omar.get(path)) == seen
+        assert expect_json(await omar.get(path)) == seen
         assert (await omar.patch(path, json={"enabled": False})).status_code == 404
         assert (await omar.delete(path)).status_code == 404
-    async with asking(rc, "lee", role="user") as lee:
-        assert await every(lee, "/ai-memory/bindings") == []
+    async with rest_client(rc, "lee", role="user") as lee:
+        assert await list_all(lee, "/ai-memory/bindings") == []
         assert (await lee.get(path)).status_code == 404
 
 
@@ -133,15 +136,15 @@ async def test_what_a_provider_said_of_a_job_is_for_admins_alone() -> None:
     model = ScriptedModel([raises(failure)])
     async with Tellback(":memory:", model=model, embedder=None) as rc:
         space, id = await rc.user("maya").memory.create_space("daily"), await said(rc)
-        async with asking(rc, role="user") as rest, asking(rc, role="admin") as admin:
+        async with rest_client(rc, role="user") as rest, rest_client(rc, role="admin") as admin:
             body = {"conversationId": id, "memorySpaceId": space.id}
-            path = f"/ai-memory/jobs/{told(await rest.post('/ai-memory/extractions', json=body), 202)['id']}"
+            path = f"/ai-memory/jobs/{expect_json(await rest.post('/ai-memory/extractions', json=body), 202)['id']}"
             await rc.jobs.drain(timeout=30)
             shown = "ProviderRequestError: the server's log has the reason"
-            assert told(await rest.get(path))["error"] == shown
-            assert [each["error"] for each in await every(rest, "/ai-memory/jobs")] == [shown]
-            assert "sk-live" in told(await admin.get(path.replace("ai-memory", "ai-admin")))["error"]
-            assert told(await rest.post(f"{path}/cancel"))["error"] == shown
+            assert expect_json(await rest.get(path))["error"] == shown
+            assert [each["error"] for each in await list_all(rest, "/ai-memory/jobs")] == [shown]
+            assert "sk-live" in expect_json(await admin.get(path.replace("ai-memory", "ai-admin")))["error"]
+            assert expect_json(await rest.post(f"{path}/cancel"))["error"] == shown
             stream = await rest.get(f"{path}/events")
             assert shown in stream.text
             assert "sk-live" not in stream.text
@@ -152,7 +155,7 @@ async def test_admins_name_prompts_that_there_are() -> None:
         own = await rc.user("maya").memory.create_space("daily")
         binding = await rc.user("maya").memory.create_binding({"namespace": "chat"}, [own.id])
         await said(rc)
-        async with asking(rc, role="admin") as admin:
+        async with rest_client(rc, role="admin") as admin:
             change = {"extractionPolicy": {"extractionVersion": "v99"}}
             answer = await admin.patch(f"/ai-admin/bindings/{binding.id}", json=change)
             assert (answer.status_code, "v99" in answer.text) == (422, True), answer.text
@@ -163,23 +166,27 @@ async def test_admins_name_prompts_that_there_are() -> None:
         assert found.extraction_policy.extraction_version == "v1"
 
 
-async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Tellback, rest: Rest, space: str) -> None:
+async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Tellback, rest: RestClient, space: str) -> None:
     id = await said(rc)
-    unbound = told(await rest.post("/ai-memory/extractions", json={"conversationId": id}), 404)
+    unbound = expect_json(await rest.post("/ai-memory/extractions", json={"conversationId": id}), 404)
     assert unbound["data"]["kind"] == "binding"
-    run = told(await rest.post("/ai-memory/extractions", json={"conversationId": id, "memorySpaceId": space}), 202)
+    run = expect_json(
+        await rest.post("/ai-memory/extractions", json={"conversationId": id, "memorySpaceId": space}), 202
+    )
     [job] = run["jobs"]
     assert (run["id"], run["status"], job["kind"], job["conversationId"]) == (job["id"], "queued", "extract", id)
     path = f"/ai-memory/jobs/{job['id']}"
-    assert told(await rest.get(path)) == job
-    assert told(await rest.post(f"{path}/cancel"))["status"] == "cancelled"
-    assert told(await rest.post(f"{path}/retry"))["status"] == "queued"
+    assert expect_json(await rest.get(path)) == job
+    assert expect_json(await rest.post(f"{path}/cancel"))["status"] == "cancelled"
+    assert expect_json(await rest.post(f"{path}/retry"))["status"] == "queued"
     for _ in range(3):
         other = await said(rc)
-        told(await rest.post("/ai-memory/extractions", json={"conversationId": other, "memorySpaceId": space}), 202)
-    assert len(await every(rest, "/ai-memory/jobs", limit=1)) == 4
-    assert [each["id"] for each in await every(rest, "/ai-memory/jobs", conversationId=id)] == [job["id"]]
-    assert await every(rest, "/ai-memory/jobs", status="done") == []
+        expect_json(
+            await rest.post("/ai-memory/extractions", json={"conversationId": other, "memorySpaceId": space}), 202
+        )
+    assert len(await list_all(rest, "/ai-memory/jobs", limit=1)) == 4
+    assert [each["id"] for each in await list_all(rest, "/ai-memory/jobs", conversationId=id)] == [job["id"]]
+    assert await list_all(rest, "/ai-memory/jobs", status="done") == []
     assert (await rest.get("/ai-memory/jobs", params={"status": "gone"})).status_code == 422
     assert (await rest.get("/ai-memory/jobs", params={"conversationId": "\x00"})).status_code == 422
     assert (await rest.get("/ai-memory/jobs", params={"cursor": "AA"})).status_code == 422
@@ -187,11 +194,11 @@ async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Tellback,
         assert (await rest.get(f"/ai-memory/jobs/{unknown}")).status_code == 404
 
 
-async def test_nobody_sees_or_moves_anothers_job(rc: Tellback, rest: Rest, space: str) -> None:
+async def test_nobody_sees_or_moves_anothers_job(rc: Tellback, rest: RestClient, space: str) -> None:
     run = await rc.user("maya").memory.run_extraction_for_conversation(await said(rc), space_id=space)
     for user, tenant, app in (("omar", "default", "default"), ("maya", "x", "default"), ("maya", "default", "x")):
-        async with asking(rc, user, role="admin", tenant=tenant, app=app) as other:
-            assert await every(other, "/ai-memory/jobs") == []
+        async with rest_client(rc, user, role="admin", tenant=tenant, app=app) as other:
+            assert await list_all(other, "/ai-memory/jobs") == []
             assert (await other.get(f"/ai-memory/jobs/{run.id}")).status_code == 404
             for verb in ("retry", "cancel"):
                 assert (await other.post(f"/ai-memory/jobs/{run.id}/{verb}")).status_code == 404
@@ -199,11 +206,11 @@ async def test_nobody_sees_or_moves_anothers_job(rc: Tellback, rest: Rest, space
     assert job.status is JobStatus.QUEUED
 
 
-async def test_waiting_says_whether_the_memories_are_there(rc: Tellback, rest: Rest, space: str) -> None:
-    assert told(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": True}
+async def test_waiting_says_whether_the_memories_are_there(rc: Tellback, rest: RestClient, space: str) -> None:
+    assert expect_json(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": True}
     body = {"conversationId": await said(rc), "memorySpaceId": space}
-    told(await rest.post("/ai-memory/extractions", json=body), 202)
-    assert told(await rest.post("/ai-memory/extractions/wait", json={"timeout": 0.01})) == {"done": False}
+    expect_json(await rest.post("/ai-memory/extractions", json=body), 202)
+    assert expect_json(await rest.post("/ai-memory/extractions/wait", json={"timeout": 0.01})) == {"done": False}
     assert (await rest.post("/ai-memory/extractions/wait", json={"timeout": 31})).status_code == 422
 
 
@@ -211,13 +218,13 @@ async def test_a_version_that_no_prompt_has_is_the_clients_mistake() -> None:
     async with Tellback(":memory:", embedder=None, worker=False, model="claude-sonnet-5") as rc:
         space = await rc.user("maya").memory.create_space()
         id = await said(rc)
-        async with asking(rc) as rest:
+        async with rest_client(rc) as rest:
             policy = {"extractionPolicy": {"extractionVersion": "v9"}}
             body = {"conversationScope": {"namespace": "chat"}, "memorySpaceIds": [space.id]}
             for answer in (
                 await rest.post("/ai-memory/bindings", json={**body, **policy}),
                 await rest.post("/ai-memory/extractions", json={"conversationId": id, "extractionVersion": "v9"}),
             ):
-                assert "v9" in told(answer, 422)["detail"]
-            made = told(await rest.post("/ai-memory/bindings", json=body), 201)
+                assert "v9" in expect_json(answer, 422)["detail"]
+            made = expect_json(await rest.post("/ai-memory/bindings", json=body), 201)
             assert (await rest.patch(f"/ai-memory/bindings/{made['id']}", json=policy)).status_code == 422

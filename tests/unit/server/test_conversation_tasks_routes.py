@@ -10,7 +10,7 @@ import pytest
 
 from tellback import Tellback, Tool
 from tellback.testing import ScriptedModel, calls
-from tests.support.rest import Rest, asking, every, told
+from tests.support.rest import RestClient, expect_json, list_all, rest_client
 
 
 @pytest.fixture
@@ -20,29 +20,29 @@ async def rc() -> AsyncIterator[Tellback]:
 
 
 @pytest.fixture
-async def rest(rc: Tellback) -> AsyncIterator[Rest]:
-    async with asking(rc) as client:
+async def rest(rc: Tellback) -> AsyncIterator[RestClient]:
+    async with rest_client(rc) as client:
         yield client
 
 
-async def test_the_open_conversation_is_found_or_opened(rest: Rest) -> None:
+async def test_the_open_conversation_is_found_or_opened(rest: RestClient) -> None:
     query = {"namespace": "daily", "sessionId": "s1"}
-    missing = told(await rest.get("/ai-conversations/open", params=query), 404)
+    missing = expect_json(await rest.get("/ai-conversations/open", params=query), 404)
     assert missing["code"] == "not-found"
     body = {**query, "title": "Today", "metadata": {"a": 1}, "closeAfter": 60}
-    made = told(await rest.post("/ai-conversations/find-or-create", json=body))
+    made = expect_json(await rest.post("/ai-conversations/find-or-create", json=body))
     assert (made["title"], made["metadata"], made["closeAfter"]) == ("Today", {"a": 1}, 60)
-    assert told(await rest.post("/ai-conversations/find-or-create", json=query)) == made
-    assert told(await rest.get("/ai-conversations/open", params=query)) == made
+    assert expect_json(await rest.post("/ai-conversations/find-or-create", json=query)) == made
+    assert expect_json(await rest.get("/ai-conversations/open", params=query)) == made
     assert (await rest.get("/ai-conversations/open", params={"namespace": "other"})).status_code == 404
     assert (await rest.get("/ai-conversations/open")).status_code == 422
-    told(await rest.post(f"/ai-conversations/{made['id']}/close"))
+    expect_json(await rest.post(f"/ai-conversations/{made['id']}/close"))
     assert (await rest.get("/ai-conversations/open", params=query)).status_code == 404
-    assert told(await rest.post("/ai-conversations/find-or-create", json=query))["id"] != made["id"]
+    assert expect_json(await rest.post("/ai-conversations/find-or-create", json=query))["id"] != made["id"]
 
 
-async def test_a_chat_from_elsewhere_is_imported_at_once(rest: Rest) -> None:
-    talk = told(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)
+async def test_a_chat_from_elsewhere_is_imported_at_once(rest: RestClient) -> None:
+    talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)
     path = f"/ai-conversations/{talk['id']}/messages"
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "Be brief."},
@@ -50,7 +50,7 @@ async def test_a_chat_from_elsewhere_is_imported_at_once(rest: Rest) -> None:
         {"role": "assistant", "content": [{"type": "text", "text": "Hello!"}], "usage": {"inputTokens": 3}},
         {"role": "user", "content": "Bye", "idempotencyKey": "k1"},
     ]
-    stored = told(await rest.post(path, json={"messages": messages}), 201)["items"]
+    stored = expect_json(await rest.post(path, json={"messages": messages}), 201)["items"]
     assert [(each["seq"], each["visibility"]) for each in stored] == [
         (1, "internal"),
         *((n, "user") for n in (2, 3, 4)),
@@ -58,22 +58,22 @@ async def test_a_chat_from_elsewhere_is_imported_at_once(rest: Rest) -> None:
     assert stored[1]["turnId"] == stored[2]["turnId"] != stored[3]["turnId"]
     assert stored[1]["createdAt"] == "2020-01-01T00:00:00Z"
     assert stored[2]["usage"]["inputTokens"] == 3
-    assert told(await rest.get(f"/ai-conversations/messages/{stored[3]['id']}")) == stored[3]
-    assert await every(rest, path, includeInternal=True, limit=200) == stored
+    assert expect_json(await rest.get(f"/ai-conversations/messages/{stored[3]['id']}")) == stored[3]
+    assert await list_all(rest, path, includeInternal=True, limit=200) == stored
     for refused in ([], [{"role": "user", "content": "Hi"}] * 1_001, [messages[1], {"role": "judge", "content": "x"}]):
         assert (await rest.post(path, json={"messages": refused})).status_code == 422
     unknown = await rest.post("/ai-conversations/conv_x/messages", json={"messages": messages})
     assert unknown.status_code == 404
-    assert len(await every(rest, path, includeInternal=True)) == 4
-    told(await rest.post(f"/ai-conversations/{talk['id']}/close"))
-    assert told(await rest.post(path, json={"messages": messages}), 409)["code"] == "conversation-closed"
+    assert len(await list_all(rest, path, includeInternal=True)) == 4
+    expect_json(await rest.post(f"/ai-conversations/{talk['id']}/close"))
+    assert expect_json(await rest.post(path, json={"messages": messages}), 409)["code"] == "conversation-closed"
 
 
-async def test_what_was_left_is_closed_for_this_user_alone(rc: Tellback, rest: Rest) -> None:
+async def test_what_was_left_is_closed_for_this_user_alone(rc: Tellback, rest: RestClient) -> None:
     mine = await rc.user("maya").conversations.create("chat")
     other = await rc.user("omar").conversations.create("chat")
-    assert told(await rest.post("/ai-conversations/close-stale", json={"olderThan": 3600}))["items"] == []
-    closed = told(await rest.post("/ai-conversations/close-stale", json={"olderThan": 0}))["items"]
+    assert expect_json(await rest.post("/ai-conversations/close-stale", json={"olderThan": 3600}))["items"] == []
+    closed = expect_json(await rest.post("/ai-conversations/close-stale", json={"olderThan": 0}))["items"]
     assert [(each["id"], each["status"]) for each in closed] == [(mine.id, "closed")]
     kept = await rc.user("omar").conversations.get(other.id)
     assert kept is not None
@@ -87,23 +87,23 @@ async def test_calls_that_wait_for_a_decision_are_shown() -> None:
         return f"paid {amount}"
 
     model = ScriptedModel([calls("pay", amount=3)])
-    async with Tellback(":memory:", embedder=None, worker=False, model=model) as rc, asking(rc) as rest:
+    async with Tellback(":memory:", embedder=None, worker=False, model=model) as rc, rest_client(rc) as rest:
         talks = rc.user("maya").conversations
         talk = await talks.create("chat")
         path = f"/ai-conversations/{talk.id}/pending"
-        assert told(await rest.get(path))["items"] == []
+        assert expect_json(await rest.get(path))["items"] == []
         tool = Tool.from_fn(pay, requires_approval=True)
         outcome = await talks.run_turn(talk.id, user_text="Pay 3", tools=[tool])
-        [call] = told(await rest.get(path))["items"]
+        [call] = expect_json(await rest.get(path))["items"]
         assert (call["id"], call["name"], call["input"]) == (outcome.pending[0].id, "pay", {"amount": 3})
         assert (await rest.get("/ai-conversations/conv_x/pending")).status_code == 404
 
 
-async def test_a_summary_is_made_by_a_model_that_is_served(rc: Tellback, rest: Rest) -> None:
+async def test_a_summary_is_made_by_a_model_that_is_served(rc: Tellback, rest: RestClient) -> None:
     talks = rc.user("maya").conversations
     talk = await talks.create("chat", close_after=timedelta(hours=1))
     await talks.append_turn(talk.id, "I keep bees.", {"content": "How many?"})
     path = f"/ai-conversations/{talk.id}/rolling-summary"
-    assert told(await rest.post(path, json={"model": "gpt-9"}), 403)["code"] == "not-allowed"
-    assert told(await rest.post(path))["outcome"] == "refreshed"
-    assert told(await rest.post(path, json={}))["outcome"] == "unchanged"
+    assert expect_json(await rest.post(path, json={"model": "gpt-9"}), 403)["code"] == "not-allowed"
+    assert expect_json(await rest.post(path))["outcome"] == "refreshed"
+    assert expect_json(await rest.post(path, json={}))["outcome"] == "unchanged"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tellback import Tellback
-from tests.support.rest import Rest, asking, every, told
+from tests.support.rest import RestClient, expect_json, list_all, rest_client
 
 
 @pytest.fixture
@@ -18,43 +18,45 @@ async def rc() -> AsyncIterator[Tellback]:
 
 
 @pytest.fixture
-async def rest(rc: Tellback) -> AsyncIterator[Rest]:
-    async with asking(rc) as client:
+async def rest(rc: Tellback) -> AsyncIterator[RestClient]:
+    async with rest_client(rc) as client:
         yield client
 
 
 @pytest.fixture
-async def talk(rest: Rest) -> str:
-    made = told(await rest.post("/ai-conversations", json={"namespace": "support-chat"}), 201)
+async def talk(rest: RestClient) -> str:
+    made = expect_json(await rest.post("/ai-conversations", json={"namespace": "support-chat"}), 201)
     return f"/ai-conversations/{made['id']}"
 
 
-async def test_a_conversation_is_opened_listed_and_closed(rest: Rest) -> None:
+async def test_a_conversation_is_opened_listed_and_closed(rest: RestClient) -> None:
     body = {"namespace": "support-chat", "title": "Refund", "metadata": {"source": "web"}, "sessionId": "s1"}
-    made = told(await rest.post("/ai-conversations", json=body), 201)
+    made = expect_json(await rest.post("/ai-conversations", json=body), 201)
     assert {name: made[name] for name in body} == body
     assert (made["userId"], made["status"]) == ("maya", "open")
-    other = told(await rest.post("/ai-conversations", json={"namespace": "other"}), 201)
-    assert await every(rest, "/ai-conversations", limit=1) == [other, made]
-    assert await every(rest, "/ai-conversations", namespace="support-chat") == [made]
+    other = expect_json(await rest.post("/ai-conversations", json={"namespace": "other"}), 201)
+    assert await list_all(rest, "/ai-conversations", limit=1) == [other, made]
+    assert await list_all(rest, "/ai-conversations", namespace="support-chat") == [made]
     path = f"/ai-conversations/{made['id']}"
-    closed = told(await rest.post(f"{path}/close"))
-    assert told(await rest.post(f"{path}/close")) == closed == told(await rest.get(path))
-    assert await every(rest, "/ai-conversations", status="closed") == [closed]
+    closed = expect_json(await rest.post(f"{path}/close"))
+    assert expect_json(await rest.post(f"{path}/close")) == closed == expect_json(await rest.get(path))
+    assert await list_all(rest, "/ai-conversations", status="closed") == [closed]
     assert (await rest.get("/ai-conversations", params={"status": "gone"})).status_code == 422
-    refused = told(await rest.post(f"{path}/user-messages", json={"content": "Hi"}), 409)
+    refused = expect_json(await rest.post(f"{path}/user-messages", json={"content": "Hi"}), 409)
     assert refused["code"] == "conversation-closed"
 
 
-async def test_each_side_is_appended_with_what_is_known_of_it(rest: Rest, talk: str) -> None:
-    said = told(await rest.post(f"{talk}/user-messages", json={"content": "Where's my refund?", "traceId": "t1"}), 201)
+async def test_each_side_is_appended_with_what_is_known_of_it(rest: RestClient, talk: str) -> None:
+    said = expect_json(
+        await rest.post(f"{talk}/user-messages", json={"content": "Where's my refund?", "traceId": "t1"}), 201
+    )
     usage = {"inputTokens": 12, "outputTokens": 3, "latencyMs": 800}
     call = {"type": "tool_use", "id": "tu_1", "name": "lookup", "arguments": {"order": 7}}
     turn = {"content": [call], "stopReason": "tool_use", "model": "claude-sonnet-5", "usage": usage}
-    wish = told(await rest.post(f"{talk}/assistant-turns", json=turn), 201)
+    wish = expect_json(await rest.post(f"{talk}/assistant-turns", json=turn), 201)
     result = {"toolUseId": "tu_1", "toolName": "lookup", "content": "shipped"}
-    given = told(await rest.post(f"{talk}/tool-results", json=result), 201)
-    note = told(await rest.post(f"{talk}/system-messages", json={"content": "Free plan."}), 201)
+    given = expect_json(await rest.post(f"{talk}/tool-results", json=result), 201)
+    note = expect_json(await rest.post(f"{talk}/system-messages", json={"content": "Free plan."}), 201)
     assert [each["seq"] for each in (said, wish, given, note)] == [1, 2, 3, 4]
     assert {each["turnId"] for each in (said, wish, given, note)} == {said["turnId"]}
     assert said["traceId"] == "t1"
@@ -63,20 +65,20 @@ async def test_each_side_is_appended_with_what_is_known_of_it(rest: Rest, talk: 
     [block] = given["content"]
     assert (block["toolUseId"], block["toolName"], block["isError"]) == ("tu_1", "lookup", False)
     assert note["visibility"] == "internal"
-    assert await every(rest, f"{talk}/messages") == [said, wish, given]
-    assert await every(rest, f"{talk}/messages", includeInternal=True) == [said, wish, given, note]
-    assert await every(rest, f"{talk}/raw-turns") == [said, wish, given, note]
+    assert await list_all(rest, f"{talk}/messages") == [said, wish, given]
+    assert await list_all(rest, f"{talk}/messages", includeInternal=True) == [said, wish, given, note]
+    assert await list_all(rest, f"{talk}/raw-turns") == [said, wish, given, note]
 
 
-async def test_messages_are_read_backwards_and_forwards(rest: Rest, talk: str) -> None:
+async def test_messages_are_read_backwards_and_forwards(rest: RestClient, talk: str) -> None:
     messages = [{"role": "user", "content": str(n)} for n in range(1, 8)]
-    told(await rest.post(f"{talk}/messages", json={"messages": messages}), 201)
+    expect_json(await rest.post(f"{talk}/messages", json={"messages": messages}), 201)
 
     async def seqs(**query: Any) -> list[list[int]]:
         pages, cursor = [], None
         while True:
             asked = {"limit": 3, **query, **({} if cursor is None else {"cursor": cursor})}
-            page = told(await rest.get(f"{talk}/messages", params=asked))
+            page = expect_json(await rest.get(f"{talk}/messages", params=asked))
             pages.append([each["seq"] for each in page["items"]])
             cursor = page["nextCursor"]
             if cursor is None:
@@ -91,15 +93,15 @@ async def test_messages_are_read_backwards_and_forwards(rest: Rest, talk: str) -
         assert (await rest.get(f"{talk}/messages", params=query)).status_code == 422
 
 
-async def test_a_retry_with_a_key_stores_the_users_message_once(rest: Rest, talk: str) -> None:
+async def test_a_retry_with_a_key_stores_the_users_message_once(rest: RestClient, talk: str) -> None:
     key = {"Idempotency-Key": "k1"}
-    first = told(await rest.post(f"{talk}/user-messages", json={"content": "Hi"}, headers=key), 201)
-    again = told(await rest.post(f"{talk}/user-messages", json={"content": "Hi", "idempotencyKey": "k1"}), 201)
+    first = expect_json(await rest.post(f"{talk}/user-messages", json={"content": "Hi"}, headers=key), 201)
+    again = expect_json(await rest.post(f"{talk}/user-messages", json={"content": "Hi", "idempotencyKey": "k1"}), 201)
     assert again["id"] == first["id"]
     clash = await rest.post(f"{talk}/user-messages", json={"content": "Hi", "idempotencyKey": "k2"}, headers=key)
     assert clash.status_code == 422
     body = {"userContent": "Bye", "assistant": {"content": "See you."}, "idempotencyKey": "k3"}
-    one, two = [told(await rest.post(f"{talk}/turns", json=body), 201) for _ in range(2)]
+    one, two = [expect_json(await rest.post(f"{talk}/turns", json=body), 201) for _ in range(2)]
     assert one["userMessage"] == two["userMessage"]
     assert one["assistantMessage"]["id"] != two["assistantMessage"]["id"]
     assert one["turnId"] == two["turnId"] == one["userMessage"]["turnId"]
@@ -124,6 +126,8 @@ async def test_a_retry_with_a_key_stores_the_users_message_once(rest: Rest, talk
         ("turns", {"userContent": "x", "assistant": "y"}),
     ],
 )
-async def test_a_message_that_cannot_be_is_refused(rest: Rest, talk: str, path: str, body: dict[str, Any]) -> None:
-    assert told(await rest.post(f"{talk}/{path}", json=body), 422)["code"] == "invalid-argument"
-    assert await every(rest, f"{talk}/raw-turns") == []
+async def test_a_message_that_cannot_be_is_refused(
+    rest: RestClient, talk: str, path: str, body: dict[str, Any]
+) -> None:
+    assert expect_json(await rest.post(f"{talk}/{path}", json=body), 422)["code"] == "invalid-argument"
+    assert await list_all(rest, f"{talk}/raw-turns") == []

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tellback.server.express import Express
-from tests.support.http_server import calling
+from tellback.server.express import FastPathMiddleware
+from tests.support.http_server import app_client
 
 TEXTS = st.text(max_size=30) | st.sampled_from(["x" * 2_000, "\x00", "Hi", ""])
 VALUES: Any = st.recursive(
@@ -72,7 +72,7 @@ async def both(rc: Tellback, app: Any, body: bytes, id: str, media: str) -> None
     talk, closed = await maya.conversations.create("chat"), await maya.conversations.create("chat")
     await maya.conversations.close(closed.id)
     named = {"known": talk.id, "closed": closed.id}.get(id, id)
-    async with calling(app) as http:
+    async with app_client(app) as http:
         path, headers = f"/ai-conversations/{named}/user-messages", {"content-type": media}
         ordinary = shape(await http.post(f"{path}?way=ordinary", content=body, headers=headers))
         express = shape(await http.post(path, content=body, headers=headers))
@@ -83,20 +83,20 @@ async def both(rc: Tellback, app: Any, body: bytes, id: str, media: str) -> None
 
 async def test_a_plain_text_takes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[str] = []
-    ordinary = Express.__init__
+    ordinary = FastPathMiddleware.__init__
 
-    def init(self: Express, app: Any, route: Any) -> None:
+    def init(self: FastPathMiddleware, app: Any, route: Any) -> None:
         async def noted(scope: Any, receive: Any, send: Any) -> None:
             passed.append(scope["path"])
             await app(scope, receive, send)
 
         ordinary(self, noted, route)
 
-    monkeypatch.setattr(Express, "__init__", init)
+    monkeypatch.setattr(FastPathMiddleware, "__init__", init)
     async with Tellback(":memory:", worker=False) as rc:
         talk = await rc.user("local").conversations.create("chat")
         path = f"/ai-conversations/{talk.id}/user-messages"
-        async with calling(create_app(rc, ServerSettings(open=True), opens=False)) as http:
+        async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as http:
             assert (await http.post(path, json={"content": "Hello"})).status_code == 201
             assert passed == []
             assert (await http.post(path, json={"content": "Hi"}, headers={"Idempotency-Key": "a"})).status_code == 201

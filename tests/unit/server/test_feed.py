@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tellback import Tellback
 from tellback.errors import NotAuthenticatedError, StoreUnavailableError
 from tellback.server import feed
-from tellback.server.feed import Feed, Whose
+from tellback.server.feed import ChangeFeed, FeedScope
 from tellback.user import User
-from tests.support.streams import parsed
+from tests.support.streams import parse_frame
 
 WAIT_SECONDS = 10.0
-MAYA: Whose = ("default", "default", "maya")
+MAYA: FeedScope = ("default", "default", "maya")
 
 
 async def always() -> bool:
@@ -37,7 +37,7 @@ async def some_positions(frames: AsyncGenerator[bytes, None]) -> list[int]:
     """The positions of what comes next, which may be many at once."""
     async with asyncio.timeout(WAIT_SECONDS):
         pieces = (await anext(frames)).removesuffix(b"\n\n").split(b"\n\n")
-    return [int(parsed(piece).id or 0) for piece in pieces]
+    return [int(parse_frame(piece).id or 0) for piece in pieces]
 
 
 async def position(frames: AsyncGenerator[bytes, None]) -> int:
@@ -70,11 +70,11 @@ async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
 ) -> None:
     """In each step others write, the user writes, some is read; now and then the client comes back."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(feed, "HELD", held)
-        patched.setattr(feed, "WAITING", waiting)
+        patched.setattr(feed, "MAX_RECENT", held)
+        patched.setattr(feed, "MAX_QUEUED", waiting)
         async with Tellback(":memory:", worker=False) as rc:
             maya, tom = rc.user("maya"), rc.user("tom")
-            hub = Feed(rc)
+            hub = ChangeFeed(rc)
             async with aclosing(hub.follow(("default", "default", None), None, None, always)) as other:
                 await position(other)  # somebody else keeps the feed going, and reads nothing
                 await maya.conversations.create("chat")
@@ -113,7 +113,7 @@ async def test_what_the_store_gave_is_not_given_again_when_the_feed_comes_to_it(
 
         monkeypatch.setattr(rc.events, "subscribe", late)
         await said(rc.user("maya"), 2)
-        hub = Feed(rc)
+        hub = ChangeFeed(rc)
         async with aclosing(hub.follow(MAYA, None, None, always)) as other:
             await position(other)
             await said(rc.user("maya"), 3)
@@ -129,7 +129,7 @@ async def test_what_the_store_gave_is_not_given_again_when_the_feed_comes_to_it(
 async def test_it_reads_only_while_someone_follows() -> None:
     async with Tellback(":memory:", worker=False) as rc:
         before = asyncio.all_tasks()
-        hub = Feed(rc)
+        hub = ChangeFeed(rc)
         followers = [hub.follow(MAYA, None, None, always) for _ in range(3)]
         for frames in followers:
             await position(frames)
@@ -141,7 +141,7 @@ async def test_it_reads_only_while_someone_follows() -> None:
 
 async def test_a_client_that_comes_back_soon_costs_no_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        hub = Feed(rc)
+        hub = ChangeFeed(rc)
         async with aclosing(hub.follow(MAYA, None, None, always)) as first:
             at = await position(first)
             await said(rc.user("maya"), 3)
@@ -159,15 +159,15 @@ async def test_a_client_that_comes_back_soon_costs_no_read(monkeypatch: pytest.M
 
 async def test_an_event_is_encoded_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[int] = []
-    encode = feed.event_frame
+    encode = feed.encode_event
 
     def counted(event: Any) -> bytes:
         encoded.append(event.position)
         return encode(event)
 
-    monkeypatch.setattr(feed, "event_frame", counted)
+    monkeypatch.setattr(feed, "encode_event", counted)
     async with Tellback(":memory:", worker=False) as rc:
-        hub = Feed(rc)
+        hub = ChangeFeed(rc)
         followers = [hub.follow(MAYA, None, None, always) for _ in range(5)]
         for frames in followers:
             await position(frames)
@@ -182,7 +182,7 @@ async def test_an_event_is_encoded_once_for_all(monkeypatch: pytest.MonkeyPatch)
 async def test_it_ends_when_the_store_is_closed() -> None:
     rc = Tellback(":memory:", worker=False)
     async with rc:
-        frames = Feed(rc).follow(MAYA, None, None, always)
+        frames = ChangeFeed(rc).follow(MAYA, None, None, always)
         await position(frames)
     async with asyncio.timeout(WAIT_SECONDS):
         assert [frame async for frame in frames] == []
@@ -200,7 +200,7 @@ async def test_a_store_that_cannot_be_reached_is_waited_for(monkeypatch: pytest.
             return await read(*given, **more)
 
         monkeypatch.setattr(rc.events, "read", failing)
-        async with aclosing(Feed(rc).follow(MAYA, 0, None, always)) as frames:
+        async with aclosing(ChangeFeed(rc).follow(MAYA, 0, None, always)) as frames:
             await position(frames)
             assert await positions(frames, await rc.events.latest()) == [1, 2, 3, 4]
 
@@ -216,7 +216,7 @@ async def test_it_ends_when_the_credential_does_not_hold_any_more(monkeypatch: p
         return answer
 
     async with Tellback(":memory:", worker=False) as rc:
-        frames = Feed(rc).follow(MAYA, None, None, holds)
+        frames = ChangeFeed(rc).follow(MAYA, None, None, holds)
         await position(frames)
         with pytest.raises(NotAuthenticatedError):
             await position(frames)
@@ -225,7 +225,7 @@ async def test_it_ends_when_the_credential_does_not_hold_any_more(monkeypatch: p
 
 async def test_nothing_of_an_erased_user_is_held() -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        hub = Feed(rc)
+        hub = ChangeFeed(rc)
         async with aclosing(hub.follow(("default", "default", None), None, None, always)) as other:
             start = await position(other)
             await said(rc.user("maya"), 3)
@@ -239,13 +239,13 @@ async def test_nothing_of_an_erased_user_is_held() -> None:
 
 async def test_an_erasure_lets_nobody_else_read_the_store_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        hub = Feed(rc)
+        hub = ChangeFeed(rc)
         async with aclosing(hub.follow(MAYA, None, None, always)) as frames:
             await position(frames)
             await said(rc.user("maya"), 1)
             await said(rc.user("tom"), 2)
             assert len([await position(frames) for _ in range(2)]) == 2
-            monkeypatch.setattr(hub, "_stored", None)
+            monkeypatch.setattr(hub, "_read_stored", None)
             await rc.user("tom").admin.delete_user_data(confirm=True)
             await said(rc.user("maya"), 1)
             last = await position(frames)
@@ -258,7 +258,7 @@ async def test_whoever_comes_from_a_log_that_is_there_no_more_hears_what_is_new(
     async with Tellback(":memory:", worker=False) as rc:
         await said(rc.user("maya"), 2)
         latest = await rc.events.latest()
-        async with aclosing(Feed(rc).follow(MAYA, 999_999, None, always)) as frames:
+        async with aclosing(ChangeFeed(rc).follow(MAYA, 999_999, None, always)) as frames:
             assert await position(frames) == latest, "where it begins is told"
             await said(rc.user("maya"), 1)
             assert await position(frames) == latest + 1

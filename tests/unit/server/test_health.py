@@ -10,13 +10,13 @@ import pytest
 from tellback import Tellback
 from tellback.errors import StoreUnavailableError
 from tellback.server import ServerSettings, create_app, health
-from tests.support.http_server import calling
+from tests.support.http_server import app_client
 
 
 async def test_a_server_is_ready_without_a_credential() -> None:
     async with Tellback(":memory:", worker=False) as rc:
         app = create_app(rc, ServerSettings(), opens=False)
-        async with calling(app) as client:
+        async with app_client(app) as client:
             for name in ("live", "ready"):
                 answer = await client.get(f"/health/{name}")
                 assert (answer.status_code, answer.json()) == (200, {"status": name})
@@ -26,7 +26,7 @@ async def test_a_server_that_stops_lives_but_is_not_ready() -> None:
     async with Tellback(":memory:", worker=False) as rc:
         app = create_app(rc, ServerSettings(), opens=False)
         app.state.stopping.set()
-        async with calling(app) as client:
+        async with app_client(app) as client:
             assert (await client.get("/health/live")).status_code == 200
             answer = await client.get("/health/ready")
     assert answer.status_code == 503
@@ -36,7 +36,7 @@ async def test_a_server_that_stops_lives_but_is_not_ready() -> None:
 
 async def test_a_server_whose_store_is_closed_is_not_ready() -> None:
     app = create_app(Tellback(":memory:", worker=False), ServerSettings(), opens=False)
-    async with calling(app) as client:
+    async with app_client(app) as client:
         answer = await client.get("/health/ready")
     assert answer.status_code == 503
     assert "StoreClosedError" in answer.json()["detail"]
@@ -53,12 +53,12 @@ async def test_a_store_that_does_not_answer_is_asked_once_for_many(fails: str, m
             await asyncio.Event().wait()
         raise StoreUnavailableError("no server at db.internal")
 
-    monkeypatch.setattr(health, "STORE_SECONDS", 0.05)
-    monkeypatch.setattr(health, "HOLD_SECONDS", 100.0)
+    monkeypatch.setattr(health, "STORE_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(health, "CACHE_SECONDS", 100.0)
     async with Tellback(":memory:", worker=False) as rc:
         monkeypatch.setattr(rc.store.events, "latest", latest)
         app = create_app(rc, ServerSettings(), opens=False)
-        async with calling(app) as client:
+        async with app_client(app) as client:
             answers = await asyncio.gather(*(client.get("/health/ready") for _ in range(20)))
     assert {answer.status_code for answer in answers} == {503}
     assert asked == 1
@@ -66,10 +66,10 @@ async def test_a_store_that_does_not_answer_is_asked_once_for_many(fails: str, m
 
 
 async def test_a_server_is_ready_again_when_its_store_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "HOLD_SECONDS", 0.0)
+    monkeypatch.setattr(health, "CACHE_SECONDS", 0.0)
     rc = Tellback(":memory:", worker=False)
     app = create_app(rc, ServerSettings(), opens=False)
-    async with calling(app) as client:
+    async with app_client(app) as client:
         assert (await client.get("/health/ready")).status_code == 503
         async with rc:
             assert (await client.get("/health/ready")).status_code == 200

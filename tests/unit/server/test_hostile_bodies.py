@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tests.support.http_server import calling
+from tests.support.http_server import app_client
 
 PARTS = ("/ai-memory", "/ai-working-context", "/ai-conversations")
 SLOW = ("/extractions/wait", "/run-turn", "/chat", "/events")
@@ -53,7 +53,7 @@ class Served:
         self.rc = Tellback(":memory:", embedder=None, worker=False)
         runner.run(self.rc.open())
         app = create_app(self.rc, ServerSettings(open=True, rate_limit=None), opens=False)
-        self.client = calling(app, user="maya")
+        self.client = app_client(app, user="maya")
         self.described = app.openapi()
         self.ids = runner.run(self._made())
         self.asked = [
@@ -140,7 +140,7 @@ def test_every_operation_has_a_name_a_description_and_says_what_may_go_wrong(ser
 async def test_numbers_that_nobody_can_hold_are_refused() -> None:
     async with Tellback(":memory:", embedder=None, worker=False) as rc:
         app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
-        async with calling(app, user="maya") as client:
+        async with app_client(app, user="maya") as client:
             talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
             call = {"type": "tool_use", "id": "c1", "name": "pay", "arguments": {"amount": math.inf}}
             tools = [{"name": "pay", "parameters": {"maxLength": math.inf}}]
@@ -163,7 +163,7 @@ async def test_numbers_that_nobody_can_hold_are_refused() -> None:
 async def test_a_body_of_too_many_values_is_refused_at_once() -> None:
     async with Tellback(":memory:", embedder=None, worker=False) as rc:
         app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
-        async with calling(app, user="maya") as client:
+        async with app_client(app, user="maya") as client:
             talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
             said = f"/ai-conversations/{talk}/user-messages"
             block = {"type": "text", "text": "x"}
@@ -204,7 +204,7 @@ async def test_a_thousand_messages_with_all_that_can_be_told_of_them_are_importe
     }
     async with Tellback(":memory:", embedder=None, worker=False) as rc:
         app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
-        async with calling(app, user="maya") as client:
+        async with app_client(app, user="maya") as client:
             talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
             answer = await client.post(f"/ai-conversations/{talk}/messages", json={"messages": [message] * 1_000})
             assert answer.status_code == 201, answer.text[:300]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tellback import Tellback
 from tellback.errors import StoreUnavailableError
 from tellback.server import ServerSettings, create_app
-from tellback.stores import KeptAnswer
+from tellback.stores import StoredResponse
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
-from tests.support.http_server import calling
+from tests.support.http_server import app_client
 
 CHAT = {"namespace": "chat"}
 KEY = {"Idempotency-Key": "k-1"}
@@ -36,7 +36,7 @@ def app(rc: Tellback) -> Any:
 @pytest.fixture
 async def maya(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
     made = await rc.keys.create("user", user_id="maya")
-    async with calling(app, made.secret) as client:
+    async with app_client(app, made.secret) as client:
         yield client
 
 
@@ -162,7 +162,7 @@ async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
         path, body = "/ai-conversations", dict(CHAT)
         if is_turn:
             path, body = f"/ai-conversations/{talk.id}/run-turn", {"userText": "Hi"}
-        async with calling(create_app(rc, ServerSettings(open=True), opens=False)) as client:
+        async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as client:
             for _ in range(2):
                 begun.clear()
                 asking = asyncio.create_task(client.post(path, json=body, headers=KEY))
@@ -184,7 +184,7 @@ async def test_keys_of_users_are_apart(rc: Tellback, app: Any) -> None:
     made = await rc.keys.create("app")
     ids = set()
     for user in ("maya", "omar"):
-        async with calling(app, made.secret, user) as client:
+        async with app_client(app, made.secret, user) as client:
             ids.add((await client.post("/ai-conversations", json=CHAT, headers=KEY)).json()["id"])
     assert len(ids) == 2
     assert (await count(rc), await count(rc, "omar")) == (1, 1)
@@ -193,7 +193,7 @@ async def test_keys_of_users_are_apart(rc: Tellback, app: Any) -> None:
 async def test_what_an_admin_was_answered_is_not_told_to_others(rc: Tellback, app: Any) -> None:
     for role in ("admin", "app", "user"):
         made = await rc.keys.create(role, user_id="maya" if role == "user" else None)
-        async with calling(app, made.secret, "maya") as client:
+        async with app_client(app, made.secret, "maya") as client:
             answer = await client.post("/ai-admin/close-stale", json={"olderThan": 1}, headers=KEY)
         assert answer.status_code == (200 if role == "admin" else 403)
     assert (await rc.user("maya").admin.export_user_data())["kept_answers"] == []
@@ -202,7 +202,7 @@ async def test_what_an_admin_was_answered_is_not_told_to_others(rc: Tellback, ap
 async def test_what_admins_do_for_everyone_is_done_again(rc: Tellback, app: Any) -> None:
     made = await rc.keys.create("admin", tenant_id="acme")
     for _ in range(2):
-        async with calling(app, made.secret) as client:
+        async with app_client(app, made.secret) as client:
             answer = await client.post("/ai-admin/close-stale", json={"olderThan": 1}, headers=KEY)
         assert answer.status_code == 200
         assert "idempotency-replayed" not in answer.headers
@@ -262,7 +262,7 @@ def test_as_many_are_made_as_there_are_keys(requests: list[tuple[str, str]]) -> 
         async with Tellback(":memory:", worker=False, embedder=None) as rc:
             app = create_app(rc, ServerSettings(open=True), opens=False)
             first: dict[str, str] = {}
-            async with calling(app) as client:
+            async with app_client(app) as client:
                 for key, namespace in requests:
                     answer = await client.post(
                         "/ai-conversations", json={"namespace": namespace}, headers={"Idempotency-Key": key}
@@ -276,14 +276,14 @@ def test_as_many_are_made_as_there_are_keys(requests: list[tuple[str, str]]) -> 
 
 
 def test_a_kept_answer_does_not_show_what_is_in_it() -> None:
-    assert "secret" not in repr(KeptAnswer(200, "application/json", b"secret"))
+    assert "secret" not in repr(StoredResponse(200, "application/json", b"secret"))
 
 
 async def test_an_erasure_is_of_whom_it_names_whatever_its_key(rc: Tellback, app: Any) -> None:
     made = await rc.keys.create("admin")
     for name in ("alice", "bob"):
         await rc.user(name).conversations.create("chat")
-        async with calling(app, made.secret, name) as admin:
+        async with app_client(app, made.secret, name) as admin:
             answer = await admin.post("/ai-admin/delete", json={"confirm": True}, headers=KEY)
         assert answer.status_code == 200
         assert await count(rc, name) == 0
@@ -291,7 +291,7 @@ async def test_an_erasure_is_of_whom_it_names_whatever_its_key(rc: Tellback, app
 
 async def test_nothing_of_an_erased_user_is_kept_for_admins(rc: Tellback, app: Any) -> None:
     made, hers = await rc.keys.create("admin"), await rc.keys.create("user", user_id="maya", name="zebra phone")
-    async with calling(app, made.secret) as admin:
+    async with app_client(app, made.secret) as admin:
         path = f"/ai-admin/keys/{hers.key.id}"
         assert (await admin.delete(path, headers=KEY)).status_code == 200
         await rc.user("maya").admin.delete_user_data(confirm=True)

@@ -16,23 +16,23 @@ from hypothesis import strategies as st
 
 from tellback.errors import ConfigurationError, NotAuthenticatedError
 from tellback.server.jwks import IssuerKeys
-from tellback.server.jwt import Tokens
+from tellback.server.jwt import JwtVerifier
 from tests.support import tokens
 from tests.support.tokens import claims, jwk, jwks, settings, signed, token, unsigned
 
-TOKENS = Tokens(settings())
+TOKENS = JwtVerifier(settings())
 
 
-async def refused(given: str, checker: Tokens = TOKENS) -> str:
+async def refused(given: str, checker: JwtVerifier = TOKENS) -> str:
     with pytest.raises(NotAuthenticatedError) as told:
-        await checker.principal(given)
+        await checker.verify(given)
     assert given not in str(told.value)
     assert given.partition(".")[2][:40] not in str(told.value) or len(given) < 40
     return str(told.value)
 
 
 async def test_a_token_stands_for_its_user() -> None:
-    found = await TOKENS.principal(token())
+    found = await TOKENS.verify(token())
     assert (found.tenant_id, found.app_id, found.role, found.user_id) == ("acme", "default", "user", "maya")
     assert found.id.startswith("jwt_")
     assert "maya" not in found.id
@@ -40,9 +40,9 @@ async def test_a_token_stands_for_its_user() -> None:
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
 async def test_keys_of_each_kind_are_used(algorithm: str) -> None:
-    checker = Tokens(settings(jwks=jwks(jwk("a"), jwk("b", "ES256"), jwk("c", "EdDSA"))))
+    checker = JwtVerifier(settings(jwks=jwks(jwk("a"), jwk("b", "ES256"), jwk("c", "EdDSA"))))
     kid = {"RS256": "a", "ES256": "b", "EdDSA": "c"}[algorithm]
-    assert (await checker.principal(token(kid, algorithm))).user_id == "maya"
+    assert (await checker.verify(token(kid, algorithm))).user_id == "maya"
 
 
 @pytest.mark.parametrize("moment", [10**400, -(10**400), 10**12, 1e300], ids=["huge", "tiny", "far", "farther"])
@@ -53,7 +53,7 @@ async def test_a_moment_beyond_all_reckoning_is_refused(name: str, moment: float
 
 
 async def test_claims_have_the_names_that_settings_give() -> None:
-    checker = Tokens(
+    checker = JwtVerifier(
         settings(tenant_claim="https://example.com/tenant", user_claim="email", app_claim="azp", role_claim="r")
     )
     given: dict[str, Any] = {
@@ -62,27 +62,27 @@ async def test_claims_have_the_names_that_settings_give() -> None:
         "azp": "shop",
         "r": "user",
     }
-    found = await checker.principal(token(**given))
+    found = await checker.verify(token(**given))
     assert (found.tenant_id, found.app_id, found.user_id) == ("umbrella", "shop", "m@example.com")
 
 
 async def test_what_a_token_does_not_say_comes_from_the_settings() -> None:
-    checker = Tokens(settings(tenant_id="acme", app_id="shop", role="app"))
-    found = await checker.principal(token(tenant_id=None))
+    checker = JwtVerifier(settings(tenant_id="acme", app_id="shop", role="app"))
+    found = await checker.verify(token(tenant_id=None))
     assert (found.tenant_id, found.app_id, found.role, found.user_id) == ("acme", "shop", "app", None)
 
 
 async def test_all_tokens_of_one_user_count_as_one_credential() -> None:
-    first, second = await TOKENS.principal(token()), await TOKENS.principal(token(exp=int(time.time()) + 60))
+    first, second = await TOKENS.verify(token()), await TOKENS.verify(token(exp=int(time.time()) + 60))
     changed: list[dict[str, Any]] = [{"sub": "noor"}, {"tenant_id": "b"}, {"role": "admin"}]
-    others = [await TOKENS.principal(token(**each)) for each in changed]
+    others = [await TOKENS.verify(token(**each)) for each in changed]
     assert first == second  # a stream goes on with either
     assert first.expires_at != second.expires_at
     assert first.id not in {each.id for each in others}
 
 
 async def test_several_audiences_may_be_meant() -> None:
-    assert (await TOKENS.principal(token(aud=["other", tokens.AUDIENCE]))).user_id == "maya"
+    assert (await TOKENS.verify(token(aud=["other", tokens.AUDIENCE]))).user_id == "maya"
 
 
 @pytest.mark.parametrize(
@@ -141,11 +141,11 @@ async def test_a_public_key_is_no_shared_secret() -> None:
 
 
 async def test_a_key_is_used_for_its_own_kind_of_algorithm() -> None:
-    checker = Tokens(settings(jwks=jwks(jwk("one"), jwk("two", "ES256"))))
+    checker = JwtVerifier(settings(jwks=jwks(jwk("one"), jwk("two", "ES256"))))
     assert "algorithm" in await refused(signed(claims(), {"alg": "ES256", "kid": "one"}), checker)
-    narrow = Tokens(settings(jwks=jwks(jwk("one", alg="RS512"))))
+    narrow = JwtVerifier(settings(jwks=jwks(jwk("one", alg="RS512"))))
     assert "algorithm" in await refused(token(), narrow)
-    only = Tokens(settings(algorithms=("ES256",)))
+    only = JwtVerifier(settings(algorithms=("ES256",)))
     assert "algorithm" in await refused(token(), only)
 
 
@@ -161,8 +161,8 @@ async def test_a_signature_of_another_key_is_refused() -> None:
 
 
 async def test_a_token_names_its_key_unless_there_is_one_alone() -> None:
-    assert (await TOKENS.principal(token(kid=None))).user_id == "maya"
-    several = Tokens(settings(jwks=jwks(jwk("one"), jwk("two", number=2))))
+    assert (await TOKENS.verify(token(kid=None))).user_id == "maya"
+    several = JwtVerifier(settings(jwks=jwks(jwk("one"), jwk("two", number=2))))
     assert "kid" in await refused(token(kid=None), several)
     assert "kid" in await refused(token(kid="three"), several)
 
@@ -213,17 +213,17 @@ async def test_a_token_that_is_too_long_is_not_looked_at() -> None:
 @hypothesis_settings(max_examples=200)
 async def test_whatever_is_no_token_is_refused(given: str) -> None:
     with pytest.raises(NotAuthenticatedError):
-        await TOKENS.principal(given)
+        await TOKENS.verify(given)
 
 
 async def test_a_token_that_was_checked_is_good_until_it_ends_and_not_longer() -> None:
     now = time.time()
     moment = [now]
-    checker = Tokens(settings(leeway_seconds=0), timer=lambda: moment[0])
+    checker = JwtVerifier(settings(leeway_seconds=0), timer=lambda: moment[0])
     short = token(exp=int(now) + 1)
-    assert (await checker.principal(short)).user_id == "maya"
+    assert (await checker.verify(short)).user_id == "maya"
     checker._keys = IssuerKeys(None)  # it is known without them
-    assert (await checker.principal(short)).user_id == "maya"
+    assert (await checker.verify(short)).user_id == "maya"
     moment[0] = now + 2
     await refused(short, checker)
 
@@ -231,11 +231,11 @@ async def test_a_token_that_was_checked_is_good_until_it_ends_and_not_longer() -
 async def test_only_so_many_checked_tokens_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     from tellback.server import jwt as module
 
-    monkeypatch.setattr(module, "MOST_HELD", 3)
-    checker = Tokens(settings())
+    monkeypatch.setattr(module, "MAX_CACHED_TOKENS", 3)
+    checker = JwtVerifier(settings())
     for number in range(6):
-        await checker.principal(token(sub=f"user {number}"))
-    assert len(checker._held) == 3
+        await checker.verify(token(sub=f"user {number}"))
+    assert len(checker._cache) == 3
 
 
 def test_settings_that_would_let_anyone_in_are_refused() -> None:
@@ -263,4 +263,4 @@ def test_settings_that_would_let_anyone_in_are_refused() -> None:
     useless: list[dict[str, Any]] = [{}, {"keys": []}, {"keys": [secret]}, {"keys": "one"}]
     for keys in useless:
         with pytest.raises(ConfigurationError, match="jwks"):
-            Tokens(settings(jwks=keys))
+            JwtVerifier(settings(jwks=keys))

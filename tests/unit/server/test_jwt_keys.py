@@ -15,7 +15,7 @@ from jwt.algorithms import RSAAlgorithm
 
 from tellback.errors import RemoteUnavailableError
 from tellback.server import jwks as module
-from tellback.server.jwks import IssuerKeys, fetch, read_keys
+from tellback.server.jwks import IssuerKeys, fetch_jwks, parse_jwks
 from tests.support.tokens import jwk, jwks, private_key
 
 
@@ -66,7 +66,7 @@ async def test_a_new_key_is_found_but_unknown_ones_do_not_drive_fetches() -> Non
     assert issuer.fetches == 1
     issuer.kids = ("one", "two")
     assert not await issuer.has("two")
-    issuer.now += module.PAUSE_SECONDS
+    issuer.now += module.MIN_FETCH_INTERVAL
     assert await issuer.has("two")
     assert not any([await issuer.has(f"garbage {number}") for number in range(100)])
     assert issuer.fetches == 2
@@ -77,7 +77,7 @@ async def test_keys_stay_in_use_while_they_cannot_be_fetched(caplog: pytest.LogC
     assert await issuer.has("one")
     issuer.fails = True
     for _ in range(5):
-        issuer.now += 2 * module.OLD_SECONDS
+        issuer.now += 2 * module.STALE_SECONDS
         assert await issuer.has("one")
     assert issuer.fetches == 6
     assert "stay in use" in caplog.text
@@ -92,7 +92,7 @@ async def test_a_key_that_was_taken_back_is_not_used_for_long() -> None:
     await asyncio.sleep(0.01)
     assert not await issuer.has("one")
     issuer.kids = ("three",)
-    issuer.now += module.OLD_SECONDS
+    issuer.now += module.STALE_SECONDS
     assert not await issuer.has("two")
 
 
@@ -104,7 +104,7 @@ async def test_without_any_keys_a_token_may_be_good_all_the_same() -> None:
             await issuer.has("one")
     assert issuer.fetches == 1
     issuer.fails = False
-    issuer.now += module.RETRY_SECONDS
+    issuer.now += module.FIRST_FETCH_INTERVAL
     assert await issuer.has("one")
 
 
@@ -112,7 +112,7 @@ async def test_a_set_without_any_key_changes_nothing() -> None:
     issuer = Issuer("one")
     assert await issuer.has("one")
     issuer.kids = ()
-    issuer.now += module.OLD_SECONDS
+    issuer.now += module.STALE_SECONDS
     issuer.keys._load = lambda: asyncio.sleep(0, {"keys": []})
     assert await issuer.has("one")
 
@@ -137,7 +137,7 @@ def test_only_keys_that_verify_are_read() -> None:
         private,
         jwk("good", use="sig", key_ops=["verify"], alg="RS256"),
     ]
-    read = read_keys({"keys": given})
+    read = parse_jwks({"keys": given})
     assert [each.kid for each in read] == ["good"]
     assert read[0].algorithms == {"RS256"}
 
@@ -182,13 +182,13 @@ def _gives(body: bytes, status: int = 200, **headers: str) -> Handler:
 
 
 def test_keys_come_from_their_address(at: Callable[[Handler], str]) -> None:
-    assert read_keys(fetch(at(_gives(json.dumps(jwks()).encode()))))[0].kid == "one"
+    assert parse_jwks(fetch_jwks(at(_gives(json.dumps(jwks()).encode()))))[0].kid == "one"
 
 
 def test_an_address_that_leads_elsewhere_is_not_followed(at: Callable[[Handler], str]) -> None:
     elsewhere = at(_gives(json.dumps(jwks()).encode()))
     with pytest.raises(OSError, match="302"):
-        fetch(at(_gives(b"", 302, Location=elsewhere)))
+        fetch_jwks(at(_gives(b"", 302, Location=elsewhere)))
 
 
 def test_an_answer_without_an_end_is_given_up(at: Callable[[Handler], str]) -> None:
@@ -211,9 +211,9 @@ def test_an_answer_without_an_end_is_given_up(at: Callable[[Handler], str]) -> N
 
     try:
         with pytest.raises(TimeoutError):
-            fetch(at(drips), seconds=0.3)
+            fetch_jwks(at(drips), seconds=0.3)
         with pytest.raises(ValueError, match="bytes"):
-            fetch(at(floods), most=50_000)
+            fetch_jwks(at(floods), max_bytes=50_000)
     finally:
         ended.set()
 
@@ -221,10 +221,10 @@ def test_an_answer_without_an_end_is_given_up(at: Callable[[Handler], str]) -> N
 @pytest.mark.parametrize("body", [b"", b"[]", b"<html>", b"7", b"\xff", b"[" * 100_000, b'{"keys": [' + b"{" * 9_000])
 async def test_what_is_no_key_set_is_a_failed_fetch(at: Callable[[Handler], str], body: bytes) -> None:
     url = at(_gives(body))
-    keys = IssuerKeys(lambda: asyncio.to_thread(fetch, url))
+    keys = IssuerKeys(lambda: asyncio.to_thread(fetch_jwks, url))
     with pytest.raises(RemoteUnavailableError):
         await keys.find("one", "RS256")
     for status in (404, 500):
         refusing = at(_gives(json.dumps(jwks()).encode(), status))
         with pytest.raises(OSError, match=str(status)):
-            fetch(refusing)
+            fetch_jwks(refusing)

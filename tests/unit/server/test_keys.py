@@ -14,7 +14,7 @@ from tellback import Tellback
 from tellback.server import ServerSettings, create_app
 from tellback.wire.access import ApiKeyWire, NewApiKeyWire
 from tests.support import tokens
-from tests.support.http_server import calling
+from tests.support.http_server import app_client
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def app(rc: Tellback) -> Any:
 @pytest.fixture
 async def admin(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
     made = await rc.keys.create("admin", tenant_id="acme", app_id="shop")
-    async with calling(app, made.secret) as client:
+    async with app_client(app, made.secret) as client:
         yield client
 
 
@@ -41,7 +41,7 @@ async def test_a_key_that_was_made_opens_its_own_tenant_and_app(admin: httpx2.As
     assert answer.headers["cache-control"] == "no-store"
     made = NewApiKeyWire.model_validate(answer.json()).value()
     assert (made.key.tenant_id, made.key.app_id, made.key.user_id) == ("acme", "shop", "maya")
-    async with calling(app, made.secret) as phone:
+    async with app_client(app, made.secret) as phone:
         opened = await phone.post("/ai-conversations", json={"namespace": "chat"})
     assert opened.json()["userId"] == "maya"
     assert opened.json()["tenantId"] == "acme"
@@ -67,7 +67,7 @@ async def test_a_revoked_key_opens_nothing(admin: httpx2.AsyncClient, app: Any) 
     made = (await admin.post("/ai-admin/keys", json={})).json()
     revoked = await admin.delete(f"/ai-admin/keys/{made['key']['id']}")
     assert ApiKeyWire.model_validate(revoked.json()).value().revoked_at is not None
-    async with calling(app, made["secret"], "maya") as client:
+    async with app_client(app, made["secret"], "maya") as client:
         assert (await client.get("/ai-conversations")).status_code == 401
 
 
@@ -83,7 +83,7 @@ async def test_keys_of_another_tenant_are_unknown(rc: Tellback, admin: httpx2.As
 async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Tellback, app: Any) -> None:
     end = datetime(2099, 1, 1, tzinfo=UTC)
     limited = await rc.keys.create("admin", expires_at=end, rate_limit=5)
-    async with calling(app, limited.secret) as client:
+    async with app_client(app, limited.secret) as client:
         made = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()["key"]
         less = {"rateLimit": 4, "expiresAt": "2098-01-01T00:00:00Z"}
         assert (await client.post("/ai-admin/keys", json=less)).json()["key"]["rateLimit"] == 4
@@ -98,13 +98,13 @@ async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Tellback, app: An
 async def test_a_token_makes_no_key_that_lasts_longer(rc: Tellback, seconds: int) -> None:
     app = create_app(rc, ServerSettings(jwt=tokens.settings(leeway_seconds=10)), opens=False)
     ends = int(time.time()) + seconds
-    async with calling(app, tokens.token(role="admin", sub="root", exp=ends)) as client:
+    async with app_client(app, tokens.token(role="admin", sub="root", exp=ends)) as client:
         made = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()
         later = await client.post("/ai-admin/keys", json={"expiresAt": "2099-01-01T00:00:00Z"})
     last = datetime.fromtimestamp(ends + 10, UTC) if seconds == 300 else datetime.max.replace(tzinfo=UTC)
     assert NewApiKeyWire.model_validate(made).value().key.expires_at == last
     assert later.status_code == (403 if seconds == 300 else 201)
-    async with calling(app, made["secret"]) as client:
+    async with app_client(app, made["secret"]) as client:
         again = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()["key"]
     assert again["expiresAt"] == made["key"]["expiresAt"]
 
@@ -119,7 +119,7 @@ async def test_a_key_without_limits_makes_keys_with_any(admin: httpx2.AsyncClien
 @pytest.mark.parametrize("role", ["app", "user"])
 async def test_keys_are_for_admins(rc: Tellback, app: Any, role: Any) -> None:
     made = await rc.keys.create(role, tenant_id="acme", user_id="maya" if role == "user" else None)
-    async with calling(app, made.secret) as client:
+    async with app_client(app, made.secret) as client:
         assert (await client.post("/ai-admin/keys", json={})).status_code == 403
         assert (await client.get("/ai-admin/keys")).status_code == 403
         assert (await client.delete(f"/ai-admin/keys/{made.key.id}")).status_code == 403

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tellback import Tellback
-from tests.support.rest import Rest, asking, every, told
+from tests.support.rest import RestClient, expect_json, list_all, rest_client
 
 
 @pytest.fixture
@@ -18,25 +18,25 @@ async def rc() -> AsyncIterator[Tellback]:
 
 
 @pytest.fixture
-async def rest(rc: Tellback) -> AsyncIterator[Rest]:
-    async with asking(rc) as client:
+async def rest(rc: Tellback) -> AsyncIterator[RestClient]:
+    async with rest_client(rc) as client:
         yield client
 
 
 @pytest.fixture
-async def space(rest: Rest) -> str:
-    return str(told(await rest.post("/ai-memory/spaces", json={"name": "goals"}), 201)["id"])
+async def space(rest: RestClient) -> str:
+    return str(expect_json(await rest.post("/ai-memory/spaces", json={"name": "goals"}), 201)["id"])
 
 
-async def test_a_space_is_made_listed_and_hidden(rest: Rest, rc: Tellback) -> None:
-    made = told(await rest.post("/ai-memory/spaces", json={"name": "goals", "metadata": {"a": [1]}}), 201)
-    again = told(await rest.post("/ai-memory/spaces", json={"name": "goals", "once": True}), 201)
+async def test_a_space_is_made_listed_and_hidden(rest: RestClient, rc: Tellback) -> None:
+    made = expect_json(await rest.post("/ai-memory/spaces", json={"name": "goals", "metadata": {"a": [1]}}), 201)
+    again = expect_json(await rest.post("/ai-memory/spaces", json={"name": "goals", "once": True}), 201)
     assert again == made
-    assert told(await rest.get(f"/ai-memory/spaces/{made['id']}")) == made
-    other = told(await rest.post("/ai-memory/spaces", json={}), 201)
+    assert expect_json(await rest.get(f"/ai-memory/spaces/{made['id']}")) == made
+    other = expect_json(await rest.post("/ai-memory/spaces", json={}), 201)
     assert other["name"] == "default"
-    assert await every(rest, "/ai-memory/spaces", limit=1) == [made, other]
-    assert await every(rest, "/ai-memory/spaces", name="goals") == [made]
+    assert await list_all(rest, "/ai-memory/spaces", limit=1) == [made, other]
+    assert await list_all(rest, "/ai-memory/spaces", name="goals") == [made]
     assert (await rest.delete(f"/ai-memory/spaces/{made['id']}")).status_code == 204
     assert (await rest.get(f"/ai-memory/spaces/{made['id']}")).status_code == 404
     assert (await rest.delete(f"/ai-memory/spaces/{made['id']}")).status_code == 404
@@ -44,7 +44,7 @@ async def test_a_space_is_made_listed_and_hidden(rest: Rest, rc: Tellback) -> No
     assert kept.id == other["id"]
 
 
-async def test_an_atom_lives_through_all_its_changes(rest: Rest, space: str) -> None:
+async def test_an_atom_lives_through_all_its_changes(rest: RestClient, space: str) -> None:
     body = {
         "text": "User prefers morning meetings",
         "category": {"name": "preference", "kind": "PREFERENCE"},
@@ -52,84 +52,90 @@ async def test_an_atom_lives_through_all_its_changes(rest: Rest, space: str) -> 
         "confidence": 0.95,
         "validFrom": "2026-01-01T00:00:00Z",
     }
-    atom = told(await rest.post(f"/ai-memory/spaces/{space}/atoms", json=body), 201)
+    atom = expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json=body), 201)
     assert {name: atom[name] for name in body} == body
     new = {"text": "User prefers evening meetings", "validFrom": "2026-02-01T00:00:00Z"}
-    later = told(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=new), 201)
+    later = expect_json(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=new), 201)
     assert (later["supersedes"], later["category"], later["importance"]) == (atom["id"], body["category"], 4)
-    old = told(await rest.get(f"/ai-memory/atoms/{atom['id']}"))
+    old = expect_json(await rest.get(f"/ai-memory/atoms/{atom['id']}"))
     assert (old["validTo"], old["supersededBy"]) == ("2026-02-01T00:00:00Z", later["id"])
-    twice = told(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=new), 409)
+    twice = expect_json(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=new), 409)
     assert (twice["code"], twice["data"]["supersededBy"]) == ("atom-superseded", later["id"])
     path = f"/ai-memory/spaces/{space}/atoms"
-    assert [each["id"] for each in await every(rest, path)] == [later["id"]]
-    assert [each["id"] for each in await every(rest, path, validAt="2026-01-15T00:00:00Z")] == [atom["id"]]
-    assert len(await every(rest, path, includeSuperseded=True)) == 2
-    assert told(await rest.post(f"/ai-memory/atoms/{later['id']}/archive"))["status"] == "ARCHIVED"
-    assert [each["id"] for each in await every(rest, path, status="archived")] == [later["id"]]
-    assert told(await rest.post(f"/ai-memory/atoms/{later['id']}/restore"))["status"] == "ACTIVE"
-    assert told(await rest.delete(f"/ai-memory/atoms/{later['id']}"))["status"] == "DELETED"
+    assert [each["id"] for each in await list_all(rest, path)] == [later["id"]]
+    assert [each["id"] for each in await list_all(rest, path, validAt="2026-01-15T00:00:00Z")] == [atom["id"]]
+    assert len(await list_all(rest, path, includeSuperseded=True)) == 2
+    assert expect_json(await rest.post(f"/ai-memory/atoms/{later['id']}/archive"))["status"] == "ARCHIVED"
+    assert [each["id"] for each in await list_all(rest, path, status="archived")] == [later["id"]]
+    assert expect_json(await rest.post(f"/ai-memory/atoms/{later['id']}/restore"))["status"] == "ACTIVE"
+    assert expect_json(await rest.delete(f"/ai-memory/atoms/{later['id']}"))["status"] == "DELETED"
     assert (await rest.post(f"/ai-memory/atoms/{later['id']}/restore")).status_code == 404
 
 
-async def test_many_atoms_are_added_at_once_and_read_page_by_page(rest: Rest, space: str) -> None:
+async def test_many_atoms_are_added_at_once_and_read_page_by_page(rest: RestClient, space: str) -> None:
     path = f"/ai-memory/spaces/{space}/atoms"
     atoms = [{"text": f"Fact {n}", "category": {"name": "odd" if n % 2 else "even", "kind": "fact"}} for n in range(7)]
-    made = told(await rest.post(f"{path}/batch", json={"atoms": atoms}), 201)["items"]
+    made = expect_json(await rest.post(f"{path}/batch", json={"atoms": atoms}), 201)["items"]
     assert [each["text"] for each in made] == [atom["text"] for atom in atoms]
-    assert await every(rest, path, limit=2) == made[::-1]
-    odd = await every(rest, path, limit=1, category="odd")
+    assert await list_all(rest, path, limit=2) == made[::-1]
+    odd = await list_all(rest, path, limit=1, category="odd")
     assert [each["text"] for each in odd] == ["Fact 5", "Fact 3", "Fact 1"]
-    assert len(await every(rest, path, category=["odd", "even"])) == 7
+    assert len(await list_all(rest, path, category=["odd", "even"])) == 7
     refused = [{"text": "Fine"}, {"text": " "}]
     assert (await rest.post(f"{path}/batch", json={"atoms": refused})).status_code == 422
-    assert len(await every(rest, path)) == 7
-    assert told(await rest.post(f"{path}/batch", json={"atoms": []}), 201)["items"] == []
+    assert len(await list_all(rest, path)) == 7
+    assert expect_json(await rest.post(f"{path}/batch", json={"atoms": []}), 201)["items"] == []
 
 
-async def test_entities_are_made_found_and_merged(rest: Rest, space: str) -> None:
+async def test_entities_are_made_found_and_merged(rest: RestClient, space: str) -> None:
     path = f"/ai-memory/spaces/{space}/entities"
-    ana = told(await rest.post(path, json={"type": "PERSON", "canonicalName": "Ana Silva", "aliases": ["Ana"]}), 201)
-    anna = told(await rest.post(path, json={"type": "person", "canonicalName": "Anna", "attributes": {"n": 1}}), 201)
+    ana = expect_json(
+        await rest.post(path, json={"type": "PERSON", "canonicalName": "Ana Silva", "aliases": ["Ana"]}), 201
+    )
+    anna = expect_json(
+        await rest.post(path, json={"type": "person", "canonicalName": "Anna", "attributes": {"n": 1}}), 201
+    )
     about = {"text": "Anna has a boat.", "entityIds": [anna["id"]]}
-    atom = told(await rest.post(f"/ai-memory/spaces/{space}/atoms", json=about), 201)
-    both = told(await rest.post(f"/ai-memory/entities/{ana['id']}/merge", json={"aliasId": anna["id"]}))
+    atom = expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json=about), 201)
+    both = expect_json(await rest.post(f"/ai-memory/entities/{ana['id']}/merge", json={"aliasId": anna["id"]}))
     assert (both["id"], both["aliases"], both["atomCount"]) == (ana["id"], ["Ana", "Anna"], 1)
-    gone = told(await rest.get(f"/ai-memory/entities/{anna['id']}"))
+    gone = expect_json(await rest.get(f"/ai-memory/entities/{anna['id']}"))
     assert (gone["status"], gone["mergedInto"], gone["attributes"]) == ("MERGED", ana["id"], {"n": 1})
-    assert told(await rest.get(f"/ai-memory/atoms/{atom['id']}"))["entityIds"] == [ana["id"]]
+    assert expect_json(await rest.get(f"/ai-memory/atoms/{atom['id']}"))["entityIds"] == [ana["id"]]
     named = await rest.get(f"{path}/by-name", params={"name": "ANNA", "type": "PERSON"})
-    assert told(named)["id"] == ana["id"]
-    missing = told(await rest.get(f"{path}/by-name", params={"name": "Bob"}), 404)
+    assert expect_json(named)["id"] == ana["id"]
+    missing = expect_json(await rest.get(f"{path}/by-name", params={"name": "Bob"}), 404)
     assert missing["data"]["kind"] == "entity"
-    found = told(await rest.get(path, params={"query": "silva", "type": "PERSON", "limit": 5}))
+    found = expect_json(await rest.get(path, params={"query": "silva", "type": "PERSON", "limit": 5}))
     assert [each["id"] for each in found["items"]] == [ana["id"]]
-    assert told(await rest.get(path, params={"type": "PLACE"}))["items"] == []
+    assert expect_json(await rest.get(path, params={"type": "PLACE"}))["items"] == []
 
 
 @pytest.mark.parametrize("query", [{}, {"query": "thing"}, {"query": ""}], ids=str)
-async def test_entities_are_listed_to_the_last_one(rest: Rest, space: str, rc: Tellback, query: dict[str, str]) -> None:
+async def test_entities_are_listed_to_the_last_one(
+    rest: RestClient, space: str, rc: Tellback, query: dict[str, str]
+) -> None:
     memory = rc.user("maya").memory
     made = [await memory.create_entity(space, "OBJECT", f"Thing {number}") for number in range(53)]
     path = f"/ai-memory/spaces/{space}/entities"
-    first = told(await rest.get(path, params=query))
+    first = expect_json(await rest.get(path, params=query))
     assert len(first["items"]) == 50
-    assert [each["id"] for each in await every(rest, path, limit=20, **query)] == [each.id for each in made]
-    assert told(await rest.get(path, params={**query, "type": "PLACE"})) == {"items": [], "nextCursor": None}
+    assert [each["id"] for each in await list_all(rest, path, limit=20, **query)] == [each.id for each in made]
+    assert expect_json(await rest.get(path, params={**query, "type": "PLACE"})) == {"items": [], "nextCursor": None}
 
 
 @pytest.mark.parametrize("cursor", ["!!", "LTE", "eHg"])
-async def test_a_place_among_what_matches_is_one_that_was_given(rest: Rest, space: str, cursor: str) -> None:
+async def test_a_place_among_what_matches_is_one_that_was_given(rest: RestClient, space: str, cursor: str) -> None:
     asked = {"query": "thing", "cursor": cursor}
     assert (await rest.get(f"/ai-memory/spaces/{space}/entities", params=asked)).status_code == 422
 
 
-async def test_a_conversation_is_remembered_word_for_word(rest: Rest, space: str, rc: Tellback) -> None:
+async def test_a_conversation_is_remembered_word_for_word(rest: RestClient, space: str, rc: Tellback) -> None:
     talks = rc.user("maya").conversations
     talk = await talks.create("chat")
     message = await talks.append_user_message(talk.id, "I keep bees.")
     path = f"/ai-memory/spaces/{space}/remember-conversation"
-    [atom] = told(await rest.post(path, json={"conversationId": talk.id}))["items"]
+    [atom] = expect_json(await rest.post(path, json={"conversationId": talk.id}))["items"]
     assert (atom["text"], atom["sourceConversationId"]) == ("User: I keep bees.", talk.id)
     assert atom["citations"] == [{"conversationId": talk.id, "messageIds": [message.id]}]
     empty = await talks.create("chat")
@@ -160,11 +166,11 @@ async def test_a_conversation_is_remembered_word_for_word(rest: Rest, space: str
         ({"text": "x" * 50_001}, "text"),
     ],
 )
-async def test_an_atom_that_cannot_be_is_refused(rest: Rest, space: str, body: dict[str, Any], at: str) -> None:
-    problem = told(await rest.post(f"/ai-memory/spaces/{space}/atoms", json=body), 422)
+async def test_an_atom_that_cannot_be_is_refused(rest: RestClient, space: str, body: dict[str, Any], at: str) -> None:
+    problem = expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json=body), 422)
     assert problem["code"] == "invalid-argument"
     assert at in problem["detail"]
-    assert await every(rest, f"/ai-memory/spaces/{space}/atoms") == []
+    assert await list_all(rest, f"/ai-memory/spaces/{space}/atoms") == []
 
 
 @pytest.mark.parametrize(
@@ -182,9 +188,9 @@ async def test_an_atom_that_cannot_be_is_refused(rest: Rest, space: str, body: d
         "category=%00",
     ],
 )
-async def test_a_query_that_cannot_be_is_refused(rest: Rest, space: str, query: str) -> None:
+async def test_a_query_that_cannot_be_is_refused(rest: RestClient, space: str, query: str) -> None:
     answer = await rest.get(f"/ai-memory/spaces/{space}/atoms?{query}")
-    assert told(answer, 422)["code"] == "invalid-argument"
+    assert expect_json(answer, 422)["code"] == "invalid-argument"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +215,7 @@ async def test_a_query_that_cannot_be_is_refused(rest: Rest, space: str, query: 
         ("POST", "/ai-memory/spaces/{}/recall-timeline", {}),
     ],
 )
-async def test_what_nothing_is_called_is_not_found(rest: Rest, method: str, path: str, body: Any) -> None:
+async def test_what_nothing_is_called_is_not_found(rest: RestClient, method: str, path: str, body: Any) -> None:
     for id in ("x", "%00", "%F0%9F%8C%B1", "..%2Fx", "%FF"):
         answer = await rest.request(method, path.format(id), **({} if body is None else {"json": body}))
-        assert told(answer, 404)["code"] in ("not-found", "unknown-path")
+        assert expect_json(answer, 404)["code"] in ("not-found", "unknown-path")

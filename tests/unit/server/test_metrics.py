@@ -19,8 +19,8 @@ from fastapi.responses import StreamingResponse
 from tellback import Tellback
 from tellback.errors import StoreUnavailableError
 from tellback.server import ServerSettings, create_app
-from tellback.server.metrics import forget_dead, is_loopback
-from tests.support.http_server import calling
+from tellback.server.metrics import is_loopback, remove_dead_processes
+from tests.support.http_server import app_client
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def sample(text: str, name: str, **labels: str) -> float:
 
 
 async def read(app: FastAPI) -> str:
-    async with calling(app) as client:
+    async with app_client(app) as client:
         answer = await client.get("/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain")
@@ -55,7 +55,7 @@ async def read(app: FastAPI) -> str:
 
 async def test_requests_are_counted_by_route_and_class_of_status(rc: Tellback) -> None:
     app = app_of(rc)
-    async with calling(app) as client:
+    async with app_client(app) as client:
         for id in ("conv_a", "conv_b"):
             await client.get(f"/ai-conversations/{id}")
         await client.get("/ai-conversations")
@@ -70,7 +70,7 @@ async def test_requests_are_counted_by_route_and_class_of_status(rc: Tellback) -
 
 async def test_two_apps_of_one_process_count_apart(rc: Tellback) -> None:
     one, other = app_of(rc), app_of(rc)
-    async with calling(one) as client:
+    async with app_client(one) as client:
         await client.get("/ai-conversations")
     assert sample(await read(one), "tellback_requests_total", route="/ai-conversations") == 1
     assert sample(await read(other), "tellback_requests_total", route="/ai-conversations") == 0
@@ -87,7 +87,7 @@ async def test_streams_are_counted_while_they_are_open(rc: Tellback) -> None:
     async def stream() -> StreamingResponse:
         return StreamingResponse(events(), media_type="text/event-stream")
 
-    async with calling(app) as client:
+    async with app_client(app) as client:
         streaming = asyncio.create_task(client.get("/stream"))
         async with asyncio.timeout(10):
             while sample(await read(app), "tellback_streams_open") != 1:  # noqa: ASYNC110
@@ -100,7 +100,7 @@ async def test_streams_are_counted_while_they_are_open(rc: Tellback) -> None:
 async def test_refusals_are_counted(rc: Tellback) -> None:
     app = create_app(rc, ServerSettings(rate_limit=1), opens=False)
     secret = (await rc.keys.create("app")).secret
-    async with calling(app, secret, "maya") as client:
+    async with app_client(app, secret, "maya") as client:
         statuses = [(await client.get("/ai-conversations")).status_code for _ in range(3)]
         await client.get("/ai-conversations", headers={"Authorization": "Bearer nonsense"})
     text = await read(app)
@@ -114,13 +114,13 @@ async def test_jobs_are_counted_and_the_store_is_asked_seldom(rc: Tellback, monk
     talk = await maya.conversations.create("chat")
     await maya.conversations.append_user_message(talk.id, "Hello.")
     await maya.memory.run_extraction_for_conversation(talk.id, space_id=space.id)
-    asked, listed = [], rc.store.jobs.listed
+    asked, listed = [], rc.store.jobs.list_jobs
 
     async def counted(*given: Any, **more: Any) -> Any:
         asked.append(more["status"])
         return await listed(*given, **more)
 
-    monkeypatch.setattr(rc.store.jobs, "listed", counted)
+    monkeypatch.setattr(rc.store.jobs, "list_jobs", counted)
     app = app_of(rc)
     for _ in range(5):
         assert sample(await read(app), "tellback_jobs", status="queued") == 1
@@ -131,7 +131,7 @@ async def test_a_store_that_fails_leaves_the_other_metrics(rc: Tellback, monkeyp
     async def unavailable(*_: Any, **__: Any) -> Any:
         raise StoreUnavailableError("gone")
 
-    monkeypatch.setattr(rc.store.jobs, "listed", unavailable)
+    monkeypatch.setattr(rc.store.jobs, "list_jobs", unavailable)
     assert "tellback_requests_total" in await read(app_of(rc))
 
 
@@ -145,7 +145,7 @@ async def test_metrics_are_for_this_machine_alone(rc: Tellback) -> None:
 @pytest.mark.parametrize("is_open", [True, False])
 async def test_a_page_whose_name_leads_here_reads_no_metrics(rc: Tellback, is_open: bool) -> None:
     app = create_app(rc, ServerSettings(open=is_open), opens=False)
-    async with calling(app) as client:
+    async with app_client(app) as client:
         for headers in (
             {"Host": "evil.example.com"},
             {"Host": ""},
@@ -159,7 +159,7 @@ async def test_a_page_whose_name_leads_here_reads_no_metrics(rc: Tellback, is_op
 
 async def test_a_token_that_is_set_is_asked_of_everyone(rc: Tellback) -> None:
     app = app_of(rc, metrics_token="scrape-me")
-    async with calling(app) as near, from_elsewhere(app) as far:
+    async with app_client(app) as near, from_elsewhere(app) as far:
         for client in (near, far):
             assert (await client.get("/metrics")).status_code == 401
             for wrong in ("Bearer scrape", "scrape-me", "Bearer scrape-me ä"):
@@ -214,7 +214,7 @@ def test_processes_that_share_a_folder_are_added_up(tmp_path: Path) -> None:
 def test_only_what_the_dead_had_open_is_dropped(tmp_path: Path) -> None:
     for name in ("gauge_livesum_999999999.db", f"gauge_livesum_{os.getpid()}.db", "counter_999999999.db"):
         (tmp_path / name).touch()
-    forget_dead(str(tmp_path))
+    remove_dead_processes(str(tmp_path))
     assert sorted(each.name for each in tmp_path.iterdir()) == [
         "counter_999999999.db",
         f"gauge_livesum_{os.getpid()}.db",

@@ -19,10 +19,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tellback import Tellback, telemetry
 from tellback.server import ServerSettings, create_app
-from tellback.server.logs import Discreet, JsonLines
-from tellback.server.observing import plain_id
-from tellback.server.tracing import read_parent
-from tests.support.http_server import calling, serving
+from tellback.server.logs import JsonFormatter, RedactingFilter
+from tellback.server.observing import parse_request_id
+from tellback.server.tracing import parse_traceparent
+from tests.support.http_server import app_client, running_server
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -32,8 +32,8 @@ class Lines(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
-        self.setFormatter(JsonLines())
-        self.addFilter(Discreet())
+        self.setFormatter(JsonFormatter())
+        self.addFilter(RedactingFilter())
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -70,7 +70,7 @@ async def app() -> AsyncIterator[FastAPI]:
 
 
 async def test_a_request_is_one_line_with_the_route_and_not_the_path(app: FastAPI, lines: Lines) -> None:
-    async with calling(app) as client:
+    async with app_client(app) as client:
         await client.get("/ai-conversations/conv_secret?cursor=hidden", headers={"X-Test": "header"})
     [line] = lines.of_requests()
     assert (line["method"], line["route"], line["status"]) == ("GET", "/ai-conversations/{id}", 404)
@@ -79,7 +79,7 @@ async def test_a_request_is_one_line_with_the_route_and_not_the_path(app: FastAP
 
 
 async def test_a_path_that_does_not_exist_is_no_route(app: FastAPI, lines: Lines) -> None:
-    async with calling(app) as client:
+    async with app_client(app) as client:
         await client.get("/words-of-maya")
     [line] = lines.of_requests()
     assert line["route"] == "(none)"
@@ -89,7 +89,7 @@ async def test_probes_are_not_worth_a_line_unless_they_fail(app: FastAPI) -> Non
     with logged() as lines:
         logging.getLogger("tellback").setLevel(logging.INFO)
         try:
-            async with calling(app) as client:
+            async with app_client(app) as client:
                 await client.get("/health/live")
                 app.state.stopping.set()
                 await client.get("/health/ready")
@@ -99,7 +99,7 @@ async def test_probes_are_not_worth_a_line_unless_they_fail(app: FastAPI) -> Non
 
 
 async def test_an_id_that_a_caller_gives_is_kept_and_given_back(app: FastAPI, lines: Lines) -> None:
-    async with calling(app) as client:
+    async with app_client(app) as client:
         answer = await client.get("/ai-conversations/x", headers={"X-Request-Id": "web-42", "traceparent": PARENT})
     assert answer.headers["x-request-id"] == "web-42"
     assert answer.json()["requestId"] == "web-42"
@@ -109,7 +109,7 @@ async def test_an_id_that_a_caller_gives_is_kept_and_given_back(app: FastAPI, li
 
 @given(st.text(max_size=300))
 def test_an_id_is_taken_if_it_is_short_and_plain(given: str) -> None:
-    found = plain_id(given)
+    found = parse_request_id(given)
     assert found in (None, given)
     if found is not None:
         assert 0 < len(found) <= 100
@@ -118,7 +118,7 @@ def test_an_id_is_taken_if_it_is_short_and_plain(given: str) -> None:
 
 @given(st.one_of(st.text(max_size=80), st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-x)?")))
 def test_a_trace_is_valid_or_none(header: str) -> None:
-    found = read_parent(header)
+    found = parse_traceparent(header)
     if found is not None:
         assert int(found.trace_id, 16)
         assert int(found.span_id, 16)
@@ -129,12 +129,12 @@ def test_a_trace_is_valid_or_none(header: str) -> None:
     "header", [None, "", "ff" + PARENT[2:], PARENT + "-more", PARENT.upper(), "00-" + "0" * 32 + PARENT[35:]]
 )
 def test_a_trace_that_is_not_valid_is_none(header: str | None) -> None:
-    assert read_parent(header) is None
+    assert parse_traceparent(header) is None
 
 
 @pytest.mark.parametrize("given", ["", "two words", "x" * 101, "a\x7fb", "ä", "<b>"])
 async def test_an_id_that_is_not_plain_is_replaced(app: FastAPI, given: str) -> None:
-    async with calling(app) as client:
+    async with app_client(app) as client:
         answer = await client.get("/health/live", headers={b"X-Request-Id": given.encode()})
     assert answer.headers["x-request-id"].startswith("req_")
 
@@ -144,7 +144,7 @@ async def test_what_nobody_foresaw_is_an_answer_with_the_request_id(app: FastAPI
     async def broken() -> None:
         raise LookupError("words of maya")
 
-    async with calling(app) as client:
+    async with app_client(app) as client:
         answer = await client.get("/broken")
     assert answer.status_code == 500
     assert answer.json()["code"] == "failed"
@@ -166,7 +166,7 @@ async def test_an_answer_that_breaks_off_ends_the_connection(app: FastAPI, lines
     async def breaks() -> StreamingResponse:
         return StreamingResponse(parts())
 
-    async with serving(app) as url, httpx2.AsyncClient(base_url=url) as client:
+    async with running_server(app) as url, httpx2.AsyncClient(base_url=url) as client:
         with pytest.raises(httpx2.RemoteProtocolError):
             await client.get("/breaks")
         assert (await client.get("/health/live")).status_code == 200
@@ -179,7 +179,7 @@ async def test_lines_below_a_request_carry_its_id(app: FastAPI, lines: Lines) ->
     async def tells() -> None:
         logging.getLogger("tellback.test").info("told")
 
-    async with calling(app) as client:
+    async with app_client(app) as client:
         await client.get("/tells", headers={"X-Request-Id": "one"})
         await client.get("/tells", headers={"X-Request-Id": "two"})
     logging.getLogger("tellback.test").info("told")
@@ -192,7 +192,7 @@ async def test_a_request_is_a_span_of_its_callers_trace(app: FastAPI) -> None:
     provider.add_span_processor(SimpleSpanProcessor(seen))
     telemetry.configure(tracer_provider=provider)
     try:
-        async with calling(app) as client:
+        async with app_client(app) as client:
             await client.get("/ai-conversations/words", headers={"traceparent": PARENT})
     finally:
         telemetry.configure()

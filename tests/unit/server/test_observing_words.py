@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from tellback import Tellback
 from tellback.errors import ConfigurationError, InvalidArgumentError, StoreUnavailableError
 from tellback.server import ServerSettings, create_app
-from tellback.server.logs import Discreet, JsonLines, TextLines, told_exception
+from tellback.server.logs import JsonFormatter, RedactingFilter, TextFormatter, format_exception
 from tellback.testing import FunctionModel, says
-from tests.support.http_server import calling
+from tests.support.http_server import app_client
 from tests.unit.server.test_observing import Lines, logged
 
 WORDS = "ilivednearthelighthouse"
@@ -97,7 +97,7 @@ async def test_no_route_logs_what_it_is_sent(app: FastAPI) -> None:
         "X-Tellback-Session": WORDS,
     }
     with logged() as lines:
-        async with app.router.lifespan_context(app), calling(app) as client:
+        async with app.router.lifespan_context(app), app_client(app) as client:
             for method, path, body, query in _requests(app.openapi()):
                 sent = None if body is None else json.dumps(body)
                 async with asyncio.timeout(20):
@@ -113,7 +113,7 @@ async def test_no_route_logs_what_it_is_sent(app: FastAPI) -> None:
 async def test_no_line_of_a_turn_or_its_failure_holds_words(app: FastAPI) -> None:
     rc: Tellback = app.state.home.rc
     with logged() as lines:
-        async with calling(app, user="maya") as client:
+        async with app_client(app, user="maya") as client:
             talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()
             path = f"/ai-conversations/{talk['id']}"
             said = await client.post(f"{path}/user-messages", json={"content": WORDS})
@@ -143,21 +143,21 @@ def test_an_exception_is_told_without_its_text(words: str) -> None:
         except InvalidArgumentError as error:
             return ExceptionGroup(words, [error, ValueError(words)])
 
-    told = told_exception(failed())
+    told = format_exception(failed())
     assert words not in told.replace("told_exception", "")
     assert told.splitlines()[-1] == "ExceptionGroup"
 
 
 def test_what_operators_need_to_know_is_told() -> None:
-    assert told_exception(ConfigurationError("no model")) == "ConfigurationError: no model"
-    assert told_exception(StoreUnavailableError("no server at db")).endswith("no server at db")
-    assert told_exception(ConnectionRefusedError(111, "refused")) == "ConnectionRefusedError: errno 111"
+    assert format_exception(ConfigurationError("no model")) == "ConfigurationError: no model"
+    assert format_exception(StoreUnavailableError("no server at db")).endswith("no server at db")
+    assert format_exception(ConnectionRefusedError(111, "refused")) == "ConnectionRefusedError: errno 111"
 
 
 def _line(name: str, level: int, message: object, *args: object, error: BaseException | None = None) -> str | None:
     info = None if error is None else (type(error), error, error.__traceback__)
     record = logging.LogRecord(name, level, "/lib/thing.py", 42, message, args, info)
-    return JsonLines().format(record) if Discreet().filter(record) else None
+    return JsonFormatter().format(record) if RedactingFilter().filter(record) else None
 
 
 def test_other_libraries_are_heard_by_where_they_log() -> None:
@@ -197,8 +197,8 @@ def test_warnings_are_told_by_their_place() -> None:
 
 def test_a_line_for_people_stays_one_line() -> None:
     record = logging.LogRecord("tellback.x", logging.INFO, "x.py", 1, "job %s", ("a\nb\x1b[31m",), None)
-    assert "\n" not in TextLines().format(record)
-    assert "\x1b" not in TextLines().format(record)
+    assert "\n" not in TextFormatter().format(record)
+    assert "\x1b" not in TextFormatter().format(record)
 
 
 def test_half_a_character_is_no_reason_to_lose_a_line() -> None:

@@ -14,9 +14,9 @@ from referencing.jsonschema import DRAFT202012
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tellback.server.guard import PUBLIC
-from tests.support.http_server import calling
-from tests.support.streams import parsed
+from tellback.server.guard import PUBLIC_PATHS
+from tests.support.http_server import app_client
+from tests.support.streams import parse_frame
 
 Operation = tuple[str, str, dict[str, Any]]
 
@@ -109,7 +109,7 @@ def test_an_operation_says_what_it_is_for(operation: Operation) -> None:
 def test_an_operation_needs_a_credential_unless_it_is_public(operation: Operation) -> None:
     _, path, found = operation
     wanted = found.get("security", DOCUMENT["security"])
-    if path in PUBLIC:
+    if path in PUBLIC_PATHS:
         assert wanted == [] or {} in wanted
     else:
         assert wanted == [{"credential": []}]
@@ -134,7 +134,7 @@ def test_an_operation_names_the_headers_it_takes_and_gives(operation: Operation)
     method, path, found = operation
     taken = {resolved(each)["name"] for each in found["parameters"]}
     assert "X-Request-Id" in taken
-    if path not in PUBLIC:
+    if path not in PUBLIC_PATHS:
         assert "X-Tellback-User" in taken
     if method in WRITING:
         assert ("Idempotency-Key" in taken) is (found.get("x-idempotency") != "none")
@@ -188,7 +188,7 @@ def test_what_streams_is_declared_as_a_stream() -> None:
 def test_a_stream_shows_its_events_as_their_schemas_say(name: str) -> None:
     [operation] = [each for _, _, each in operations() if each["operationId"] == name]
     media = operation["responses"]["200"]["content"]["text/event-stream"]
-    shown = [parsed(piece) for piece in media["example"].encode().removesuffix(b"\n\n").split(b"\n\n")]
+    shown = [parse_frame(piece) for piece in media["example"].encode().removesuffix(b"\n\n").split(b"\n\n")]
     assert [each.event for each in shown] == [event for event in media["x-events"] if event != "error"]
     for each in shown:
         validator(media["x-events"][each.event]).validate(each.data)
@@ -202,7 +202,7 @@ def test_events_of_the_feed_and_of_sessions_are_told_apart() -> None:
 
 
 async def test_the_document_is_written_once_and_has_a_tag() -> None:
-    async with calling(APP) as client:
+    async with app_client(APP) as client:
         first, second = await client.get("/openapi.json"), await client.get("/openapi.json")
         unchanged = await client.get("/openapi.json", headers={"If-None-Match": first.headers["ETag"]})
         page = await client.get("/docs")
@@ -219,5 +219,5 @@ async def test_the_document_is_written_once_and_has_a_tag() -> None:
 async def test_the_document_names_the_path_the_app_is_served_under() -> None:
     app = create_app(Tellback(":memory:"), ServerSettings(open=True))
     app.root_path = "/memory"
-    async with calling(app) as client:
+    async with app_client(app) as client:
         assert (await client.get("/memory/openapi.json")).json()["servers"] == [{"url": "/memory"}]

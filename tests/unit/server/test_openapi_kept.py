@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from tellback import Tellback
-from tests.support.rest import Rest, asking, told
-from tests.support.rest_world import SPEC, open_world
+from tests.support.rest import RestClient, expect_json, rest_client
+from tests.support.rest_world import SPEC_AGENT, open_tellback
 
 
 @pytest.fixture
 async def rc() -> AsyncIterator[Tellback]:
-    async with open_world(":memory:") as opened:
+    async with open_tellback(":memory:") as opened:
         yield opened
 
 
 @pytest.fixture
-async def rest(rc: Tellback) -> AsyncIterator[Rest]:
-    async with asking(rc) as client:
+async def rest(rc: Tellback) -> AsyncIterator[RestClient]:
+    async with rest_client(rc) as client:
         yield client
 
 
@@ -35,9 +35,9 @@ async def rest(rc: Tellback) -> AsyncIterator[Rest]:
         ("/health/live", "GET"),
     ],
 )
-async def test_a_method_that_a_path_has_not_is_told_which_it_has(rest: Rest, path: str, methods: str) -> None:
+async def test_a_method_that_a_path_has_not_is_told_which_it_has(rest: RestClient, path: str, methods: str) -> None:
     answer = await rest.put(path)
-    assert told(answer, 405)["detail"] == f"This path takes {methods}."
+    assert expect_json(answer, 405)["detail"] == f"This path takes {methods}."
     assert answer.headers["Allow"] == methods
 
 
@@ -53,36 +53,38 @@ async def test_a_method_that_a_path_has_not_is_told_which_it_has(rest: Rest, pat
     ],
     ids=str,
 )
-async def test_a_text_like_a_number_or_a_number_like_a_moment_is_refused(rest: Rest, wrong: dict[str, Any]) -> None:
-    space = told(await rest.post("/ai-memory/spaces", json={}), 201)["id"]
-    problem = told(await rest.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "x", **wrong}), 422)
+async def test_a_text_like_a_number_or_a_number_like_a_moment_is_refused(
+    rest: RestClient, wrong: dict[str, Any]
+) -> None:
+    space = expect_json(await rest.post("/ai-memory/spaces", json={}), 201)["id"]
+    problem = expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "x", **wrong}), 422)
     assert problem["errors"][0]["at"] == f"body.{next(iter(wrong))}"
 
 
-async def test_a_whole_number_is_a_number_where_parts_are_taken(rest: Rest) -> None:
-    space = told(await rest.post("/ai-memory/spaces", json={}), 201)["id"]
-    atom = told(await rest.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "x", "confidence": 1}), 201)
+async def test_a_whole_number_is_a_number_where_parts_are_taken(rest: RestClient) -> None:
+    space = expect_json(await rest.post("/ai-memory/spaces", json={}), 201)["id"]
+    atom = expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "x", "confidence": 1}), 201)
     assert atom["confidence"] == 1.0
 
 
-async def test_a_message_cannot_be_dated_by_a_number(rest: Rest) -> None:
-    talk = told(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
+async def test_a_message_cannot_be_dated_by_a_number(rest: RestClient) -> None:
+    talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
     for moment in (0, "0", "2026-01-01T00:00:00"):
         body = {"content": "Hi", "createdAt": moment}
-        assert told(await rest.post(f"/ai-conversations/{talk}/user-messages", json=body), 422)
+        assert expect_json(await rest.post(f"/ai-conversations/{talk}/user-messages", json=body), 422)
 
 
-async def test_an_empty_key_is_no_key(rest: Rest) -> None:
-    talk = told(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
+async def test_an_empty_key_is_no_key(rest: RestClient) -> None:
+    talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
     for path in (f"{talk}/user-messages", "chat"):
         answer = await rest.post(f"/ai-conversations/{path}", json={"content": "Hi"}, headers={"Idempotency-Key": ""})
-        assert told(answer, 422)
+        assert expect_json(answer, 422)
 
 
-async def test_a_decision_on_no_call_is_the_callers_mistake(rest: Rest) -> None:
-    talk = told(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
+async def test_a_decision_on_no_call_is_the_callers_mistake(rest: RestClient) -> None:
+    talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
     decided = {"approvals": {"call_1": True}}
-    path = f"/ai-agents/{SPEC}/invoke"
-    assert "call_1" in told(await rest.post(path, json={**decided, "conversationId": talk}), 422)["detail"]
-    assert "conversationId" in told(await rest.post(path, json=decided), 422)["detail"]
-    assert told(await rest.post(path, json={**decided, "conversationId": "conv_1"}), 404)
+    path = f"/ai-agents/{SPEC_AGENT}/invoke"
+    assert "call_1" in expect_json(await rest.post(path, json={**decided, "conversationId": talk}), 422)["detail"]
+    assert "conversationId" in expect_json(await rest.post(path, json=decided), 422)["detail"]
+    assert expect_json(await rest.post(path, json={**decided, "conversationId": "conv_1"}), 404)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tests.support.http_server import calling
+from tests.support.http_server import app_client
 
 
 async def pages(client: Any, path: str, limit: int) -> list[list[Any]]:
@@ -25,7 +25,7 @@ async def pages(client: Any, path: str, limit: int) -> list[list[Any]]:
 async def test_a_list_goes_on_where_the_last_one_of_a_page_is_gone() -> None:
     async with Tellback(":memory:", worker=False, embedder=None) as rc:
         spaces = [await rc.user("local").memory.create_space(f"s{n}") for n in range(6)]
-        async with calling(create_app(rc, ServerSettings(open=True), opens=False)) as client:
+        async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as client:
             first = (await client.get("/ai-memory/spaces?limit=2")).json()
             await rc.user("local").memory.delete_space(spaces[1].id)
             rest = (await client.get("/ai-memory/spaces", params={"cursor": first["nextCursor"]})).json()
@@ -36,7 +36,7 @@ async def test_more_than_a_page_holds_is_the_next_page() -> None:
     async with Tellback(":memory:", worker=False, embedder=None) as rc:
         for n in range(5):
             await rc.user("local").memory.create_space(f"s{n}")
-        async with calling(create_app(rc, ServerSettings(open=True, largest_page=2), opens=False)) as client:
+        async with app_client(create_app(rc, ServerSettings(open=True, largest_page=2), opens=False)) as client:
             found = await pages(client, "/ai-memory/spaces", 1_000)
             unasked = (await client.get("/ai-memory/spaces")).json()["items"]
         assert [len(page) for page in found] == [2, 2, 1]
@@ -50,7 +50,7 @@ async def test_large_messages_make_short_pages() -> None:
         picture = {"type": "image", "mime_type": "image/png", "data": base64.b64encode(b"x" * 900_000).decode()}
         for _ in range(45):
             await talks.append_user_message(talk.id, [picture])
-        async with calling(create_app(rc, ServerSettings(open=True), opens=False)) as client:
+        async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as client:
             found = await pages(client, f"/ai-conversations/{talk.id}/messages", 200)
             forward = await client.get(f"/ai-conversations/{talk.id}/messages?after=0&limit=200")
         assert [len(page) for page in found] == [20, 20, 5]

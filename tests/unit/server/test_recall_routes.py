@@ -12,7 +12,7 @@ from tellback.types.context import WorkingContext
 from tellback.types.memory import RecallResult
 from tellback.wire.context import WorkingContextWire
 from tellback.wire.recall import RecallResultWire
-from tests.support.rest import Rest, asking, told
+from tests.support.rest import RestClient, expect_json, rest_client
 
 NOW = "2026-06-01T12:00:00Z"
 
@@ -24,8 +24,8 @@ async def rc() -> AsyncIterator[Tellback]:
 
 
 @pytest.fixture
-async def rest(rc: Tellback) -> AsyncIterator[Rest]:
-    async with asking(rc) as client:
+async def rest(rc: Tellback) -> AsyncIterator[RestClient]:
+    async with rest_client(rc) as client:
         yield client
 
 
@@ -41,11 +41,11 @@ async def space(rc: Tellback) -> str:
 
 
 def result(answer: Any) -> RecallResult:
-    found: RecallResult = RecallResultWire.model_validate(told(answer)).value()
+    found: RecallResult = RecallResultWire.model_validate(expect_json(answer)).value()
     return found
 
 
-async def test_recall_gives_what_the_handle_gives(rc: Tellback, rest: Rest, space: str) -> None:
+async def test_recall_gives_what_the_handle_gives(rc: Tellback, rest: RestClient, space: str) -> None:
     memory, path = rc.user("maya").memory, f"/ai-memory/spaces/{space}"
     by_topic = await memory.recall_by_topic(space, "What does Ana like?", 2, now=NOW)
     body: dict[str, Any] = {"query": "What does Ana like?", "limit": 2, "now": NOW}
@@ -59,7 +59,7 @@ async def test_recall_gives_what_the_handle_gives(rc: Tellback, rest: Rest, spac
     assert [hit.atom.text for hit in timeline] == ["Ana has a boat.", "Ana sold the boat.", "Ana likes tea."]
 
 
-async def test_recall_can_be_narrowed(rest: Rest, space: str) -> None:
+async def test_recall_can_be_narrowed(rest: RestClient, space: str) -> None:
     path = f"/ai-memory/spaces/{space}"
     asked: list[tuple[str, dict[str, Any], list[str]]] = [
         ("recall-by-topic", {"query": "Ana", "categoryNames": ["taste"]}, ["Ana likes tea."]),
@@ -76,8 +76,10 @@ async def test_recall_can_be_narrowed(rest: Rest, space: str) -> None:
         assert [atom.text for atom in found.atoms] == texts, (way, body)
 
 
-async def test_a_hit_explains_its_score(rest: Rest, space: str) -> None:
-    found = told(await rest.post(f"/ai-memory/spaces/{space}/recall-by-topic", json={"query": "tea", "now": NOW}))
+async def test_a_hit_explains_its_score(rest: RestClient, space: str) -> None:
+    found = expect_json(
+        await rest.post(f"/ai-memory/spaces/{space}/recall-by-topic", json={"query": "tea", "now": NOW})
+    )
     assert found["mode"] == "BY_TOPIC"
     hit = found["hits"][0]
     assert {"atom", "score", "decayWeight", "entityMatchBonus", "context", "parts"} == set(hit)
@@ -103,11 +105,15 @@ async def test_a_hit_explains_its_score(rest: Rest, space: str) -> None:
         ("recall-timeline", {"categoryNames": ["x"] * 101}),
     ],
 )
-async def test_a_question_that_cannot_be_is_refused(rest: Rest, space: str, way: str, body: dict[str, Any]) -> None:
-    assert told(await rest.post(f"/ai-memory/spaces/{space}/{way}", json=body), 422)["code"] == "invalid-argument"
+async def test_a_question_that_cannot_be_is_refused(
+    rest: RestClient, space: str, way: str, body: dict[str, Any]
+) -> None:
+    assert (
+        expect_json(await rest.post(f"/ai-memory/spaces/{space}/{way}", json=body), 422)["code"] == "invalid-argument"
+    )
 
 
-async def test_the_working_context_is_that_of_the_handle(rc: Tellback, rest: Rest, space: str) -> None:
+async def test_the_working_context_is_that_of_the_handle(rc: Tellback, rest: RestClient, space: str) -> None:
     maya = rc.user("maya")
     talk = await maya.conversations.create("chat")
     await maya.conversations.append_turn(talk.id, "Hello!", {"content": "Hi, what can I do?"})
@@ -120,14 +126,14 @@ async def test_the_working_context_is_that_of_the_handle(rc: Tellback, rest: Res
         "now": NOW,
         "tokenBudget": None,
     }
-    answer = told(await rest.post("/ai-working-context", json=body))
+    answer = expect_json(await rest.post("/ai-working-context", json=body))
     found: WorkingContext = WorkingContextWire.model_validate(answer).value()
     assert found == built
     assert answer["system"] == built.system
     assert [atom["text"] for atom in answer["atomsUsed"]][:1] == ["Ana likes tea."]
-    nothing = told(await rest.post("/ai-working-context", json={}))
+    nothing = expect_json(await rest.post("/ai-working-context", json={}))
     assert (nothing["atomsUsed"], nothing["remembers"]) == ([], False)
-    small = told(await rest.post("/ai-working-context", json={**body, "tokenBudget": 1}))
+    small = expect_json(await rest.post("/ai-working-context", json={**body, "tokenBudget": 1}))
     assert (small["overBudget"], small["turnsUsed"]) == (True, 0)
 
 
@@ -149,5 +155,5 @@ async def test_the_working_context_is_that_of_the_handle(rc: Tellback, rest: Res
         ({"countTokens": "len"}, 422),
     ],
 )
-async def test_a_working_context_that_cannot_be_is_refused(rest: Rest, body: dict[str, Any], status: int) -> None:
-    told(await rest.post("/ai-working-context", json=body), status)
+async def test_a_working_context_that_cannot_be_is_refused(rest: RestClient, body: dict[str, Any], status: int) -> None:
+    expect_json(await rest.post("/ai-working-context", json=body), status)

@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse
 from tellback import Tellback
 from tellback.errors import NotAllowedError
 from tellback.server import ServerSettings, create_app
-from tellback.server.sittings import IDLE_SECONDS, MOST_HELD, Sittings
-from tellback.types.access import Role
-from tests.support.http_server import calling
+from tellback.server.sittings import IDLE_TIMEOUT_SECONDS, MAX_SESSIONS, LoginSessions
+from tellback.types.access import ApiKeyRole
+from tests.support.http_server import app_client
 
 COOKIE = "tellback_console"
 EYES = {"Accept": "text/html"}
@@ -60,10 +60,10 @@ async def rc() -> AsyncIterator[Tellback]:
 
 
 def served(rc: Tellback, **settings: Any) -> Any:
-    return create_app(rc, ServerSettings(**settings), opens=False, faces=[Pages()])
+    return create_app(rc, ServerSettings(**settings), opens=False, web_uis=[Pages()])
 
 
-async def key(rc: Tellback, role: Role = "app", **more: Any) -> str:
+async def key(rc: Tellback, role: ApiKeyRole = "app", **more: Any) -> str:
     return (await rc.keys.create(role, **more)).secret
 
 
@@ -72,7 +72,7 @@ async def log_in(client: httpx2.AsyncClient, secret: str, next: str = "") -> htt
 
 
 async def test_who_is_not_logged_in_is_shown_the_way_and_comes_back_to_the_page_they_wanted(rc: Tellback) -> None:
-    async with calling(served(rc)) as client:
+    async with app_client(served(rc)) as client:
         answer = await client.get("/console/memory?space=a b&x=1")
         assert answer.status_code == 303
         form = await client.get(answer.headers["location"])
@@ -88,7 +88,7 @@ async def test_who_is_not_logged_in_is_shown_the_way_and_comes_back_to_the_page_
 
 async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(rc: Tellback) -> None:
     secret = await key(rc)
-    async with calling(served(rc)) as client:
+    async with app_client(served(rc)) as client:
         plain = (await log_in(client, secret)).headers["set-cookie"]
         client.base_url = httpx2.URL("https://127.0.0.1")
         secure = (await log_in(client, secret)).headers["set-cookie"]
@@ -100,7 +100,7 @@ async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(rc: Tellbac
 
 
 async def test_a_wrong_key_is_told_in_a_sentence_and_counted(rc: Tellback) -> None:
-    async with calling(served(rc, failure_limit=2)) as client:
+    async with app_client(served(rc, failure_limit=2)) as client:
         for _ in range(2):
             answer = await log_in(client, "rk_" + "0" * 30)
             assert (answer.status_code, COOKIE in client.cookies) == (401, False)
@@ -110,12 +110,12 @@ async def test_a_wrong_key_is_told_in_a_sentence_and_counted(rc: Tellback) -> No
 
 
 async def test_wrong_credentials_in_a_header_are_counted_as_well(rc: Tellback) -> None:
-    async with calling(served(rc, failure_limit=2), "rk_" + "0" * 30) as client:
+    async with app_client(served(rc, failure_limit=2), "rk_" + "0" * 30) as client:
         assert [(await client.get("/console/")).status_code for _ in range(3)] == [303, 303, 429]
 
 
 async def test_what_was_typed_and_asked_for_is_never_markup(rc: Tellback) -> None:
-    async with calling(served(rc)) as client:
+    async with app_client(served(rc)) as client:
         answer = await log_in(client, '"><script>1</script>', '/console/"><img src=x onerror=1>')
         assert "<script>" not in answer.text
         assert "<img" not in answer.text
@@ -137,14 +137,14 @@ async def test_what_was_typed_and_asked_for_is_never_markup(rc: Tellback) -> Non
 )
 async def test_logging_in_leads_nowhere_else(rc: Tellback, wanted: str) -> None:
     secret = await key(rc)
-    async with calling(served(rc)) as client:
+    async with app_client(served(rc)) as client:
         assert (await log_in(client, secret, wanted)).headers["location"] == "/console/"
 
 
 async def test_logging_out_ends_it_here_and_for_pages_that_are_open(rc: Tellback) -> None:
     secret = await key(rc)
     app = served(rc)
-    async with calling(app) as client, calling(app) as other:
+    async with app_client(app) as client, app_client(app) as other:
         await log_in(client, secret)
         other.cookies.set(COOKIE, client.cookies[COOKIE], path="/console")
         assert (await other.get("/console/")).status_code == 200
@@ -157,7 +157,7 @@ async def test_logging_out_ends_it_here_and_for_pages_that_are_open(rc: Tellback
 
 async def test_a_key_that_is_revoked_ends_what_was_begun_with_it(rc: Tellback) -> None:
     made = await rc.keys.create("app")
-    async with calling(served(rc)) as client:
+    async with app_client(served(rc)) as client:
         await log_in(client, made.secret)
         assert (await client.get("/console/")).json()["held"]
         await rc.keys.revoke(made.key.id)
@@ -166,7 +166,7 @@ async def test_a_key_that_is_revoked_ends_what_was_begun_with_it(rc: Tellback) -
 
 async def test_a_users_key_shows_that_user_and_an_apps_key_those_of_its_tenant(rc: Tellback) -> None:
     app = served(rc)
-    async with calling(app) as maya, calling(app) as acme:
+    async with app_client(app) as maya, app_client(app) as acme:
         await log_in(maya, await key(rc, "user", tenant_id="acme", user_id="maya"))
         await log_in(acme, await key(rc, tenant_id="acme"))
         assert (await maya.get("/console/")).json()["user"] == "maya"
@@ -187,7 +187,7 @@ HOSTILE = [
 @pytest.mark.parametrize("path", ["/console/login", "/console/logout", "/console/page"])
 async def test_a_page_of_another_origin_cannot_post(rc: Tellback, path: str, headers: dict[str, str]) -> None:
     secret = await key(rc)
-    async with calling(served(rc)) as client:
+    async with app_client(served(rc)) as client:
         await log_in(client, secret)
         assert (await client.post(path, data={"key": secret}, headers=headers)).status_code == 403
         assert (await client.get("/console/")).status_code == 200  # still logged in
@@ -225,7 +225,7 @@ async def knock(app: Any, headers: dict[str, str], path: str = "/console/_ws") -
 
 async def test_a_page_of_another_origin_loads_nothing_and_may_lead_here(rc: Tellback) -> None:
     """Where there are no credentials each of its pictures would be a page that is built and kept for a while."""
-    async with calling(served(rc, open=True)) as client:
+    async with app_client(served(rc, open=True)) as client:
         for site, mode, status in (
             ("cross-site", "no-cors", 403),
             ("same-site", "cors", 403),
@@ -243,7 +243,7 @@ async def test_a_websocket_needs_the_cookie_and_the_same_origin(rc: Tellback) ->
     async def talk(socket: WebSocket) -> None:
         await socket.accept()
 
-    async with calling(app) as client:
+    async with app_client(app) as client:
         await log_in(client, await key(rc))
         cookie = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
     own = {"Origin": "http://127.0.0.1"}
@@ -257,7 +257,7 @@ async def test_a_websocket_needs_the_cookie_and_the_same_origin(rc: Tellback) ->
 
 async def test_where_there_are_no_credentials_only_this_machine_is_let_in(rc: Tellback) -> None:
     app = served(rc, open=True)
-    async with calling(app) as client:
+    async with app_client(app) as client:
         assert (await client.get("/console/")).json()["user"] == "local"
         for host in ("evil.example", "192.168.1.7", "127.0.0.1.evil.example"):
             answer = await client.get("/console/", headers={"Host": host, **EYES})
@@ -270,7 +270,7 @@ async def test_where_there_are_no_credentials_only_this_machine_is_let_in(rc: Te
 
 
 async def test_scripts_and_styles_are_for_everyone_and_nothing_else_is(rc: Tellback) -> None:
-    async with calling(served(rc)) as client:
+    async with app_client(served(rc)) as client:
         assert (await client.get("/console/_assets/app.js")).status_code == 200
         assert (await client.get("/console/_other/app.js")).status_code == 401
         assert (await client.post("/console/page")).status_code == 401
@@ -278,7 +278,7 @@ async def test_scripts_and_styles_are_for_everyone_and_nothing_else_is(rc: Tellb
 
 
 async def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(rc: Tellback) -> None:
-    async with calling(served(rc)) as client:
+    async with app_client(served(rc)) as client:
         for path in ("/console/login", "/console/", "/console/_assets/app.js"):
             headers = (await client.get(path)).headers
             assert "frame-ancestors 'none'" in headers["content-security-policy"]
@@ -286,7 +286,7 @@ async def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(rc: T
 
 
 async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_a_page(rc: Tellback) -> None:
-    async with calling(served(rc)) as client:
+    async with app_client(served(rc)) as client:
         await log_in(client, await key(rc, rate_limit=3))
         answers = [await client.get("/console/", headers=EYES) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
@@ -298,21 +298,21 @@ async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_
 
 async def test_logging_in_counts_too_as_each_is_held_in_the_place_of_others(rc: Tellback) -> None:
     secret = await key(rc, rate_limit=2)
-    async with calling(served(rc)) as client:
+    async with app_client(served(rc)) as client:
         answers = [await log_in(client, secret) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [303, 303, 429]
         assert COOKIE not in answers[-1].headers.get("set-cookie", "")
 
 
 async def test_a_form_that_is_too_large_is_not_read(rc: Tellback) -> None:
-    async with calling(served(rc)) as client:
+    async with app_client(served(rc)) as client:
         answer = await client.post("/console/login", content=b"key=" + b"x" * 30_000)
         assert answer.status_code == 413
 
 
 async def test_the_root_and_the_bare_path_lead_to_the_pages_with_any_prefix(rc: Tellback) -> None:
     app = served(rc)
-    async with calling(app) as client:
+    async with app_client(app) as client:
         for path in ("/", "/console"):
             assert (await client.get(path)).headers["location"] == "/console/"
     below = httpx2.ASGITransport(app, root_path="/below")
@@ -322,24 +322,24 @@ async def test_the_root_and_the_bare_path_lead_to_the_pages_with_any_prefix(rc: 
 
 def test_a_sitting_that_is_not_used_ends_and_to_look_at_it_is_not_to_use_it() -> None:
     now = [0.0]
-    sittings = Sittings(lambda: now[0])
-    cookie = sittings.begin("Bearer rk_x")
-    now[0] = IDLE_SECONDS - 1
-    assert sittings.holds(cookie, is_used=False)
-    now[0] = IDLE_SECONDS + 1
-    assert not sittings.holds(cookie)
-    cookie = sittings.begin("Bearer rk_x")
-    now[0] += IDLE_SECONDS - 1
-    assert sittings.holds(cookie)
-    now[0] += IDLE_SECONDS - 1
+    sittings = LoginSessions(lambda: now[0])
+    cookie = sittings.create("Bearer rk_x")
+    now[0] = IDLE_TIMEOUT_SECONDS - 1
+    assert sittings.is_active(cookie, is_used=False)
+    now[0] = IDLE_TIMEOUT_SECONDS + 1
+    assert not sittings.is_active(cookie)
+    cookie = sittings.create("Bearer rk_x")
+    now[0] += IDLE_TIMEOUT_SECONDS - 1
+    assert sittings.is_active(cookie)
+    now[0] += IDLE_TIMEOUT_SECONDS - 1
     assert sittings.authorization(cookie) == "Bearer rk_x"
 
 
 def test_of_too_many_sittings_the_one_not_used_for_longest_is_left() -> None:
-    sittings = Sittings()
-    first, second = sittings.begin("Bearer 1"), sittings.begin("Bearer 2")
+    sittings = LoginSessions()
+    first, second = sittings.create("Bearer 1"), sittings.create("Bearer 2")
     assert sittings.authorization(first) == "Bearer 1"
-    for _ in range(MOST_HELD - 1):
-        sittings.begin("Bearer n")
-    assert sittings.holds(first)
-    assert not sittings.holds(second)
+    for _ in range(MAX_SESSIONS - 1):
+        sittings.create("Bearer n")
+    assert sittings.is_active(first)
+    assert not sittings.is_active(second)

@@ -17,9 +17,9 @@ from tellback import Tellback
 from tellback.agent_sources import load_agents
 from tellback.errors import ConfigurationError, TellbackError, UnknownModelError
 from tellback.server import JwtSettings
-from tellback.server.running import Server, address_of, bound_socket, built, checked, key_command
+from tellback.server.running import Server, bind_socket, build_tellback, check_options, key_creation_command, server_url
 from tellback.server.serve_options import ServeOptions
-from tellback.server.supervising import _follow_parent
+from tellback.server.supervising import _exit_with_parent
 
 SPEC = "name: {}\nsystemPrompt: Be brief.\n"
 
@@ -48,43 +48,43 @@ def test_options_that_cannot_work_are_refused(given: dict[str, Any], says: str) 
 
 async def test_a_store_without_keys_is_open_to_this_machine(tmp_path: Path) -> None:
     options = ServeOptions(str(tmp_path / "tellback.db"))
-    assert (await checked(options)).open
+    assert (await check_options(options)).open
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 async def test_a_store_without_keys_is_not_for_others(tmp_path: Path, host: str) -> None:
     with pytest.raises(ConfigurationError, match="tellback keys create"):
-        await checked(ServeOptions(str(tmp_path / "tellback.db"), host))
+        await check_options(ServeOptions(str(tmp_path / "tellback.db"), host))
 
 
 async def test_a_valid_key_is_a_credential_and_a_revoked_one_is_not(tmp_path: Path) -> None:
     options = ServeOptions(str(tmp_path / "tellback.db"), "0.0.0.0")
     async with Tellback(options.url, worker=False) as rc:
         made = await rc.keys.create("app")
-    assert not (await checked(options)).open
+    assert not (await check_options(options)).open
     async with Tellback(options.url, worker=False) as rc:
         await rc.keys.revoke(made.key.id)
     for host in ("0.0.0.0", "127.0.0.1"):  # what had keys once does not become open by losing them
         with pytest.raises(ConfigurationError, match="expired or were revoked"):
-            await checked(replace(options, host=host))
+            await check_options(replace(options, host=host))
 
 
 async def test_an_issuer_of_tokens_is_a_credential(tmp_path: Path) -> None:
     jwt = JwtSettings("https://issuer.test", "tellback", jwks_url="https://issuer.test/keys")
-    assert not (await checked(ServeOptions(str(tmp_path / "tellback.db"), "0.0.0.0", jwt=jwt))).open
+    assert not (await check_options(ServeOptions(str(tmp_path / "tellback.db"), "0.0.0.0", jwt=jwt))).open
 
 
 @pytest.mark.parametrize("given", [{"model": "gtp-5"}, {"models": ("gpt-5", "gtp-5")}])
 async def test_a_model_nobody_knows_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(UnknownModelError, match="gtp-5"):
-        await checked(ServeOptions(":memory:", **given))
+        await check_options(ServeOptions(":memory:", **given))
 
 
 async def test_a_store_that_is_not_there_is_refused() -> None:
     with socket.socket() as taken:  # bound and not listening: nobody answers
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(TellbackError):
-            await checked(ServeOptions(f"postgresql://127.0.0.1:{taken.getsockname()[1]}/nothing"))
+            await check_options(ServeOptions(f"postgresql://127.0.0.1:{taken.getsockname()[1]}/nothing"))
 
 
 def test_agents_come_from_files_and_folders(tmp_path: Path) -> None:
@@ -149,21 +149,21 @@ def test_a_broken_description_is_named_by_its_file(tmp_path: Path, text: str) ->
 
 
 def test_a_port_that_is_taken_is_said() -> None:
-    with bound_socket("127.0.0.1", 0) as taken:
+    with bind_socket("127.0.0.1", 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
-        assert address_of(taken) == f"http://127.0.0.1:{port}"
+        assert server_url(taken) == f"http://127.0.0.1:{port}"
         with pytest.raises(ConfigurationError, match=f"port {port}"):
-            bound_socket("127.0.0.1", port)
+            bind_socket("127.0.0.1", port)
     with pytest.raises(ConfigurationError, match="no address"):
-        bound_socket("no host", 0)
+        bind_socket("no host", 0)
 
 
 def test_a_server_is_quiet_and_bounded() -> None:
     from tellback.server import create_app
 
     options = ServeOptions(":memory:", shutdown_seconds=2.5)
-    rc, _ = built(options)
+    rc, _ = build_tellback(options)
     config = Server(create_app(rc, options.settings, opens=False), options).config
     assert (config.access_log, config.server_header, config.proxy_headers) == (False, False, False)
     assert config.timeout_graceful_shutdown == 3
@@ -174,8 +174,8 @@ def test_a_server_is_quiet_and_bounded() -> None:
 
 
 def test_a_password_is_not_repeated() -> None:
-    assert "secret" not in key_command("postgresql://app:secret@db/prod")
-    assert key_command("my file.db") == "`tellback keys create --role admin --url 'my file.db'`"
+    assert "secret" not in key_creation_command("postgresql://app:secret@db/prod")
+    assert key_creation_command("my file.db") == "`tellback keys create --role admin --url 'my file.db'`"
 
 
 def test_a_worker_without_a_supervisor_stops_and_is_killed_if_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,5 +183,5 @@ def test_a_worker_without_a_supervisor_stops_and_is_killed_if_it_does_not(monkey
     gone = SimpleNamespace(join=lambda: sent.append(0))
     monkeypatch.setattr("multiprocessing.parent_process", lambda: gone)
     monkeypatch.setattr("os.kill", lambda pid, number: sent.append(number))
-    _follow_parent(0.0)
+    _exit_with_parent(0.0)
     assert sent == [0, signal.SIGTERM, signal.SIGKILL]

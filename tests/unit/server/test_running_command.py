@@ -79,7 +79,7 @@ def test_options_come_from_the_command_line_and_the_environment(monkeypatch: pyt
         seen.append(options)
         return 0
 
-    monkeypatch.setattr(serve, "run", keep)
+    monkeypatch.setattr(serve, "run_server", keep)
     environment: dict[str, Any] = {
         "TELLBACK_URL": "postgresql://db/x",
         "TELLBACK_WORKERS": "3",
@@ -116,7 +116,7 @@ def test_what_is_not_said_is_as_the_app_has_it(monkeypatch: pytest.MonkeyPatch) 
         assert options.settings == ServeOptions().settings == ServerSettings()
         return 7
 
-    monkeypatch.setattr(serve, "run", check)
+    monkeypatch.setattr(serve, "run_server", check)
     assert CliRunner().invoke(app, ["serve"]).exit_code == 7
 
 
@@ -131,10 +131,10 @@ def test_a_bound_that_lets_nothing_through_is_refused(name: str) -> None:
 
 
 def test_the_banner_names_the_address_and_says_when_it_is_open() -> None:
-    line, answers = serve.told(ServeOptions("a.db", model="gpt-5"), "http://127.0.0.1:8765")
+    line, answers = serve.startup_lines(ServeOptions("a.db", model="gpt-5"), "http://127.0.0.1:8765")
     assert "http://127.0.0.1:8765" in line
     assert "/docs" in line
     assert answers == "gpt-5 answers."
-    _, offline, warning = serve.told(ServeOptions("a.db", model="offline", open=True), "http://127.0.0.1:8765")
+    _, offline, warning = serve.startup_lines(ServeOptions("a.db", model="offline", open=True), "http://127.0.0.1:8765")
     assert "quotations from memory" in offline
     assert "tellback keys create --role admin --url a.db" in warning

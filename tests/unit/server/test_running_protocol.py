@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tellback.server.protocol import BoundedProtocol
-from tests.support.http_server import serving
+from tests.support.http_server import running_server
 
 HEAD = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 
 class Hasty(BoundedProtocol):
-    head_seconds = 0.3
+    header_seconds = 0.3
 
 
 class Answers:
@@ -57,41 +57,41 @@ async def said(url: str, *parts: bytes, pause: float = 0.0) -> bytes:
 
 
 async def test_a_head_that_does_not_come_ends_the_connection() -> None:
-    async with serving(Answers(), http=Hasty) as url:
+    async with running_server(Answers(), http=Hasty) as url:
         assert await said(url) == b""
         assert await said(url, HEAD) == b""
         assert await said(url, *[b"X-More: x\r\n"] * 30, pause=0.05) != b"200"
 
 
 async def test_a_head_that_is_too_large_is_refused() -> None:
-    async with serving(Answers(), http=BoundedProtocol) as url:
+    async with running_server(Answers(), http=BoundedProtocol) as url:
         assert b" 400 " in await said(url, HEAD, b"X-Long: " + b"x" * 100_000, pause=0.1)
 
 
 async def test_what_comes_after_a_request_has_its_time_as_well() -> None:
-    async with serving(Answers(), http=Hasty, timeout_keep_alive=30) as url:
+    async with running_server(Answers(), http=Hasty, timeout_keep_alive=30) as url:
         heard = await said(url, HEAD + b"\r\n", b"\r\n", b"GET", pause=0.1)
     assert heard.count(b" 200 ") == 1
 
 
 async def test_an_answer_that_takes_long_is_not_cut_short_by_the_next_request() -> None:
-    async with serving(Answers(1.0), http=Hasty) as url:
+    async with running_server(Answers(1.0), http=Hasty) as url:
         heard = await said(url, HEAD + b"\r\n" + b"GET / HTTP/1.1\r\n")
     assert heard.count(b" 200 ") == 1
 
 
 async def test_after_a_slow_answer_a_connection_stays_as_long_as_after_a_quick_one() -> None:
     class Slow(BoundedProtocol):
-        head_seconds = 0.6
+        header_seconds = 0.6
 
     last = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    async with serving(Answers(0.5), http=Slow, timeout_keep_alive=30) as url:
+    async with running_server(Answers(0.5), http=Slow, timeout_keep_alive=30) as url:
         heard = await said(url, HEAD + b"\r\n", last, pause=0.9)
     assert heard.count(b" 200 ") == 2
 
 
 async def test_requests_that_come_in_time_are_answered_one_after_another() -> None:
-    async with serving(Answers(), http=Hasty) as url:
+    async with running_server(Answers(), http=Hasty) as url:
         last = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         heard = await said(url, *[HEAD + b"\r\n"] * 4, last, pause=0.15)
     assert heard.count(b" 200 ") == 5
@@ -119,7 +119,7 @@ async def test_an_answer_that_nobody_takes_is_given_up() -> None:
     class Unpaid(BoundedProtocol):
         stalled_seconds = 0.3
 
-    async with serving(endless, http=Unpaid) as url:
+    async with running_server(endless, http=Unpaid) as url:
         host, _, port = url.removeprefix("http://").partition(":")
         _, writer = await asyncio.open_connection(host, int(port), limit=1_024)
         writer.write(HEAD + b"\r\n")
@@ -154,7 +154,7 @@ async def test_a_connection_ends_though_nobody_takes_the_last_of_its_answer(conn
             await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b""})
 
-    async with serving(overflowing, http=Kept, timeout_keep_alive=0.2) as url:
+    async with running_server(overflowing, http=Kept, timeout_keep_alive=0.2) as url:
         host, _, port = url.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port))) as silent:
             silent.sendall(HEAD + b"\r\n")

@@ -16,13 +16,13 @@ from tellback.agent import Agent
 from tellback.agent.sessions import InMemorySessions
 from tellback.errors import PreconditionFailedError
 from tellback.server import ServerSettings, create_app
-from tellback.server.apart import Names
-from tellback.server.preconditions import is_known, require_match
-from tellback.server.serving import MOST_HELD, Serving
+from tellback.server.apart import TenantIds
+from tellback.server.preconditions import is_not_modified, require_match
+from tellback.server.serving import MAX_RECENT_AGENTS, TenantAgents
 from tellback.testing import FunctionModel
-from tellback.types.access import Role
-from tellback.wire.sessions import SessionEventWire, SessionMessageWire, SessionWire, session_tag
-from tests.support.http_server import calling
+from tellback.types.access import ApiKeyRole
+from tellback.wire.sessions import SessionEventWire, SessionMessageWire, SessionWire, session_etag
+from tests.support.http_server import app_client
 
 PATH = "/ai-agents/Plain/sessions"
 
@@ -43,10 +43,10 @@ def app(rc: Tellback, request: pytest.FixtureRequest) -> Any:
 
 
 async def client(
-    rc: Tellback, app: Any, user: str = "maya", tenant: str = "acme", role: Role = "user"
+    rc: Tellback, app: Any, user: str = "maya", tenant: str = "acme", role: ApiKeyRole = "user"
 ) -> httpx2.AsyncClient:
     made = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
-    return calling(app, made.secret, None if role == "user" else user)
+    return app_client(app, made.secret, None if role == "user" else user)
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ async def test_what_has_changed_is_not_changed_again(
 
 async def test_sessions_of_others_are_unknown(rc: Tellback, app: Any, maya: httpx2.AsyncClient) -> None:
     await say(maya, "Hi")
-    strangers: list[tuple[str, str, Role]] = [
+    strangers: list[tuple[str, str, ApiKeyRole]] = [
         ("omar", "acme", "user"),
         ("maya", "globex", "user"),
         ("maya", "default", "admin"),
@@ -258,12 +258,12 @@ async def test_a_place_that_can_only_load_and_save_has_no_lists(rc: Tellback) ->
 
 async def test_an_agent_that_is_in_use_is_never_made_twice(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     from tellback.server import serving
-    from tellback.server.callers import Caller, Home, Principal
+    from tellback.server.callers import Caller, Principal, ServerContext
 
-    monkeypatch.setattr(serving, "MOST_HELD", 2)
-    assert MOST_HELD > 2
-    home = Home(rc, ServerSettings(), {"Plain": Agent("Plain")})
-    served = Serving()
+    monkeypatch.setattr(serving, "MAX_RECENT_AGENTS", 2)
+    assert MAX_RECENT_AGENTS > 2
+    home = ServerContext(rc, ServerSettings(), {"Plain": Agent("Plain")})
+    served = TenantAgents()
 
     def of(tenant: str) -> Agent:
         return served.agent(Caller(home, Principal("k", tenant, "default", "app"), "maya"), "Plain").agent
@@ -272,17 +272,17 @@ async def test_an_agent_that_is_in_use_is_never_made_twice(rc: Tellback, monkeyp
     for number in range(1, 5):
         of(f"t{number}")
     assert of("t0") is in_use
-    assert len(served._held) == 2
+    assert len(served._recent) == 2
 
 
-tags = st.builds(session_tag, st.integers(0, 10), st.sampled_from(["active", "completed", "abandoned"]))
+tags = st.builds(session_etag, st.integers(0, 10), st.sampled_from(["active", "completed", "abandoned"]))
 
 
 @given(st.lists(tags, max_size=4), tags)
 def test_a_tag_matches_if_it_is_in_the_list(known: list[str], tag: str) -> None:
     line = " , ".join(known)
-    assert is_known([line], tag) == (tag in known)
-    assert is_known([f"W/{each}" for each in known], tag) == (tag in known)
+    assert is_not_modified([line], tag) == (tag in known)
+    assert is_not_modified([f"W/{each}" for each in known], tag) == (tag in known)
     if tag in known:
         require_match([line], tag)
     else:
@@ -299,9 +299,9 @@ def test_ids_of_different_apps_are_never_stored_alike(ids: list[tuple[str, str, 
     apps = [*ids, ("default", "default", "web-42"), ("acme", "default", "web-42")]
     stored: dict[str, tuple[str, str, str]] = {}
     for tenant, app, id in apps:
-        names = Names(tenant, app)
-        kept = names.stored(id)
-        assert names.given(kept) == id
+        names = TenantIds(tenant, app)
+        kept = names.to_stored(id)
+        assert names.from_stored(kept) == id
         assert stored.setdefault(kept, (tenant, app, id)) == (tenant, app, id)
 
 

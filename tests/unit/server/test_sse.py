@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from tellback.errors import NotFoundError
 from tellback.server import ServerSettings
-from tellback.server.sse import BUFFER_BYTES, HEARTBEAT, EventStream, frame
-from tellback.server.stopping import Stopping
+from tellback.server.sse import BUFFER_BYTES, HEARTBEAT, EventStream, encode_frame
+from tellback.server.stopping import ShutdownSignal
 from tellback.types import TextDelta
-from tellback.wire.turns import delta_event
-from tests.support.streams import parsed
+from tellback.wire.turns import encode_delta
+from tests.support.streams import parse_frame
 
 WAIT_SECONDS = 10.0
 
@@ -77,9 +77,9 @@ class Frames:
 
 
 async def test_what_is_ready_is_written_at_once() -> None:
-    client, frames = Connection(), Frames(*[frame("text", b"{}")] * 1_000)
+    client, frames = Connection(), Frames(*[encode_frame("text", b"{}")] * 1_000)
     await client.served(frames())
-    assert b"".join(client.bodies) == frame("text", b"{}") * 1_000
+    assert b"".join(client.bodies) == encode_frame("text", b"{}") * 1_000
     assert len(client.bodies) < 10
     assert client.is_complete
     assert frames.is_closed
@@ -132,13 +132,13 @@ async def test_an_error_before_the_first_frame_is_raised() -> None:
 
 
 async def test_an_error_later_is_the_last_frame() -> None:
-    client, frames = Connection(), Frames(frame("text", b"{}"), NotFoundError("conversation", "conv_1"))
+    client, frames = Connection(), Frames(encode_frame("text", b"{}"), NotFoundError("conversation", "conv_1"))
     await client.served(frames())
     *_, last, rest = b"".join(client.bodies).split(b"\n\n")
     assert rest == b""
-    assert parsed(last).event == "error"
-    assert parsed(last).data["code"] == "not-found"
-    assert parsed(last).data["requestId"] == "req_1"
+    assert parse_frame(last).event == "error"
+    assert parse_frame(last).data["code"] == "not-found"
+    assert parse_frame(last).data["requestId"] == "req_1"
     assert client.is_complete
 
 
@@ -156,7 +156,7 @@ async def test_a_stream_that_is_cancelled_leaves_nothing_running() -> None:
 
 async def test_no_stream_begins_once_the_server_stops() -> None:
     client, frames = Connection(), Frames(b"one")
-    Stopping.of(client.scope["app"]).set()
+    ShutdownSignal.for_app(client.scope["app"]).set()
     await client.served(frames())
     assert client.started is not None
     assert client.started["status"] == 503
@@ -169,13 +169,13 @@ async def test_no_stream_begins_once_the_server_stops() -> None:
 )
 def test_nothing_breaks_out_of_a_frame(event: str, id: str | None, data: bytes) -> None:
     with pytest.raises(ValueError, match="line breaks"):
-        frame(event, data, id)
+        encode_frame(event, data, id)
 
 
 @given(st.text(st.characters()))
 def test_any_text_stays_in_its_frame(text: str) -> None:
-    event, data = delta_event(TextDelta(text)) or ("", b"")
-    whole = frame(event, data, 7)
+    event, data = encode_delta(TextDelta(text)) or ("", b"")
+    whole = encode_frame(event, data, 7)
     assert whole.endswith(b"\n\n")
     assert whole.count(b"\n\n") == 1
-    assert parsed(whole[:-2]).data == {"text": text}
+    assert parse_frame(whole[:-2]).data == {"text": text}

@@ -13,12 +13,12 @@ from jsonschema.exceptions import SchemaError
 
 from tellback import Tellback
 from tellback.errors import InvalidArgumentError, RequestTooLargeError
-from tellback.server.external_tools import external_tools
-from tellback.server.sizes import values_of
-from tellback.server.tool_schemas import MOST_CHARACTERS, MOST_NODES, check_schemas, wrong_in
+from tellback.server.external_tools import build_client_tools
+from tellback.server.sizes import iter_values
+from tellback.server.tool_schemas import MAX_SCHEMA_CHARACTERS, MAX_SCHEMA_NODES, find_schema_error, validate_schemas
 from tellback.testing import ScriptedModel, says
 from tellback.wire.turn_inputs import ToolIn
-from tests.support.rest import asking, told
+from tests.support.rest import expect_json, rest_client
 
 COSTLY = "|".join(f"(?i:[à-\uffff]x{number})" for number in range(1_000))
 """A pattern that takes seconds to compile."""
@@ -70,18 +70,18 @@ def test_what_a_validator_takes_is_taken_and_nothing_else(schema: Any) -> None:
         is_schema = False
     else:
         is_schema = True
-    assert (wrong_in(schema) is None) is is_schema
+    assert (find_schema_error(schema) is None) is is_schema
 
 
 @given(read=st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=2), inner)))
 def test_values_are_counted_to_the_last(read: Any) -> None:
-    found = [value for _, value in values_of(read, 10**6)]
+    found = [value for _, value in iter_values(read, 10**6)]
     inside = sum(len(value) for value in found if isinstance(value, dict | list))
     assert len(found) == inside + 1
-    assert len(list(values_of(read, inside))) == len(found)
+    assert len(list(iter_values(read, inside))) == len(found)
     if inside:
         with pytest.raises(RequestTooLargeError):
-            list(values_of(read, inside - 1))
+            list(iter_values(read, inside - 1))
 
 
 def tool(parameters: dict[str, Any], name: str = "lookup") -> ToolIn:
@@ -92,30 +92,32 @@ def test_patterns_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Any] = []
     monkeypatch.setattr("re.compile", lambda *given: compiled.append(given))
     monkeypatch.setattr("re._compile", lambda *given: compiled.append(given))
-    check_schemas([("lookup", {"properties": {"x": {"pattern": COSTLY}}, "patternProperties": {COSTLY[:9_000]: {}}})])
+    validate_schemas(
+        [("lookup", {"properties": {"x": {"pattern": COSTLY}}, "patternProperties": {COSTLY[:9_000]: {}}})]
+    )
     assert compiled == []
 
 
 def test_schemas_are_bounded_over_all_tools() -> None:
-    half: dict[str, Any] = {"properties": {f"p{number}": {} for number in range(MOST_NODES // 2)}}
-    external_tools([tool(half)])
-    with pytest.raises(RequestTooLargeError, match=f"more than {MOST_NODES} values"):
-        external_tools([tool(half), tool(half, "another")])
-    long = {"description": "x" * (MOST_CHARACTERS // 2)}
-    external_tools([tool(long)])
-    with pytest.raises(RequestTooLargeError, match=f"{MOST_CHARACTERS} is the limit"):
-        external_tools([tool(long), tool(long, "another")])
+    half: dict[str, Any] = {"properties": {f"p{number}": {} for number in range(MAX_SCHEMA_NODES // 2)}}
+    build_client_tools([tool(half)])
+    with pytest.raises(RequestTooLargeError, match=f"more than {MAX_SCHEMA_NODES} values"):
+        build_client_tools([tool(half), tool(half, "another")])
+    long = {"description": "x" * (MAX_SCHEMA_CHARACTERS // 2)}
+    build_client_tools([tool(long)])
+    with pytest.raises(RequestTooLargeError, match=f"{MAX_SCHEMA_CHARACTERS} is the limit"):
+        build_client_tools([tool(long), tool(long, "another")])
 
 
 def test_a_schema_that_is_none_is_named() -> None:
     with pytest.raises(InvalidArgumentError, match=r"tool 'lookup' are no JSON schema: 'type' is array, boolean"):
-        external_tools([tool({"type": [{"a": number} for number in range(900)]})])
+        build_client_tools([tool({"type": [{"a": number} for number in range(900)]})])
     deep: dict[str, Any] = {}
     for _ in range(900):
         deep = {"not": deep}
-    assert wrong_in(deep) is None
+    assert find_schema_error(deep) is None
     with suppress(InvalidArgumentError):
-        external_tools(
+        build_client_tools(
             [tool({"required": [number for pair in zip(range(900), "ab" * 450, strict=True) for number in pair]})]
         )
 
@@ -129,7 +131,10 @@ async def test_a_request_with_large_schemas_is_refused_and_one_with_a_costly_pat
             return {"model": "tellback", "messages": [said], "tools": [function]}
         return {"text": "Hi", "tools": [{"name": "lookup", "parameters": parameters}]}
 
-    async with Tellback(":memory:", model=ScriptedModel([says("Hello.")]), worker=False) as rc, asking(rc) as client:
-        large = {"properties": {f"p{number}": {"type": "string"} for number in range(MOST_NODES)}}
-        told(await client.post(path, json=body(large)), 413)
-        told(await client.post(path, json=body({"properties": {"x": {"pattern": COSTLY}}})))
+    async with (
+        Tellback(":memory:", model=ScriptedModel([says("Hello.")]), worker=False) as rc,
+        rest_client(rc) as client,
+    ):
+        large = {"properties": {f"p{number}": {"type": "string"} for number in range(MAX_SCHEMA_NODES)}}
+        expect_json(await client.post(path, json=body(large)), 413)
+        expect_json(await client.post(path, json=body({"properties": {"x": {"pattern": COSTLY}}})))

@@ -15,18 +15,18 @@ from tellback.errors import ProviderTimeoutError
 from tellback.server import ServerSettings
 from tellback.testing import ScriptedModel, calls, raises, says
 from tellback.types import ChatReply, ToolCall, message_text
-from tests.support.rest import Rest, asking, told
+from tests.support.rest import RestClient, expect_json, rest_client
 
 CHAT = "/ai-conversations/chat"
 LOOKUP = {"name": "lookup", "description": "Look up an order.", "parameters": {"type": "object"}}
 
 
 @asynccontextmanager
-async def chatting(*script: Any, **settings: Any) -> AsyncIterator[tuple[Rest, Tellback, ScriptedModel]]:
+async def chatting(*script: Any, **settings: Any) -> AsyncIterator[tuple[RestClient, Tellback, ScriptedModel]]:
     model = ScriptedModel(script)
     async with Tellback(":memory:", model=model) as rc:
         allowed = ServerSettings(open=True, rate_limit=None, **settings)
-        async with asking(rc, settings=allowed) as client:
+        async with rest_client(rc, settings=allowed) as client:
             yield client, rc, model
 
 
@@ -41,7 +41,7 @@ def run(id: str) -> str:
 async def test_a_turn_is_stored_and_answered() -> None:
     async with chatting(says("On its way.")) as (client, rc, _):
         id = await conversation(rc)
-        outcome = told(await client.post(run(id), json={"userText": "Where is my refund?"}))
+        outcome = expect_json(await client.post(run(id), json={"userText": "Where is my refund?"}))
         assert (outcome["status"], outcome["text"], outcome["conversationId"]) == ("completed", "On its way.", id)
         assert [message["role"] for message in outcome["appendedMessages"]] == ["user", "assistant"]
         assert {message["turnId"] for message in outcome["appendedMessages"]} == {outcome["turnId"]}
@@ -52,7 +52,7 @@ async def test_a_chat_remembers_and_says_by_what() -> None:
         maya = rc.user("maya")
         space = await maya.memory.create_space("default")
         await maya.memory.add_atom(space.id, "Maya moved to Lisbon in March")
-        result = told(await client.post(CHAT, json={"text": "Where did Maya move to?", "system": "Be brief."}))
+        result = expect_json(await client.post(CHAT, json={"text": "Where did Maya move to?", "system": "Be brief."}))
         assert (result["ok"], result["text"]) == (True, "In Lisbon.")
         assert [atom["text"] for atom in result["atomsUsed"]] == ["Maya moved to Lisbon in March"]
         assert (model.requests[0].system or "").startswith("Be brief.")
@@ -61,20 +61,22 @@ async def test_a_chat_remembers_and_says_by_what() -> None:
 async def test_a_chat_goes_on_in_its_session_and_remembers_nothing_if_told_so() -> None:
     async with chatting(says("1"), says("2"), says("3")) as (client, rc, _):
         found = [
-            told(await client.post(CHAT, json={"text": "Hi", "sessionId": session, "space": None, "closeAfter": 60}))
+            expect_json(
+                await client.post(CHAT, json={"text": "Hi", "sessionId": session, "space": None, "closeAfter": 60})
+            )
             for session in ("a", "b", "a")
         ]
         assert found[0]["conversationId"] == found[2]["conversationId"] != found[1]["conversationId"]
         assert [each["sessionId"] for each in found] == ["a", "b", "a"]
         assert await rc.user("maya").memory.list_spaces() == []
-        told(await client.post(CHAT, json={"text": "Hi", "conversationId": "conv_none"}), 404)
+        expect_json(await client.post(CHAT, json={"text": "Hi", "conversationId": "conv_none"}), 404)
 
 
 @pytest.mark.parametrize(("given", "seconds"), [({}, 3_600), ({"closeAfter": None}, None), ({"closeAfter": 0}, 0)])
 async def test_a_chat_closes_after_an_hour_or_as_told_or_never(given: dict[str, Any], seconds: float | None) -> None:
     async with chatting(says("1")) as (client, _, _):
-        id = told(await client.post(CHAT, json={"text": "Hi", "space": None, **given}))["conversationId"]
-        assert told(await client.get(f"/ai-conversations/{id}"))["closeAfter"] == seconds
+        id = expect_json(await client.post(CHAT, json={"text": "Hi", "space": None, **given}))["conversationId"]
+        assert expect_json(await client.get(f"/ai-conversations/{id}"))["closeAfter"] == seconds
 
 
 async def test_what_is_attached_is_shown_to_the_model() -> None:
@@ -83,7 +85,7 @@ async def test_what_is_attached_is_shown_to_the_model() -> None:
             {"name": "cat.png", "mime": "image/png", "data": "aGk="},
             {"name": "note.txt", "text": "Look at it"},
         ]
-        told(await client.post(CHAT, json={"text": "What is it?", "attachments": attached}))
+        expect_json(await client.post(CHAT, json={"text": "What is it?", "attachments": attached}))
         parts = model.requests[0].messages[-1].parts or ()
         assert [part.kind for part in parts] == ["text", "image"]
         assert "Look at it" in str(parts[0].text)
@@ -94,7 +96,7 @@ async def test_what_is_attached_is_shown_to_the_model() -> None:
             [{"name": "x", "mime": "image/png", "url": "file:///etc/passwd"}],
             [{"name": "x", "mime": "image/png", "url": "gs://bucket/x.png"}],
         ):
-            told(await client.post(CHAT, json={"text": "Hi", "attachments": wrong}), 422)
+            expect_json(await client.post(CHAT, json={"text": "Hi", "attachments": wrong}), 422)
 
 
 async def test_options_reach_the_model_and_nothing_else_does() -> None:
@@ -107,12 +109,12 @@ async def test_options_reach_the_model_and_nothing_else_does() -> None:
             "maxOutputTokens": 7,
             "toolChoice": "none",
         }
-        told(await client.post(run(id), json={"userText": "Hi", "options": options}))
+        expect_json(await client.post(run(id), json={"userText": "Hi", "options": options}))
         [asked] = model.requests
         assert (asked.system, asked.max_output_tokens, asked.tool_choice) == ("Be kind.", 7, "none")
         assert dict(asked.config) == {"temperature": 0.5, "top_p": 0.9}
         for hostile in ("config", "providers", "chatFn", "skills", "outputType", "baseUrl", "apiKey", "model", "tools"):
-            told(await client.post(run(id), json={"userText": "Hi", "options": {hostile: {}}}), 422)
+            expect_json(await client.post(run(id), json={"userText": "Hi", "options": {hostile: {}}}), 422)
 
 
 @pytest.mark.parametrize(
@@ -142,17 +144,19 @@ async def test_options_reach_the_model_and_nothing_else_does() -> None:
 async def test_what_cannot_be_used_is_refused_and_nothing_stored(body: dict[str, Any], stream: bool) -> None:
     async with chatting() as (client, rc, _):
         id = await conversation(rc)
-        assert told(await client.post(run(id), json={**body, "stream": stream}), 422)["code"] == "invalid-argument"
+        assert (
+            expect_json(await client.post(run(id), json={**body, "stream": stream}), 422)["code"] == "invalid-argument"
+        )
         assert await rc.user("maya").conversations.messages(id) == []
 
 
 async def test_only_models_and_providers_that_are_served_may_be_named() -> None:
     async with chatting(says("Hi."), models=("gpt-5",)) as (client, rc, _):
         id = await conversation(rc)
-        told(await client.post(run(id), json={"userText": "Hi", "model": "claude-sonnet-4-5"}), 403)
-        told(await client.post(run(id), json={"userText": "Hi", "model": "gpt-5", "provider": "anthropic"}), 403)
-        told(await client.post(run(id), json={"userText": "Hi", "provider": "openrouter"}), 403)
-        assert told(await client.post(run(id), json={"userText": "Hi", "provider": "scripted"}))["text"] == "Hi."
+        expect_json(await client.post(run(id), json={"userText": "Hi", "model": "claude-sonnet-4-5"}), 403)
+        expect_json(await client.post(run(id), json={"userText": "Hi", "model": "gpt-5", "provider": "anthropic"}), 403)
+        expect_json(await client.post(run(id), json={"userText": "Hi", "provider": "openrouter"}), 403)
+        assert expect_json(await client.post(run(id), json={"userText": "Hi", "provider": "scripted"}))["text"] == "Hi."
 
 
 async def test_the_trace_of_the_caller_is_kept_with_the_messages() -> None:
@@ -166,7 +170,7 @@ async def test_the_trace_of_the_caller_is_kept_with_the_messages() -> None:
             ({"userText": "Hi", "traceId": "mine"}, headers),
             ({"userText": "Hi"}, {"traceparent": "nonsense"}),
         ):
-            outcome = told(await client.post(run(id), json=body, headers=more))
+            outcome = expect_json(await client.post(run(id), json=body, headers=more))
             kept.append({message["traceId"] for message in outcome["appendedMessages"]})
         assert kept == [{trace}, {"mine"}, {None}]
 
@@ -176,43 +180,43 @@ async def test_a_retry_with_the_same_key_is_answered_the_same() -> None:
         id = await conversation(rc)
         headers = {"Idempotency-Key": "retry-1"}
         first, second = [await client.post(run(id), json={"userText": "Hi"}, headers=headers) for _ in range(2)]
-        assert told(first) == told(second)
+        assert expect_json(first) == expect_json(second)
         kept = await rc.user("maya").conversations.messages(id)
         assert [message.role for message in kept] == ["user", "assistant"]
-        told(await client.post(run(id), json={"userText": "Other"}, headers=headers), 422)
+        expect_json(await client.post(run(id), json={"userText": "Other"}, headers=headers), 422)
 
 
 async def test_a_key_in_the_body_stores_the_message_once_and_asks_again() -> None:
     async with chatting(says("One."), says("Two.")) as (client, rc, _):
         id = await conversation(rc)
         for _ in range(2):
-            told(await client.post(run(id), json={"userText": "Hi", "idempotencyKey": "retry-1"}))
+            expect_json(await client.post(run(id), json={"userText": "Hi", "idempotencyKey": "retry-1"}))
         kept = await rc.user("maya").conversations.messages(id)
         assert [message.role for message in kept] == ["user", "assistant", "assistant"]
         headers, body = {"Idempotency-Key": "one"}, {"userText": "Hi", "idempotencyKey": "another"}
-        told(await client.post(run(id), json=body, headers=headers), 422)
+        expect_json(await client.post(run(id), json=body, headers=headers), 422)
 
 
 async def test_a_tool_of_the_client_is_run_by_the_client() -> None:
     said = says("It has shipped.", expect=lambda request: message_text(request.messages[-1]) == "shipped")
     async with chatting(calls(ToolCall("call_a", "lookup", {"order": 7})), said) as (client, rc, _):
         id = await conversation(rc)
-        outcome = told(await client.post(run(id), json={"userText": "Where is order 7?", "tools": [LOOKUP]}))
+        outcome = expect_json(await client.post(run(id), json={"userText": "Where is order 7?", "tools": [LOOKUP]}))
         assert outcome["status"] == "approval"
         assert outcome["pending"] == [{"id": "call_a", "name": "lookup", "input": {"order": 7}, "invalidInput": None}]
         body = {"toolResults": [{"toolUseId": "call_a", "content": "shipped"}], "tools": [LOOKUP]}
-        outcome = told(await client.post(run(id), json=body))
+        outcome = expect_json(await client.post(run(id), json=body))
         assert (outcome["status"], outcome["text"]) == ("completed", "It has shipped.")
         assert outcome["toolInvocations"][0]["content"] == "shipped"
         before = await rc.user("maya").conversations.messages(id)
-        assert told(await client.post(run(id), json=body), 409)["code"] == "already-decided"
+        assert expect_json(await client.post(run(id), json=body), 409)["code"] == "already-decided"
         assert await rc.user("maya").conversations.messages(id) == before
 
 
 async def test_results_that_are_posted_twice_at_once_count_once() -> None:
     async with chatting(calls(ToolCall("call_a", "lookup")), says("Done.", delay=0.05)) as (client, rc, _):
         id = await conversation(rc)
-        told(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+        expect_json(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
         body = {"toolResults": [{"toolUseId": "call_a", "content": "shipped"}], "tools": [LOOKUP]}
         answers = await asyncio.gather(*[client.post(run(id), json=body) for _ in range(3)])
         assert sorted(answer.status_code for answer in answers) == [200, 409, 409]
@@ -224,10 +228,10 @@ async def test_a_turn_that_failed_after_the_results_goes_on_when_they_are_posted
     failing = raises(ProviderTimeoutError("too slow"))
     async with chatting(calls(ToolCall("call_a", "lookup")), failing, says("Done.")) as (client, rc, _):
         id = await conversation(rc)
-        told(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+        expect_json(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
         body = {"toolResults": [{"toolUseId": "call_a", "content": "shipped"}], "tools": [LOOKUP]}
-        told(await client.post(run(id), json=body), 504)
-        assert told(await client.post(run(id), json=body))["text"] == "Done."
+        expect_json(await client.post(run(id), json=body), 504)
+        assert expect_json(await client.post(run(id), json=body))["text"] == "Done."
         kept = await rc.user("maya").conversations.messages(id)
         assert [message.role for message in kept] == ["user", "assistant", "tool", "assistant"]
 
@@ -241,15 +245,15 @@ async def test_each_result_goes_to_its_own_call() -> None:
 
     asked = calls(ToolCall("call_a", "lookup", {"order": 7}), ToolCall("call_b", "lookup", {"order": 7}))
     async with chatting(asked, says("Done.", expect=is_right)) as (client, _, _):
-        first = told(await client.post(CHAT, json={"text": "Both?", "tools": [LOOKUP]}))
+        first = expect_json(await client.post(CHAT, json={"text": "Both?", "tools": [LOOKUP]}))
         rest = {"conversationId": first["conversationId"], "tools": [LOOKUP]}
         some = {"toolResults": [{"toolUseId": "call_b", "content": "eight"}]}
-        second = told(await client.post(CHAT, json={**rest, **some}))
+        second = expect_json(await client.post(CHAT, json={**rest, **some}))
         assert (second["status"], [call["id"] for call in second["pending"]]) == ("approval", ["call_a"])
         last = {
             "toolResults": [{"toolUseId": id, "content": text} for id, text in (("call_a", "seven"), ("call_b", "x"))]
         }
-        assert told(await client.post(CHAT, json={**rest, **last}))["text"] == "Done."
+        assert expect_json(await client.post(CHAT, json={**rest, **last}))["text"] == "Done."
 
 
 async def test_a_tool_that_failed_and_a_call_that_was_denied_are_told_to_the_model() -> None:
@@ -262,19 +266,19 @@ async def test_a_tool_that_failed_and_a_call_that_was_denied_are_told_to_the_mod
     asked = calls(ToolCall("call_a", "lookup"), ToolCall("call_b", "lookup"))
     async with chatting(asked, says("Sorry.", expect=is_right)) as (client, rc, _):
         id = await conversation(rc)
-        told(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+        expect_json(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
         body = {
             "toolResults": [{"toolUseId": "call_a", "content": "no such order", "isError": True}],
             "approvals": {"call_b": {"approved": False, "reason": "Too costly"}},
             "tools": [LOOKUP],
         }
-        assert told(await client.post(run(id), json=body))["text"] == "Sorry."
+        assert expect_json(await client.post(run(id), json=body))["text"] == "Sorry."
 
 
 async def test_results_that_fit_no_call_are_refused() -> None:
     async with chatting(calls(ToolCall("call_a", "lookup"))) as (client, rc, _):
         id = await conversation(rc)
-        told(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+        expect_json(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
         before = await rc.user("maya").conversations.raw_turns(id)
         result = {"toolUseId": "call_a", "content": "x"}
         for body in (
@@ -285,11 +289,11 @@ async def test_results_that_fit_no_call_are_refused() -> None:
             {"toolResults": [result], "approvals": {"call_a": False}, "tools": [LOOKUP]},
             {"approvals": {"call_a": True}, "tools": [LOOKUP]},
         ):
-            told(await client.post(run(id), json=body), 422)
+            expect_json(await client.post(run(id), json=body), 422)
         body = {"toolResults": [result], "tools": [LOOKUP]}
-        told(await client.post(CHAT, json=body), 422)
-        told(await client.post(run("conv_none"), json=body), 404)
-        told(await client.post(run(id), json=body, headers={"X-Tellback-User": "tom"}), 404)
+        expect_json(await client.post(CHAT, json=body), 422)
+        expect_json(await client.post(run("conv_none"), json=body), 404)
+        expect_json(await client.post(run(id), json=body, headers={"X-Tellback-User": "tom"}), 404)
         assert await rc.user("maya").conversations.raw_turns(id) == before
 
 
@@ -300,10 +304,13 @@ async def test_a_result_may_hold_more_than_text() -> None:
 
     async with chatting(calls(ToolCall("call_a", "lookup")), says("Nice.", expect=is_right)) as (client, rc, _):
         id = await conversation(rc)
-        told(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+        expect_json(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
         image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
         result = {"toolUseId": "call_a", "content": [{"type": "text", "text": "Here:"}, image]}
-        assert told(await client.post(run(id), json={"toolResults": [result], "tools": [LOOKUP]}))["text"] == "Nice."
+        assert (
+            expect_json(await client.post(run(id), json={"toolResults": [result], "tools": [LOOKUP]}))["text"]
+            == "Nice."
+        )
 
 
 async def test_a_schema_with_a_costly_pattern_is_not_run() -> None:
@@ -312,7 +319,7 @@ async def test_a_schema_with_a_costly_pattern_is_not_run() -> None:
     script = [calls(ToolCall("call_a", "lookup", {"x": "a" * 40 + "!"}))]
     async with chatting(*script) as (client, rc, _):
         body = {"userText": "?", "tools": [{**LOOKUP, "parameters": costly}]}
-        assert told(await client.post(run(await conversation(rc)), json=body))["status"] == "approval"
+        assert expect_json(await client.post(run(await conversation(rc)), json=body))["status"] == "approval"
 
 
 @pytest.mark.parametrize("kind", ["run-turn", "chat"])
@@ -331,12 +338,12 @@ async def test_a_model_that_never_stops_calling_is_stopped(kind: str) -> None:
         id = await conversation(rc)
         path, said = (run(id), {"userText": "Go"}) if kind == "run-turn" else ("/ai-conversations/chat", {"text": "Go"})
         more: dict[str, Any] = {"tools": [LOOKUP], "maxCycles": 3, **({} if kind == "run-turn" else {"space": None})}
-        outcome = told(await client.post(path, json={**said, **more}))
+        outcome = expect_json(await client.post(path, json={**said, **more}))
         for _ in range(10):
             if outcome["status"] != "approval":
                 break
             if kind == "chat":
                 more["conversationId"] = outcome["conversationId"]
             results = [{"toolUseId": call["id"], "content": "shipped"} for call in outcome["pending"]]
-            outcome = told(await client.post(path, json={**more, "toolResults": results}))
+            outcome = expect_json(await client.post(path, json={**more, "toolResults": results}))
         assert (outcome["text"], Calling.asked) == ("Enough.", 4)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tellback.server.openai.body import CompletionRequest
-from tellback.server.openai.errors import FieldRefusedError
-from tellback.server.openai.options import chat_options, client_tools, family_of
+from tellback.server.openai.errors import InvalidFieldError
+from tellback.server.openai.options import parse_options, parse_tools, provider_family
 from tellback.testing import ScriptedModel
 
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
@@ -21,7 +21,7 @@ def body(**fields: Any) -> CompletionRequest:
 
 
 def config(model: Any, **fields: Any) -> dict[str, Any]:
-    found: dict[str, Any] = chat_options(body(**fields), model)["config"]
+    found: dict[str, Any] = parse_options(body(**fields), model)["config"]
     return found
 
 
@@ -36,13 +36,13 @@ def test_settings_are_in_the_providers_words() -> None:
         "stop_sequences": ["END"],
         "seed": 7,
     }
-    assert family_of("openrouter/anthropic/claude") == family_of("nobody-knows") == "openai"
+    assert provider_family("openrouter/anthropic/claude") == provider_family("nobody-knows") == "openai"
 
 
 def test_what_a_provider_does_not_know_is_refused_unless_it_changes_nothing() -> None:
     assert config("claude-sonnet-5", presence_penalty=0, logit_bias={}) == {}
-    with pytest.raises(FieldRefusedError) as caught:
-        chat_options(body(presence_penalty=0.5), "claude-sonnet-5")
+    with pytest.raises(InvalidFieldError) as caught:
+        parse_options(body(presence_penalty=0.5), "claude-sonnet-5")
     assert caught.value.param == "presence_penalty"
     assert config("gpt-5", presence_penalty=0.5, logit_bias={"50256": -100}) == {
         "presence_penalty": 0.5,
@@ -70,8 +70,8 @@ def test_what_a_provider_does_not_know_is_refused_unless_it_changes_nothing() ->
     ],
 )
 def test_what_would_be_a_lie_to_ignore_is_refused(fields: dict[str, Any], param: str) -> None:
-    with pytest.raises(FieldRefusedError) as caught:
-        chat_options(body(**fields), "gpt-5")
+    with pytest.raises(InvalidFieldError) as caught:
+        parse_options(body(**fields), "gpt-5")
     assert caught.value.param == param
 
 
@@ -90,8 +90,8 @@ def test_what_clients_send_by_habit_is_no_trouble() -> None:
         functions=[],
         stop=[],
     )
-    assert chat_options(sent, "gpt-5")["config"] == {}
-    assert "tool_choice" not in chat_options(sent, "gpt-5")
+    assert parse_options(sent, "gpt-5")["config"] == {}
+    assert "tool_choice" not in parse_options(sent, "gpt-5")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_what_clients_send_by_habit_is_no_trouble() -> None:
     [("none", "none"), ("required", "required"), ({"type": "function", "function": {"name": "look"}}, "look")],
 )
 def test_a_choice_of_tools_is_passed_on(given: Any, chosen: str) -> None:
-    assert chat_options(body(tools=[LOOK], tool_choice=given), "gpt-5")["tool_choice"] == chosen
+    assert parse_options(body(tools=[LOOK], tool_choice=given), "gpt-5")["tool_choice"] == chosen
 
 
 def test_the_shape_of_an_answer_is_a_schema() -> None:
@@ -111,12 +111,12 @@ def test_the_shape_of_an_answer_is_a_schema() -> None:
 
 
 def test_the_newer_name_of_a_limit_counts() -> None:
-    assert chat_options(body(max_tokens=5), "gpt-5")["max_output_tokens"] == 5
-    assert chat_options(body(max_tokens=5, max_completion_tokens=6), "gpt-5")["max_output_tokens"] == 6
+    assert parse_options(body(max_tokens=5), "gpt-5")["max_output_tokens"] == 5
+    assert parse_options(body(max_tokens=5, max_completion_tokens=6), "gpt-5")["max_output_tokens"] == 6
 
 
 def test_the_clients_tools_are_never_run_here() -> None:
-    [tool] = client_tools(body(tools=[{"type": "function", "function": {"name": "now", "description": None}}]))
+    [tool] = parse_tools(body(tools=[{"type": "function", "function": {"name": "now", "description": None}}]))
     assert tool.requires_approval
     assert tool.parameters == {"type": "object", "properties": {}}
     assert tool.bind({"anything": 1}) == ([], {"anything": 1})
@@ -134,6 +134,6 @@ def test_the_clients_tools_are_never_run_here() -> None:
     ],
 )
 def test_tools_that_are_none_are_named(tools: Any, param: str) -> None:
-    with pytest.raises(FieldRefusedError) as caught:
-        client_tools(body(tools=tools))
+    with pytest.raises(InvalidFieldError) as caught:
+        parse_tools(body(tools=tools))
     assert caught.value.param == param

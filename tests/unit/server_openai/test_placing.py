@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellback.server.openai.placing import LogEnd
+from tellback.server.openai.placing import LogTail
 from tellback.types import Message, ToolCall
 from tellback.types.blocks import message_blocks
 from tellback.types.conversations import StoredMessage
@@ -39,32 +39,32 @@ def result(id: str, text: str = "found") -> Message:
 
 
 def test_the_same_again_without_an_answer_is_what_was_stored() -> None:
-    fresh = LogEnd(log(said("a"), answer("b"), said("c"))).fresh(["c"])
+    fresh = LogTail(log(said("a"), answer("b"), said("c"))).find_unlogged(["c"])
     assert (fresh.texts, fresh.key) == ((), "k3")
 
 
 def test_the_same_after_an_answer_is_new() -> None:
-    before, after = LogEnd(log(said("a"))), LogEnd(log(said("a"), answer("b")))
-    assert before.fresh(["a"]).key == "k1"
-    assert after.fresh(["a"]).texts == ("a",)
-    assert after.fresh(["a"]).key not in ("k1", LogEnd([]).fresh(["a"]).key)
+    before, after = LogTail(log(said("a"))), LogTail(log(said("a"), answer("b")))
+    assert before.find_unlogged(["a"]).key == "k1"
+    assert after.find_unlogged(["a"]).texts == ("a",)
+    assert after.find_unlogged(["a"]).key not in ("k1", LogTail([]).find_unlogged(["a"]).key)
 
 
 def test_what_was_stored_before_a_failure_is_left_out() -> None:
-    assert LogEnd(log(answer("x"), said("a"))).fresh(["a", "b", "c"]).texts == ("b", "c")
-    assert LogEnd(log(said("old"), said("a"))).fresh(["a", "b"]).texts == ("b",)
-    assert LogEnd(log(said("old"))).fresh(["a"]).texts == ("a",)
+    assert LogTail(log(answer("x"), said("a"))).find_unlogged(["a", "b", "c"]).texts == ("b", "c")
+    assert LogTail(log(said("old"), said("a"))).find_unlogged(["a", "b"]).texts == ("b",)
+    assert LogTail(log(said("old"))).find_unlogged(["a"]).texts == ("a",)
 
 
 def test_two_at_once_have_the_same_key() -> None:
     stored = log(said("a"), answer("b"))
-    assert LogEnd(stored).fresh(["c"]) == LogEnd(stored).fresh(["c"])
-    assert LogEnd(stored).fresh(["c"]).key != LogEnd(stored).fresh(["d"]).key
+    assert LogTail(stored).find_unlogged(["c"]) == LogTail(stored).find_unlogged(["c"])
+    assert LogTail(stored).find_unlogged(["c"]).key != LogTail(stored).find_unlogged(["d"]).key
 
 
 @given(st.lists(WORDS, max_size=4), st.lists(WORDS, min_size=1, max_size=4))
 def test_what_is_stored_is_what_was_sent(before: list[str], texts: list[str]) -> None:
-    fresh = LogEnd(log(answer("x"), *map(said, before))).fresh(texts)
+    fresh = LogTail(log(answer("x"), *map(said, before))).find_unlogged(texts)
     stored = [*before, "\n\n".join(fresh.texts)] if fresh.texts else before
     ends = ["\n\n".join(stored[start:]) for start in range(len(stored))]
     assert "\n\n".join(texts) in ends, "all of it stands at the end of the log, once"
@@ -72,16 +72,16 @@ def test_what_is_stored_is_what_was_sent(before: list[str], texts: list[str]) ->
 
 @given(st.lists(WORDS, max_size=4), st.lists(WORDS, min_size=1, max_size=4))
 def test_a_request_sent_again_adds_nothing(before: list[str], texts: list[str]) -> None:
-    first = LogEnd(log(*map(said, before))).fresh(texts)
+    first = LogTail(log(*map(said, before))).find_unlogged(texts)
     then = [*before, "\n\n".join(first.texts)] if first.texts else before
-    assert LogEnd(log(*map(said, then))).fresh(texts).texts == ()
+    assert LogTail(log(*map(said, then))).find_unlogged(texts).texts == ()
 
 
 def test_the_end_of_a_long_log_takes_no_more_memory_than_what_was_sent() -> None:
-    end = LogEnd(log(*(said(str(number) * 50_000) for number in range(10, 60))))
+    end = LogTail(log(*(said(str(number) * 50_000) for number in range(10, 60))))
     tracemalloc.start()
     try:
-        assert end.fresh(["a", "b"]).texts == ("a", "b")
+        assert end.find_unlogged(["a", "b"]).texts == ("a", "b")
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
@@ -90,26 +90,31 @@ def test_the_end_of_a_long_log_takes_no_more_memory_than_what_was_sent() -> None
 def test_results_are_stored_once() -> None:
     asked = [said("a"), answer("", "c1", "c2")]
     both: list[Any] = [result("c1"), result("c2")]
-    assert [each["content"][0]["tool_use_id"] for each in LogEnd(log(*asked)).missing(both)] == ["c1", "c2"]
-    assert [each["content"][0]["tool_use_id"] for each in LogEnd(log(*asked, result("c1"))).missing(both)] == ["c2"]
-    assert LogEnd(log(*asked, result("c1"), result("c2"), answer("b"))).missing(both) == []
+    assert [each["content"][0]["tool_use_id"] for each in LogTail(log(*asked)).find_missing_results(both)] == [
+        "c1",
+        "c2",
+    ]
+    assert [
+        each["content"][0]["tool_use_id"] for each in LogTail(log(*asked, result("c1"))).find_missing_results(both)
+    ] == ["c2"]
+    assert LogTail(log(*asked, result("c1"), result("c2"), answer("b"))).find_missing_results(both) == []
 
 
 def test_an_id_that_is_used_again_is_another_call() -> None:
     again = log(said("a"), answer("", "c1"), result("c1"), answer("b"), said("c"), answer("", "c1"))
-    assert len(LogEnd(again).missing([result("c1")])) == 1
+    assert len(LogTail(again).find_missing_results([result("c1")])) == 1
 
 
 def test_results_of_calls_that_are_not_there_are_stored_once() -> None:
-    [draft] = LogEnd(log(answer("x"))).missing([result("z")])
+    [draft] = LogTail(log(answer("x"))).find_missing_results([result("z")])
     assert draft["content"][0]["content"] == "found"
-    assert LogEnd(log(answer("x"), result("z"))).missing([result("z")]) == []
+    assert LogTail(log(answer("x"), result("z"))).find_missing_results([result("z")]) == []
 
 
 def test_an_answer_given_meanwhile_is_found() -> None:
     asked = [said("a"), answer("", "c1"), result("c1")]
-    before = LogEnd(log(*asked[:2]))
-    assert LogEnd(log(*asked)).answer_since(before) is None
-    assert LogEnd(log(*asked, answer("b"))).answer_since(before) == "b"
-    assert LogEnd(log(*asked, answer("", "c2"))).answer_since(before) is None
-    assert LogEnd(log(*asked, answer("b"))).answer_since(LogEnd(log(*asked, answer("b")))) is None
+    before = LogTail(log(*asked[:2]))
+    assert LogTail(log(*asked)).answer_since(before) is None
+    assert LogTail(log(*asked, answer("b"))).answer_since(before) == "b"
+    assert LogTail(log(*asked, answer("", "c2"))).answer_since(before) is None
+    assert LogTail(log(*asked, answer("b"))).answer_since(LogTail(log(*asked, answer("b")))) is None

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellback.server.openai.body import ChatMessage
-from tellback.server.openai.errors import FieldRefusedError
-from tellback.server.openai.reading import Chat, read_chat, words_of
+from tellback.server.openai.errors import InvalidFieldError
+from tellback.server.openai.reading import ParsedChat, parse_messages, text_of_parts
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":"it"}'}}
 
 
-def read(*messages: dict[str, Any]) -> Chat:
-    return read_chat([ChatMessage.model_validate(message) for message in messages])
+def read(*messages: dict[str, Any]) -> ParsedChat:
+    return parse_messages([ChatMessage.model_validate(message) for message in messages])
 
 
 def user(content: Any) -> dict[str, Any]:
@@ -44,17 +44,17 @@ def test_what_follows_the_last_answer_is_new() -> None:
         user("two"),
     )
     assert [each.role for each in chat.new] == ["tool", "user"]
-    assert chat.results[0].name == "look"
+    assert chat.tool_results[0].name == "look"
     assert chat.messages[1].tool_calls[0].input == {"at": "it"}
-    assert [words_of(each) for each in chat.said] == ["two"]
-    assert chat.topic == "two"
-    assert chat.has_past
+    assert [text_of_parts(each) for each in chat.user_messages] == ["two"]
+    assert chat.last_user_text == "two"
+    assert chat.has_history
 
 
 def test_an_answer_at_the_end_leaves_nothing_new() -> None:
     chat = read(user("Say yes"), {"role": "assistant", "content": "Y"})
     assert chat.new == ()
-    assert chat.topic == "Say yes"
+    assert chat.last_user_text == "Say yes"
 
 
 def test_parts_become_what_models_take() -> None:
@@ -69,7 +69,7 @@ def test_parts_become_what_models_take() -> None:
                 {"type": "file", "file": {"file_data": data}},
             ]
         )
-    ).said
+    ).user_messages
     assert said.parts is not None
     assert [(part.kind, part.mime, part.name) for part in said.parts] == [
         ("text", None, None),
@@ -78,7 +78,7 @@ def test_parts_become_what_models_take() -> None:
         ("file", "text/plain", "a.txt"),
         ("file", "application/pdf", None),
     ]
-    assert words_of(said) == "Look:"
+    assert text_of_parts(said) == "Look:"
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_parts_become_what_models_take() -> None:
     ],
 )
 def test_what_cannot_be_read_is_named(message: dict[str, Any], param: str) -> None:
-    with pytest.raises(FieldRefusedError) as caught:
+    with pytest.raises(InvalidFieldError) as caught:
         read(message)
     assert caught.value.param == param
 
 
 def test_calls_without_results_are_refused() -> None:
-    with pytest.raises(FieldRefusedError, match="c1"):
+    with pytest.raises(InvalidFieldError, match="c1"):
         read(user("Hi"), {"role": "assistant", "tool_calls": [CALL]}, user("Well?"))
 
 
@@ -143,8 +143,8 @@ def test_any_messages_are_read_or_refused(messages: list[dict[str, Any]]) -> Non
     except ValueError:
         return
     try:
-        chat = read_chat(given_messages)
-    except FieldRefusedError:
+        chat = parse_messages(given_messages)
+    except InvalidFieldError:
         return
     assert chat.messages
     assert chat.messages[len(chat.messages) - len(chat.new) :] or not chat.new

@@ -15,10 +15,10 @@ from starlette.routing import Mount
 from tellback import Tellback
 from tellback.errors import ProviderOverloadedError
 from tellback.server import ServerSettings, create_app
-from tellback.server.openai.errors import OpenAIErrors
+from tellback.server.openai.errors import OpenAIErrorMiddleware
 from tellback.testing import ScriptedModel, calls, raises, says
 from tellback.types import ToolCall
-from tests.support.http_server import calling
+from tests.support.http_server import app_client
 
 
 @asynccontextmanager
@@ -26,7 +26,7 @@ async def opened(*script: Any, **settings: Any) -> AsyncIterator[tuple[Tellback,
     with ScriptedModel(script) as model:
         async with Tellback(":memory:", model=model) as rc:
             app = create_app(rc, ServerSettings(**{"open": True, **settings}), opens=False)
-            async with calling(OpenAIErrors(app)) as client:
+            async with app_client(OpenAIErrorMiddleware(app)) as client:
                 yield rc, client, model
 
 
@@ -213,7 +213,7 @@ async def test_what_nobody_foresaw_has_that_shape_too(prefix: str) -> None:
     async with Tellback(":memory:", model=ScriptedModel([raises(ValueError("secret"))])) as rc:
         app = create_app(rc, ServerSettings(open=True), opens=False)
         mounted = Starlette(routes=[Mount(prefix, app)])
-        async with calling(mounted) as client:
+        async with app_client(mounted) as client:
             given = await client.post(f"{prefix}/v1/chat/completions", json=body("Hi"))
             assert error_in(given) == (500, "server_error", None, "failed")
             assert "secret" not in given.text
@@ -230,7 +230,7 @@ async def test_a_server_that_is_about_to_stop_asks_no_model(streams: bool) -> No
         async with Tellback(":memory:", model=model) as rc:
             app = create_app(rc, ServerSettings(open=True), opens=False)
             app.state.stopping.set()
-            async with calling(app) as client:
+            async with app_client(app) as client:
                 given = await ask(client, "Hi", stream=streams)
             assert error_in(given) == (503, "server_error", None, "stopping")
             assert given.headers["Retry-After"]
@@ -260,7 +260,7 @@ async def test_a_stream_that_fails_ends_with_the_error() -> None:
 async def test_a_server_without_a_model_says_so() -> None:
     async with (
         Tellback(":memory:") as rc,
-        calling(create_app(rc, ServerSettings(open=True), opens=False)) as client,
+        app_client(create_app(rc, ServerSettings(open=True), opens=False)) as client,
     ):
         assert [each["id"] for each in (await client.get("/v1/models")).json()["data"]] == ["tellback"]
         given = await ask(client, "Hi")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tellback.server.openai.models import CompletionOut
-from tellback.server.openai.writing import DONE, Writer, usage_of
+from tellback.server.openai.writing import DONE_MARKER, CompletionWriter, encode_usage
 from tellback.turn.values import TurnResult
 from tellback.types import ChatUsage, ToolCall
 from tellback.types.blocks import TextBlock
@@ -36,18 +36,18 @@ def result(text: str = "Hi", status: str = "completed", reason: str | None = Non
     ],
 )
 def test_why_an_answer_ends_is_in_the_clients_words(given_result: TurnResult, reason: str) -> None:
-    whole = Writer("little").whole(given_result)
+    whole = CompletionWriter("little").encode_completion(given_result)
     CompletionOut.model_validate(whole)
     assert ChatCompletion.model_validate(whole, strict=True).choices[0].finish_reason == reason
-    *chunks, done = Writer("little", with_usage=True).ending(given_result)
-    assert done == DONE
+    *chunks, done = CompletionWriter("little", with_usage=True).last_chunks(given_result)
+    assert done == DONE_MARKER
     read = [ChatCompletionChunk.model_validate_json(chunk) for chunk in chunks]
     assert read[-2].choices[0].finish_reason == reason
 
 
 def test_tokens_that_nobody_counted_are_not_made_up() -> None:
-    assert usage_of(ChatUsage()) is None
-    assert usage_of(ChatUsage(output_tokens=3)) == {
+    assert encode_usage(ChatUsage()) is None
+    assert encode_usage(ChatUsage(output_tokens=3)) == {
         "prompt_tokens": 0,
         "completion_tokens": 3,
         "total_tokens": 3,
@@ -59,10 +59,10 @@ def test_tokens_that_nobody_counted_are_not_made_up() -> None:
 @given(st.text(), st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
 def test_whatever_a_model_says_arrives(text: str, arguments: dict[str, str]) -> None:
     told = result(text, "approval", pending=(ToolCall("c1", "look", arguments),))
-    whole = json.loads(json.dumps(Writer("little").whole(told)))
+    whole = json.loads(json.dumps(CompletionWriter("little").encode_completion(told)))
     [choice] = whole["choices"]
     assert (choice["message"]["content"] or "") == text
     assert json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"]) == arguments
-    chunk = Writer("little").text(text)
+    chunk = CompletionWriter("little").text_chunk(text)
     assert "\n" not in chunk
     assert json.loads(chunk)["choices"][0]["delta"]["content"] == text

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tellback.errors import SkillError
 from tellback.skills import Skill, builtins, load_skills
-from tellback.skills.files import MAX_FILE, MOST_LISTED, MOST_SEEN, SkillFolder
+from tellback.skills.files import MAX_FILE_BYTES, MAX_LISTED_FILES, MAX_VISITED_FILES, SkillFolder
 from tellback.tools import Tool, ToolCall, ToolResult, dispatch
 
 SECRET = "the secret outside"
@@ -163,13 +163,13 @@ def test_the_tool_is_there_only_where_there_are_files() -> None:
 
 
 def test_a_large_file_is_cut_with_a_note_between_characters(tmp_path: Path) -> None:
-    (tmp_path / "large.txt").write_text("a" + "é" * MAX_FILE)
+    (tmp_path / "large.txt").write_text("a" + "é" * MAX_FILE_BYTES)
     text = text_in(tmp_path, "large.txt")
     assert text.startswith("aéé")
     assert "\ufffd" not in text
-    assert f"first {MAX_FILE} of {2 * MAX_FILE + 1} bytes" in text
-    (tmp_path / "whole.txt").write_text("a" * MAX_FILE)
-    assert text_in(tmp_path, "whole.txt") == "a" * MAX_FILE
+    assert f"first {MAX_FILE_BYTES} of {2 * MAX_FILE_BYTES + 1} bytes" in text
+    (tmp_path / "whole.txt").write_text("a" * MAX_FILE_BYTES)
+    assert text_in(tmp_path, "whole.txt") == "a" * MAX_FILE_BYTES
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_folder_that_took_the_place_of_the_loaded_one_is_not_read(tmp_path: Pa
 
 def test_a_huge_folder_is_not_walked_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
-    for index in range(MOST_SEEN + 1):
+    for index in range(MAX_VISITED_FILES + 1):
         (tmp_path / "notes" / f".{index}").touch()
     assert SkillFolder.at(tmp_path / "notes").has_more
     for index in range(3):
@@ -234,12 +234,12 @@ def test_a_huge_folder_is_not_walked_to_its_end(tmp_path: Path) -> None:
 
 
 def test_a_list_that_is_full_says_so_only_if_there_are_more(tmp_path: Path) -> None:
-    for index in range(MOST_LISTED):
+    for index in range(MAX_LISTED_FILES):
         (tmp_path / f"{index}.md").write_text("x")
     assert not SkillFolder.at(tmp_path).has_more
     (tmp_path / "one-more.md").write_text("x")
     found = SkillFolder.at(tmp_path)
-    assert (len(found.names), found.has_more) == (MOST_LISTED, True)
+    assert (len(found.names), found.has_more) == (MAX_LISTED_FILES, True)
 
 
 def test_descriptors_are_given_back(folder: Path) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tellback.errors import SkillError
 from tellback.skills import MAX_BODY, Skill, load_body, load_skills
-from tellback.skills.files import MOST_LISTED
-from tellback.skills.frontmatter import check_settings, split_skill_file
-from tellback.skills.opening import text_of
+from tellback.skills.files import MAX_LISTED_FILES
+from tellback.skills.frontmatter import parse_skill_file, validate_settings
+from tellback.skills.opening import render_skills
 
 GOOD = "name: pdf-forms\ndescription: Fill in forms."
 
@@ -144,11 +144,11 @@ def test_only_files_that_can_be_read_are_listed(tmp_path: Path) -> None:
 
 async def test_a_long_body_is_cut_and_still_names_its_files(tmp_path: Path) -> None:
     folder = write(tmp_path / "pdf-forms", body="x" * (MAX_BODY * 2))
-    for index in range(MOST_LISTED + 5):
+    for index in range(MAX_LISTED_FILES + 5):
         (folder / f"{index:04}-{'n' * 150}.md").write_text("x")
     body = await load_body(load_one(folder), {})
     assert "[Cut here" in body
-    assert body.count("\n- ") == MOST_LISTED
+    assert body.count("\n- ") == MAX_LISTED_FILES
     assert body.endswith("(and more that are not listed)")
     assert len(body) <= MAX_BODY
 
@@ -159,7 +159,7 @@ async def test_cut_together_with_others_a_skill_still_names_its_files(tmp_path: 
             tmp_path / name, f"name: {name}\ndescription: d\nrequires: [{'b' if name == 'a' else ''}]", "x" * MAX_BODY
         )
         (tmp_path / name / f"file-of-{name}.md").write_text("x")
-    text = await text_of(load_skills(tmp_path), {})
+    text = await render_skills(load_skills(tmp_path), {})
     assert len(text) <= MAX_BODY + 100
     assert "- file-of-a.md\n\n# Skill: b" in text
     assert text.endswith("- file-of-b.md")
@@ -271,8 +271,8 @@ pieces = st.sampled_from(
 @given(st.lists(pieces | st.text(max_size=3), max_size=25).map("".join))
 def test_whatever_the_settings_are_they_are_read_or_refused(settings: str) -> None:
     try:
-        found, _ = split_skill_file(f"---\n{settings}\n---\nbody", "x", "x/SKILL.md")
-        check_settings(found, {"x"}, "x", "x/SKILL.md")
+        found, _ = parse_skill_file(f"---\n{settings}\n---\nbody", "x", "x/SKILL.md")
+        validate_settings(found, {"x"}, "x", "x/SKILL.md")
     except SkillError:
         pass
 

@@ -16,22 +16,22 @@ TURN: dict[str, Any] = {"messages": (), "system": None, "model": ""}
 
 async def test_the_resolver_in_memory_shows_all_and_cannot_search() -> None:
     made = in_memory_resolver([TONE, REFUNDS])
-    assert await made.listed(TURN) == [TONE, REFUNDS] == list(made.skills or ())
+    assert await made.list_skills(TURN) == [TONE, REFUNDS] == list(made.skills or ())
     assert await made.read("tone") is TONE
     assert await made.read("nothing") is None
     assert made.search_fn is None
     with pytest.raises(ConfigurationError, match="search"):
-        await made.found("voice")
+        await made.search_skills("voice")
 
 
 async def test_the_searchable_resolver_shows_only_what_is_always_on() -> None:
     extra = Skill("extra", "Not in the list")
     made = searchable_resolver([TONE, REFUNDS], always_on=["refunds", extra])
-    assert await made.listed(TURN) == [REFUNDS, extra]
-    assert await made.found("reply") == [TONE]
+    assert await made.list_skills(TURN) == [REFUNDS, extra]
+    assert await made.search_skills("reply") == [TONE]
     assert await made.read("tone") is TONE
     assert await made.read("extra") is extra
-    assert await searchable_resolver([TONE]).listed(TURN) == []
+    assert await searchable_resolver([TONE]).list_skills(TURN) == []
 
 
 @pytest.mark.parametrize("always_on", ["tone", ["nothing"], [Skill("tone", "Another voice")], ["tone", "tone"]])
@@ -48,9 +48,9 @@ async def test_functions_may_be_sync_or_async() -> None:
         return [TONE, TONE, REFUNDS]
 
     made = SkillResolver(lambda ctx: (TONE for _ in range(1)), {"tone": TONE}.get, search)
-    assert await made.listed(TURN) == [TONE]
+    assert await made.list_skills(TURN) == [TONE]
     assert await made.read("tone") is TONE
-    assert await made.found("voice", limit=1, min_score=2) == [TONE]
+    assert await made.search_skills("voice", limit=1, min_score=2) == [TONE]
     assert seen == [("voice", {"limit": 1, "min_score": 2})]
 
 
@@ -60,7 +60,7 @@ async def test_a_marked_function_is_as_good_as_a_skill() -> None:
         return "Be warm."
 
     made = SkillResolver(lambda ctx: [voice], lambda name: voice)
-    assert (await made.listed(TURN))[0].name == "voice"
+    assert (await made.list_skills(TURN))[0].name == "voice"
     assert await made.read("x") == Skill.from_fn(voice)
 
 
@@ -70,9 +70,9 @@ async def test_a_marked_function_is_as_good_as_a_skill() -> None:
 async def test_nonsense_from_a_resolver_is_named(nonsense: Any) -> None:
     made = SkillResolver(lambda ctx: nonsense, lambda name: nonsense, lambda query, opts: nonsense)
     with pytest.raises(ConfigurationError, match="list_fn"):
-        await made.listed(TURN)
+        await made.list_skills(TURN)
     with pytest.raises(ConfigurationError, match="search_fn"):
-        await made.found("x")
+        await made.search_skills("x")
     if nonsense is not None and nonsense is not TONE:
         with pytest.raises(ConfigurationError, match="read_fn"):
             await made.read("x")
@@ -89,7 +89,7 @@ async def test_the_resolver_given_wins_over_skills() -> None:
     assert effective_resolver(given, [REFUNDS]) is given
     made = effective_resolver(None, [REFUNDS])
     assert made is not None
-    assert await made.listed(TURN) == [REFUNDS]
+    assert await made.list_skills(TURN) == [REFUNDS]
     assert effective_resolver(None, None) is effective_resolver(None, []) is None
     with pytest.raises(ConfigurationError, match="SkillResolver"):
         effective_resolver([TONE], None)  # type: ignore[arg-type]

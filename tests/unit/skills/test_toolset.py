@@ -26,7 +26,7 @@ from tellback.skills import (
     in_memory_resolver,
     searchable_resolver,
 )
-from tellback.skills.opening import MOST_SKILLS
+from tellback.skills.opening import MAX_REQUIRED_SKILLS
 from tellback.tools import Tool, ToolCall, ToolResult, dispatch
 
 TONE = Skill("tone", "Our voice", when=["reply"], body="Be warm.")
@@ -174,7 +174,7 @@ async def test_requirements_without_end_are_refused() -> None:
 
     result = await use(builtins_with_resolver(SkillResolver(lambda ctx: [], read)), "read_skill", name="0")
     assert result.is_error
-    assert f"more than {MOST_SKILLS}" in result.content
+    assert f"more than {MAX_REQUIRED_SKILLS}" in result.content
 
 
 async def test_a_skill_known_by_two_names_is_read_once() -> None:

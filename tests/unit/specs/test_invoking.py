@@ -22,7 +22,7 @@ from tellback.app import User
 from tellback.errors import AgentSpecError
 from tellback.memory.tools import RecallByTopic
 from tellback.specs import Agents, SpecRegistry
-from tellback.specs.resuming import invocation
+from tellback.specs.resuming import build_invocation_metadata
 from tellback.testing import ScriptedModel, calls, says
 
 SUPPORT: dict[str, Any] = {
@@ -199,9 +199,9 @@ async def test_a_decision_holds_for_the_agent_that_asked(maya: User) -> None:
 
 @pytest.mark.parametrize("arguments", [{"n": 1.0}, {"n": "\ud800"}, {"n": [1, {"b": 1, "a": "é"}]}, {}])
 def test_a_digest_is_of_the_values_alone(arguments: dict[str, Any]) -> None:
-    made = invocation("x", arguments)
-    assert made == invocation("x", json.loads(json.dumps(arguments)))
-    assert made != invocation("x", {**arguments, "n": 2})
+    made = build_invocation_metadata("x", arguments)
+    assert made == build_invocation_metadata("x", json.loads(json.dumps(arguments)))
+    assert made != build_invocation_metadata("x", {**arguments, "n": 2})
     assert len(made["arguments_digest"]) == 64
 
 

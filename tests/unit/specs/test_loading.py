@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tellback.errors import AgentSpecError
 from tellback.specs import AgentSpec, Parameter, load_spec
-from tellback.specs.parameters import read_text
-from tellback.specs.trees import LENGTH
+from tellback.specs.parameters import parse_parameter
+from tellback.specs.trees import MAX_LENGTH
 from tests.unit.specs.writing import PARAMETER_NAMES, PARAMETERS, WORDS, specs
 
 TOPIC = {"type": "RECALL_BY_TOPIC", "name": "recallMemory", "memorySpaceId": "$userMemorySpaceId"}
@@ -147,14 +147,14 @@ def test_declared_arguments_are_written_out_as_they_were() -> None:
 @example("$")
 @example("$$")
 def test_any_text_can_be_written_literally(text: str) -> None:
-    assert read_text("$" + text if text.startswith("$") else text) == text
+    assert parse_parameter("$" + text if text.startswith("$") else text) == text
 
 
 @given(PARAMETER_NAMES, WORDS)
 def test_only_a_whole_text_names_an_argument(name: str, rest: str) -> None:
-    assert read_text(f"${name}") == Parameter(name)
-    assert read_text(f"${name} {rest}") == f"${name} {rest}"
-    assert read_text(f" ${name}") == f" ${name}"
+    assert parse_parameter(f"${name}") == Parameter(name)
+    assert parse_parameter(f"${name} {rest}") == f"${name} {rest}"
+    assert parse_parameter(f" ${name}") == f" ${name}"
 
 
 @pytest.mark.parametrize("text", ["${x}", "${x }", "$tone-of-voice", "$user.name", "$café", "$x!"])
@@ -267,7 +267,7 @@ def test_what_is_wrong_is_said_with_its_place(source: Any, path: str, says: str)
         ("- " * 500, "nested"),
         ("name: x\nmaxCycles: " + "9" * 5_000, "not YAML"),
         ("name: x\nconfig: {a: .nan}", "nan"),
-        ("name: " + "x" * LENGTH, "longer than 256 kB"),
+        ("name: " + "x" * MAX_LENGTH, "longer than 256 kB"),
         ("[" + "a," * 25_000 + "]", "values"),
         ("agents/nothing.yaml", "pathlib.Path"),
         (Path("agents/nothing.yaml"), "no file"),
@@ -290,7 +290,7 @@ def test_a_bomb_of_references_is_refused_in_a_mapping_too() -> None:
 
 
 def test_broken_files_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "large.yaml").write_text("# " + "x" * LENGTH)
+    (tmp_path / "large.yaml").write_text("# " + "x" * MAX_LENGTH)
     (tmp_path / "latin.yaml").write_bytes(b"name: caf\xe9")
     (tmp_path / "folder.yaml").mkdir()
     assert "longer" in refused(tmp_path / "large.yaml").problem

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from tellback.admin import Erased
+from tellback.admin import ErasureReport
 from tellback.agent import Agent
 from tellback.agent.events import create_message_event, create_status_event, create_tool_event
 from tellback.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
-from tellback.agent.session import CurrentRoute, CurrentState, Progress, RouteVisit, SessionState
+from tellback.agent.session import CurrentRoute, CurrentState, RouteProgress, RouteVisit, SessionState
 from tellback.agent.session_data import session_state_to_data
 from tellback.specs import load_spec
-from tellback.types.access import ROLES, ApiKey, NewApiKey
+from tellback.types.access import API_KEY_ROLES, ApiKey, NewApiKey
 from tellback.types.conversations import ToolInvocation
 from tellback.types.jobs import UsageRecord, UsageTotal
 from tellback.types.messages import Message, ToolCall
@@ -28,15 +28,15 @@ from tellback.types.turns import TurnProblem
 from tellback.wire.access import ApiKeyWire, NewApiKeyWire
 from tellback.wire.admin import ErasedWire, UsageRecordWire, UsageTotalWire
 from tellback.wire.agents import AgentResponseWire, AgentWire
-from tellback.wire.base import Wire
+from tellback.wire.base import WireModel
 from tellback.wire.sessions import SessionEventWire, SessionMessageWire, SessionStateWire, SessionWire
 from tests.unit.wire.values import (
     json_values,
-    maybe,
-    maybe_moments,
     moments,
     numbers,
     objects,
+    optional_datetimes,
+    optional_texts,
     reals,
     scopes,
     texts,
@@ -46,20 +46,20 @@ from tests.unit.wire.values import (
 keys = st.builds(
     ApiKey,
     *(texts, texts, texts, texts),
-    st.sampled_from(ROLES),
+    st.sampled_from(API_KEY_ROLES),
     moments,
-    maybe,
-    maybe_moments,
-    maybe_moments,
+    optional_texts,
+    optional_datetimes,
+    optional_datetimes,
     st.none() | numbers,
 )
 usage_records = st.builds(
     UsageRecord,
-    *(texts, scopes, texts, moments, maybe, maybe, maybe, maybe, numbers, numbers),
+    *(texts, scopes, texts, moments, optional_texts, optional_texts, optional_texts, optional_texts, numbers, numbers),
     st.none() | reals,
 )
-totals = st.builds(UsageTotal, scopes, texts, maybe, numbers, numbers, numbers, reals, numbers)
-erased = st.builds(Erased, st.dictionaries(texts, numbers, max_size=3), tuples(texts))
+totals = st.builds(UsageTotal, scopes, texts, optional_texts, numbers, numbers, numbers, reals, numbers)
+erased = st.builds(ErasureReport, st.dictionaries(texts, numbers, max_size=3), tuples(texts))
 named = st.text(min_size=1, max_size=8)
 run = st.fixed_dictionaries({"tool_id": named, "arguments": objects, "result": json_values})
 sources = st.sampled_from(["customer", "agent", "system"])
@@ -71,24 +71,33 @@ events = st.one_of(
 calls = st.fixed_dictionaries({"tool_name": named, "arguments": objects, "result": json_values})
 messages = st.builds(
     MessageData,
-    *(texts, texts, st.sampled_from(MESSAGE_ROLES), texts, maybe, maybe, maybe, tuples(calls)),
+    *(
+        texts,
+        texts,
+        st.sampled_from(MESSAGE_ROLES),
+        texts,
+        optional_texts,
+        optional_texts,
+        optional_texts,
+        tuples(calls),
+    ),
     st.none() | events,
     moments,
     numbers,
 )
 rows = st.builds(
     SessionData,
-    *(texts, maybe, maybe, st.sampled_from(SESSION_STATUSES), maybe, maybe),
+    *(texts, optional_texts, optional_texts, st.sampled_from(SESSION_STATUSES), optional_texts, optional_texts),
     st.fixed_dictionaries({"extracted": objects, "mine": json_values}),
-    *(numbers, maybe_moments, maybe_moments, moments, moments, numbers),
+    *(numbers, optional_datetimes, optional_datetimes, moments, moments, numbers),
 )
 states = st.builds(
     SessionState,
     texts,
     st.none() | st.builds(CurrentRoute, texts, texts, moments),
-    st.none() | st.builds(CurrentState, texts, maybe, moments),
+    st.none() | st.builds(CurrentState, texts, optional_texts, moments),
     objects,
-    tuples(st.builds(RouteVisit, texts, moments, maybe_moments, st.booleans())),
+    tuples(st.builds(RouteVisit, texts, moments, optional_datetimes, st.booleans())),
     objects,
     numbers,
 )
@@ -96,16 +105,16 @@ answers = st.builds(
     Response,
     texts,
     states,
-    tuples(st.builds(ToolInvocation, texts, texts, objects, maybe, st.booleans())),
+    tuples(st.builds(ToolInvocation, texts, texts, objects, optional_texts, st.booleans())),
     st.none() | st.builds(RouteInfo, texts, texts),
-    st.none() | st.builds(StateInfo, texts, maybe),
+    st.none() | st.builds(StateInfo, texts, optional_texts),
     st.booleans(),
     tuples(texts),
     tuples(st.builds(ToolCall, texts, texts, objects)),
-    conversation_id=maybe,
+    conversation_id=optional_texts,
 )
 
-KINDS: list[tuple[type[Wire], SearchStrategy[Any]]] = [
+KINDS: list[tuple[type[WireModel], SearchStrategy[Any]]] = [
     (ApiKeyWire, keys),
     (NewApiKeyWire, st.builds(NewApiKey, keys, texts)),
     (UsageRecordWire, usage_records),
@@ -118,14 +127,14 @@ KINDS: list[tuple[type[Wire], SearchStrategy[Any]]] = [
 ]
 
 
-def read_back(wire: type[Wire], value: Any) -> Any:
-    return wire.model_validate(json.loads(wire.of(value).encoded())).value()
+def read_back(wire: type[WireModel], value: Any) -> Any:
+    return wire.model_validate(json.loads(wire.of(value).to_json())).value()
 
 
 @pytest.mark.parametrize(("wire", "made"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_a_value_comes_back_as_it_was(wire: type[Wire], made: SearchStrategy[Any], data: st.DataObject) -> None:
+def test_a_value_comes_back_as_it_was(wire: type[WireModel], made: SearchStrategy[Any], data: st.DataObject) -> None:
     value = data.draw(made)
     assert read_back(wire, value) == value
 
@@ -136,7 +145,7 @@ def test_an_answer_comes_back_without_how_it_came_about(answer: Response) -> Non
     usage = ChatUsage(3, 4, 7, provider="p", model="m")
     secret = ModelCall("reply", "the author's prompt", (Message("user", "the author's words"),), usage=usage)
     told = replace(answer, trace=Trace(calls=(secret,)), problems=(TurnProblem("recall", TimeoutError("inside")),))
-    sent = AgentResponseWire.of(told).encoded()
+    sent = AgentResponseWire.of(told).to_json()
     assert b"author" not in sent
     assert b"inside" not in sent
     back = AgentResponseWire.model_validate(json.loads(sent)).value()
@@ -146,18 +155,18 @@ def test_an_answer_comes_back_without_how_it_came_about(answer: Response) -> Non
 
 
 def test_what_is_between_the_agent_and_its_author_is_not_told() -> None:
-    state = SessionState("web-42", context={"k": "secret"}, progress=Progress(path=("secret",)), owner="secret")
+    state = SessionState("web-42", context={"k": "secret"}, progress=RouteProgress(path=("secret",)), owner="secret")
     data = session_state_to_data(replace(state, extracted={"to": "Rome"}))
     row = SessionData("web-42", collected_data=data["collected_data"])
-    told = SessionWire.of(row).encoded().decode()
+    told = SessionWire.of(row).to_json().decode()
     assert "secret" not in told
     assert "Rome" in told
 
 
 def test_a_description_comes_back_for_those_who_may_see_it() -> None:
     spec = load_spec({"name": "support", "systemPrompt": "Be kind to $$", "model": "$model", "description": "Helps"})
-    whole = AgentWire.described(spec, None, whole=True)
-    assert AgentWire.model_validate(json.loads(whole.encoded())).value() == spec
-    part = AgentWire.described(spec, Agent("support", goal="Help"), whole=False)
-    assert b"kind to" not in part.encoded()
+    whole = AgentWire.describe(spec, None, include_spec=True)
+    assert AgentWire.model_validate(json.loads(whole.to_json())).value() == spec
+    part = AgentWire.describe(spec, Agent("support", goal="Help"), include_spec=False)
+    assert b"kind to" not in part.to_json()
     assert (part.value(), part.kinds, part.goal) == (None, ["spec", "routes"], "Help")

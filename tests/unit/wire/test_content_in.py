@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tellback.types.blocks import ContentBlock, MediaBlock, ToolResultBlock, ToolUseBlock, as_blocks
 from tellback.types.replies import ChatUsage
-from tellback.wire.blocks import MOST_BLOCKS, ContentIn, block_json
+from tellback.wire.blocks import MAX_BLOCKS, ContentIn, encode_block
 from tellback.wire.conversations import AppendAssistantTurn, UsageIn
 from tellback.wire.turn_inputs import ChatInput, RunTurn
 from tests.unit.wire import values
@@ -26,7 +26,7 @@ def has_address(block: ContentBlock) -> bool:
 
 @given(values.blocks.filter(lambda block: not has_address(block) and block.type != "unknown"))
 def test_a_block_that_a_server_gave_can_be_posted_as_it_is(block: ContentBlock) -> None:
-    given = json.loads(json.dumps(block_json(block)))
+    given = json.loads(json.dumps(encode_block(block)))
     try:
         as_blocks([block])
     except TypeError:
@@ -40,7 +40,7 @@ def test_names_of_the_wire_are_taken_at_every_place() -> None:
         ToolUseBlock("tu_1", "lookup", {"toolUseId": "kept"}, invalid_input="{"),
         ToolResultBlock("tu_1", "A cat.", tool_name="lookup", parts=(image,)),
     )
-    given = [block_json(block) for block in blocks]
+    given = [encode_block(block) for block in blocks]
     assert as_blocks(TAKEN.validate_python(given)) == blocks
 
 
@@ -73,9 +73,9 @@ def test_what_a_tool_was_asked_with_may_point_anywhere() -> None:
 
 def test_a_message_has_a_bounded_number_of_blocks() -> None:
     text = {"type": "text", "text": "x"}
-    assert len(TAKEN.validate_python([text] * MOST_BLOCKS)) == MOST_BLOCKS
+    assert len(TAKEN.validate_python([text] * MAX_BLOCKS)) == MAX_BLOCKS
     with pytest.raises(ValidationError):
-        TAKEN.validate_python([text] * (MOST_BLOCKS + 1))
+        TAKEN.validate_python([text] * (MAX_BLOCKS + 1))
 
 
 def test_usage_says_whose_it_is() -> None:

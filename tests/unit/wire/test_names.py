@@ -15,8 +15,8 @@ import tellback
 from tellback import Category, ExtractedEntity, ExtractedFact, Extraction, Tellback, Window
 from tellback.agent.session import CurrentRoute, CurrentState, RouteVisit, SessionState, create_session
 from tellback.agent.session_data import session_data_to_state, session_state_to_data
-from tellback.server.feed import event_frame
-from tellback.stores.ports.admin import ERASED
+from tellback.server.feed import encode_event
+from tellback.stores.ports.admin import USER_ERASED
 from tellback.testing import FunctionModel
 from tellback.types.conversations import Event
 from tellback.types.memory import CategoryKind, EntityType
@@ -26,7 +26,7 @@ from tellback.user import User
 from tellback.wire.events import ChangeWire
 from tellback.wire.jobs import ExtractionRunWire, JobWire
 from tellback.wire.sessions import SessionStateWire, SessionWire
-from tests.support.streams import parsed
+from tests.support.streams import parse_frame
 
 STORES = Path(tellback.__file__).parent / "stores"
 TYPE = re.compile(r'"((?:conversation|message|space|atom|entity|binding|key|extraction|user)\.[a-z]+)"')
@@ -107,7 +107,7 @@ async def happened() -> list[Event]:
 
 
 def told_of(event: Event) -> dict[str, Any]:
-    told = parsed(event_frame(event).removesuffix(b"\n\n")).data
+    told = parse_frame(encode_event(event).removesuffix(b"\n\n")).data
     assert isinstance(told, dict)
     return told
 
@@ -120,8 +120,8 @@ def test_every_type_of_change_is_tried(changes: list[Event]) -> None:
 def test_data_of_changes_have_the_names_of_the_wire(changes: list[Event]) -> None:
     for event in changes:
         told = told_of(event)
-        assert told == json.loads(ChangeWire.of(event).encoded())
-        if event.type == ERASED:  # names of tables
+        assert told == json.loads(ChangeWire.of(event).to_json())
+        if event.type == USER_ERASED:  # names of tables
             assert told["data"] == event.data
         else:
             assert all(CAMEL.fullmatch(name) for name in told["data"]), event.type
@@ -142,10 +142,10 @@ async def test_what_a_job_did_has_the_names_of_the_wire() -> None:
             run = await maya.memory.run_extraction_for_conversation(id, space_id=space)
             await rc.jobs.drain()
         [job] = await maya.memory.list_jobs()
-        told = json.loads(JobWire.of(job).encoded())
+        told = json.loads(JobWire.of(job).to_json())
         assert (told["result"]["leftOut"], told["result"]["leftOutFacts"]) == (0, [])
         assert JobWire.model_validate(told).value() == job
-        whole = json.loads(ExtractionRunWire.of(run).encoded())
+        whole = json.loads(ExtractionRunWire.of(run).to_json())
         assert [JobWire.model_validate(each).value() for each in whole["jobs"]] == list(run.jobs)
 
 
@@ -171,7 +171,7 @@ def booked(metadata: Mapping[str, Any]) -> SessionState:
 def test_a_session_has_the_names_of_the_wire_where_they_are_its_own() -> None:
     own = {"my_key": 1, "fares": {"from_to": 2}}
     row = row_of(booked(own), my_channel={"first_seen": 1})
-    told = json.loads(SessionWire.of(row).encoded())["collectedData"]
+    told = json.loads(SessionWire.of(row).to_json())["collectedData"]
     assert told.keys() == {
         *("extracted", "routeHistory", "currentRouteTitle", "currentRouteEnteredAt", "currentStateDescription"),
         *("currentStateEnteredAt", "metadata", "my_channel"),
@@ -190,11 +190,11 @@ def test_a_session_has_the_names_of_the_wire_where_they_are_its_own() -> None:
 def test_a_session_is_read_as_it_was(own: dict[str, Any]) -> None:
     state = booked(own)
     row = row_of(state)
-    back = SessionWire.model_validate(json.loads(SessionWire.of(row).encoded())).value()
+    back = SessionWire.model_validate(json.loads(SessionWire.of(row).to_json())).value()
     shown = {name: row.collected_data[name] for name in back.collected_data}
     assert back.collected_data == shown
     kept = session_data_to_state("web-42", row)
-    told = json.loads(SessionStateWire.of(kept).encoded())
+    told = json.loads(SessionStateWire.of(kept).to_json())
     assert SessionStateWire.model_validate(told).value() == kept
     assert told["metadata"]["userId"] == "maya"
     assert set(own) - {"user_id", "created_at"} <= told["metadata"].keys()

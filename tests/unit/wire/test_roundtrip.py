@@ -14,17 +14,17 @@ from tellback.types.blocks import TextBlock
 from tellback.types.conversations import StoredMessage
 from tellback.types.messages import Message, ToolCall
 from tellback.types.times import utc_now
-from tellback.wire.base import Wire
+from tellback.wire.base import WireModel
 from tellback.wire.bindings import BindingWire
 from tellback.wire.context import WorkingContextWire
-from tellback.wire.conversations import ConversationWire, MessageWire, encoded_message
+from tellback.wire.conversations import ConversationWire, MessageWire, encode_message
 from tellback.wire.jobs import ExtractionRunWire, JobWire
 from tellback.wire.memory import AtomWire, EntityWire, SpaceWire
 from tellback.wire.messages import MessageOut, PartOut, ToolCallOut
 from tellback.wire.recall import RecallHitWire, RecallResultWire
 from tests.unit.wire import values
 
-KINDS: list[tuple[type[Wire], SearchStrategy[Any]]] = [
+KINDS: list[tuple[type[WireModel], SearchStrategy[Any]]] = [
     (SpaceWire, values.spaces),
     (AtomWire, values.atoms),
     (EntityWire, values.entities),
@@ -42,14 +42,14 @@ KINDS: list[tuple[type[Wire], SearchStrategy[Any]]] = [
 ]
 
 
-def read_back(wire: type[Wire], value: Any) -> Any:
-    return wire.model_validate(json.loads(wire.of(value).encoded())).value()
+def read_back(wire: type[WireModel], value: Any) -> Any:
+    return wire.model_validate(json.loads(wire.of(value).to_json())).value()
 
 
 @pytest.mark.parametrize(("wire", "made"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
 @settings(max_examples=30)
 @given(data=st.data())
-def test_a_value_comes_back_as_it_was(wire: type[Wire], made: SearchStrategy[Any], data: st.DataObject) -> None:
+def test_a_value_comes_back_as_it_was(wire: type[WireModel], made: SearchStrategy[Any], data: st.DataObject) -> None:
     value = data.draw(made)
     assert read_back(wire, value) == value
 
@@ -57,15 +57,17 @@ def test_a_value_comes_back_as_it_was(wire: type[Wire], made: SearchStrategy[Any
 @pytest.mark.parametrize(("wire", "made"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
 @settings(max_examples=5)
 @given(data=st.data())
-def test_names_on_the_wire_are_in_camel_case(wire: type[Wire], made: SearchStrategy[Any], data: st.DataObject) -> None:
-    told = json.loads(wire.of(data.draw(made)).encoded())
+def test_names_on_the_wire_are_in_camel_case(
+    wire: type[WireModel], made: SearchStrategy[Any], data: st.DataObject
+) -> None:
+    told = json.loads(wire.of(data.draw(made)).to_json())
     assert not [name for name in told if "_" in name or not name[0].islower()]
 
 
 @settings(max_examples=20)
 @given(atom=values.atoms)
 def test_an_atom_has_the_fields_of_its_source_and_where_it_was_said(atom: Any) -> None:
-    told = json.loads(AtomWire.of(atom).encoded())
+    told = json.loads(AtomWire.of(atom).to_json())
     assert {
         *("id", "memorySpaceId", "tenantId", "appId", "userId", "text", "category", "importance", "confidence"),
         *("validFrom", "validTo", "status", "sourceConversationId", "sourceMessageIds", "entityIds"),
@@ -78,26 +80,26 @@ def test_an_atom_has_the_fields_of_its_source_and_where_it_was_said(atom: Any) -
 @settings(max_examples=20)
 @given(binding=values.bindings)
 def test_a_single_scope_stands_by_itself(binding: Any) -> None:
-    told = json.loads(BindingWire.of(binding).encoded())["conversationScope"]
+    told = json.loads(BindingWire.of(binding).to_json())["conversationScope"]
     assert isinstance(told, dict) == (len(binding.conversation_scope) == 1)
 
 
 @settings(max_examples=60)
 @given(message=values.stored)
 def test_the_quick_way_of_a_message_writes_the_same(message: StoredMessage) -> None:
-    assert json.loads(encoded_message(message)) == json.loads(MessageWire.of(message).encoded())
+    assert json.loads(encode_message(message)) == json.loads(MessageWire.of(message).to_json())
 
 
 def test_half_a_character_in_a_message_is_sent_all_the_same() -> None:
     message = StoredMessage("msg_1", "conv_1", 1, "turn_1", "user", (TextBlock("a \ud800 b"),), utc_now())
     assert read_back(MessageWire, message) == message
-    assert encoded_message(message) == MessageWire.of(message).encoded()
+    assert encode_message(message) == MessageWire.of(message).to_json()
 
 
 def test_what_a_provider_wants_back_is_not_sent() -> None:
     call = ToolCall("tu_1", "lookup", {"order": 7}, meta={"signature": "secret"})
     message = Message("assistant", "Hi", tool_calls=(call,), meta={"thinking": "secret"})
-    assert b"secret" not in MessageOut.of(message).encoded()
+    assert b"secret" not in MessageOut.of(message).to_json()
     assert read_back(MessageOut, message) == message
 
 
@@ -108,5 +110,5 @@ def test_content_that_is_no_text_is_sent_as_one() -> None:
 
 def test_a_newer_servers_further_fields_do_no_harm() -> None:
     call = ToolCall("tu_1", "lookup")
-    told = {**json.loads(ToolCallOut.of(call).encoded()), "risk": "high"}
+    told = {**json.loads(ToolCallOut.of(call).to_json()), "risk": "high"}
     assert ToolCallOut.model_validate(told).value() == call

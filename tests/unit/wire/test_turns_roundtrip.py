@@ -26,14 +26,16 @@ from tellback.types import (
 from tellback.types.context import WorkingContext
 from tellback.types.conversations import Event, ToolInvocation, TurnOutcome
 from tellback.types.turns import TurnProblem
-from tellback.wire.base import Wire
+from tellback.wire.base import WireModel
 from tellback.wire.events import ChangeWire
-from tellback.wire.turns import ToolInvocationWire, TurnOutcomeWire, TurnResultWire, delta_event, delta_value
+from tellback.wire.turns import ToolInvocationWire, TurnOutcomeWire, TurnResultWire, decode_delta, encode_delta
 from tests.unit.wire import values
-from tests.unit.wire.values import maybe, numbers, objects, texts, tuples
+from tests.unit.wire.values import numbers, objects, optional_texts, texts, tuples
 
-usages = st.builds(ChatUsage, st.none() | numbers, st.none() | numbers, cost_usd=st.none() | values.reals, model=maybe)
-invocations = st.builds(ToolInvocation, texts, texts, objects, maybe, st.booleans())
+usages = st.builds(
+    ChatUsage, st.none() | numbers, st.none() | numbers, cost_usd=st.none() | values.reals, model=optional_texts
+)
+invocations = st.builds(ToolInvocation, texts, texts, objects, optional_texts, st.booleans())
 # Of a working context, the memories and its size are on the wire.
 contexts = st.none() | st.builds(
     lambda atoms, size: WorkingContext("", (), atoms, size, remembers=bool(atoms)), tuples(values.atoms), numbers
@@ -61,8 +63,8 @@ results = st.builds(
     TurnResult,
     **ends,
     ok=st.booleans(),
-    session_id=maybe,
-    message_id=maybe,
+    session_id=optional_texts,
+    message_id=optional_texts,
     usage=usages,
     messages=tuples(values.stored),
 )
@@ -87,21 +89,21 @@ deltas: SearchStrategy[ReplyDelta] = st.one_of(
 )
 @settings(max_examples=30)
 @given(data=st.data())
-def test_a_value_comes_back_as_it_was(wire: type[Wire], made: SearchStrategy[Any], data: st.DataObject) -> None:
+def test_a_value_comes_back_as_it_was(wire: type[WireModel], made: SearchStrategy[Any], data: st.DataObject) -> None:
     value = data.draw(made)
-    assert wire.model_validate(json.loads(wire.of(value).encoded())).value() == value
+    assert wire.model_validate(json.loads(wire.of(value).to_json())).value() == value
 
 
 @given(deltas)
 def test_a_delta_comes_back_as_it_was(delta: ReplyDelta) -> None:
-    event, data = delta_event(delta) or ("", b"")
+    event, data = encode_delta(delta) or ("", b"")
     assert b"\n" not in data
-    assert delta_value(event, json.loads(data)) == delta
+    assert decode_delta(event, json.loads(data)) == delta
 
 
 def test_an_unknown_delta_is_passed_over() -> None:
-    assert delta_event(object()) is None  # type: ignore[arg-type]
-    assert delta_value("of_a_later_version", {"text": "Hi"}) is None
+    assert encode_delta(object()) is None  # type: ignore[arg-type]
+    assert decode_delta("of_a_later_version", {"text": "Hi"}) is None
 
 
 def test_problems_are_told_without_their_inside() -> None:

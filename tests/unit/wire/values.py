@@ -32,11 +32,11 @@ from tellback.types.replies import ChatUsage
 from tellback.types.scope import Scope
 
 texts = st.text(max_size=12)
-maybe = st.none() | texts
+optional_texts = st.none() | texts
 numbers = st.integers(0, 2**53 - 1)
 reals = st.floats(allow_nan=False, allow_infinity=False)
 moments: SearchStrategy[datetime] = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
-maybe_moments = st.none() | moments
+optional_datetimes = st.none() | moments
 scalars = st.none() | st.booleans() | numbers | reals | texts
 json_values: SearchStrategy[Any] = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2), max_leaves=4
@@ -45,8 +45,8 @@ objects = st.dictionaries(texts, json_values, max_size=2)
 scopes = st.builds(Scope, texts, texts, texts)
 
 
-def tuples(each: SearchStrategy[Any], most: int = 2) -> SearchStrategy[tuple[Any, ...]]:
-    return st.lists(each, max_size=most).map(tuple)
+def tuples(each: SearchStrategy[Any], max_size: int = 2) -> SearchStrategy[tuple[Any, ...]]:
+    return st.lists(each, max_size=max_size).map(tuple)
 
 
 categories = st.builds(Category, texts, st.sampled_from(CategoryKind))
@@ -64,14 +64,14 @@ atoms = st.builds(
     updated_at=moments,
     importance=st.integers(1, 5),
     confidence=st.floats(0, 1),
-    valid_to=maybe_moments,
-    superseded_at=maybe_moments,
+    valid_to=optional_datetimes,
+    superseded_at=optional_datetimes,
     status=st.sampled_from(AtomStatus),
-    source_conversation_id=maybe,
+    source_conversation_id=optional_texts,
     source_message_ids=tuples(texts),
     entity_ids=tuples(texts),
-    supersedes=maybe,
-    superseded_by=maybe,
+    supersedes=optional_texts,
+    superseded_by=optional_texts,
     other_sources=tuples(citations),
 )
 entities = st.builds(
@@ -83,13 +83,13 @@ entities = st.builds(
     canonical_name=texts,
     created_at=moments,
     updated_at=moments,
-    description=maybe,
+    description=optional_texts,
     attributes=objects,
     aliases=tuples(texts),
     status=st.sampled_from(EntityStatus),
-    merged_into=maybe,
-    first_seen_at=maybe_moments,
-    last_seen_at=maybe_moments,
+    merged_into=optional_texts,
+    first_seen_at=optional_datetimes,
+    last_seen_at=optional_datetimes,
     atom_count=numbers,
 )
 hits = st.builds(RecallHit, atoms, reals, reals, reals, tuples(atoms, 1), st.dictionaries(texts, reals, max_size=2))
@@ -106,7 +106,7 @@ bindings = st.builds(
     created_at=moments,
     updated_at=moments,
     enabled=st.booleans(),
-    created_by=maybe,
+    created_by=optional_texts,
 )
 jobs = st.builds(
     Job,
@@ -124,23 +124,32 @@ jobs = st.builds(
     updated_at=moments,
     due_at=moments,
     attempts=numbers,
-    finished_at=maybe_moments,
-    error=maybe,
-    raw_output=maybe,
+    finished_at=optional_datetimes,
+    error=optional_texts,
+    raw_output=optional_texts,
     result=objects,
     runs=numbers,
 )
 runs = st.builds(ExtractionRun, tuples(jobs))
-calls = st.builds(ToolCall, texts, texts, objects, maybe)
-parts = st.builds(MessagePart, texts, maybe, maybe, maybe, maybe, maybe, st.none() | objects)
+calls = st.builds(ToolCall, texts, texts, objects, optional_texts)
+parts = st.builds(
+    MessagePart,
+    texts,
+    optional_texts,
+    optional_texts,
+    optional_texts,
+    optional_texts,
+    optional_texts,
+    st.none() | objects,
+)
 messages = st.builds(
     Message,
     role=texts,
     content=texts,
     parts=st.none() | tuples(parts),
     tool_calls=tuples(calls),
-    tool_call_id=maybe,
-    name=maybe,
+    tool_call_id=optional_texts,
+    name=optional_texts,
     is_error=st.booleans(),
 )
 contexts = st.builds(
@@ -154,7 +163,7 @@ contexts = st.builds(
     turns_used=numbers,
     turns_dropped=numbers,
     hits_dropped=numbers,
-    recall_query=maybe,
+    recall_query=optional_texts,
     remembers=st.booleans(),
 )
 conversations = st.builds(
@@ -165,26 +174,31 @@ conversations = st.builds(
     status=st.sampled_from(["open", "closed"]),
     created_at=moments,
     updated_at=moments,
-    title=maybe,
-    session_id=maybe,
+    title=optional_texts,
+    session_id=optional_texts,
     metadata=objects,
-    closed_at=maybe_moments,
+    closed_at=optional_datetimes,
     last_seq=numbers,
     turns=numbers,
-    rolling_summary=maybe,
+    rolling_summary=optional_texts,
     rolling_summary_until_seq=numbers,
     summarized_turns=numbers,
     close_after=st.none() | st.timedeltas(timedelta(0), timedelta(days=3650)),
 )
 media: SearchStrategy[ContentBlock] = st.builds(
-    MediaBlock, st.sampled_from(["image", "audio", "file"]), url=texts, mime_type=maybe, name=maybe, text=maybe
+    MediaBlock,
+    st.sampled_from(["image", "audio", "file"]),
+    url=texts,
+    mime_type=optional_texts,
+    name=optional_texts,
+    text=optional_texts,
 )
 words: SearchStrategy[ContentBlock] = st.builds(TextBlock, texts, st.none() | objects)
 blocks: SearchStrategy[ContentBlock] = (
     words
     | media
-    | st.builds(ToolUseBlock, texts, texts, objects, maybe, st.none() | objects)
-    | st.builds(ToolResultBlock, texts, texts, st.booleans(), maybe, st.none() | tuples(words | media))
+    | st.builds(ToolUseBlock, texts, texts, objects, optional_texts, st.none() | objects)
+    | st.builds(ToolResultBlock, texts, texts, st.booleans(), optional_texts, st.none() | tuples(words | media))
 )
 stored = st.builds(
     StoredMessage,
@@ -196,11 +210,11 @@ stored = st.builds(
     content=tuples(blocks),
     created_at=moments,
     visibility=st.sampled_from(["user", "internal", "hidden"]),
-    stop_reason=maybe,
-    model=maybe,
-    provider=maybe,
+    stop_reason=optional_texts,
+    model=optional_texts,
+    provider=optional_texts,
     usage=st.none() | st.builds(ChatUsage, input_tokens=st.none() | numbers, cost_usd=st.none() | reals),
-    trace_id=maybe,
-    idempotency_key=maybe,
+    trace_id=optional_texts,
+    idempotency_key=optional_texts,
     metadata=st.none() | objects,
 )

@@ -6,49 +6,52 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from tellback.chat.model import Model
-from tellback.chat.retry import backoff, worth_waiting
+from tellback.chat.retry import backoff, is_acceptable_wait
 from tellback.errors import ProviderError, TellbackError
 
-Target = str | Model
+RetryTarget = str | Model
 """A name for the same provider, or a model object that looks after itself."""
 
 
-class Attempts:
+class RetryAttempts:
     """The attempts of one call, and what went wrong with them.
 
     `read` puts an SDK's exception for a model's name into our words, or gives None if it is not the provider's doing.
     """
 
     def __init__(
-        self, targets: Sequence[Target], retries: int, read: Callable[[Exception, str], ProviderError | None]
+        self,
+        targets: Sequence[RetryTarget],
+        retries: int,
+        convert_error: Callable[[Exception, str], ProviderError | None],
     ) -> None:
         self._targets = targets
         self._retries = retries
-        self._read = read
+        self._convert_error = convert_error
         self._index = 0
-        self._tries = 0
+        self._attempt_count = 0
         self._failures: list[ProviderError] = []
 
-    async def next(self) -> Target | None:
+    async def next_target(self) -> RetryTarget | None:
         """Whom to ask now; waits before it names the same one again. None when all have been tried."""
-        if self._tries:
-            if self._is_worth_another():
-                await asyncio.sleep(backoff(self._tries - 1, self._failures[-1].retry_after))
+        if self._attempt_count:
+            if self._should_retry():
+                await asyncio.sleep(backoff(self._attempt_count - 1, self._failures[-1].retry_after))
             else:
                 self._index += 1
-                self._tries = 0
+                self._attempt_count = 0
         if self._index >= len(self._targets):
             return None
-        self._tries += 1
+        self._attempt_count += 1
         return self._targets[self._index]
 
-    def failed(self, error: Exception, partial_text: str = "") -> bool:
+    def record_failure(self, error: Exception, partial_text: str = "") -> bool:
         """Take note of a failure; False says that trying again is no use, and the error should be raised as it is."""
         target = self._targets[self._index]
         if isinstance(error, TellbackError) or not isinstance(target, str):
             failure = error if isinstance(error, ProviderError) else None
         else:
-            failure = self._read(error, target)
+            failure = self._convert_error(error, target)
             if failure is not None:
                 failure.__cause__ = error
         if failure is None:
@@ -59,7 +62,7 @@ class Attempts:
         self._failures.append(failure)
         return True
 
-    def given_up(self) -> ProviderError:
+    def final_error(self) -> ProviderError:
         """The last failure, which knows of the others."""
         last = self._failures[-1]
         last.attempts = tuple(self._failures)
@@ -67,19 +70,19 @@ class Attempts:
             last.add_note(f"{len(self._failures)} attempts failed; they are in .attempts.")
         return last
 
-    def _is_worth_another(self) -> bool:
+    def _should_retry(self) -> bool:
         failure = self._failures[-1]
         if failure.status == 401:
             # The same key will not open another model of the same provider either.
-            while isinstance(self._next_target(), str):
+            while isinstance(self._following_target(), str):
                 self._index += 1
             return False
         return (
             failure.retryable
             and isinstance(self._targets[self._index], str)
-            and self._tries <= self._retries
-            and worth_waiting(failure.retry_after)
+            and self._attempt_count <= self._retries
+            and is_acceptable_wait(failure.retry_after)
         )
 
-    def _next_target(self) -> Target | None:
+    def _following_target(self) -> RetryTarget | None:
         return self._targets[self._index + 1] if self._index + 1 < len(self._targets) else None

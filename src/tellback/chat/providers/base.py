@@ -15,10 +15,10 @@ from typing import Any, TypedDict
 
 from tellback.chat.assemble import ReplyBuilder
 from tellback.chat.model import ChatRequest, Model, ModelBase, close_stream
-from tellback.chat.providers.attempts import Attempts
-from tellback.chat.providers.continuation import Continuation
-from tellback.chat.providers.pace import Pace
-from tellback.chat.usage import price_list
+from tellback.chat.providers.attempts import RetryAttempts
+from tellback.chat.providers.continuation import StreamContinuation
+from tellback.chat.providers.pace import IdleTimeout
+from tellback.chat.usage import load_price_list
 from tellback.errors import ConfigurationError, ProviderConnectionError, ProviderError
 from tellback.types import ChatReply, ReplyDelta, StreamStop
 
@@ -73,7 +73,7 @@ class ProviderModel(ModelBase):
         self.retries = retries
         self._api_key = api_key
         self._base_url = base_url
-        self._given_client = client
+        self._user_client = client
         self._clients: dict[asyncio.AbstractEventLoop, Any] = {}
 
     def __repr__(self) -> str:
@@ -84,18 +84,18 @@ class ProviderModel(ModelBase):
         """The SDK's client, opened when first used. Its connections belong to the event loop they were opened on, so
         there is one for each; those of loops that are gone are dropped."""
         loop = asyncio.get_running_loop()
-        found = self._clients.get(loop)
-        if found is None:
-            found = self._open_client(self._given_client)
-            price_list()
+        sdk_client = self._clients.get(loop)
+        if sdk_client is None:
+            sdk_client = self._open_client(self._user_client)
+            load_price_list()
             self._clients = {old: client for old, client in self._clients.items() if not old.is_closed()}
-            self._clients[loop] = found
-        return found
+            self._clients[loop] = sdk_client
+        return sdk_client
 
     async def aclose(self) -> None:
         """Close this event loop's client, unless it was passed in."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None and self._given_client is None:
+        if client is not None and self._user_client is None:
             await self._close_client(client)
 
     async def __aenter__(self) -> ProviderModel:
@@ -106,16 +106,16 @@ class ProviderModel(ModelBase):
 
     # What an adapter supplies.
 
-    def _open_client(self, given: Any) -> Any:
+    def _open_client(self, user_client: Any) -> Any:
         raise NotImplementedError
 
     async def _close_client(self, client: Any) -> None:
         await client.close()
 
-    async def _complete_once(self, model: str, request: ChatRequest, pace: Pace) -> ChatReply:
+    async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
         raise NotImplementedError
 
-    def _stream_once(self, model: str, request: ChatRequest, pace: Pace) -> AsyncIterator[ReplyDelta]:
+    def _stream_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> AsyncIterator[ReplyDelta]:
         """Deltas up to the `StreamStop`; to end without one says that the stream broke off."""
         raise NotImplementedError
 
@@ -127,42 +127,42 @@ class ProviderModel(ModelBase):
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
         request = replace(request, config={**self.config, **request.config})
-        attempts = self._attempts()
-        while (target := await attempts.next()) is not None:
+        attempts = self._new_attempts()
+        while (target := await attempts.next_target()) is not None:
             started = time.monotonic()
             try:
                 if isinstance(target, str):
-                    pace = Pace(self.provider, target, self.timeout)
-                    return _timed(await self._complete_once(target, request, pace), started)
-                return await target.complete(**_call(request))
+                    idle_timeout = IdleTimeout(self.provider, target, self.timeout)
+                    return _with_latency(await self._complete_once(target, request, idle_timeout), started)
+                return await target.complete(**_build_call_arguments(request))
             except Exception as error:
-                if not attempts.failed(error):
+                if not attempts.record_failure(error):
                     raise
-        raise attempts.given_up()
+        raise attempts.final_error()
 
     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
         request = replace(request, config={**self.config, **request.config})
-        attempts = self._attempts()
-        said = Continuation()
-        while (target := await attempts.next()) is not None:
+        attempts = self._new_attempts()
+        continuation = StreamContinuation()
+        while (target := await attempts.next_target()) is not None:
             started = time.monotonic()
-            said.begin()
-            pace = Pace(self.provider, str(target), self.timeout)
+            continuation.start_attempt()
+            idle_timeout = IdleTimeout(self.provider, str(target), self.timeout)
             if isinstance(target, str):
-                deltas = self._stream_once(target, said.request(request), pace)
+                deltas = self._stream_once(target, continuation.build_request(request), idle_timeout)
             else:
-                deltas = target.stream(**_call(said.request(request)))
+                deltas = target.stream(**_build_call_arguments(continuation.build_request(request)))
             builder = ReplyBuilder()
             try:
                 async for delta in deltas:
                     if builder.stopped:
                         continue  # read to its end, a response leaves its connection fit for the next request
                     builder.add(delta)
-                    for fresh in said.sift(delta):
-                        yield fresh
+                    for new_delta in continuation.filter_delta(delta):
+                        yield new_delta
                     if isinstance(delta, StreamStop):
-                        yield said.whole(_timed(builder.reply(), started))
-                        pace.hurry()
+                        yield continuation.build_stop(_with_latency(builder.reply(), started))
+                        idle_timeout.start_final_deadline()
                 if builder.stopped:
                     return
                 raise ProviderConnectionError(
@@ -175,27 +175,27 @@ class ProviderModel(ModelBase):
                 if builder.stopped:
                     log.debug("%s failed after the end of its reply", target, exc_info=error)
                     return
-                if not attempts.failed(error, said.text):
+                if not attempts.record_failure(error, continuation.text):
                     raise
             finally:
                 await close_stream(deltas)
-        raise attempts.given_up()
+        raise attempts.final_error()
 
-    def _attempts(self) -> Attempts:
-        return Attempts((self.model, *self.backup_models), self.retries, self._provider_error)
+    def _new_attempts(self) -> RetryAttempts:
+        return RetryAttempts((self.model, *self.backup_models), self.retries, self._provider_error)
 
 
-def _call(request: ChatRequest) -> dict[str, Any]:
+def _build_call_arguments(request: ChatRequest) -> dict[str, Any]:
     """A request as the arguments of another model's `complete` or `stream`; this provider's config stays behind."""
-    call: dict[str, Any] = {"messages": request.messages, "system": request.system, "tools": request.tools}
+    arguments: dict[str, Any] = {"messages": request.messages, "system": request.system, "tools": request.tools}
     for name in ("tool_choice", "max_output_tokens", "output_schema"):
         value = getattr(request, name)
         if value is not None:
-            call[name] = value
-    return call
+            arguments[name] = value
+    return arguments
 
 
-def _timed(reply: ChatReply, started: float) -> ChatReply:
+def _with_latency(reply: ChatReply, started: float) -> ChatReply:
     if reply.usage is None:
         return reply
     return replace(reply, usage=replace(reply.usage, latency_ms=round((time.monotonic() - started) * 1000)))

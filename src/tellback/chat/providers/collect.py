@@ -11,7 +11,7 @@ from tellback.types import ChatReply, ReplyDelta, StreamStop
 log = logging.getLogger("tellback.chat")
 
 
-class Collected(Protocol):
+class StreamReader(Protocol):
     """What the events of one call have given so far."""
 
     @property
@@ -19,7 +19,7 @@ class Collected(Protocol):
         """Whether the reply is whole: what is missing after that (a closing mark, usage) does not spoil it."""
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the vendor said that nothing follows."""
 
     def add(self, event: Any) -> Iterator[ReplyDelta]:
@@ -32,28 +32,28 @@ class Collected(Protocol):
         """The whole reply."""
 
 
-async def collect(events: AsyncIterator[Any], collected: Collected, model: str) -> AsyncIterator[ReplyDelta]:
+async def read_stream(events: AsyncIterator[Any], reader: StreamReader, model: str) -> AsyncIterator[ReplyDelta]:
     """The deltas of a stream, a `StreamStop` with the whole reply last. Ends without one if the stream broke off."""
-    stopped = False
+    has_stopped = False
     try:
         async for event in events:
-            for delta in collected.add(event):
+            for delta in reader.add(event):
                 yield delta
-            if collected.is_over and not stopped:
-                stopped = True
-                yield _stop(collected)
+            if reader.is_finished and not has_stopped:
+                has_stopped = True
+                yield _build_stop(reader)
     except Exception as error:
-        if not collected.is_complete:
+        if not reader.is_complete:
             raise
         log.debug("%s failed after the end of its reply", model, exc_info=error)
-    if stopped:
+    if has_stopped:
         return
-    for delta in collected.close():
+    for delta in reader.close():
         yield delta
-    if collected.is_complete:
-        yield _stop(collected)
+    if reader.is_complete:
+        yield _build_stop(reader)
 
 
-def _stop(collected: Collected) -> StreamStop:
-    reply = collected.reply()
+def _build_stop(reader: StreamReader) -> StreamStop:
+    reply = reader.reply()
     return StreamStop(reply.stop_reason, reply.usage, reply)

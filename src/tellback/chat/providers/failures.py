@@ -19,7 +19,7 @@ from tellback.errors import (
     ProviderTimeoutError,
 )
 
-TYPE_STATUSES = {
+STATUS_BY_ERROR_TYPE = {
     "invalid_request_error": 400,
     "authentication_error": 401,
     "billing_error": 402,
@@ -41,7 +41,7 @@ HTTP_LIBRARIES = frozenset(
 )
 
 
-def status_failure(
+def error_from_status(
     provider: str,
     model: str,
     status: int | None,
@@ -53,18 +53,18 @@ def status_failure(
     retry_after: float | None = None,
 ) -> ProviderError:
     """The error for an HTTP status, or for a failure reported inside a stream (`status` from its type, or None)."""
-    kind, advice = _kind(status)
+    error_class, advice = _error_class_for(status)
     should_retry = (headers or {}).get("x-should-retry")
     if should_retry in ("true", "false"):
         retryable = should_retry == "true"
     else:
         # A failure inside a stream that says no more than that is the provider's, and passes.
         retryable = status is None or status in RETRYABLE_STATUSES or status > 500
-        _, kind_of_error, code = error_fields(body)
-        if "insufficient_quota" in (kind_of_error, code):
+        _, error_type, code = parse_error_body(body)
+        if "insufficient_quota" in (error_type, code):
             retryable = False  # sent as 429, but no wait will help
     where = f"{provider} ({status})" if status else provider
-    return kind(
+    return error_class(
         f"{where} failed for {model}: {message.rstrip('.')}.{advice}",
         provider=provider,
         model=model,
@@ -76,7 +76,7 @@ def status_failure(
     )
 
 
-def _kind(status: int | None) -> tuple[type[ProviderError], str]:
+def _error_class_for(status: int | None) -> tuple[type[ProviderError], str]:
     if status in (401, 403):
         return ProviderAuthError, " Check the API key and what it is allowed to use."
     if status == 404:
@@ -90,7 +90,7 @@ def _kind(status: int | None) -> tuple[type[ProviderError], str]:
     return ProviderOverloadedError, ""
 
 
-def transport_failure(provider: str, model: str, error: Exception) -> ProviderError | None:
+def error_from_transport(provider: str, model: str, error: Exception) -> ProviderError | None:
     """The error for an exception of an HTTP library or of reading what came; None for anything else."""
     details: dict[str, Any] = {"provider": provider, "model": model, "retryable": True}
     library = type(error).__module__.partition(".")[0]
@@ -100,11 +100,11 @@ def transport_failure(provider: str, model: str, error: Exception) -> ProviderEr
     if library in HTTP_LIBRARIES or isinstance(error, (ConnectionError, EOFError, socket.gaierror)):
         return ProviderConnectionError(f"The connection to {provider} failed for {model}: {error or name}", **details)
     if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
-        return unreadable(provider, model, error)
+        return unreadable_response_error(provider, model, error)
     return None
 
 
-def unreadable(provider: str, model: str, problem: object) -> ProviderResponseError:
+def unreadable_response_error(provider: str, model: str, problem: object) -> ProviderResponseError:
     """The error for an answer of another shape than the provider's own SDK knows."""
     return ProviderResponseError(
         f"{provider} answered for {model} with something unreadable: {problem}",
@@ -114,34 +114,34 @@ def unreadable(provider: str, model: str, problem: object) -> ProviderResponseEr
     )
 
 
-def error_fields(body: Any) -> tuple[str | None, str | None, Any]:
+def parse_error_body(body: Any) -> tuple[str | None, str | None, Any]:
     """Message, type and code of an error body, wrapped in `error` or not."""
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     if isinstance(inner, str):
         return inner, None, None
     if not isinstance(inner, Mapping):
         return None, None, None
-    message, kind = inner.get("message"), inner.get("type")
+    message, error_type = inner.get("message"), inner.get("type")
     return (
         message if isinstance(message, str) else None,
-        kind if isinstance(kind, str) else None,
+        error_type if isinstance(error_type, str) else None,
         inner.get("code"),
     )
 
 
-def status_of(kind: str | None, code: Any) -> int | None:
+def status_from_error(error_type: str | None, code: Any) -> int | None:
     """The status that an error's type or code stands for."""
     if isinstance(code, str) and code.isdigit():
         code = int(code)
     if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600:
         return code
-    for name in (kind, code):
-        if isinstance(name, str) and name in TYPE_STATUSES:
-            return TYPE_STATUSES[name]
+    for name in (error_type, code):
+        if isinstance(name, str) and name in STATUS_BY_ERROR_TYPE:
+            return STATUS_BY_ERROR_TYPE[name]
     return None
 
 
-def sdk_cause(error: Exception) -> Exception:
+def unwrap_sdk_error(error: Exception) -> Exception:
     """What is behind an SDK's connection error; a timeout stays one."""
     if "Timeout" in type(error).__name__:
         return TimeoutError(str(error))

@@ -7,24 +7,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from tellback.chat.providers.failures import (
-    error_fields,
-    sdk_cause,
-    status_failure,
-    status_of,
-    transport_failure,
-    unreadable,
+    error_from_status,
+    error_from_transport,
+    parse_error_body,
+    status_from_error,
+    unreadable_response_error,
+    unwrap_sdk_error,
 )
 from tellback.errors import ConfigurationError, ProviderError
 
 
-def without_retries(client: Any, create: Any, example: str) -> Any:
+def disable_sdk_retries(client: Any, create: Any, example: str) -> Any:
     """A client that was passed in, with its own retries off."""
     if not inspect.iscoroutinefunction(inspect.unwrap(create)):
         raise ConfigurationError(f"client= must be an async client, such as {example}.")
     return client.with_options(max_retries=0)
 
 
-def arguments(body: Mapping[str, Any], config: dict[str, Any], timeout: float) -> dict[str, Any]:
+def build_arguments(body: Mapping[str, Any], config: dict[str, Any], timeout: float) -> dict[str, Any]:
     """The arguments of `create`: `config` goes into the body as it is, whatever this version of the SDK knows.
 
     What the request itself says wins over `config`, and tools of the provider's own are added to ours.
@@ -39,25 +39,27 @@ def arguments(body: Mapping[str, Any], config: dict[str, Any], timeout: float) -
     return {**merged, "extra_body": extra or None, "extra_headers": headers, "timeout": timeout + 30}
 
 
-def failure(sdk: Any, error: Any, provider: str, model: str) -> ProviderError | None:
+def error_from_sdk(sdk: Any, error: Any, provider: str, model: str) -> ProviderError | None:
     """The SDK's exception in our words."""
     if isinstance(error, sdk.APIStatusError):
-        message, kind, code = error_fields(error.body)
-        status = error.status_code if error.status_code >= 400 else status_of(kind, code)
-        return status_failure(
+        message, error_type, code = parse_error_body(error.body)
+        status = error.status_code if error.status_code >= 400 else status_from_error(error_type, code)
+        return error_from_status(
             *(provider, model, status, message or str(error)),
             headers=error.response.headers,
             body=error.body,
             request_id=error.request_id,
         )
     if isinstance(error, sdk.APIConnectionError):
-        return transport_failure(provider, model, sdk_cause(error))
+        return error_from_transport(provider, model, unwrap_sdk_error(error))
     if isinstance(error, sdk.APIResponseValidationError):
-        return unreadable(provider, model, error)
+        return unreadable_response_error(provider, model, error)
     if isinstance(error, sdk.APIError):  # an error inside a stream that began well
-        message, kind, code = error_fields(error.body)
-        return status_failure(provider, model, status_of(kind, code), message or str(error), body=error.body)
-    return transport_failure(provider, model, error)
+        message, error_type, code = parse_error_body(error.body)
+        return error_from_status(
+            provider, model, status_from_error(error_type, code), message or str(error), body=error.body
+        )
+    return error_from_transport(provider, model, error)
 
 
 def as_dict(value: Any) -> dict[str, Any]:

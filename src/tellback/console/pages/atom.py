@@ -6,58 +6,60 @@ from nicegui import ui
 
 from tellback.console import atoms, widgets
 from tellback.console.frame import console_page
-from tellback.console.seat import Seat
+from tellback.console.seat import PageContext
 from tellback.errors import NotFoundError
 from tellback.types.memory import Atom, AtomStatus
 
 PATH = "/atom"
-MOST_QUOTED = 20
-LONGEST_CHAIN = 50
-QUOTED = 700
+MAX_MESSAGES_QUOTED = 20
+MAX_HISTORY_LENGTH = 50
+MAX_QUOTE_LENGTH = 700
 """How many characters of a message are quoted."""
 
 
 @console_page(PATH, "Memory")
-async def atom(seat: Seat) -> None:
+async def atom_page(ctx: PageContext) -> None:
     """A memory by its id."""
-    id = seat.query.get("id", "")
-    found = await seat.user.memory.get_atom(id)
+    id = ctx.query.get("id", "")
+    found = await ctx.user.memory.get_atom(id)
     if found is None:
         raise NotFoundError("atom", id)
-    space = await seat.user.memory.get_space(found.space_id)
-    go_back = seat.link("/memory", space=found.space_id)
-    ui.link(f"← {widgets.cut(space.name, 60) if space else 'Memory'}", go_back).classes("go plain quiet")
+    space = await ctx.user.memory.get_space(found.space_id)
+    back_link = ctx.link("/memory", space=found.space_id)
+    ui.link(f"← {widgets.truncate(space.name, 60) if space else 'Memory'}", back_link).classes("go plain quiet")
     with widgets.box("card", "stack", tag="article"):
-        ui.label(found.text).classes("atom-text" + (" over" if atoms.is_over(found) else "")).props("dir=auto")
+        ui.label(found.text).classes("atom-text" + (" over" if atoms.is_superseded_or_expired(found) else "")).props(
+            "dir=auto"
+        )
         with widgets.box("line"):
-            atoms.status_chip(found)
-            widgets.chip(atoms.category_of(found))
-            widgets.quiet(atoms.held(found))
+            atoms.show_status_chip(found)
+            widgets.chip(atoms.format_category(found))
+            widgets.muted(atoms.format_validity(found))
             with widgets.box("actions"):
-                atoms.actions(seat, found, lambda changed: _shown(seat, changed))
-    _fields(found, space.name if space else None)
-    await _quotes(seat, found)
-    await _history(seat, found)
-    await _about(seat, found)
+                atoms.show_actions(ctx, found, lambda changed: _go_to_changed(ctx, changed))
+    _show_fields(found, space.name if space else None)
+    await _show_quotes(ctx, found)
+    await _show_history(ctx, found)
+    await _show_entities(ctx, found)
 
 
-async def _shown(seat: Seat, changed: Atom) -> None:
+async def _go_to_changed(ctx: PageContext, changed: Atom) -> None:
     if changed.status is AtomStatus.DELETED:
-        ui.navigate.to(seat.link("/memory", space=changed.space_id))
+        ui.navigate.to(ctx.link("/memory", space=changed.space_id))
     else:
-        ui.navigate.to(seat.link(PATH, id=changed.id))
+        ui.navigate.to(ctx.link(PATH, id=changed.id))
 
 
-def _fields(found: Atom, space: str | None) -> None:
-    widgets.title("What is known")
+def _show_fields(found: Atom, space: str | None) -> None:
+    widgets.heading("What is known")
     status = {AtomStatus.ACTIVE: "Recalled", AtomStatus.ARCHIVED: "Archived: recalled only when asked for"}
     never_held = found.valid_to is not None and found.valid_to <= found.valid_from
-    ends = "never: it was corrected" if never_held else widgets.moment(found.valid_to) or "still"
+    ends = "never: it was corrected" if never_held else widgets.format_datetime(found.valid_to) or "still"
     widgets.pairs(
-        ("True from", widgets.moment(found.valid_from)),
+        ("True from", widgets.format_datetime(found.valid_from)),
         ("True until", ends),
-        ("Noted", widgets.moment(found.created_at)),
-        ("Superseded", widgets.moment(found.superseded_at)),
+        ("Noted", widgets.format_datetime(found.created_at)),
+        ("Superseded", widgets.format_datetime(found.superseded_at)),
         ("Status", status.get(found.status, "Forgotten: never recalled")),
         ("Kind", found.category.kind.value.capitalize()),
         ("Category", found.category.name),
@@ -68,69 +70,73 @@ def _fields(found: Atom, space: str | None) -> None:
     )
 
 
-async def _quotes(seat: Seat, found: Atom) -> None:
-    widgets.title("Where it was said")
+async def _show_quotes(ctx: PageContext, found: Atom) -> None:
+    widgets.heading("Where it was said")
     if not found.citations:
-        widgets.quiet("No message is cited: it was written by hand, or by a program.")
+        widgets.muted("No message is cited: it was written by hand, or by a program.")
         return
-    cited = [(each.conversation_id, id) for each in found.citations for id in each.message_ids or (None,)]
-    for conversation_id, message_id in cited[:MOST_QUOTED]:
-        said = None if message_id is None else await seat.user.conversations.message(message_id)
+    sources = [(each.conversation_id, id) for each in found.citations for id in each.message_ids or (None,)]
+    for conversation_id, message_id in sources[:MAX_MESSAGES_QUOTED]:
+        message = None if message_id is None else await ctx.user.conversations.message(message_id)
         with widgets.box("card", "stack", "tight", tag="blockquote").style("margin: 0"):
-            if said is not None:
-                text = said.text if len(said.text) <= QUOTED else said.text[: QUOTED - 1] + "…"
+            if message is not None:
+                text = (
+                    message.text
+                    if len(message.text) <= MAX_QUOTE_LENGTH
+                    else message.text[: MAX_QUOTE_LENGTH - 1] + "…"
+                )
                 ui.label(text).classes("said").props("dir=auto")
             elif message_id is not None:
-                widgets.quiet("This message is no longer kept.")
+                widgets.muted("This message is no longer kept.")
             with widgets.box("line"):
-                if said is not None:
-                    widgets.quiet(f"{said.role}, {widgets.moment(said.created_at)}")
-                what = "Open the conversation" if message_id is None else "Show it in the conversation"
-                ui.link(what, seat.link("/conversations", id=conversation_id, message=message_id)).classes("go quiet")
-    if len(cited) > MOST_QUOTED:
-        widgets.quiet(f"and {len(cited) - MOST_QUOTED} more")
+                if message is not None:
+                    widgets.muted(f"{message.role}, {widgets.format_datetime(message.created_at)}")
+                label = "Open the conversation" if message_id is None else "Show it in the conversation"
+                ui.link(label, ctx.link("/conversations", id=conversation_id, message=message_id)).classes("go quiet")
+    if len(sources) > MAX_MESSAGES_QUOTED:
+        widgets.muted(f"and {len(sources) - MAX_MESSAGES_QUOTED} more")
 
 
-async def chain(seat: Seat, found: Atom) -> list[Atom]:
+async def load_history(ctx: PageContext, found: Atom) -> list[Atom]:
     """What stood in its place before and after, and itself: the oldest first."""
-    memory = seat.user.memory
+    memory = ctx.user.memory
     before: list[Atom] = []
     after: list[Atom] = []
     id = found.supersedes
-    while id is not None and len(before) < LONGEST_CHAIN and (other := await memory.get_atom(id)) is not None:
+    while id is not None and len(before) < MAX_HISTORY_LENGTH and (other := await memory.get_atom(id)) is not None:
         before.append(other)
         id = other.supersedes
     id = found.superseded_by
-    while id is not None and len(after) < LONGEST_CHAIN and (other := await memory.get_atom(id)) is not None:
+    while id is not None and len(after) < MAX_HISTORY_LENGTH and (other := await memory.get_atom(id)) is not None:
         after.append(other)
         id = other.superseded_by
     return [*reversed(before), found, *after]
 
 
-async def _history(seat: Seat, found: Atom) -> None:
-    widgets.title("History")
-    known = await chain(seat, found)
-    if len(known) == 1:
-        widgets.quiet("It was never changed.")
+async def _show_history(ctx: PageContext, found: Atom) -> None:
+    widgets.heading("History")
+    versions = await load_history(ctx, found)
+    if len(versions) == 1:
+        widgets.muted("It was never changed.")
         return
     with widgets.box("stack", "tight", tag="ol").style("margin: 0; padding-left: 1.4rem"):
-        for each in known:
+        for each in versions:
             with widgets.box(tag="li"):
                 if each.id == found.id:
                     ui.label(each.text).classes("said").style("font-weight: 600").props("aria-current=true dir=auto")
                 else:
-                    over = " over" if atoms.is_over(each) else ""
-                    link = ui.link(each.text, seat.link(PATH, id=each.id)).classes(f"go said{over}")
+                    style = " over" if atoms.is_superseded_or_expired(each) else ""
+                    link = ui.link(each.text, ctx.link(PATH, id=each.id)).classes(f"go said{style}")
                     link.props("dir=auto")
-                widgets.quiet(f"{atoms.held(each)} · noted {widgets.moment(each.created_at)}")
+                widgets.muted(f"{atoms.format_validity(each)} · noted {widgets.format_datetime(each.created_at)}")
 
 
-async def _about(seat: Seat, found: Atom) -> None:
+async def _show_entities(ctx: PageContext, found: Atom) -> None:
     if not found.entity_ids:
         return
-    widgets.title("About")
+    widgets.heading("About")
     with widgets.box("line"):
         for id in found.entity_ids:
-            entity = await seat.user.memory.get_entity(id)
+            entity = await ctx.user.memory.get_entity(id)
             if entity is not None:
-                ui.link(entity.canonical_name, seat.link("/entities", id=entity.id)).classes("go chip")
+                ui.link(entity.canonical_name, ctx.link("/entities", id=entity.id)).classes("go chip")

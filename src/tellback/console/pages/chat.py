@@ -9,15 +9,15 @@ from contextlib import aclosing
 
 from nicegui import context, ui
 
-from tellback.chat.offline import SET_UP, is_offline
+from tellback.chat.offline import SETUP_HINT, is_offline
 from tellback.console import widgets
 from tellback.console.frame import console_page
 from tellback.console.parts import note
-from tellback.console.seat import Seat, tell
-from tellback.console.speech import AnswerView, show_talk, show_user
-from tellback.console.standing import Standing
-from tellback.console.talks import REMEMBERING_SECONDS, Answer, Earlier, partners, talk_with
-from tellback.console.why import addresses, cost_line, show_stored_why, show_why
+from tellback.console.seat import PageContext, notify
+from tellback.console.speech import ReplyView, show_conversation, show_user_message
+from tellback.console.standing import SessionCard
+from tellback.console.talks import EXTRACTION_WAIT_SECONDS, ChatHistory, PageReply, create_backend, list_partners
+from tellback.console.why import citation_links, format_cost, open_explanation, open_stored_explanation
 from tellback.errors import InvalidArgumentError, TellbackError
 from tellback.types import ReplyDelta, ToolCall
 from tellback.types.conversations import StoredMessage
@@ -25,7 +25,7 @@ from tellback.types.conversations import StoredMessage
 log = logging.getLogger("tellback.console")
 
 FLUSH_SECONDS = 0.05
-LONGEST = 100_000
+MAX_MESSAGE_LENGTH = 100_000
 """How many characters a message may have here."""
 
 _SEND_ON_ENTER = """(event) => {
@@ -35,7 +35,7 @@ _SEND_ON_ENTER = """(event) => {
 }"""
 
 # The page stays at its end while an answer comes, unless the person has scrolled up to read.
-_FOLLOW = """
+_SCROLL_FOLLOW = """
 (() => {
   const root = document.scrollingElement;
   let isAtEnd = true;
@@ -47,155 +47,161 @@ _FOLLOW = """
 })();
 """
 
-EXAMPLES = ("I moved to Lisbon in March, and I am vegetarian now.", "What do you remember about me?")
+EXAMPLE_MESSAGES = ("I moved to Lisbon in March, and I am vegetarian now.", "What do you remember about me?")
 
 
 @console_page("/", "Chat")
-async def chat(seat: Seat) -> None:
+async def chat_page(ctx: PageContext) -> None:
     """Talk, with what is remembered."""
-    asked = seat.query.get("agent")
-    found = partners(seat)
-    await ChatPage(seat, found, asked if asked in found else None).build()
+    agent = ctx.query.get("agent")
+    partners = list_partners(ctx)
+    await ChatPage(ctx, partners, agent if agent in partners else None).build()
 
 
 class ChatPage:
     """The page of one conversation."""
 
-    def __init__(self, seat: Seat, partners: Mapping[str, str], agent: str | None) -> None:
-        self._seat = seat
+    def __init__(self, ctx: PageContext, partners: Mapping[str, str], agent: str | None) -> None:
+        self._ctx = ctx
         self._partners = partners
         self._agent = agent
-        self._who = agent or "Tellback"
-        self._talk = talk_with(seat, agent)
+        self._partner_name = agent or "Tellback"
+        self._backend = create_backend(ctx, agent)
         self._turn: asyncio.Task[None] | None = None
         self._is_ending = False
-        self._longest = min(LONGEST, seat.caller.home.settings.text_length)
+        self._max_length = min(MAX_MESSAGE_LENGTH, ctx.caller.server.settings.text_length)
 
     async def build(self) -> None:
-        seat = self._seat
-        self._bar()
+        ctx = self._ctx
+        self._show_toolbar()
         # Agents with routes bring models of their own.
-        if self._agent not in seat.agents and (seat.rc.model is None or is_offline(seat.rc.model)):
-            note(f"No model is set up: answers are quotations from memory. {SET_UP}")
-        self._standing = Standing(seat, agent) if (agent := self._agent) is not None and agent in seat.agents else None
+        if self._agent not in ctx.agents and (ctx.rc.model is None or is_offline(ctx.rc.model)):
+            note(f"No model is set up: answers are quotations from memory. {SETUP_HINT}")
+        self._session_card = (
+            SessionCard(ctx, agent) if (agent := self._agent) is not None and agent in ctx.agents else None
+        )
         self._log = widgets.box("talk").props("role=log aria-live=polite aria-label=Conversation")
-        await self._show(await self._talk.earlier())
-        self._composer()
+        await self._show_history(await self._backend.load_history())
+        self._show_composer()
         client = context.client
-        client.on_delete(self._leave)
-        ui.run_javascript(_FOLLOW)
+        client.on_delete(self._on_disconnect)
+        ui.run_javascript(_SCROLL_FOLLOW)
 
-    def _bar(self) -> None:
-        seat = self._seat
+    def _show_toolbar(self) -> None:
+        ctx = self._ctx
         with widgets.box("line"):
             if self._partners:
                 ui.select(
                     {"": "Tellback", **self._partners},
                     label="Talk to",
                     value=self._agent or "",
-                    on_change=lambda event: ui.navigate.to(seat.link("/", agent=event.value or None)),
+                    on_change=lambda event: ui.navigate.to(ctx.link("/", agent=event.value or None)),
                 ).props("outlined dense options-dense").classes("some")
-            self._title = widgets.quiet("")
+            self._title = widgets.muted("")
             with widgets.box("actions"):
-                self._anew = ui.button("New conversation", icon="add_comment", on_click=seat.doing(self._begin_anew))
-                self._anew.props("outline no-caps dense padding='4px 12px'")
+                self._new_button = ui.button(
+                    "New conversation", icon="add_comment", on_click=ctx.guard(self._start_new_conversation)
+                )
+                self._new_button.props("outline no-caps dense padding='4px 12px'")
 
-    def _composer(self) -> None:
+    def _show_composer(self) -> None:
         with widgets.box("composer"):
-            self._field = ui.textarea(placeholder=f"Message {self._who}").props(
-                f"outlined autogrow autofocus dense dir=auto maxlength={self._longest} input-style='max-height: 40vh'"
+            self._message_field = ui.textarea(placeholder=f"Message {self._partner_name}").props(
+                f"outlined autogrow autofocus dense dir=auto maxlength={self._max_length} input-style='max-height: 40vh'"
             )
-            self._field.props["aria-label"] = f"Message {self._who}: Enter sends it, Shift+Enter begins a line"
-            send = self._seat.doing(self._send)
-            self._field.on("keydown.enter", lambda event: send(event.args), js_handler=_SEND_ON_ENTER)
-            self._button = widgets.icon_button("send", "Send", lambda: send(self._field.value))
-            self._button.props("unelevated color=primary").props(remove="flat dense")
-            self._stop = widgets.icon_button("stop", "Stop", self._cancel)
-            self._stop.props("unelevated color=negative").props(remove="flat dense")
-            self._stop.set_visibility(False)
+            self._message_field.props["aria-label"] = (
+                f"Message {self._partner_name}: Enter sends it, Shift+Enter begins a line"
+            )
+            send = self._ctx.guard(self._send)
+            self._message_field.on("keydown.enter", lambda event: send(event.args), js_handler=_SEND_ON_ENTER)
+            self._send_button = widgets.icon_button("send", "Send", lambda: send(self._message_field.value))
+            self._send_button.props("unelevated color=primary").props(remove="flat dense")
+            self._stop_button = widgets.icon_button("stop", "Stop", self._cancel)
+            self._stop_button.props("unelevated color=negative").props(remove="flat dense")
+            self._stop_button.set_visibility(False)
 
-    async def _show(self, earlier: Earlier) -> None:
+    async def _show_history(self, history: ChatHistory) -> None:
         """The conversation so far."""
         self._log.clear()
         with self._log:
-            if earlier.messages:
-                self._gone_on(earlier)
+            if history.messages:
+                self._show_messages(history)
             else:
-                self._welcome(earlier)
-        if earlier.pending:
+                self._show_welcome(history)
+        if history.pending:
             view = self._new_view()
-            self._ask(view, earlier.pending)
-            view.end()
-        if self._standing is not None:
-            self._standing.show(earlier.session)
+            self._ask_approvals(view, history.pending)
+            view.finish()
+        if self._session_card is not None:
+            self._session_card.show(history.session)
 
-    def _gone_on(self, earlier: Earlier) -> None:
-        talk, said = earlier.conversation, earlier.messages
-        if talk is not None and said[0].seq > 1:
-            widgets.go("What was said before", self._seat.link("/conversations", id=talk.id))
-        show_talk(said, self._who, self._foot, {call.id for call in earlier.pending})
-        if said[-1].role == "user" and not earlier.pending:
+    def _show_messages(self, history: ChatHistory) -> None:
+        conversation, messages = history.conversation, history.messages
+        if conversation is not None and messages[0].seq > 1:
+            widgets.page_link("What was said before", self._ctx.link("/conversations", id=conversation.id))
+        show_conversation(messages, self._partner_name, self._show_footer, {call.id for call in history.pending})
+        if messages[-1].role == "user" and not history.pending:
             with widgets.box("line"):
                 note(
                     "There is no answer: it is still on its way, or was stopped, or failed. You can go on all the same."
                 )
-                ui.button("Look again", icon="refresh", on_click=self._seat.doing(self._look_again)).props(
+                ui.button("Look again", icon="refresh", on_click=self._ctx.guard(self._reload)).props(
                     "flat no-caps dense"
                 )
 
-    async def _look_again(self) -> None:
+    async def _reload(self) -> None:
         if self._turn is None:
-            await self._show(await self._talk.earlier())
+            await self._show_history(await self._backend.load_history())
 
-    def _foot(self, message: StoredMessage) -> None:
+    def _show_footer(self, message: StoredMessage) -> None:
         """What there is to know of an answer that was given before the page was opened."""
-        _why_button(lambda: show_stored_why(self._seat, message))
+        _show_why_button(lambda: open_stored_explanation(self._ctx, message))
         if message.usage is not None:
-            widgets.quiet(cost_line(message.usage))
+            widgets.muted(format_cost(message.usage))
 
-    def _welcome(self, earlier: Earlier) -> None:
-        how = (
+    def _show_welcome(self, history: ChatHistory) -> None:
+        hint = (
             "Tell it something about you. When you begin a new conversation, this one becomes memories, and the next"
             " answers build on them: with a link to what you said."
         )
         if self._agent is not None:
-            how = f"You talk to the agent {self._agent}."
-        with widgets.box("welcome") as self._hello, widgets.empty("forum", "Say something.", how):
-            for example in EXAMPLES if self._agent is None else ():
-                ui.button(example, on_click=lambda text=example: self._put(text)).props(
+            hint = f"You talk to the agent {self._agent}."
+        with widgets.box("welcome") as self._welcome_box, widgets.empty_state("forum", "Say something.", hint):
+            for example in EXAMPLE_MESSAGES if self._agent is None else ():
+                ui.button(example, on_click=lambda text=example: self._fill_message(text)).props(
                     "outline no-caps dense padding='4px 12px'"
                 )
-            if earlier.left is not None:
-                link = self._seat.link("/conversations", id=earlier.left.id)
-                widgets.go("Your last conversation has ended by itself: show it", link)
+            if history.expired is not None:
+                link = self._ctx.link("/conversations", id=history.expired.id)
+                widgets.page_link("Your last conversation has ended by itself: show it", link)
 
-    def _put(self, text: str) -> None:
-        self._field.set_value(text)
-        self._field.run_method("focus")
+    def _fill_message(self, text: str) -> None:
+        self._message_field.set_value(text)
+        self._message_field.run_method("focus")
 
     async def _send(self, text: str) -> None:
-        said = (text or "").strip()
-        if not said or self._turn is not None:
+        message = (text or "").strip()
+        if not message or self._turn is not None:
             return
-        if len(said) > self._longest:
+        if len(message) > self._max_length:
             raise InvalidArgumentError(
-                f"A message has at most {self._longest:,} characters here; this one has {len(said):,}."
+                f"A message has at most {self._max_length:,} characters here; this one has {len(message):,}."
             )
         if self._is_ending:
-            tell("One moment: what was said before is becoming memories.")
+            notify("One moment: what was said before is becoming memories.")
             return
-        self._field.set_value("")
-        for hello in [each for each in self._log if "welcome" in each.classes]:
-            hello.delete()
+        self._message_field.set_value("")
+        for welcome in [each for each in self._log if "welcome" in each.classes]:
+            welcome.delete()
         with self._log:
-            show_user(said)
-        await self._run(self._new_view(), self._talk.say(said))
+            show_user_message(message)
+        await self._run_turn(self._new_view(), self._backend.send(message))
 
-    async def _run(self, view: AnswerView, items: AsyncGenerator[ReplyDelta | Answer, None]) -> None:
+    async def _run_turn(self, view: ReplyView, items: AsyncGenerator[ReplyDelta | PageReply, None]) -> None:
         """Show an answer as it comes, until it has come, or was stopped, or failed."""
-        view.begin()
-        self._turn = turn = asyncio.create_task(self._follow(view, items))
-        self._is_busy(True)
+        view.start()
+        self._turn = turn = asyncio.create_task(self._stream_reply(view, items))
+        self._set_busy(True)
         with view.root:
             timer = ui.timer(FLUSH_SECONDS, view.flush)
         try:
@@ -203,71 +209,71 @@ class ChatPage:
         finally:
             self._turn = None
             timer.cancel()
-            view.end()
-            self._is_busy(False)
+            view.finish()
+            self._set_busy(False)
         if turn.cancelled():
-            view.remark("Stopped. What you said is kept, this part of an answer is not.")
+            view.add_note("Stopped. What you said is kept, this part of an answer is not.")
         elif (error := turn.exception()) is not None:
-            view.remark(self._told(error), is_wrong=True)
-        self._field.run_method("focus")
+            view.add_note(self._error_text(error), is_error=True)
+        self._message_field.run_method("focus")
 
-    async def _follow(self, view: AnswerView, items: AsyncGenerator[ReplyDelta | Answer, None]) -> None:
+    async def _stream_reply(self, view: ReplyView, items: AsyncGenerator[ReplyDelta | PageReply, None]) -> None:
         async with aclosing(items):
             async for item in items:
-                if isinstance(item, Answer):
-                    self._ended(view, item)
+                if isinstance(item, PageReply):
+                    self._finish_reply(view, item)
                 else:
-                    view.take(item)
+                    view.add_delta(item)
 
-    def _ended(self, view: AnswerView, answer: Answer) -> None:
-        seat = self._seat
-        view.tell(answer.text)
-        view.tools(answer.tools)
-        view.addresses = addresses(seat, answer)
-        for problem in answer.problems:
+    def _finish_reply(self, view: ReplyView, reply: PageReply) -> None:
+        ctx = self._ctx
+        view.set_text_if_empty(reply.text)
+        view.show_tools(reply.tools)
+        view.citation_links = citation_links(ctx, reply)
+        for problem in reply.problems:
             error = problem.error
-            what = seat.words(error) if isinstance(error, TellbackError) else "the server's log says why."
-            view.remark(f"Not all went well ({problem.step}): {what}", is_wrong=True)
-        if answer.status in ("truncated", "max_cycles"):
-            view.remark("The answer was cut off: it reached its limit.")
-        if answer.pending:
-            self._ask(view, answer.pending)
-        view.foot.clear()
-        with view.foot:
-            _why_button(lambda: show_why(seat, answer))
-            widgets.quiet(cost_line(answer.usage))
-        if self._standing is not None:
-            self._standing.show(answer.session)
+            reason = ctx.error_text(error) if isinstance(error, TellbackError) else "the server's log says why."
+            view.add_note(f"Not all went well ({problem.step}): {reason}", is_error=True)
+        if reply.status in ("truncated", "max_cycles"):
+            view.add_note("The answer was cut off: it reached its limit.")
+        if reply.pending:
+            self._ask_approvals(view, reply.pending)
+        view.footer.clear()
+        with view.footer:
+            _show_why_button(lambda: open_explanation(ctx, reply))
+            widgets.muted(format_cost(reply.usage))
+        if self._session_card is not None:
+            self._session_card.show(reply.session)
 
-    def _ask(self, view: AnswerView, calls: Sequence[ToolCall]) -> None:
+    def _ask_approvals(self, view: ReplyView, calls: Sequence[ToolCall]) -> None:
         """Have the person decide on calls; the turn goes on once all are decided."""
-        decisions: dict[str, bool] = {}
+        approvals: dict[str, bool] = {}
 
-        async def decide(id: str, approved: bool) -> None:
-            decisions[id] = approved
-            if len(decisions) == len(calls) and self._turn is None:
-                await self._run(view, self._talk.decide(decisions))
+        async def submit(id: str, approved: bool) -> None:
+            approvals[id] = approved
+            if len(approvals) == len(calls) and self._turn is None:
+                await self._run_turn(view, self._backend.approve(approvals))
 
-        view.ask(calls, self._seat.doing(decide))
+        view.ask_approvals(calls, self._ctx.guard(submit))
 
-    async def _begin_anew(self) -> None:
+    async def _start_new_conversation(self) -> None:
         """Close the conversation, wait for its memories, and begin another."""
         await self._cancel_and_wait()
         self._is_ending = True  # what is sent now would be cleared away with the rest
-        self._anew.props("loading")
-        self._anew.disable()
+        self._new_button.props("loading")
+        self._new_button.disable()
         try:
-            if await self._talk.end():
+            if await self._backend.close():
                 self._title.set_text("Remembering…")
-                is_done = await self._seat.user.memory.wait_for_extraction(REMEMBERING_SECONDS)
-                tell("It is remembered now." if is_done else "It is still becoming memories: the page Jobs has more.")
-            await self._show(Earlier())
+                is_done = await self._ctx.user.memory.wait_for_extraction(EXTRACTION_WAIT_SECONDS)
+                notify("It is remembered now." if is_done else "It is still becoming memories: the page Jobs has more.")
+            await self._show_history(ChatHistory())
         finally:
             self._is_ending = False
             self._title.set_text("")
-            self._anew.props(remove="loading")
-            self._anew.enable()
-        self._field.run_method("focus")
+            self._new_button.props(remove="loading")
+            self._new_button.enable()
+        self._message_field.run_method("focus")
 
     def _cancel(self) -> None:
         if self._turn is not None:
@@ -278,24 +284,24 @@ class ChatPage:
             self._turn.cancel()
             await asyncio.wait({self._turn})  # whoever shows its answer waited first, and is done with it now
 
-    def _leave(self) -> None:
+    def _on_disconnect(self) -> None:
         """The page is gone: as for all clients that go away, its turn is cancelled."""
         self._cancel()
 
-    def _new_view(self) -> AnswerView:
+    def _new_view(self) -> ReplyView:
         with self._log:
-            return AnswerView(self._who)
+            return ReplyView(self._partner_name)
 
-    def _is_busy(self, busy: bool) -> None:
-        self._button.set_visibility(not busy)
-        self._stop.set_visibility(busy)
+    def _set_busy(self, busy: bool) -> None:
+        self._send_button.set_visibility(not busy)
+        self._stop_button.set_visibility(busy)
 
-    def _told(self, error: BaseException) -> str:
+    def _error_text(self, error: BaseException) -> str:
         if isinstance(error, TellbackError):
-            return self._seat.words(error)
+            return self._ctx.error_text(error)
         log.error("a turn failed: %s", type(error).__name__, exc_info=error)
         return "The server failed: its log has the reason. What you said is kept if it is there after a reload."
 
 
-def _why_button(show: Callable[[], None]) -> None:
-    ui.button("Why this answer", icon="help_outline", on_click=show).props("flat no-caps dense")
+def _show_why_button(on_click: Callable[[], None]) -> None:
+    ui.button("Why this answer", icon="help_outline", on_click=on_click).props("flat no-caps dense")

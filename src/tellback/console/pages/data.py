@@ -11,16 +11,16 @@ from starlette.responses import Response
 
 from tellback.console import widgets
 from tellback.console.frame import console_page
-from tellback.console.seat import Seat
+from tellback.console.seat import PageContext
 from tellback.errors import InvalidArgumentError, TellbackError
-from tellback.server.problems import problem_of
-from tellback.server.routes.admin import exported
+from tellback.server.problems import error_response
+from tellback.server.routes.admin import export_response
 from tellback.stores.ports.admin import COLLECTIONS
 
 PATH = "/data"
-EXPORT = f"{PATH}/export"
+EXPORT_PATH = f"{PATH}/export"
 
-NAMES = {
+COLLECTION_LABELS = {
     "conversations": "Conversations",
     "messages": "Messages",
     "sessions": "Agent sessions",
@@ -36,93 +36,97 @@ NAMES = {
 }
 
 
-@app.get(EXPORT)
-async def export(request: Request) -> Response:
+@app.get(EXPORT_PATH)
+async def download_export(request: Request) -> Response:
     """An export as a download: it may be too large for a page to hold."""
     try:
-        seat = Seat.of(request)
-        wanted = seat.query.get("format", "json")
-        format: Literal["json", "zip"] = "zip" if wanted == "zip" else "json"
-        return await exported(seat.caller, seat.user, format)
+        ctx = PageContext.from_request(request)
+        requested_format = ctx.query.get("format", "json")
+        format: Literal["json", "zip"] = "zip" if requested_format == "zip" else "json"
+        return await export_response(ctx.caller, ctx.user, format)
     except TellbackError as error:
-        return problem_of(error)
+        return error_response(error)
 
 
 @console_page(PATH, "Your data")
-async def data(seat: Seat) -> None:
+async def data_page(ctx: PageContext) -> None:
     """What is kept, as files, and how to be rid of it."""
-    await Data(seat).build()
+    await DataPage(ctx).build()
 
 
-class Data:
+class DataPage:
     """The page of one user."""
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
-        self._user_id = seat.user.user_id
+    def __init__(self, ctx: PageContext) -> None:
+        self._ctx = ctx
+        self._user_id = ctx.user.user_id
 
     async def build(self) -> None:
         """Show it."""
-        seat = self._seat
-        widgets.title("Take it with you")
-        widgets.quiet(
+        ctx = self._ctx
+        widgets.heading("Take it with you")
+        widgets.muted(
             f"Everything that is kept of {self._user_id}: as one JSON file, or a zip with a file for each collection."
         )
         with widgets.box("line"):
-            self._download("Download JSON", "json")
-            self._download("Download zip", "zip")
-        widgets.title("What is kept")
-        self._counts = widgets.box("stack")
-        with self._counts:
-            widgets.quiet("Counting…").props("role=status")
-        ui.timer(0.05, seat.doing(self._count), once=True)
-        widgets.title("Delete everything")
+            self._show_download("Download JSON", "json")
+            self._show_download("Download zip", "zip")
+        widgets.heading("What is kept")
+        self._counts_box = widgets.box("stack")
+        with self._counts_box:
+            widgets.muted("Counting…").props("role=status")
+        ui.timer(0.05, ctx.guard(self._show_counts), once=True)
+        widgets.heading("Delete everything")
         with widgets.box("card", "stack"):
             ui.label(
                 "Conversations, memories, entities, jobs and keys are deleted for good, also from the files of the"
                 " store. Nobody can bring them back. Download them first if you may need them."
             ).classes("said")
             with widgets.box("line"):
-                self._typed = ui.input("Type the user id to confirm", on_change=self._typing).classes("wide")
-                self._typed.props("outlined dense autocomplete=off")
-                self._typed.props["hint"] = f"The user id is {self._user_id}"
-                self._button = ui.button("Delete everything", icon="delete_forever", on_click=seat.doing(self._delete))
-                self._button.props("no-caps unelevated color=negative")
-                self._button.disable()
-            self._typed.on("keydown.enter", seat.doing(self._delete))
-            self._deleted = widgets.box("stack").props("role=status")
+                self._confirm_field = ui.input("Type the user id to confirm", on_change=self._on_confirm_typed).classes(
+                    "wide"
+                )
+                self._confirm_field.props("outlined dense autocomplete=off")
+                self._confirm_field.props["hint"] = f"The user id is {self._user_id}"
+                self._delete_button = ui.button(
+                    "Delete everything", icon="delete_forever", on_click=ctx.guard(self._delete_everything)
+                )
+                self._delete_button.props("no-caps unelevated color=negative")
+                self._delete_button.disable()
+            self._confirm_field.on("keydown.enter", ctx.guard(self._delete_everything))
+            self._result_box = widgets.box("stack").props("role=status")
 
-    def _download(self, text: str, format: str) -> None:
+    def _show_download(self, text: str, format: str) -> None:
         button = ui.button(text, icon="download").props("outline no-caps")
-        button.props["href"] = self._seat.link(EXPORT, format=format)
+        button.props["href"] = self._ctx.link(EXPORT_PATH, format=format)
         button.props["download"] = f"tellback.{format}"
 
-    async def _count(self) -> None:
+    async def _show_counts(self) -> None:
         counts: Counter[str] = Counter()
-        async for collection, _ in self._seat.user.admin.export_stream():
+        async for collection, _ in self._ctx.user.admin.export_stream():
             counts[collection] += 1
-        self._counts.clear()
-        with self._counts:
-            rows = [(NAMES.get(name, name), f"{counts[name]:,}") for name in COLLECTIONS if counts[name]]
+        self._counts_box.clear()
+        with self._counts_box:
+            rows = [(COLLECTION_LABELS.get(name, name), f"{counts[name]:,}") for name in COLLECTIONS if counts[name]]
             if rows:
                 widgets.table(("What", "How many"), rows, frozenset({1}))
             else:
-                widgets.quiet("Nothing is kept of this user.")
+                widgets.muted("Nothing is kept of this user.")
 
-    def _typing(self) -> None:
-        self._button.set_enabled(self._typed.value == self._user_id)
+    def _on_confirm_typed(self) -> None:
+        self._delete_button.set_enabled(self._confirm_field.value == self._user_id)
 
-    async def _delete(self) -> None:
-        if self._typed.value != self._user_id:
+    async def _delete_everything(self) -> None:
+        if self._confirm_field.value != self._user_id:
             raise InvalidArgumentError(f"Type the user id, {self._user_id!r:.80}, to have everything deleted.")
-        erased = await self._seat.user.admin.delete_user_data(confirm=True)
-        self._typed.value = ""
-        self._deleted.clear()
-        with self._deleted:
+        erased = await self._ctx.user.admin.delete_user_data(confirm=True)
+        self._confirm_field.value = ""
+        self._result_box.clear()
+        with self._result_box:
             if not any(erased.values()):
                 ui.label("There was nothing to delete.")
             else:
                 ui.label("Everything is deleted. These were the rows of the store:").classes("said")
                 rows = [(name.replace("_", " "), f"{count:,}") for name, count in erased.items() if count]
                 widgets.table(("What", "How many"), rows, frozenset({1}))
-        await self._count()
+        await self._show_counts()

@@ -8,20 +8,20 @@ from nicegui import ui
 
 from tellback.console import atoms, widgets
 from tellback.console.frame import console_page
-from tellback.console.pages.atom import chain
-from tellback.console.seat import Seat
+from tellback.console.pages.atom import load_history
+from tellback.console.seat import PageContext
 from tellback.conversations.checks import QUERY_LENGTH
 from tellback.errors import NotFoundError
 from tellback.types.memory import Atom, Entity, MemorySpace
 from tellback.types.times import utc_now
 
 PATH = "/timeline"
-PAGE = 30
-HERE = "Here you will see what held when, and what took its place."
-ENTITIES = 200
+ATOMS_PER_PAGE = 30
+EMPTY_HINT = "Here you will see what held when, and what took its place."
+MAX_ENTITY_CHOICES = 200
 """How many entities there are to choose from: those most spoken of."""
 
-_STYLE = """
+_TIMELINE_CSS = """
 .time { list-style: none; margin: 0; padding: 0; width: 100%; }
 .time > li { position: relative; padding: 0 0 1.1rem 1.6rem; }
 .time > li::before { content: ""; position: absolute; left: .35rem; top: .5rem; bottom: -.5rem; width: 2px;
@@ -35,173 +35,182 @@ _STYLE = """
 
 
 @console_page(PATH, "Timeline")
-async def timeline(seat: Seat) -> None:
+async def timeline_page(ctx: PageContext) -> None:
     """What held when, in a space."""
-    ui.add_css(_STYLE)
-    about = await _atom(seat)
-    spaces, space = await widgets.chosen_space(seat)
-    if about is not None:
-        space = next((each for each in spaces if each.id == about.space_id), None)
+    ui.add_css(_TIMELINE_CSS)
+    atom = await _load_atom(ctx)
+    spaces, space = await widgets.resolve_space(ctx)
+    if atom is not None:
+        space = next((each for each in spaces if each.id == atom.space_id), None)
     if space is None:
-        widgets.no_spaces(seat, "timeline", HERE)
+        widgets.show_no_memory(ctx, "timeline", EMPTY_HINT)
         return
-    await Timeline(seat, spaces, space, about).build()
+    await TimelinePage(ctx, spaces, space, atom).build()
 
 
-async def _atom(seat: Seat) -> Atom | None:
-    id = seat.query.get("atom")
+async def _load_atom(ctx: PageContext) -> Atom | None:
+    id = ctx.query.get("atom")
     if id is None:
         return None
-    found = await seat.user.memory.get_atom(id)
+    found = await ctx.user.memory.get_atom(id)
     if found is None:
         raise NotFoundError("atom", id)
     return found
 
 
-class Timeline:
+class TimelinePage:
     """The page for one space, and for one memory of it if the address names one."""
 
-    def __init__(self, seat: Seat, spaces: list[MemorySpace], space: MemorySpace, about: Atom | None) -> None:
-        self._seat = seat
+    def __init__(self, ctx: PageContext, spaces: list[MemorySpace], space: MemorySpace, atom: Atom | None) -> None:
+        self._ctx = ctx
         self._spaces = spaces
         self._space = space
-        self._about = about
-        self._most = PAGE
-        self._round = 0
+        self._atom = atom
+        self._limit = ATOMS_PER_PAGE
+        self._request_number = 0
 
     async def build(self) -> None:
         """Show it."""
-        seat, asked = self._seat, self._seat.query
-        again = seat.doing(self._search)
-        if self._about is not None:
+        ctx, query = self._ctx, self._ctx.query
+        on_search = ctx.guard(self._search)
+        if self._atom is not None:
             with widgets.box("line"):
-                widgets.quiet("The timeline of")
-                widgets.go(widgets.cut(self._about.text, 120), seat.link("/atom", id=self._about.id))
-                widgets.link_button("Of everything", "clear_all", seat.link(PATH, space=self._space.id))
+                widgets.muted("The timeline of")
+                widgets.page_link(widgets.truncate(self._atom.text, 120), ctx.link("/atom", id=self._atom.id))
+                widgets.link_button("Of everything", "clear_all", ctx.link(PATH, space=self._space.id))
         else:
             with widgets.box("line"):
-                widgets.space_field(seat, self._spaces, self._space, PATH).classes("wide pick")
-                entities = await self._entities()
-                self._entity = ui.select(
-                    entities, label="About", value=asked.get("entity"), with_input=True, clearable=True, on_change=again
+                widgets.space_select(ctx, self._spaces, self._space, PATH).classes("wide pick")
+                entities = await self._load_entity_names()
+                self._entity_field = ui.select(
+                    entities,
+                    label="About",
+                    value=query.get("entity"),
+                    with_input=True,
+                    clearable=True,
+                    on_change=on_search,
                 ).classes("wide pick")
-                self._entity.props("outlined dense options-dense")
+                self._entity_field.props("outlined dense options-dense")
             with widgets.box("line").props("role=search"):
-                self._query = ui.input("On a topic", value=asked.get("q", "")).classes("wide")
-                self._query.props(f"outlined dense clearable maxlength={QUERY_LENGTH} dir=auto")
-                self._query.on("keydown.enter", again)
-                self._query.on("clear", again)
-                ui.button("Show", icon="search", on_click=again).props("no-caps outline")
+                self._query_field = ui.input("On a topic", value=query.get("q", "")).classes("wide")
+                self._query_field.props(f"outlined dense clearable maxlength={QUERY_LENGTH} dir=auto")
+                self._query_field.on("keydown.enter", on_search)
+                self._query_field.on("clear", on_search)
+                ui.button("Show", icon="search", on_click=on_search).props("no-caps outline")
         with widgets.box("line"):
-            self._from = widgets.day_field("From", asked.get("from"), again).classes("some")
-            self._to = widgets.day_field("To", asked.get("to"), again).classes("some")
-            self._over = ui.checkbox("With what is over", value=asked.get("over") != "0", on_change=again)
-        self._list = widgets.box("stack").props('aria-live=polite role=region aria-label="Timeline"')
-        await self._show()
+            self._from_field = widgets.date_field("From", query.get("from"), on_search).classes("some")
+            self._to_field = widgets.date_field("To", query.get("to"), on_search).classes("some")
+            self._superseded_field = ui.checkbox(
+                "With what is over", value=query.get("over") != "0", on_change=on_search
+            )
+        self._list_box = widgets.box("stack").props('aria-live=polite role=region aria-label="Timeline"')
+        await self._show_list()
 
-    async def _entities(self) -> dict[str, str]:
-        memory, asked = self._seat.user.memory, self._seat.query.get("entity")
-        found = await memory.search_entities(self._space.id, limit=ENTITIES)
-        names = {entity.id: _named(entity) for entity in found}
-        if asked is not None and asked not in names:
-            entity = await memory.get_entity(asked)
+    async def _load_entity_names(self) -> dict[str, str]:
+        memory, requested = self._ctx.user.memory, self._ctx.query.get("entity")
+        found = await memory.search_entities(self._space.id, limit=MAX_ENTITY_CHOICES)
+        names = {entity.id: _format_entity(entity) for entity in found}
+        if requested is not None and requested not in names:
+            entity = await memory.get_entity(requested)
             if entity is None:
-                raise NotFoundError("entity", asked)
-            names[entity.id] = _named(entity)
+                raise NotFoundError("entity", requested)
+            names[entity.id] = _format_entity(entity)
         return names
 
     async def _search(self) -> None:
-        self._most = PAGE
-        asked = {
-            "from": self._from.value or None,
-            "to": self._to.value or None,
-            "over": None if self._over.value else "0",
+        self._limit = ATOMS_PER_PAGE
+        query = {
+            "from": self._from_field.value or None,
+            "to": self._to_field.value or None,
+            "over": None if self._superseded_field.value else "0",
         }
-        if self._about is not None:
-            asked["atom"] = self._about.id
+        if self._atom is not None:
+            query["atom"] = self._atom.id
         else:
-            asked |= {
-                "space": self._seat.query.get("space"),
-                "entity": self._entity.value,
-                "q": (self._query.value or "").strip() or None,
+            query |= {
+                "space": self._ctx.query.get("space"),
+                "entity": self._entity_field.value,
+                "q": (self._query_field.value or "").strip() or None,
             }
-        ui.navigate.history.replace(self._seat.link(PATH, **asked))
-        await self._show()
+        ui.navigate.history.replace(self._ctx.link(PATH, **query))
+        await self._show_list()
 
-    async def _more(self) -> None:
-        self._most += PAGE
-        await self._show()
+    async def _show_more(self) -> None:
+        self._limit += ATOMS_PER_PAGE
+        await self._show_list()
 
-    async def _show(self) -> None:
-        self._round += 1
-        this = self._round
-        found, has_more = await self._found()
-        if this != self._round:
+    async def _show_list(self) -> None:
+        self._request_number += 1
+        request_number = self._request_number
+        found, has_more = await self._load_atoms()
+        if request_number != self._request_number:
             return
-        self._list.clear()
-        with self._list:
+        self._list_box.clear()
+        with self._list_box:
             if not found:
-                self._nothing()
+                self._show_empty()
                 return
             now = utc_now()
             texts = {atom.id: atom.text for atom in found}
             if has_more:
                 with widgets.box("line"):
-                    widgets.quiet(f"The {len(found)} that fit best, or the newest; the oldest of them first.")
-                    ui.button("More", on_click=self._seat.doing(self._more)).props("outline no-caps dense")
+                    widgets.muted(f"The {len(found)} that fit best, or the newest; the oldest of them first.")
+                    ui.button("More", on_click=self._ctx.guard(self._show_more)).props("outline no-caps dense")
             with widgets.box("time", tag="ol"):
                 for atom in found:
-                    self._entry(atom, texts, now)
+                    self._show_entry(atom, texts, now)
 
-    async def _found(self) -> tuple[list[Atom], bool]:
-        memory = self._seat.user.memory
-        start, end = widgets.day_start(self._from.value), widgets.day_end(self._to.value)
-        over = bool(self._over.value)
-        about = self._about
-        if about is None:
-            query = (self._query.value or "").strip()[:QUERY_LENGTH] or None
-            entity = self._entity.value
+    async def _load_atoms(self) -> tuple[list[Atom], bool]:
+        memory = self._ctx.user.memory
+        start, end = widgets.parse_day_start(self._from_field.value), widgets.parse_day_end(self._to_field.value)
+        include_superseded = bool(self._superseded_field.value)
+        subject = self._atom
+        if subject is None:
+            query = (self._query_field.value or "").strip()[:QUERY_LENGTH] or None
+            entity = self._entity_field.value
         else:
-            query, entity = about.text[:QUERY_LENGTH], None
+            query, entity = subject.text[:QUERY_LENGTH], None
         result = await memory.recall_timeline(
-            self._space.id, entity, query, start, end, limit=self._most + 1, include_superseded=over
+            self._space.id, entity, query, start, end, limit=self._limit + 1, include_superseded=include_superseded
         )
         found = {atom.id: atom for atom in result.atoms}
-        if about is not None:
+        if subject is not None:
             now = utc_now()
-            for each in await chain(self._seat, about):
-                if (over or not atoms.is_over(each, now)) and _overlaps(each, start, end):
+            for each in await load_history(self._ctx, subject):
+                if (include_superseded or not atoms.is_superseded_or_expired(each, now)) and _overlaps(
+                    each, start, end
+                ):
                     found[each.id] = each
-        return sorted(found.values(), key=lambda atom: (atom.valid_from, atom.id)), len(result) > self._most
+        return sorted(found.values(), key=lambda atom: (atom.valid_from, atom.id)), len(result) > self._limit
 
-    def _entry(self, atom: Atom, texts: dict[str, str], now: datetime) -> None:
-        past = atoms.is_over(atom, now)
-        with widgets.box("past" if past else "", tag="li") as entry:
-            if self._about is not None and atom.id == self._about.id:
+    def _show_entry(self, atom: Atom, texts: dict[str, str], now: datetime) -> None:
+        is_past = atoms.is_superseded_or_expired(atom, now)
+        with widgets.box("past" if is_past else "", tag="li") as entry:
+            if self._atom is not None and atom.id == self._atom.id:
                 entry.props("aria-current=true")
             with widgets.box("line"):
-                widgets.quiet(atoms.held(atom))
-                atoms.status_chip(atom)
-            link = ui.link(target=self._seat.link("/atom", id=atom.id)).classes("go plain")
+                widgets.muted(atoms.format_validity(atom))
+                atoms.show_status_chip(atom)
+            link = ui.link(target=self._ctx.link("/atom", id=atom.id)).classes("go plain")
             with link:
-                ui.label(atom.text).classes("atom-text" + (" over" if past else "")).props("dir=auto")
-            after = texts.get(atom.superseded_by or "")
-            if after is not None:
-                widgets.quiet(f"then: {widgets.cut(after, 100)}")
+                ui.label(atom.text).classes("atom-text" + (" over" if is_past else "")).props("dir=auto")
+            successor_text = texts.get(atom.superseded_by or "")
+            if successor_text is not None:
+                widgets.muted(f"then: {widgets.truncate(successor_text, 100)}")
 
-    def _nothing(self) -> None:
+    def _show_empty(self) -> None:
         if self._space.atom_count == 0:
-            widgets.no_spaces(self._seat, "timeline", HERE)
+            widgets.show_no_memory(self._ctx, "timeline", EMPTY_HINT)
             return
-        how = "Ask about another topic or entity, or a longer time."
-        with widgets.empty("timeline", "Nothing is known of that time.", how):
-            widgets.link_button("Of everything", "clear_all", self._seat.link(PATH, space=self._space.id))
+        hint = "Ask about another topic or entity, or a longer time."
+        with widgets.empty_state("timeline", "Nothing is known of that time.", hint):
+            widgets.link_button("Of everything", "clear_all", self._ctx.link(PATH, space=self._space.id))
 
 
-def _named(entity: Entity) -> str:
-    return f"{widgets.cut(entity.canonical_name, 60)} · {entity.type.value.lower()}"
+def _format_entity(entity: Entity) -> str:
+    return f"{widgets.truncate(entity.canonical_name, 60)} · {entity.type.value.lower()}"
 
 
 def _overlaps(atom: Atom, start: datetime | None, end: datetime | None) -> bool:
-    begins_in_time = end is None or atom.valid_from <= end
-    return begins_in_time and (start is None or atom.valid_to is None or atom.valid_to > start)
+    starts_in_time = end is None or atom.valid_from <= end
+    return starts_in_time and (start is None or atom.valid_to is None or atom.valid_to > start)

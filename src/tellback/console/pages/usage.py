@@ -12,32 +12,32 @@ from nicegui import ui
 
 from tellback.console import widgets
 from tellback.console.frame import console_page
-from tellback.console.seat import Seat
+from tellback.console.seat import PageContext
 from tellback.types.jobs import UsageRecord
 from tellback.types.times import utc_now
 
 PATH = "/usage"
-DAYS = 30
-MOST_CALLS = 10_000
-MOST_CONVERSATIONS = 200
-MOST_MESSAGES = 500
-PIECE = 1_000
-MOST_DAYS = 400
+DEFAULT_DAYS = 30
+MAX_CALLS = 10_000
+MAX_CONVERSATIONS = 200
+MAX_MESSAGES = 500
+USAGE_PAGE_SIZE = 1_000
+MAX_CHART_DAYS = 400
 """Bounds of what one look adds up: it says so when they are reached."""
 
-ANSWER = "answer"
-PURPOSES = {
-    ANSWER: "Answers in conversations",
+ANSWER_PURPOSE = "answer"
+PURPOSE_LABELS = {
+    ANSWER_PURPOSE: "Answers in conversations",
     "extraction": "Finding memories",
     "reconciliation": "Comparing memories",
     "summary": "Summaries",
 }
-QUIET = "#8a8a8a"
+CHART_TEXT_COLOR = "#8a8a8a"
 """Readable on light and on dark."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class UsageEntry:
     """A call of a model."""
 
     at: datetime
@@ -49,151 +49,156 @@ class Call:
 
 
 @console_page(PATH, "Usage")
-async def usage(seat: Seat) -> None:
+async def usage_page(ctx: PageContext) -> None:
     """Calls, tokens and cost over time."""
-    await Usage(seat).build()
+    await UsagePage(ctx).build()
 
 
-class Usage:
+class UsagePage:
     """The page."""
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
-        self._round = 0
+    def __init__(self, ctx: PageContext) -> None:
+        self._ctx = ctx
+        self._request_number = 0
 
     async def build(self) -> None:
         """Show it."""
-        seat, asked = self._seat, self._seat.query
-        again = seat.doing(self._search)
-        first = (utc_now() - timedelta(days=DAYS - 1)).date().isoformat()
+        ctx, query = self._ctx, self._ctx.query
+        on_search = ctx.guard(self._search)
+        first = (utc_now() - timedelta(days=DEFAULT_DAYS - 1)).date().isoformat()
         with widgets.box("line"):
-            self._since = widgets.day_field("From", asked.get("since", first), again).classes("some")
-            self._until = widgets.day_field("To", asked.get("until"), again).classes("some")
-            self._everyone = ui.switch("Of all users of this app", on_change=again)
-            self._everyone.set_visibility(seat.caller.is_admin)
-        self._place = widgets.box("stack").props('role=region aria-label="Usage" aria-live=polite')
-        await self._show()
+            self._since_field = widgets.date_field("From", query.get("since", first), on_search).classes("some")
+            self._until_field = widgets.date_field("To", query.get("until"), on_search).classes("some")
+            self._everyone_switch = ui.switch("Of all users of this app", on_change=on_search)
+            self._everyone_switch.set_visibility(ctx.caller.is_admin)
+        self._content_box = widgets.box("stack").props('role=region aria-label="Usage" aria-live=polite')
+        await self._show_content()
 
     async def _search(self) -> None:
-        link = self._seat.link(PATH, since=self._since.value or "", until=self._until.value or None)
+        link = self._ctx.link(PATH, since=self._since_field.value or "", until=self._until_field.value or None)
         ui.navigate.history.replace(link)
-        await self._show()
+        await self._show_content()
 
-    async def _show(self) -> None:
-        self._round += 1
-        this = self._round
-        since, until = widgets.day_start(self._since.value), widgets.day_end(self._until.value)
-        is_everyones = bool(self._everyone.value)
-        memory, is_cut = await self._memory(since, until, is_everyones)
-        answers: list[Call] = []
-        if not is_everyones:
-            answers, too_many = await self._answers(since, until)
-            is_cut = is_cut or too_many
-        if this != self._round:
+    async def _show_content(self) -> None:
+        self._request_number += 1
+        request_number = self._request_number
+        since, until = widgets.parse_day_start(self._since_field.value), widgets.parse_day_end(self._until_field.value)
+        is_for_all_users = bool(self._everyone_switch.value)
+        memory_calls, is_truncated = await self._load_memory_calls(since, until, is_for_all_users)
+        answer_calls: list[UsageEntry] = []
+        if not is_for_all_users:
+            answer_calls, is_partial = await self._load_answer_calls(since, until)
+            is_truncated = is_truncated or is_partial
+        if request_number != self._request_number:
             return
-        self._place.clear()
-        with self._place:
-            _shown(self._seat, [*memory, *answers], since, until)
-            _said(is_everyones, is_cut)
+        self._content_box.clear()
+        with self._content_box:
+            _show_calls(self._ctx, [*memory_calls, *answer_calls], since, until)
+            _show_note(is_for_all_users, is_truncated)
 
-    async def _memory(
-        self, since: datetime | None, until: datetime | None, is_everyones: bool
-    ) -> tuple[list[Call], bool]:
+    async def _load_memory_calls(
+        self, since: datetime | None, until: datetime | None, is_for_all_users: bool
+    ) -> tuple[list[UsageEntry], bool]:
         """Calls for memory, and whether there are more than are added up."""
-        seat, found = self._seat, list[UsageRecord]()
-        of: dict[str, Any] = {}
-        ask: Callable[..., Any] = seat.user.admin.usage
-        if is_everyones:
-            seat.require_admin()
-            ask, of = seat.rc.usage, {"tenant_id": seat.user.scope.tenant_id, "app_id": seat.user.scope.app_id}
+        ctx, found = self._ctx, list[UsageRecord]()
+        filters: dict[str, Any] = {}
+        list_usage: Callable[..., Any] = ctx.user.admin.usage
+        if is_for_all_users:
+            ctx.require_admin()
+            list_usage, filters = ctx.rc.usage, {"tenant_id": ctx.user.scope.tenant_id, "app_id": ctx.user.scope.app_id}
         before = None
-        while len(found) < MOST_CALLS:
-            page = await ask(since, until, limit=PIECE, before=before, **of)
+        while len(found) < MAX_CALLS:
+            page = await list_usage(since, until, limit=USAGE_PAGE_SIZE, before=before, **filters)
             found += page
-            if len(page) < PIECE:
-                return [_call(record) for record in found], False
+            if len(page) < USAGE_PAGE_SIZE:
+                return [_entry_from_record(record) for record in found], False
             before = page[-1].id
-        return [_call(record) for record in found], True
+        return [_entry_from_record(record) for record in found], True
 
-    async def _answers(self, since: datetime | None, until: datetime | None) -> tuple[list[Call], bool]:
+    async def _load_answer_calls(self, since: datetime | None, until: datetime | None) -> tuple[list[UsageEntry], bool]:
         """What messages of the newest conversations say that they cost, and whether there are more of them."""
-        log, found = self._seat.user.conversations, list[Call]()
-        talks = await log.list(limit=MOST_CONVERSATIONS)
-        is_cut = len(talks) == MOST_CONVERSATIONS
-        for talk in talks:
-            if (since and talk.updated_at < since) or (until and talk.created_at > until):
+        conversation_log, found = self._ctx.user.conversations, list[UsageEntry]()
+        conversations = await conversation_log.list(limit=MAX_CONVERSATIONS)
+        is_truncated = len(conversations) == MAX_CONVERSATIONS
+        for conversation in conversations:
+            if (since and conversation.updated_at < since) or (until and conversation.created_at > until):
                 continue
-            messages = await log.raw_turns(talk.id, limit=MOST_MESSAGES, include_hidden=True)
-            is_cut = is_cut or len(messages) == MOST_MESSAGES
+            messages = await conversation_log.raw_turns(conversation.id, limit=MAX_MESSAGES, include_hidden=True)
+            is_truncated = is_truncated or len(messages) == MAX_MESSAGES
             for message in messages:
-                at, used = message.created_at, message.usage
-                if used is None or (since and at < since) or (until and at > until):
+                created_at, usage = message.created_at, message.usage
+                if usage is None or (since and created_at < since) or (until and created_at > until):
                     continue
-                model = used.model or message.model or "unnamed"
-                tokens = (used.input_tokens or 0, used.output_tokens or 0)
-                found.append(Call(at, ANSWER, model, *tokens, used.cost_usd))
-        return found, is_cut
+                model = usage.model or message.model or "unnamed"
+                tokens = (usage.input_tokens or 0, usage.output_tokens or 0)
+                found.append(UsageEntry(created_at, ANSWER_PURPOSE, model, *tokens, usage.cost_usd))
+        return found, is_truncated
 
 
-def _call(record: UsageRecord) -> Call:
+def _entry_from_record(record: UsageRecord) -> UsageEntry:
     tokens = (record.input_tokens, record.output_tokens)
-    return Call(record.created_at, record.purpose, record.model or "unnamed", *tokens, record.cost_usd)
+    return UsageEntry(record.created_at, record.purpose, record.model or "unnamed", *tokens, record.cost_usd)
 
 
-def _shown(seat: Seat, calls: list[Call], since: datetime | None, until: datetime | None) -> None:
+def _show_calls(ctx: PageContext, calls: list[UsageEntry], since: datetime | None, until: datetime | None) -> None:
     if not calls:
-        how = (
+        hint = (
             "Calls are counted when a model answers in a chat or reads a conversation. Without a model set up there are"
             " none, and nothing is spent."
         )
-        with widgets.empty("query_stats", "No model was called in this time.", how):
-            widgets.link_button("Start a chat", "chat", seat.link("/"))
+        with widgets.empty_state("query_stats", "No model was called in this time.", hint):
+            widgets.link_button("Start a chat", "chat", ctx.link("/"))
         return
     cost = sum(call.cost or 0.0 for call in calls)
     tokens = sum(call.input_tokens + call.output_tokens for call in calls)
     with widgets.box("line"):
-        _figure("Calls", f"{len(calls):,}")
-        _figure("Tokens", f"{tokens:,}")
-        _figure("Cost", _dollars(cost))
-    days = _days(calls, since, until)
-    widgets.title("Tokens a day, by purpose")
-    _plot(days, calls, lambda call: PURPOSES.get(call.purpose, call.purpose), _tokens)
+        _show_figure("Calls", f"{len(calls):,}")
+        _show_figure("Tokens", f"{tokens:,}")
+        _show_figure("Cost", _format_dollars(cost))
+    days = _chart_days(calls, since, until)
+    widgets.heading("Tokens a day, by purpose")
+    _show_chart(days, calls, lambda call: PURPOSE_LABELS.get(call.purpose, call.purpose), _count_tokens)
     if any(call.cost for call in calls):
-        widgets.title("Cost a day in dollars, by model")
-        _plot(days, calls, lambda call: call.model, lambda call: call.cost or 0.0)
-    widgets.title("Added up")
-    _totals(calls)
+        widgets.heading("Cost a day in dollars, by model")
+        _show_chart(days, calls, lambda call: call.model, lambda call: call.cost or 0.0)
+    widgets.heading("Added up")
+    _show_totals(calls)
 
 
-def _tokens(call: Call) -> float:
+def _count_tokens(call: UsageEntry) -> float:
     return call.input_tokens + call.output_tokens
 
 
-def _figure(name: str, value: str) -> None:
+def _show_figure(name: str, value: str) -> None:
     with widgets.box("card", "stack", "tight").style("width: auto; flex: 1 1 8.5rem"):
-        widgets.quiet(name)
+        widgets.muted(name)
         ui.label(value).style("font-size: 1.35rem; font-weight: 600; font-variant-numeric: tabular-nums")
 
 
-def _dollars(cost: float) -> str:
+def _format_dollars(cost: float) -> str:
     return f"${cost:,.2f}" if cost >= 1 or cost == 0 else f"${cost:.4f}"
 
 
-def _days(calls: Iterable[Call], since: datetime | None, until: datetime | None) -> list[date]:
+def _chart_days(calls: Iterable[UsageEntry], since: datetime | None, until: datetime | None) -> list[date]:
     """Every day that is asked about, also those without a call, unless they are too many to be seen."""
     found = sorted({call.at.astimezone(UTC).date() for call in calls})
     first = found[0] if since is None else since.date()
     last = max(found[-1], min(utc_now(), until or utc_now()).date())
     length = (last - first).days + 1
-    return found if length > MOST_DAYS else [first + timedelta(days=number) for number in range(length)]
+    return found if length > MAX_CHART_DAYS else [first + timedelta(days=number) for number in range(length)]
 
 
-def _plot(days: list[date], calls: list[Call], of: Callable[[Call], str], value: Callable[[Call], float]) -> None:
+def _show_chart(
+    days: list[date],
+    calls: list[UsageEntry],
+    series_name: Callable[[UsageEntry], str],
+    value: Callable[[UsageEntry], float],
+) -> None:
     sums: dict[str, dict[date, float]] = defaultdict(lambda: defaultdict(float))
     for call in calls:
-        sums[of(call)][call.at.astimezone(UTC).date()] += value(call)
+        sums[series_name(call)][call.at.astimezone(UTC).date()] += value(call)
     names = sorted(sums, key=lambda name: -sum(sums[name].values()))
-    text = {"color": QUIET}
+    text = {"color": CHART_TEXT_COLOR}
     line = {"lineStyle": {"color": "rgba(127, 127, 127, .3)"}}
     options = {
         # On the canvas: a model's name may hold any characters, and tooltips are markup otherwise.
@@ -219,32 +224,32 @@ def _plot(days: list[date], calls: list[Call], of: Callable[[Call], str], value:
     chart.props["aria-label"] = f"A bar for each day: {', '.join(names)}. The table below has the sums."
 
 
-def _totals(calls: list[Call]) -> None:
-    groups: dict[tuple[str, str], list[Call]] = defaultdict(list)
+def _show_totals(calls: list[UsageEntry]) -> None:
+    groups: dict[tuple[str, str], list[UsageEntry]] = defaultdict(list)
     for call in calls:
         groups[call.purpose, call.model].append(call)
     rows = []
-    for (purpose, model), of in sorted(groups.items(), key=lambda each: -sum(map(_tokens, each[1]))):
-        priced = [call.cost for call in of if call.cost is not None]
-        cost = "no price" if not priced else _dollars(sum(priced))
-        if priced and len(priced) < len(of):
-            cost += f" ({len(of) - len(priced)} without a price)"
-        tokens = (f"{sum(call.input_tokens for call in of):,}", f"{sum(call.output_tokens for call in of):,}")
-        rows.append((PURPOSES.get(purpose, purpose), model, f"{len(of):,}", *tokens, cost))
-    heads = ("Purpose", "Model", "Calls", "Tokens in", "Tokens out", "Cost")
-    widgets.table(heads, rows, frozenset({2, 3, 4, 5}))
+    for (purpose, model), group in sorted(groups.items(), key=lambda each: -sum(map(_count_tokens, each[1]))):
+        priced = [call.cost for call in group if call.cost is not None]
+        cost = "no price" if not priced else _format_dollars(sum(priced))
+        if priced and len(priced) < len(group):
+            cost += f" ({len(group) - len(priced)} without a price)"
+        tokens = (f"{sum(call.input_tokens for call in group):,}", f"{sum(call.output_tokens for call in group):,}")
+        rows.append((PURPOSE_LABELS.get(purpose, purpose), model, f"{len(group):,}", *tokens, cost))
+    columns = ("Purpose", "Model", "Calls", "Tokens in", "Tokens out", "Cost")
+    widgets.table(columns, rows, frozenset({2, 3, 4, 5}))
 
 
-def _said(is_everyones: bool, is_cut: bool) -> None:
-    if is_everyones:
-        what = (
+def _show_note(is_for_all_users: bool, is_truncated: bool) -> None:
+    if is_for_all_users:
+        sentence = (
             "Counted are calls for memory of all users of this app. Answers in conversations are counted user by user."
         )
     else:
-        what = "Counted are calls for memory, and answers in conversations whose model told what it used."
-    if is_cut:
-        what += (
-            f" There is more than is added up here: at most {MOST_CALLS:,} calls for memory, and the last"
-            f" {MOST_MESSAGES} messages of each of the newest {MOST_CONVERSATIONS} conversations. Choose fewer days."
+        sentence = "Counted are calls for memory, and answers in conversations whose model told what it used."
+    if is_truncated:
+        sentence += (
+            f" There is more than is added up here: at most {MAX_CALLS:,} calls for memory, and the last"
+            f" {MAX_MESSAGES} messages of each of the newest {MAX_CONVERSATIONS} conversations. Choose fewer days."
         )
-    widgets.quiet(f"{what} Days are those of UTC.")
+    widgets.muted(f"{sentence} Days are those of UTC.")

@@ -13,27 +13,27 @@ from typing import Any
 from procrastinate import jobs, retry, worker
 
 from tellback.errors import StoreError
-from tellback.jobs.dead import release_dead
+from tellback.jobs.dead import requeue_orphaned_jobs
 from tellback.jobs.options import WorkerOptions
-from tellback.jobs.postgres.queue import QUEUE, RUN_JOB, Queue, is_over, make_app
+from tellback.jobs.postgres.queue import QUEUE_NAME, RUN_JOB_TASK, DeliveryQueue, create_app, is_delivery_gone
 from tellback.jobs.postgres.schema import prepare_schema
-from tellback.jobs.runner import RETRY_SECONDS, Runner
+from tellback.jobs.runner import RETRY_SECONDS, JobRunner
 from tellback.stores import Store
 from tellback.stores.postgres.store import QueueSettings
 from tellback.types.jobs import JobStatus
 
 log = logging.getLogger("tellback.jobs")
 
-REAP = "tellback.reap"
+REAP_TASK = "tellback.reap"
 REAP_SECONDS = 30
-URGENT = 10
+REAP_PRIORITY = 10
 """Before jobs: what waits for a dead worker would wait for ever."""
-LONGEST_REST = 1.0
-SECOND_LOOK = 0.05
+MAX_DELIVERY_PAUSE = 1.0
+SECOND_FETCH_SECONDS = 0.05
 """After a job has ended its successor may run, which nobody announces; a look under way may have come too early."""
 
 
-class _Again(Exception):
+class _RedeliverAt(Exception):
     """The job is to be delivered again at a moment."""
 
     def __init__(self, at: float) -> None:
@@ -46,7 +46,7 @@ class _Redelivery(retry.BaseRetryStrategy):
 
     def get_retry_decision(self, *, exception: BaseException, job: jobs.Job) -> retry.RetryDecision:
         at = time.time() + RETRY_SECONDS
-        if isinstance(exception, _Again):
+        if isinstance(exception, _RedeliverAt):
             at = exception.at
         elif isinstance(exception, asyncio.CancelledError):  # the worker stops
             at = time.time()
@@ -55,22 +55,22 @@ class _Redelivery(retry.BaseRetryStrategy):
         return retry.RetryDecision(retry_at=datetime.fromtimestamp(at, UTC))
 
 
-class _Worker(worker.Worker):
+class _ProcrastinateWorker(worker.Worker):
     """procrastinate's worker, which can also be told to look for jobs at once."""
 
-    def look(self) -> None:
+    def fetch_now(self) -> None:
         """Look for jobs now."""
         self._new_job_event.set()
 
 
-class Service:
+class QueueService:
     """One worker on the queue, from its opening to its end."""
 
     def __init__(
         self,
         settings: QueueSettings,
         store: Store,
-        runner: Runner,
+        runner: JobRunner,
         options: WorkerOptions,
         clock: Callable[[], datetime],
     ) -> None:
@@ -79,16 +79,16 @@ class Service:
         self._runner = runner
         self._options = options
         self._clock = clock
-        self._app = make_app(settings, pool_size=options.concurrency + 2)
-        self._queue = Queue(self._app)
-        self._delivering = asyncio.Lock()
+        self._app = create_app(settings, pool_size=options.concurrency + 2)
+        self._queue = DeliveryQueue(self._app)
+        self._delivery_lock = asyncio.Lock()
         self._stopped = False
-        self._took = 0.0
-        self._second_look: asyncio.TimerHandle | None = None
-        self._add_tasks()
-        self._worker: Any = _Worker(
+        self._delivery_seconds = 0.0
+        self._second_fetch: asyncio.TimerHandle | None = None
+        self._register_tasks()
+        self._worker: Any = _ProcrastinateWorker(
             self._app,
-            queues=[QUEUE],
+            queues=[QUEUE_NAME],
             name="tellback",
             concurrency=options.concurrency,
             fetch_job_polling_interval=options.poll,
@@ -101,7 +101,7 @@ class Service:
         )
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[None]:
+    async def open(self) -> AsyncIterator[None]:
         """With its tables there and its connections open."""
         await prepare_schema(self._settings)
         async with self._app.open_async():
@@ -119,30 +119,32 @@ class Service:
 
     async def deliver(self) -> None:
         """See that every job that waits is in the queue; the longer that takes, the more seldom."""
-        async with self._delivering:
-            await asyncio.sleep(min(LONGEST_REST, self._took * 4))
-            begun = time.monotonic()
+        async with self._delivery_lock:
+            await asyncio.sleep(min(MAX_DELIVERY_PAUSE, self._delivery_seconds * 4))
+            started = time.monotonic()
             await self._queue.deliver()
-            self._took = time.monotonic() - begun
+            self._delivery_seconds = time.monotonic() - started
 
-    def _add_tasks(self) -> None:
-        self._app.task(name=RUN_JOB, queue=QUEUE, retry=_Redelivery())(self._run_job)
-        reap: Any = self._app.task(name=REAP, queue=QUEUE, queueing_lock=REAP, priority=URGENT)(self._reap)
+    def _register_tasks(self) -> None:
+        self._app.task(name=RUN_JOB_TASK, queue=QUEUE_NAME, retry=_Redelivery())(self._run_job)
+        reap: Any = self._app.task(name=REAP_TASK, queue=QUEUE_NAME, queueing_lock=REAP_TASK, priority=REAP_PRIORITY)(
+            self._reap
+        )
         every = min(REAP_SECONDS, max(1, round(self._options.heartbeat * 1.5)))
         self._app.periodic(cron=f"* * * * * */{every}")(reap)
 
     async def _run_job(self, job_id: str) -> None:
         current: Any = asyncio.current_task()
-        current.add_done_callback(self._delivered)
+        current.add_done_callback(self._on_delivery_done)
         job = await self._runner.claim(job_id)
-        again = await self._why_not(job_id) if job is None else await self._runner.run(job)
-        if again is not None:
-            raise _Again(again)
+        retry_at = await self._next_attempt(job_id) if job is None else await self._runner.run(job)
+        if retry_at is not None:
+            raise _RedeliverAt(retry_at)
 
-    async def _why_not(self, job_id: str) -> float | None:
+    async def _next_attempt(self, job_id: str) -> float | None:
         """When to try a job again that could not be had; None if it is over."""
         job = await self._store.jobs.get(None, job_id)
-        if job is None or job.status.is_over:
+        if job is None or job.status.is_finished:
             return None
         now = time.time()
         if job.status is JobStatus.RUNNING:
@@ -151,24 +153,24 @@ class Service:
         if due > now:
             await asyncio.sleep(min(RETRY_SECONDS, due - now))  # the server's clock is ahead: it would come at once
             return due
-        await self._queue.deliver_behind(job, now + RETRY_SECONDS)
+        await self._queue.redeliver_last(job, now + RETRY_SECONDS)
         return None
 
-    def _delivered(self, task: asyncio.Task[None]) -> None:
+    def _on_delivery_done(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if error is not None and not is_over(error):  # one that is over was erased with its user
+        if error is not None and not is_delivery_gone(error):  # one that is over was erased with its user
             log.warning("a delivery could not be ended; the worker starts again", exc_info=error)
             self._worker.stop()
             return
-        self._worker.look()
-        if self._second_look is None:
-            self._second_look = asyncio.get_running_loop().call_later(SECOND_LOOK, self._look_again)
+        self._worker.fetch_now()
+        if self._second_fetch is None:
+            self._second_fetch = asyncio.get_running_loop().call_later(SECOND_FETCH_SECONDS, self._fetch_again)
 
-    def _look_again(self) -> None:
-        self._second_look = None
-        self._worker.look()
+    def _fetch_again(self) -> None:
+        self._second_fetch = None
+        self._worker.fetch_now()
 
     async def _reap(self, timestamp: int) -> None:
-        released = await release_dead(self._store, self._clock)
-        await self._queue.take_back(released, self._options.lease / 2)
-        self._worker.look()
+        released = await requeue_orphaned_jobs(self._store, self._clock)
+        await self._queue.reclaim(released, self._options.lease / 2)
+        self._worker.fetch_now()

@@ -7,33 +7,35 @@ from typing import Protocol, TypeVar
 
 from tellback.conversations.runtime import Runtime
 from tellback.errors import ExtractionError
-from tellback.memory.extraction.spending import spending
+from tellback.memory.extraction.spending import track_usage
 from tellback.types.jobs import Job, UsageRecord
 from tellback.types.replies import ChatUsage
 
 
-class _Charged(Protocol):
+class _Metered(Protocol):
     @property
     def usage(self) -> Sequence[ChatUsage]: ...
 
 
-T = TypeVar("T", bound=_Charged)
+MeteredT = TypeVar("MeteredT", bound=_Metered)
 
 
-async def accounted(runtime: Runtime, job: Job, purpose: str, used: list[UsageRecord], call: Awaitable[T]) -> T:
+async def record_usage(
+    runtime: Runtime, job: Job, purpose: str, records: list[UsageRecord], call: Awaitable[MeteredT]
+) -> MeteredT:
     """What a call gives. What it cost is added to `used`, also if it fails or is cancelled."""
-    with spending() as spent:
+    with track_usage() as tracked:
         try:
-            given = await call
+            result = await call
         except BaseException as error:  # also cancellation: what was used until then is paid for
-            told = error.usage if isinstance(error, ExtractionError) else ()
-            used += _records(runtime, job, purpose, max(spent, told, key=len))
+            reported = error.usage if isinstance(error, ExtractionError) else ()
+            records += _usage_records(runtime, job, purpose, max(tracked, reported, key=len))
             raise
-    used += _records(runtime, job, purpose, given.usage)
-    return given
+    records += _usage_records(runtime, job, purpose, result.usage)
+    return result
 
 
-def _records(runtime: Runtime, job: Job, purpose: str, usage: Sequence[ChatUsage]) -> list[UsageRecord]:
+def _usage_records(runtime: Runtime, job: Job, purpose: str, usage: Sequence[ChatUsage]) -> list[UsageRecord]:
     now = runtime.clock()
     known = {"conversation_id": job.conversation_id, "job_id": job.id}
-    return [UsageRecord.of(each, job.scope, purpose, now, **known) for each in usage]
+    return [UsageRecord.from_usage(each, job.scope, purpose, now, **known) for each in usage]

@@ -7,7 +7,7 @@ from typing import Any
 from tellback.chat import Model
 from tellback.errors import ConfigurationError
 from tellback.memory.extraction.values import Extractor, Window
-from tellback.memory.verbatim import verbatim_drafts
+from tellback.memory.verbatim import build_verbatim_drafts
 from tellback.stores import AtomDraft
 
 ExtractorLike = Extractor | str | None
@@ -18,13 +18,13 @@ class VerbatimExtractor:
 
     def drafts(self, window: Window) -> list[AtomDraft]:
         """The atoms of a window."""
-        return verbatim_drafts(window.conversation, window.messages)
+        return build_verbatim_drafts(window.conversation, window.messages)
 
 
-def check_extractor(extractor: Any) -> ExtractorLike:
+def validate_extractor(extractor: Any) -> ExtractorLike:
     """What can be given as an extractor; raises `ConfigurationError` for anything else."""
-    named = isinstance(extractor, str) and extractor in ("llm", "verbatim")
-    if extractor is None or named or hasattr(extractor, "extract") or hasattr(extractor, "drafts"):
+    is_name = isinstance(extractor, str) and extractor in ("llm", "verbatim")
+    if extractor is None or is_name or hasattr(extractor, "extract") or hasattr(extractor, "drafts"):
         found: ExtractorLike = extractor
         return found
     raise ConfigurationError(
@@ -40,9 +40,9 @@ def resolve_extractor(extractor: ExtractorLike, model: str | Model | None) -> An
         return VerbatimExtractor()
     from tellback.memory.extraction.llm import LlmExtractor
 
-    made: Any = LlmExtractor() if extractor == "llm" else extractor
-    if isinstance(made, LlmExtractor) and made.model is None:
+    resolved: Any = LlmExtractor() if extractor == "llm" else extractor
+    if isinstance(resolved, LlmExtractor) and resolved.model is None:
         if model is None:
             raise ConfigurationError("The extractor has no model: pass model= to Tellback, or to LlmExtractor.")
-        return made.with_model(model)
-    return made
+        return resolved.with_model(model)
+    return resolved

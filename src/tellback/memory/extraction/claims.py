@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tellback.memory.extraction.entities import Resolved
-from tellback.memory.extraction.likeness import key, slot
+from tellback.memory.extraction.entities import ResolvedEntities
+from tellback.memory.extraction.likeness import slot_name, text_key
 from tellback.memory.extraction.values import Change, ExtractedFact, Extraction, Window
 from tellback.stores import AtomDraft
 from tellback.types.ids import new_id
@@ -17,7 +17,7 @@ JUST_BEFORE = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class IncomingFact:
     """A fact of an extraction. It was first `said` then and is so from `begins` on, to `ends` if that is known.
 
     `dates` are those of all messages it cites.
@@ -26,15 +26,15 @@ class Claim:
     index: int
     fact: ExtractedFact
     citation: Citation
-    dates: tuple[datetime, ...]
+    message_dates: tuple[datetime, ...]
     begins: datetime
     slot: str | None
     value: str | None
 
     @property
-    def said(self) -> datetime:
+    def first_said(self) -> datetime:
         """When it was first said."""
-        return self.dates[0]
+        return self.message_dates[0]
 
     @property
     def ends(self) -> datetime | None:
@@ -43,12 +43,12 @@ class Claim:
         return ends if ends is not None and ends > self.begins else None
 
     @property
-    def was_over(self) -> bool:
+    def had_ended(self) -> bool:
         """Whether it was so no more when it was said."""
-        return self.ends is not None and self.ends <= self.said
+        return self.ends is not None and self.ends <= self.first_said
 
     @property
-    def cited(self) -> frozenset[str]:
+    def cited_ids(self) -> frozenset[str]:
         """The messages it cites."""
         return frozenset(self.citation.message_ids)
 
@@ -67,11 +67,11 @@ class Claim:
         """Whether it says that something known is so no more, or never was."""
         return self.fact.change is not Change.NONE
 
-    def without_slot(self) -> Claim:
+    def without_slot(self) -> IncomingFact:
         """The same, as something that is said of nothing in particular."""
         return replace(self, slot=None, value=None)
 
-    def draft(self, entity_ids: tuple[str, ...], begins: datetime, ends: datetime | None) -> AtomDraft:
+    def to_draft(self, entity_ids: tuple[str, ...], begins: datetime, ends: datetime | None) -> AtomDraft:
         """The atom it becomes."""
         return AtomDraft(
             id=new_id("atom"),
@@ -89,65 +89,65 @@ class Claim:
         )
 
 
-class Slots:
+class SlotNames:
     """The names of slots, where what they are about has several: the entity's own name is used."""
 
-    def __init__(self, entities: Resolved) -> None:
-        self._own: dict[str, str] = {}
-        self._all: dict[str, tuple[str, ...]] = {}
+    def __init__(self, entities: ResolvedEntities) -> None:
+        self._canonical_names: dict[str, str] = {}
+        self._all_names: dict[str, tuple[str, ...]] = {}
         for name, id in entities.ids.items():
-            self._own.setdefault(key(name), entities.names[id][0])
-            self._all.setdefault(key(name), entities.names[id])
+            self._canonical_names.setdefault(text_key(name), entities.names[id][0])
+            self._all_names.setdefault(text_key(name), entities.names[id])
 
-    def of(self, fact: ExtractedFact) -> str | None:
+    def slot_of(self, fact: ExtractedFact) -> str | None:
         """The slot of a fact; None if it has no value for one."""
         if not fact.subject or not fact.value or not fact.value.strip():
             return None
-        return slot(self._own.get(key(fact.subject), fact.subject), fact.attribute)
+        return slot_name(self._canonical_names.get(text_key(fact.subject), fact.subject), fact.attribute)
 
     def spellings(self, fact: ExtractedFact) -> tuple[str, ...]:
         """The names under which the slot of a fact may be stored."""
-        if self.of(fact) is None or fact.subject is None:
+        if self.slot_of(fact) is None or fact.subject is None:
             return ()
-        called = self._all.get(key(fact.subject), (fact.subject,))
-        return tuple(dict.fromkeys(each for name in called if (each := slot(name, fact.attribute)) is not None))
+        names = self._all_names.get(text_key(fact.subject), (fact.subject,))
+        return tuple(dict.fromkeys(each for name in names if (each := slot_name(name, fact.attribute)) is not None))
 
-    def normal(self, stored: str | None) -> str | None:
+    def normalize(self, stored: str | None) -> str | None:
         """The name that a stored slot has now."""
         if stored is None:
             return None
         subject, _, attribute = stored.partition(": ")
-        return slot(self._own.get(subject, subject), attribute) or stored
+        return slot_name(self._canonical_names.get(subject, subject), attribute) or stored
 
 
-def claims(extraction: Extraction, window: Window, slots: Slots) -> list[Claim]:
+def build_incoming_facts(extraction: Extraction, window: Window, slots: SlotNames) -> list[IncomingFact]:
     """The facts that cite the window, in the order in which they began."""
     dates = {message.id: message.created_at for message in window.messages}
     found = []
     for index, fact in enumerate(extraction.facts):
         ids = tuple(dict.fromkeys(id for id in fact.message_ids if id in dates))
         if ids:
-            about = slots.of(fact)
-            said = tuple(sorted(dates[id] for id in ids))
+            slot = slots.slot_of(fact)
+            message_dates = tuple(sorted(dates[id] for id in ids))
             found.append(
-                Claim(
+                IncomingFact(
                     index=index,
                     fact=fact,
                     citation=Citation(window.conversation.id, ids),
-                    dates=said,
-                    begins=_begins(fact, said[0]),
-                    slot=about,
-                    value=fact.value if about else None,
+                    message_dates=message_dates,
+                    begins=_start_of(fact, message_dates[0]),
+                    slot=slot,
+                    value=fact.value if slot else None,
                 )
             )
-    return sorted(found, key=lambda claim: (claim.begins, claim.said, claim.index))
+    return sorted(found, key=lambda incoming: (incoming.begins, incoming.first_said, incoming.index))
 
 
-def _begins(fact: ExtractedFact, said: datetime) -> datetime:
+def _start_of(fact: ExtractedFact, first_said: datetime) -> datetime:
     """When a fact became true: when that is said, or when it is known to have been so first."""
     if fact.valid_from is not None:
         return fact.valid_from
-    return said if fact.valid_to is None or fact.valid_to > said else _just_before(fact.valid_to)
+    return first_said if fact.valid_to is None or fact.valid_to > first_said else _just_before(fact.valid_to)
 
 
 def _just_before(moment: datetime) -> datetime:

@@ -10,19 +10,19 @@ from tellback.memory.extraction.values import ExtractedEntity, Extraction
 from tellback.stores import EntityDraft
 from tellback.types.ids import new_id
 from tellback.types.memory import Entity, EntityStatus, EntityType
-from tellback.types.names import folded
+from tellback.types.names import fold_name
 
-_UNNAMED = """
+_PRONOUN_LIST = """
     user users assistant i me my mine myself you your yours yourself he him his himself she her hers herself it its
     itself we us our ours ourselves they them their theirs themselves one someone somebody anyone anybody everyone
     everybody nobody this that these those who yo tu usted el ella nosotros ellos ellas ich du er sie es wir ihr mich
     dich je il elle nous vous ils elles moi toi eu voce ele ela
 """
-_NO_NAMES = frozenset(_UNNAMED.split()) | {"the user", "the assistant"}
+_PRONOUNS = frozenset(_PRONOUN_LIST.split()) | {"the user", "the assistant"}
 """What people and models call someone without naming them."""
 
 
-_ROLES = (
+_ROLE_PREFIXES = (
     "my ",
     "our ",
     "your ",
@@ -42,7 +42,7 @@ _ROLES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedEntities:
     """What an extraction's names stand for.
 
     `ids` gives an entity's id by folded name, and `namesakes` the ids of others that the extraction calls so. `drafts`
@@ -58,7 +58,7 @@ class Resolved:
 
     def id_of(self, name: str) -> str | None:
         """The entity that a name stands for."""
-        return self.ids.get(folded(name))
+        return self.ids.get(fold_name(name))
 
     def ids_of(self, names: Iterable[str]) -> tuple[str, ...]:
         """The entities that some names stand for, each once. What a fact only names may be either of two namesakes."""
@@ -66,7 +66,7 @@ class Resolved:
         for name in names:
             id = self.id_of(name)
             if id is not None:
-                found |= dict.fromkeys((id, *self.namesakes.get(folded(name), ())))
+                found |= dict.fromkeys((id, *self.namesakes.get(fold_name(name), ())))
         return tuple(found)
 
     def names_of(self, name: str) -> tuple[str, ...]:
@@ -75,70 +75,70 @@ class Resolved:
         return (name,) if id is None else self.names[id]
 
 
-def names(extraction: Extraction) -> tuple[str, ...]:
+def entity_names(extraction: Extraction) -> tuple[str, ...]:
     """The names to look up among known entities before `resolve`: of entities, and of what facts are about."""
-    listed = [name for entity in extraction.entities for name in (entity.name, *entity.aliases)]
-    listed += [fact.subject for fact in extraction.facts if fact.subject]
-    kept: dict[str, str] = {}
-    for name in listed:
+    candidates = [name for entity in extraction.entities for name in (entity.name, *entity.aliases)]
+    candidates += [fact.subject for fact in extraction.facts if fact.subject]
+    distinct: dict[str, str] = {}
+    for name in candidates:
         if _is_name(name):
-            kept.setdefault(folded(name), name)
-    return tuple(kept.values())
+            distinct.setdefault(fold_name(name), name)
+    return tuple(distinct.values())
 
 
-def resolve(extracted: Sequence[ExtractedEntity], known: Sequence[Entity]) -> Resolved:
+def resolve_entities(extracted: Sequence[ExtractedEntity], known: Sequence[Entity]) -> ResolvedEntities:
     """Tell which known entity each extracted one is, and which are to be made.
 
     They are the same if the type is, and the own name of one is a name of the other: two people whom someone calls John
     are two. `known` are the entities that have one of the names, with what merged ones were merged into; more do no
     harm.
     """
-    book = _Book(known)
-    made = _Making({entity.id: (entity.canonical_name, *entity.aliases) for entity in known})
-    for group in _groups(extracted):
-        found = book.find(group)
+    index = _EntityIndex(known)
+    builder = _ResolutionBuilder({entity.id: (entity.canonical_name, *entity.aliases) for entity in known})
+    for group in _group_entities(extracted):
+        found = index.find(group)
         if found is None:
-            id = made.draft(group, book.free(group.names[1:], group.type))
+            id = builder.draft(group, index.unused_names(group.names[1:], group.type))
         else:
             id = found.id
-            made.rename(id, book.free(group.names, group.type))
-        made.call(id, [name for name in group.names if book.owner(name, group.type) in (None, found)])
-    for entity in book.standing:
-        for name in made.called[entity.id]:
-            made.ids.setdefault(folded(name), entity.id)
-    return Resolved(made.ids, made.drafts, made.aliases, made.called, made.namesakes)
+            builder.add_aliases(id, index.unused_names(group.names, group.type))
+        builder.map_names(id, [name for name in group.names if index.owner(name, group.type) in (None, found)])
+    for entity in index.active:
+        for name in builder.names[entity.id]:
+            builder.ids.setdefault(fold_name(name), entity.id)
+    return ResolvedEntities(builder.ids, builder.drafts, builder.aliases, builder.names, builder.namesakes)
 
 
-class _Making:
+class _ResolutionBuilder:
     """What is resolved so far."""
 
-    def __init__(self, called: dict[str, tuple[str, ...]]) -> None:
-        self.called = called
+    def __init__(self, names: dict[str, tuple[str, ...]]) -> None:
+        self.names = names
         self.ids: dict[str, str] = {}
         self.drafts: dict[str, EntityDraft] = {}
         self.aliases: dict[str, tuple[str, ...]] = {}
         self.namesakes: dict[str, tuple[str, ...]] = {}
 
-    def draft(self, group: _Group, aliases: tuple[str, ...]) -> str:
-        made = EntityDraft(new_id("ent"), group.type, group.names[0], group.description, aliases=aliases)
-        self.drafts[made.id] = made
-        self.called[made.id] = (made.canonical_name, *aliases)
-        return made.id
+    def draft(self, group: _EntityGroup, aliases: tuple[str, ...]) -> str:
+        draft = EntityDraft(new_id("ent"), group.type, group.names[0], group.description, aliases=aliases)
+        self.drafts[draft.id] = draft
+        self.names[draft.id] = (draft.canonical_name, *aliases)
+        return draft.id
 
-    def rename(self, id: str, names: tuple[str, ...]) -> None:
+    def add_aliases(self, id: str, names: tuple[str, ...]) -> None:
         if names:
             self.aliases[id] = (*self.aliases.get(id, ()), *names)
-            self.called[id] = (*self.called[id], *names)
+            self.names[id] = (*self.names[id], *names)
 
-    def call(self, id: str, names: Iterable[str]) -> None:
+    def map_names(self, id: str, names: Iterable[str]) -> None:
         for name in names:
-            key = folded(name)
+            key = fold_name(name)
             if self.ids.setdefault(key, id) != id:
                 self.namesakes[key] = (*self.namesakes.get(key, ()), id)
 
 
 @dataclass(slots=True)
-class _Group:
+class _EntityGroup:
     """Extracted entities that are one: by its own names, then by what it is also called."""
 
     type: EntityType
@@ -148,111 +148,113 @@ class _Group:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return _distinct((*self.own, *self.aliases))
+        return _distinct_names((*self.own, *self.aliases))
 
     @property
     def keys(self) -> set[str]:
-        return {folded(name) for name in self.names}
+        return {fold_name(name) for name in self.names}
 
-    def is_one_with(self, other: _Group) -> bool:
+    def is_same_as(self, other: _EntityGroup) -> bool:
         """Whether one is called what the other is named."""
         if self.type is not other.type:
             return False
-        return any(folded(name) in other.keys for name in self.own) or any(
-            folded(name) in self.keys for name in other.own
+        return any(fold_name(name) in other.keys for name in self.own) or any(
+            fold_name(name) in self.keys for name in other.own
         )
 
 
-class _Book:
+class _EntityIndex:
     """Known entities by type and name."""
 
     def __init__(self, known: Sequence[Entity]) -> None:
         by_id = {entity.id: entity for entity in known}
-        self.standing = [entity for entity in known if entity.status is EntityStatus.ACTIVE]
-        self._own: dict[tuple[EntityType, str], Entity] = {}
-        self._also: dict[tuple[EntityType, str], Entity] = {}
+        self.active = [entity for entity in known if entity.status is EntityStatus.ACTIVE]
+        self._by_own_name: dict[tuple[EntityType, str], Entity] = {}
+        self._by_alias: dict[tuple[EntityType, str], Entity] = {}
         for entity in sorted(known, key=lambda each: (each.status is EntityStatus.MERGED, each.id)):
-            stands = _standing(entity, by_id)
-            if stands is None:
+            current = _follow_merges(entity, by_id)
+            if current is None:
                 continue
             # What was merged is another name of what it was merged into, also if that is of another type.
-            own = self._own if stands is entity else self._also
-            own.setdefault((entity.type, folded(entity.canonical_name)), stands)
+            names = self._by_own_name if current is entity else self._by_alias
+            names.setdefault((entity.type, fold_name(entity.canonical_name)), current)
             for alias in entity.aliases:
-                self._also.setdefault((entity.type, folded(alias)), stands)
+                self._by_alias.setdefault((entity.type, fold_name(alias)), current)
 
-    def find(self, group: _Group) -> Entity | None:
+    def find(self, group: _EntityGroup) -> Entity | None:
         """The entity that a group is: one of its own name rather than one that is named as it is also called."""
         for name in group.own:
             if found := self.owner(name, group.type):
                 return found
-        return next((found for name in group.aliases if (found := self._own.get((group.type, folded(name))))), None)
+        return next(
+            (found for name in group.aliases if (found := self._by_own_name.get((group.type, fold_name(name))))), None
+        )
 
     def owner(self, name: str, type: EntityType) -> Entity | None:
         """The entity of that type that has a name: as its own, or else as another."""
-        place = (type, folded(name))
-        return self._own.get(place) or self._also.get(place)
+        key = (type, fold_name(name))
+        return self._by_own_name.get(key) or self._by_alias.get(key)
 
-    def free(self, names: Iterable[str], type: EntityType) -> tuple[str, ...]:
+    def unused_names(self, names: Iterable[str], type: EntityType) -> tuple[str, ...]:
         """The names that no known entity of that type has."""
         return tuple(name for name in names if self.owner(name, type) is None)
 
 
-def _standing(entity: Entity, by_id: Mapping[str, Entity]) -> Entity | None:
+def _follow_merges(entity: Entity, by_id: Mapping[str, Entity]) -> Entity | None:
     """What stands for an entity now; None if that was not given."""
-    seen: Entity | None = entity
+    current: Entity | None = entity
     for _ in by_id:
-        if seen is None or seen.status is EntityStatus.ACTIVE:
-            return seen
-        seen = by_id.get(seen.merged_into or "")
-    return seen if seen is not None and seen.status is EntityStatus.ACTIVE else None
+        if current is None or current.status is EntityStatus.ACTIVE:
+            return current
+        current = by_id.get(current.merged_into or "")
+    return current if current is not None and current.status is EntityStatus.ACTIVE else None
 
 
-def _groups(extracted: Sequence[ExtractedEntity]) -> list[_Group]:
+def _group_entities(extracted: Sequence[ExtractedEntity]) -> list[_EntityGroup]:
     """Extracted entities of one type of which one is called what the other is named are one, in the order of the first.
 
     What two of them are only also called tells nothing of either.
     """
-    groups: list[_Group] = []
+    groups: list[_EntityGroup] = []
     for entity in extracted:
-        made = _group(entity)
-        if made is None:
+        group_of_one = _to_group(entity)
+        if group_of_one is None:
             continue
-        shared = [group for group in groups if group.is_one_with(made)]
-        if not shared:
-            groups.append(made)
+        same = [group for group in groups if group.is_same_as(group_of_one)]
+        if not same:
+            groups.append(group_of_one)
             continue
-        first = shared[0]
-        for other in (*shared[1:], made):
-            first.own = _distinct((*first.own, *other.own))
-            first.aliases = _distinct((*first.aliases, *other.aliases))
+        first = same[0]
+        for other in (*same[1:], group_of_one):
+            first.own = _distinct_names((*first.own, *other.own))
+            first.aliases = _distinct_names((*first.aliases, *other.aliases))
             first.description = first.description or other.description
-        groups = [group for group in groups if group is first or group not in shared]
+        groups = [group for group in groups if group is first or group not in same]
     claimed = Counter((group.type, key) for group in groups for key in group.keys)
     for group in groups:
-        own = {folded(name) for name in group.own}
+        own = {fold_name(name) for name in group.own}
         group.aliases = tuple(
-            name for name in group.aliases if folded(name) not in own and claimed[group.type, folded(name)] == 1
+            name for name in group.aliases if fold_name(name) not in own and claimed[group.type, fold_name(name)] == 1
         )
     return groups
 
 
-def _group(entity: ExtractedEntity) -> _Group | None:
+def _to_group(entity: ExtractedEntity) -> _EntityGroup | None:
     """What an extracted entity is called, if it has a name at all."""
-    aliases = tuple(name for name in entity.aliases if not folded(name).startswith(_ROLES))
-    named = _distinct((entity.name, *aliases))
-    return _Group(entity.type, named[:1], named[1:], entity.description) if named else None
+    aliases = tuple(name for name in entity.aliases if not fold_name(name).startswith(_ROLE_PREFIXES))
+    names = _distinct_names((entity.name, *aliases))
+    return _EntityGroup(entity.type, names[:1], names[1:], entity.description) if names else None
 
 
-def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+def _distinct_names(names: Iterable[str]) -> tuple[str, ...]:
     """Each name once, as it was first written; what is no name is left out."""
-    kept: dict[str, str] = {}
+    distinct: dict[str, str] = {}
     for name in names:
         if _is_name(name):
-            kept.setdefault(folded(name), name.strip())
-    return tuple(kept.values())
+            distinct.setdefault(fold_name(name), name.strip())
+    return tuple(distinct.values())
 
 
 def _is_name(name: str) -> bool:
-    key = folded(name)
-    return key not in _NO_NAMES and any(char.isalnum() for char in key)
+    key = fold_name(name)
+    return key not in _PRONOUNS and any(char.isalnum() for char in key)

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from tellback.memory.extraction.likeness import key, negates, value_key
+from tellback.memory.extraction.likeness import negates, text_key, value_key
 from tellback.stores import AddedCitation, AtomChange, AtomDraft, KnownAtom, Replacement
 from tellback.types.memory import Atom, AtomStatus, Category, CategoryKind, Citation
 
-TURN = "turn"
+TURN_CATEGORY = "turn"
 """The category of what was said, word for word: a record, which nothing repeats or replaces."""
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class TrackedAtom:
     """An atom, and what becomes of it. `atom` is None if it is only planned, `said` are the times it was told."""
 
     draft: AtomDraft
@@ -26,7 +26,7 @@ class Entry:
     supersedes: str | None = None
     superseded_by: str | None = None
     citations: tuple[Citation, ...] = ()
-    said: tuple[datetime, ...] = ()
+    message_dates: tuple[datetime, ...] = ()
 
     @property
     def id(self) -> str:
@@ -37,7 +37,7 @@ class Entry:
         return self.draft.valid_from
 
     @property
-    def cited(self) -> set[str]:
+    def cited_ids(self) -> set[str]:
         """The messages it cites."""
         return {id for citation in self.citations for id in citation.message_ids}
 
@@ -59,7 +59,7 @@ class Entry:
     @property
     def is_record(self) -> bool:
         """Whether it is kept by other rules than facts are."""
-        return is_record(self.draft.category)
+        return is_record_category(self.draft.category)
 
     def holds(self, moment: datetime) -> bool:
         """Whether it is so at a moment."""
@@ -71,71 +71,74 @@ class Entry:
             return False
         return self.atom.valid_to is None or moment < self.atom.valid_to
 
-    def said_after(self, moment: datetime) -> datetime | None:
+    def next_said_after(self, moment: datetime) -> datetime | None:
         """When it was told again after a moment, while it was so."""
-        return next((said for said in self.said if said > moment and self.holds(said)), None)
+        return next(
+            (moment_said for moment_said in self.message_dates if moment_said > moment and self.holds(moment_said)),
+            None,
+        )
 
 
-class Ledger:
+class ChangeTracker:
     """Atoms by what they say and what they are about, and the changes to them so far, in order."""
 
     def __init__(self, known: Iterable[KnownAtom]) -> None:
         self.changes: list[AtomChange] = []
-        self._by_id: dict[str, Entry] = {}
-        self._by_words: dict[str, dict[str, Entry]] = defaultdict(dict)
-        self._by_slot: dict[str, dict[str, Entry]] = defaultdict(dict)
-        self._by_value: dict[tuple[str, str, bool], dict[str, Entry]] = defaultdict(dict)
+        self._by_id: dict[str, TrackedAtom] = {}
+        self._by_words: dict[str, dict[str, TrackedAtom]] = defaultdict(dict)
+        self._by_slot: dict[str, dict[str, TrackedAtom]] = defaultdict(dict)
+        self._by_value: dict[tuple[str, str, bool], dict[str, TrackedAtom]] = defaultdict(dict)
         for each in known:
-            self._keep(_entry(each))
+            self._track(_to_tracked(each))
         for each_entry in list(self._by_id.values()):
-            self._hand_down(each_entry)
+            self._inherit_slot(each_entry)
 
-    def get(self, id: str) -> Entry | None:
+    def get(self, id: str) -> TrackedAtom | None:
         """The atom of that id, if it is known here."""
         return self._by_id.get(id)
 
-    def deleted(self) -> list[Entry]:
+    def deleted(self) -> list[TrackedAtom]:
         """What the user wants forgotten."""
         return [entry for entry in self._by_id.values() if entry.status is AtomStatus.DELETED]
 
-    def repeated(self, text: str, slot: str | None, value: str | None) -> list[Entry]:
+    def find_repeated(self, text: str, slot: str | None, value: str | None) -> list[TrackedAtom]:
         """Atoms that say the same in the same words, or give the slot the same value and deny it as little or much."""
-        found = dict(self._by_words.get(key(text), {}))
+        found = dict(self._by_words.get(text_key(text), {}))
         if slot is not None and value is not None:
-            wanted = value_key(value)
-            found = {id: entry for id, entry in found.items() if not _differs(entry, slot, wanted)}
-            found |= self._by_value.get((slot, wanted, negates(text)), {})
+            expected = value_key(value)
+            found = {id: entry for id, entry in found.items() if not _has_other_value(entry, slot, expected)}
+            found |= self._by_value.get((slot, expected, negates(text)), {})
         return [entry for entry in found.values() if _is_live(entry)]
 
-    def opposed(self, text: str, slot: str | None, value: str | None) -> list[Entry]:
+    def find_opposed(self, text: str, slot: str | None, value: str | None) -> list[TrackedAtom]:
         """Atoms that give the slot the value which a text denies, or deny the one it gives, in order."""
         if slot is None or value is None:
             return []
-        same = {entry.id for entry in self.repeated(text, slot, value)}
+        same = {entry.id for entry in self.find_repeated(text, slot, value)}
         found = self._by_value.get((slot, value_key(value), not negates(text)), {})
-        return in_order(entry for id, entry in found.items() if id not in same and _is_live(entry))
+        return sort_by_start(entry for id, entry in found.items() if id not in same and _is_live(entry))
 
-    def line(self, slot: str | None) -> list[Entry]:
+    def slot_timeline(self, slot: str | None) -> list[TrackedAtom]:
         """What was ever so in a slot, in the order in which it began."""
         found = self._by_slot.get(slot, {}).values() if slot is not None else ()
-        return in_order(entry for entry in found if _is_live(entry) and not entry.never_held)
+        return sort_by_start(entry for entry in found if _is_live(entry) and not entry.never_held)
 
-    def held_before(self, slot: str | None, moment: datetime) -> list[Entry]:
+    def held_in_slot(self, slot: str | None, moment: datetime) -> list[TrackedAtom]:
         """The atoms that held in a slot at a moment before anything was planned, whatever is planned of them."""
         found = self._by_slot.get(slot, {}).values() if slot is not None else ()
-        return in_order(entry for entry in found if _is_live(entry) and entry.held_before(moment))
+        return sort_by_start(entry for entry in found if _is_live(entry) and entry.held_before(moment))
 
-    def was_replaced(self, entry: Entry) -> bool:
+    def was_replaced(self, entry: TrackedAtom) -> bool:
         """Whether this plan puts something else in an atom's place."""
         following = None if entry.superseded_by is None else self._by_id.get(entry.superseded_by)
         return not entry.is_planned and following is not None and following.is_planned
 
-    def chain(self, entry: Entry) -> list[Entry]:
+    def chain(self, entry: TrackedAtom) -> list[TrackedAtom]:
         """An atom with those before and after it in its place that were ever so, in the order in which they began."""
-        found = {each.id: each for each in (entry, *self._before(entry), *self.after(entry))}
-        return in_order(each for each in found.values() if _is_live(each) and not each.never_held)
+        found = {each.id: each for each in (entry, *self._predecessors(entry), *self.successors(entry))}
+        return sort_by_start(each for each in found.values() if _is_live(each) and not each.never_held)
 
-    def after(self, entry: Entry) -> Iterator[Entry]:
+    def successors(self, entry: TrackedAtom) -> Iterator[TrackedAtom]:
         """Those that took an atom's place one after the other, as far as they are known."""
         seen = {entry.id}
         while entry.superseded_by is not None and entry.superseded_by not in seen:
@@ -146,39 +149,39 @@ class Ledger:
             seen.add(following.id)
             entry = following
 
-    def add(self, draft: AtomDraft, said: Iterable[datetime]) -> Entry:
+    def add(self, draft: AtomDraft, message_dates: Iterable[datetime]) -> TrackedAtom:
         """Plan a new atom."""
         self.changes.append(draft)
-        return self._planned(draft, said)
+        return self._track_planned(draft, message_dates)
 
-    def replace(self, old: Entry, draft: AtomDraft, said: Iterable[datetime]) -> Entry:
+    def replace(self, old: TrackedAtom, draft: AtomDraft, message_dates: Iterable[datetime]) -> TrackedAtom:
         """Plan an atom in another's place: none before it in its chain holds past its beginning."""
         self.changes.append(Replacement(old.id, draft))
-        made = self._planned(draft, said, supersedes=old.id)
-        for entry in (old, *self._before(old)):
+        tracked = self._track_planned(draft, message_dates, supersedes=old.id)
+        for entry in (old, *self._predecessors(old)):
             if entry.ends is None or (draft.valid_from < entry.ends and entry.begins < entry.ends):
                 entry.ends = draft.valid_from
-        old.superseded_by = made.id
-        return made
+        old.superseded_by = tracked.id
+        return tracked
 
-    def cite(self, entry: Entry, citation: Citation, said: Iterable[datetime]) -> bool:
+    def cite(self, entry: TrackedAtom, citation: Citation, message_dates: Iterable[datetime]) -> bool:
         """Plan that an atom was said again; False if it is known to have been said there."""
-        entry.said = tuple(sorted({*entry.said, *said}))
-        missing = tuple(id for id in citation.message_ids if id not in entry.cited)
+        entry.message_dates = tuple(sorted({*entry.message_dates, *message_dates}))
+        missing = tuple(id for id in citation.message_ids if id not in entry.cited_ids)
         if not missing:
             return False
         added = Citation(citation.conversation_id, missing)
         self.changes.append(AddedCitation(entry.id, added))
-        entry.citations = merged((*entry.citations, added))
+        entry.citations = merge_citations((*entry.citations, added))
         return True
 
-    def also_said(self, entry: Entry, text: str, slot: str | None, value: str | None) -> None:
+    def add_wording(self, entry: TrackedAtom, text: str, slot: str | None, value: str | None) -> None:
         """Let what says the same in other words be found by these, too."""
-        self._by_words[key(text)].setdefault(entry.id, entry)
+        self._by_words[text_key(text)].setdefault(entry.id, entry)
         if slot is not None and value is not None:
             self._by_value[slot, value_key(value), negates(text)].setdefault(entry.id, entry)
 
-    def _before(self, entry: Entry) -> Iterator[Entry]:
+    def _predecessors(self, entry: TrackedAtom) -> Iterator[TrackedAtom]:
         seen = {entry.id}
         while entry.supersedes is not None and entry.supersedes not in seen:
             earlier = self._by_id.get(entry.supersedes)
@@ -188,43 +191,51 @@ class Ledger:
             seen.add(earlier.id)
             entry = earlier
 
-    def _planned(self, draft: AtomDraft, said: Iterable[datetime], supersedes: str | None = None) -> Entry:
+    def _track_planned(
+        self, draft: AtomDraft, message_dates: Iterable[datetime], supersedes: str | None = None
+    ) -> TrackedAtom:
         source = draft.source_conversation_id
         first = () if source is None else (Citation(source, draft.source_message_ids),)
         cited = (*first, *draft.other_sources)
-        made = Entry(draft, ends=draft.valid_to, supersedes=supersedes, citations=cited, said=tuple(sorted(set(said))))
-        self._keep(made)
-        return made
+        tracked = TrackedAtom(
+            draft,
+            ends=draft.valid_to,
+            supersedes=supersedes,
+            citations=cited,
+            message_dates=tuple(sorted(set(message_dates))),
+        )
+        self._track(tracked)
+        return tracked
 
-    def _keep(self, entry: Entry) -> None:
+    def _track(self, entry: TrackedAtom) -> None:
         if entry.id in self._by_id:
             return
         self._by_id[entry.id] = entry
-        self._by_words[key(entry.draft.text)][entry.id] = entry
+        self._by_words[text_key(entry.draft.text)][entry.id] = entry
         slot, value = entry.draft.slot, entry.draft.value
         if slot is not None:
             self._by_slot[slot][entry.id] = entry
             if value is not None:
                 self._by_value[slot, value_key(value), negates(entry.draft.text)][entry.id] = entry
 
-    def _hand_down(self, entry: Entry) -> None:
+    def _inherit_slot(self, entry: TrackedAtom) -> None:
         """What took an atom's place by hand says nothing of slots, but is about the same."""
         slot = entry.draft.slot
         if slot is not None and entry.status is not AtomStatus.DELETED:
-            for following in self.after(entry):
+            for following in self.successors(entry):
                 if following.draft.slot is None:
                     self._by_slot[slot][following.id] = following
 
 
-def in_order(entries: Iterable[Entry]) -> list[Entry]:
+def sort_by_start(entries: Iterable[TrackedAtom]) -> list[TrackedAtom]:
     """Atoms in the order in which they began."""
     return sorted(entries, key=lambda entry: (entry.begins, entry.id))
 
 
-def merged(citations: Iterable[Citation]) -> tuple[Citation, ...]:
+def merge_citations(citations: Iterable[Citation]) -> tuple[Citation, ...]:
     """Citations with each conversation once, and each message.
 
-    >>> merged([Citation("a", ("1",)), Citation("b"), Citation("a", ("1", "2"))])
+    >>> merge_citations([Citation("a", ("1",)), Citation("b"), Citation("a", ("1", "2"))])
     (Citation(conversation_id='a', message_ids=('1', '2')), Citation(conversation_id='b', message_ids=()))
     """
     found: dict[str, dict[str, None]] = {}
@@ -233,9 +244,9 @@ def merged(citations: Iterable[Citation]) -> tuple[Citation, ...]:
     return tuple(Citation(id, tuple(messages)) for id, messages in found.items())
 
 
-def citing(draft: AtomDraft, citations: Iterable[Citation]) -> AtomDraft:
+def with_citations(draft: AtomDraft, citations: Iterable[Citation]) -> AtomDraft:
     """A draft that cites these instead, the first place first."""
-    first, *others = merged(citations) or (None,)
+    first, *others = merge_citations(citations) or (None,)
     if first is None:
         return replace(draft, source_conversation_id=None, source_message_ids=(), other_sources=())
     return replace(
@@ -246,7 +257,7 @@ def citing(draft: AtomDraft, citations: Iterable[Citation]) -> AtomDraft:
     )
 
 
-def _entry(known: KnownAtom) -> Entry:
+def _to_tracked(known: KnownAtom) -> TrackedAtom:
     atom = known.atom
     draft = AtomDraft(
         id=atom.id,
@@ -263,20 +274,27 @@ def _entry(known: KnownAtom) -> Entry:
         slot=known.slot,
         value=known.value,
     )
-    return Entry(
-        draft, atom, atom.status, atom.valid_to, atom.supersedes, atom.superseded_by, atom.citations, known.said
+    return TrackedAtom(
+        draft,
+        atom,
+        atom.status,
+        atom.valid_to,
+        atom.supersedes,
+        atom.superseded_by,
+        atom.citations,
+        known.message_dates,
     )
 
 
-def is_record(category: Category) -> bool:
+def is_record_category(category: Category) -> bool:
     """Whether atoms of a category are what was said, or found by mining."""
-    return category.name == TURN or category.kind is CategoryKind.PATTERN
+    return category.name == TURN_CATEGORY or category.kind is CategoryKind.PATTERN
 
 
-def _is_live(entry: Entry) -> bool:
+def _is_live(entry: TrackedAtom) -> bool:
     return entry.status is not AtomStatus.DELETED and not entry.is_record
 
 
-def _differs(entry: Entry, slot: str, wanted: str) -> bool:
+def _has_other_value(entry: TrackedAtom, slot: str, expected: str) -> bool:
     value = entry.draft.value
-    return entry.draft.slot == slot and value is not None and value_key(value) != wanted
+    return entry.draft.slot == slot and value is not None and value_key(value) != expected

@@ -6,35 +6,35 @@ import re
 import unicodedata
 
 from tellback.memory.recall import english
-from tellback.memory.recall.words import all_words, tokens, words
-from tellback.types.names import folded
+from tellback.memory.recall.words import extract_all_words, extract_words, tokenize
+from tellback.types.names import fold_name
 
 _APOSTROPHES = re.compile("['\u2019\u02bc`\u00b4]")
 _BELOW_ZERO = re.compile(r"(?<![^\s(])[-\u2212](?=\d)")
-_TELLING = frozenset("#%&@")
+_SIGNIFICANT_SYMBOLS = frozenset("#%&@")
 """Punctuation that makes another word: C# is not C."""
 
 _ARTICLES = frozenset({"a", "an", "the"})
-_SPEAKER = "user"
-_NEGATING = """
+_USER_STEM = "user"
+_NEGATION_LIST = """
     not no never none nobody nothing cannot without longer stopped quit nor neither nicht kein keine keinen keinem
     keiner nie niemals ohne nunca jamas sin tampoco ne pas jamais sans nao nem
 """
-_NEGATIONS = frozenset(_NEGATING.split())
+_NEGATIONS = frozenset(_NEGATION_LIST.split())
 
 
-def key(text: str) -> str:
+def text_key(text: str) -> str:
     """A text as `same_words` compares it.
 
-    >>> key("  User's café: CLOSED!")
+    >>> text_key("  User's café: CLOSED!")
     'users cafe closed'
     """
-    plain = _BELOW_ZERO.sub("\u2212", _APOSTROPHES.sub("", folded(text)))
-    return " ".join("".join(char if _is_kept(char) else " " for char in plain).split()) or plain
+    normalized = _BELOW_ZERO.sub("\u2212", _APOSTROPHES.sub("", fold_name(text)))
+    return " ".join("".join(char if _is_significant(char) else " " for char in normalized).split()) or normalized
 
 
-def _is_kept(char: str) -> bool:
-    return char.isalnum() or char in _TELLING or unicodedata.category(char)[0] in "MS"
+def _is_significant(char: str) -> bool:
+    return char.isalnum() or char in _SIGNIFICANT_SYMBOLS or unicodedata.category(char)[0] in "MS"
 
 
 def same_words(a: str, b: str) -> bool:
@@ -45,13 +45,13 @@ def same_words(a: str, b: str) -> bool:
     >>> same_words("User likes tea", "User does not like tea")
     False
     """
-    return key(a) == key(b)
+    return text_key(a) == text_key(b)
 
 
 def value_key(value: str) -> str:
     """A slot's value as `same_value` compares it."""
-    pieces = [english.NUMBERS.get(piece, piece) for piece in key(value).split() if piece not in _ARTICLES]
-    return " ".join(pieces) or key(value)
+    parts = [english.NUMBER_WORDS.get(part, part) for part in text_key(value).split() if part not in _ARTICLES]
+    return " ".join(parts) or text_key(value)
 
 
 def same_value(a: str, b: str) -> bool:
@@ -68,8 +68,8 @@ def stems(text: str) -> frozenset[str]:
 
     That it is about the user says nothing: almost everything is.
     """
-    found = frozenset(word.term for word in words(text)) - {_SPEAKER}
-    return found or frozenset(word.term for word in all_words(text)) or frozenset(key(text).split())
+    found = frozenset(word.term for word in extract_words(text)) - {_USER_STEM}
+    return found or frozenset(word.term for word in extract_all_words(text)) or frozenset(text_key(text).split())
 
 
 def overlap(a: str, b: str) -> float:
@@ -86,7 +86,7 @@ def overlap(a: str, b: str) -> float:
 
 def negates(text: str) -> bool:
     """Whether a text says that something is not so, in a language of which we know the words."""
-    pieces = tokens(text if text.isascii() else folded(text))
+    pieces = tokenize(text if text.isascii() else fold_name(text))
     return any(piece in _NEGATIONS or piece.endswith(("n't", "n\u2019t")) for piece in pieces)
 
 
@@ -96,16 +96,16 @@ def denies(text: str, value: str) -> bool:
     >>> denies("User no longer works at Acme", "Acme"), denies("User lives in Rome, not in Oslo", "Rome")
     (True, False)
     """
-    before, found, _ = folded(text).partition(folded(value))
+    before, found, _ = fold_name(text).partition(fold_name(value))
     return bool(found) and negates(before) and not negates(value)
 
 
-def slot(subject: str | None, attribute: str | None) -> str | None:
+def slot_name(subject: str | None, attribute: str | None) -> str | None:
     """What a fact says something about, as it is stored and looked up; None if that is not known.
 
-    >>> slot(" The User", "Home city")
+    >>> slot_name(" The User", "Home city")
     'user: home city'
     """
-    about, what = (key(part).replace(":", " ") if part else "" for part in (subject, attribute))
+    about, what = (text_key(part).replace(":", " ") if part else "" for part in (subject, attribute))
     about = about.removeprefix("the ")
     return f"{about}: {what}" if about and what else None

@@ -10,10 +10,10 @@ from typing import Any
 from tellback.chat import ChatOptions, Model
 from tellback.chat.output import OutputSpec
 from tellback.errors import ConfigurationError
-from tellback.memory.extraction.mending import ask
+from tellback.memory.extraction.mending import ask_model
 from tellback.memory.extraction.prompts import Prompts, as_prompts
-from tellback.memory.extraction.transcript import transcribe
-from tellback.memory.extraction.values import Decision, Decisions, Extraction, Question, Verdict, Window
+from tellback.memory.extraction.transcript import render_transcript
+from tellback.memory.extraction.values import Decision, Extraction, FactDecisions, Question, Verdict, Window
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,42 +52,42 @@ class LlmExtractor:
 
     async def extract(self, window: Window) -> Extraction:
         """What the window says that is worth remembering; without a call if the user says nothing in it."""
-        from tellback.memory.extraction.reading import read
-        from tellback.memory.extraction.schema import Found, found_schema
+        from tellback.memory.extraction.reading import parse_extraction
+        from tellback.memory.extraction.schema import ExtractionOutput, extraction_schema
 
         prompt = as_prompts(self.prompts).extraction(window.version)
-        transcript = transcribe(window)
-        if not transcript.has_words_of_the_user:
+        transcript = render_transcript(window)
+        if not transcript.has_user_messages:
             return Extraction()
-        spec, quotes = OutputSpec.of(Found), prompt.wants_quotes
-        extraction, usage = await ask(
+        spec, quotes = OutputSpec.from_type(ExtractionOutput), prompt.wants_quotes
+        extraction, usage = await ask_model(
             self._options(self.model, prompt.text),
             transcript.text,
-            found_schema([*transcript.lines], quotes=quotes),
-            lambda answer: read(spec.parse(answer), transcript, quotes=quotes),
+            extraction_schema([*transcript.lines], quotes=quotes),
+            lambda answer: parse_extraction(spec.parse(answer), transcript, quotes=quotes),
             self.retries,
         )
         return replace(extraction, usage=usage)
 
-    async def decide(self, questions: Sequence[Question]) -> Decisions:
+    async def decide(self, questions: Sequence[Question]) -> FactDecisions:
         """What each fact is to its candidates, in one call; where there are none, it is new."""
-        from tellback.memory.extraction.deciding import questionnaire, read_decisions
-        from tellback.memory.extraction.schema import Judged, judged_schema
+        from tellback.memory.extraction.deciding import parse_decisions, render_questions
+        from tellback.memory.extraction.schema import DecisionsOutput, decisions_schema
 
-        asked = [question for question in questions if question.candidates]
-        if not asked:
-            return Decisions(tuple(Decision(Verdict.NEW) for _ in questions))
-        spec = OutputSpec.of(Judged)
-        found, usage = await ask(
+        open_questions = [question for question in questions if question.candidates]
+        if not open_questions:
+            return FactDecisions(tuple(Decision(Verdict.NEW) for _ in questions))
+        spec = OutputSpec.from_type(DecisionsOutput)
+        decided, usage = await ask_model(
             self._options(self.decision_model or self.model, as_prompts(self.prompts).reconcile().text),
-            questionnaire(asked),
-            judged_schema(len(asked), max(len(question.candidates) for question in asked)),
-            lambda answer: read_decisions(spec.parse(answer), asked),
+            render_questions(open_questions),
+            decisions_schema(len(open_questions), max(len(question.candidates) for question in open_questions)),
+            lambda answer: parse_decisions(spec.parse(answer), open_questions),
             self.retries,
         )
-        remaining = iter(found)
+        remaining = iter(decided)
         decisions = (next(remaining) if each.candidates else Decision(Verdict.NEW) for each in questions)
-        return Decisions(tuple(decisions), usage)
+        return FactDecisions(tuple(decisions), usage)
 
     def _options(self, model: str | Model | None, system: str) -> ChatOptions:
         if model is None or model == "":

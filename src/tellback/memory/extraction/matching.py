@@ -4,125 +4,144 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tellback.memory.extraction.claims import Claim
-from tellback.memory.extraction.ledger import Entry
+from tellback.memory.extraction.claims import IncomingFact
+from tellback.memory.extraction.ledger import TrackedAtom
 from tellback.memory.extraction.likeness import denies, negates, overlap, same_value
-from tellback.memory.recall.words import NUMBER, TIME, words
+from tellback.memory.recall.words import HAS_NUMBER, HAS_TIME, extract_words
 from tellback.types.memory import AtomStatus, CategoryKind
 
-AS_GOOD_AS_SAID = 0.4
+MIN_DELETED_OVERLAP = 0.4
 """From this overlap on, what the same messages say is what was deleted: better to lose it than to bring that back."""
 
 
-def is_deleted(claim: Claim, entry: Entry) -> bool:
+def is_deleted(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether a fact says what was deleted, and rests on what was said before that."""
-    if entry.atom is None or not claim.cited & entry.cited or claim.dates[-1] > entry.atom.updated_at:
+    if (
+        entry.atom is None
+        or not incoming.cited_ids & entry.cited_ids
+        or incoming.message_dates[-1] > entry.atom.updated_at
+    ):
         return False
-    text, draft = claim.fact.text, entry.draft
+    text, draft = incoming.fact.text, entry.draft
     if negates(text) != negates(draft.text):
         return False
-    if is_slot_mate(claim, entry) and draft.value is not None and claim.value is not None:
-        return same_value(claim.value, draft.value) or overlap(claim.value, draft.value) >= AS_GOOD_AS_SAID
-    return overlap(text, draft.text) >= AS_GOOD_AS_SAID
+    if shares_slot(incoming, entry) and draft.value is not None and incoming.value is not None:
+        return same_value(incoming.value, draft.value) or overlap(incoming.value, draft.value) >= MIN_DELETED_OVERLAP
+    return overlap(text, draft.text) >= MIN_DELETED_OVERLAP
 
 
-def is_same_occasion(claim: Claim, entry: Entry) -> bool:
+def is_same_occasion(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether two that say the same can be one: what happens again on another day is another episode."""
-    if not claim.is_episode and entry.draft.category.kind is not CategoryKind.EPISODE:
+    if not incoming.is_episode and entry.draft.category.kind is not CategoryKind.EPISODE:
         return True
-    return claim.begins.date() == entry.begins.date() or claim.cited <= entry.cited or _names_a_year(claim.fact.text)
+    return (
+        incoming.begins.date() == entry.begins.date()
+        or incoming.cited_ids <= entry.cited_ids
+        or _names_a_year(incoming.fact.text)
+    )
 
 
 def _names_a_year(text: str) -> bool:
-    return any(word.signs & TIME and word.signs & NUMBER for word in words(text))
+    return any(word.features & HAS_TIME and word.features & HAS_NUMBER for word in extract_words(text))
 
 
-def is_done(claim: Claim, entry: Entry) -> bool:
+def is_already_applied(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether an atom was made or cited for this fact before, whatever has become of it since."""
-    if not claim.cited <= entry.cited:
+    if not incoming.cited_ids <= entry.cited_ids:
         return False
-    if entry.never_held or entry.begins == claim.begins or entry.holds(claim.begins) or entry.holds(claim.said):
+    if (
+        entry.never_held
+        or entry.begins == incoming.begins
+        or entry.holds(incoming.begins)
+        or entry.holds(incoming.first_said)
+    ):
         return True
-    if is_same_later(claim, entry):
+    if is_same_later(incoming, entry):
         return True
     # A correction of what is over is over, too, and so is what another fact ended at that very moment. But what this
     # plan itself has ended may be so again.
-    was_over = entry.atom is not None and entry.atom.valid_to == entry.ends
-    return was_over and (claim.is_changing or not claim.is_single or entry.ends == claim.begins)
+    had_ended = entry.atom is not None and entry.atom.valid_to == entry.ends
+    return had_ended and (incoming.is_changing or not incoming.is_single or entry.ends == incoming.begins)
 
 
-def is_same_later(claim: Claim, entry: Entry) -> bool:
+def is_same_later(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether an atom that begins after a fact is the same, told by someone who did not know of the fact."""
-    if entry.begins <= claim.begins or entry.never_held:
+    if entry.begins <= incoming.begins or entry.never_held:
         return False
-    if claim.ends is not None and claim.ends <= entry.begins:
+    if incoming.ends is not None and incoming.ends <= entry.begins:
         return False
-    if not claim.is_single or entry.draft.slot != claim.slot:
+    if not incoming.is_single or entry.draft.slot != incoming.slot:
         return True
-    return claim.is_changing and entry.holds(claim.said)
+    return incoming.is_changing and entry.holds(incoming.first_said)
 
 
-def is_told_late(claim: Claim, entry: Entry, known: Iterable[Entry]) -> bool:
+def is_late_report(incoming: IncomingFact, entry: TrackedAtom, known: Iterable[TrackedAtom]) -> bool:
     """Whether an atom that is not so when a fact begins is the same, of all that are known to say so."""
-    if is_same_later(claim, entry) or (claim.was_over and is_news(claim, entry)):
+    if is_same_later(incoming, entry) or (incoming.had_ended and reports_end(incoming, entry)):
         return True
     # What is told again elsewhere, because something came in between, was no mistake.
-    told_again = (each for each in known if not each.never_held and entry.cited <= each.cited)
-    return _is_same_mistake(claim, entry) and not any(told_again)
+    repeated = (each for each in known if not each.never_held and entry.cited_ids <= each.cited_ids)
+    return _is_same_mistake(incoming, entry) and not any(repeated)
 
 
-def _is_same_mistake(claim: Claim, entry: Entry) -> bool:
+def _is_same_mistake(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether a fact was said before it was corrected, and is only heard of now."""
     corrected = None if entry.atom is None else entry.atom.superseded_at
-    return entry.never_held and not claim.is_changing and corrected is not None and claim.said < corrected
+    return entry.never_held and not incoming.is_changing and corrected is not None and incoming.first_said < corrected
 
 
-def is_news(claim: Claim, entry: Entry) -> bool:
+def reports_end(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether a fact says that an atom ended which was thought to go on."""
-    if claim.ends is None or not entry.is_last or entry.status is not AtomStatus.ACTIVE or entry.never_held:
+    if incoming.ends is None or not entry.is_last or entry.status is not AtomStatus.ACTIVE or entry.never_held:
         return False
-    return entry.begins < claim.ends and (entry.ends is None or claim.ends < entry.ends)
+    return entry.begins < incoming.ends and (entry.ends is None or incoming.ends < entry.ends)
 
 
-def is_longer(claim: Claim, entry: Entry) -> bool:
+def reports_earlier_start(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether a fact says that an atom was so since earlier than was thought."""
-    since = claim.fact.valid_from
-    if since is None or since >= entry.begins or claim.is_episode or claim.is_single or claim.is_changing:
+    valid_from = incoming.fact.valid_from
+    if (
+        valid_from is None
+        or valid_from >= entry.begins
+        or incoming.is_episode
+        or incoming.is_single
+        or incoming.is_changing
+    ):
         return False
-    is_ours = entry.is_last and entry.supersedes is None and entry.status is AtomStatus.ACTIVE
-    return is_ours and not entry.never_held
+    can_change = entry.is_last and entry.supersedes is None and entry.status is AtomStatus.ACTIVE
+    return can_change and not entry.never_held
 
 
-def may_be_same(claim: Claim, entry: Entry) -> bool:
+def may_be_same(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether two values of a slot may be two names of one, or only one of them is denied."""
     value = entry.draft.value
-    if value is None or claim.value is None:
+    if value is None or incoming.value is None:
         return False
-    if not claim.is_changing:
-        return overlap(claim.value, value) > 0 or is_denial(claim)
-    return is_denial(claim) and not same_value(claim.value, value)
+    if not incoming.is_changing:
+        return overlap(incoming.value, value) > 0 or is_denial(incoming)
+    return is_denial(incoming) and not same_value(incoming.value, value)
 
 
-def is_denial(claim: Claim) -> bool:
+def is_denial(incoming: IncomingFact) -> bool:
     """Whether a fact says that its slot does not have its value."""
-    return claim.value is not None and denies(claim.fact.text, claim.value)
+    return incoming.value is not None and denies(incoming.fact.text, incoming.value)
 
 
-def is_slot_mate(claim: Claim, entry: Entry) -> bool:
+def shares_slot(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether both are about the same."""
-    return claim.slot is not None and entry.draft.slot == claim.slot
+    return incoming.slot is not None and entry.draft.slot == incoming.slot
 
 
-def likeness(claim: Claim, entry: Entry) -> float:
+def similarity(incoming: IncomingFact, entry: TrackedAtom) -> float:
     """How alike two are, from 0 to 1; in one slot, how alike their values are."""
     value = entry.draft.value
-    if is_slot_mate(claim, entry) and value is not None and claim.value is not None:
-        return overlap(claim.value, value)
-    return overlap(claim.fact.text, entry.draft.text)
+    if shares_slot(incoming, entry) and value is not None and incoming.value is not None:
+        return overlap(incoming.value, value)
+    return overlap(incoming.fact.text, entry.draft.text)
 
 
-def can_be_asked_about(claim: Claim, entry: Entry) -> bool:
+def is_candidate(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether a fact may be something to an atom that words alone do not tell."""
     if entry.is_planned or entry.status is not AtomStatus.ACTIVE or entry.is_record or entry.never_held:
         return False
-    return claim.is_changing or is_same_occasion(claim, entry)
+    return incoming.is_changing or is_same_occasion(incoming, entry)

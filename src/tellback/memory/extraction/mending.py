@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tellback.chat import ChatOptions
-from tellback.chat.dispatch import call_settings, caller_for
+from tellback.chat.dispatch import call_settings, resolve_caller
 from tellback.chat.output import InvalidOutput
 from tellback.chat.usage import make_usage
 from tellback.errors import ExtractionError
-from tellback.memory.extraction.spending import spend
+from tellback.memory.extraction.spending import report_usage
 from tellback.types import ChatReply, ChatUsage, Message, user_message
 
 T = TypeVar("T")
 
-CUT_OFF = "it was cut off because it is too long; give only the most important, in fewer words"
+TRUNCATED = "it was cut off because it is too long; give only the most important, in fewer words"
 REFUSED = "it refuses to answer"
 
 
-async def ask(
-    opts: ChatOptions, question: str, schema: Mapping[str, Any], read: Callable[[str], T], retries: int
+async def ask_model(
+    opts: ChatOptions, prompt: str, schema: Mapping[str, Any], parse: Callable[[str], T], retries: int
 ) -> tuple[T, tuple[ChatUsage, ...]]:
     """What `read` makes of the model's answer, and what each call cost.
 
@@ -29,16 +29,16 @@ async def ask(
     `ExtractionError` is raised, with the last answer. What a provider raises is passed on; `spending` knows what
     the calls before it cost.
     """
-    caller = caller_for(opts)
+    caller = resolve_caller(opts)
     settings = {**call_settings(opts), "output_schema": schema}
-    messages: list[Message] = [user_message(question)]
+    messages: list[Message] = [user_message(prompt)]
     usage: list[ChatUsage] = []
     while True:
         reply = await caller.complete(messages, opts.system, (), settings)
-        usage.append(_usage(opts, reply))
-        spend(usage[-1])  # also if the next call fails, or is never made
+        usage.append(_reply_usage(opts, reply))
+        report_usage(usage[-1])  # also if the next call fails, or is never made
         try:
-            return read(_whole(reply)), tuple(usage)
+            return parse(_complete_text(reply)), tuple(usage)
         except InvalidOutput as problem:
             if len(usage) > retries:
                 raise ExtractionError(
@@ -55,14 +55,14 @@ async def ask(
             ]
 
 
-def _whole(reply: ChatReply) -> str:
+def _complete_text(reply: ChatReply) -> str:
     if reply.stop_reason == "max_tokens":
-        raise InvalidOutput(CUT_OFF)
+        raise InvalidOutput(TRUNCATED)
     if reply.stop_reason == "refusal":
         raise InvalidOutput(REFUSED)
     return reply.text
 
 
-def _usage(opts: ChatOptions, reply: ChatReply) -> ChatUsage:
+def _reply_usage(opts: ChatOptions, reply: ChatReply) -> ChatUsage:
     provider = None if isinstance(opts.model, str) else opts.model.provider
     return make_usage(reply.usage or ChatUsage(), provider, opts.model_name or None)

@@ -7,117 +7,121 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from tellback.memory.extraction.ledger import merged
+from tellback.memory.extraction.ledger import merge_citations
 from tellback.memory.extraction.likeness import overlap
-from tellback.memory.extraction.mining import Cluster, Signature, same_entities, same_names, signature
-from tellback.memory.extraction.regularity import pattern_text, regularity, sentence_of, undated
+from tellback.memory.extraction.mining import Cluster, Signature, are_compatible, episode_signature, have_same_names
+from tellback.memory.extraction.regularity import describe_regularity, pattern_sentence, pattern_text, remove_dates
 from tellback.types.memory import Atom, Citation
 from tellback.types.times import to_micros
 
-_LIKE = 1 / 3
+_MIN_OVERLAP = 1 / 3
 
 
-class Found:
+class Recurrence:
     """Episodes of one kind, with what a pattern of them would say and cite."""
 
     def __init__(self, cluster: Cluster, at_least: int) -> None:
         self.episodes = cluster.episodes
-        self.said = cluster.said
-        self.about = cluster.about
-        self.days = days(cluster.episodes)
+        self.signatures = cluster.signatures
+        self.entity_ids = cluster.entity_ids
+        self.days = episode_days(cluster.episodes)
         self.at_least = at_least
-        self.citations = merged(citation for episode in self.episodes for citation in episode.citations)
+        self.citations = merge_citations(citation for episode in self.episodes for citation in episode.citations)
 
     @property
     def recurs(self) -> bool:
         """Whether it happened on enough days."""
         return len(self.days) >= self.at_least
 
-    def since(self, moment: datetime) -> Found:
+    def learned_after(self, moment: datetime) -> Recurrence:
         """Those of the episodes that were learned after a moment."""
         later = [number for number, episode in enumerate(self.episodes) if episode.created_at > moment]
-        cluster = Cluster([self.episodes[number] for number in later], [self.said[number] for number in later])
-        cluster.about = self.about
-        return Found(cluster, self.at_least)
+        cluster = Cluster([self.episodes[number] for number in later], [self.signatures[number] for number in later])
+        cluster.entity_ids = self.entity_ids
+        return Recurrence(cluster, self.at_least)
 
-    def says(self, sentence: str) -> str:
+    def text_with(self, sentence: str) -> str:
         """What a pattern with that sentence would say of when it recurs."""
-        return pattern_text(regularity(self.days, at_least=self.at_least), sentence)
+        return pattern_text(describe_regularity(self.days, at_least=self.at_least), sentence)
 
-    def typical(self) -> str:
+    def typical_sentence(self) -> str:
         """The sentence that says what most episodes do; of several, the shortest, then the first."""
-        often = Counter(stem for said in self.said for stem in said)
+        stem_counts = Counter(stem for signature in self.signatures for stem in signature)
 
         def oddity(number: int) -> tuple[float, int, int]:
-            said = self.said[number]
-            shared = sum(often[stem] for stem in said) / (len(said) + len(often))
+            signature = self.signatures[number]
+            shared = sum(stem_counts[stem] for stem in signature) / (len(signature) + len(stem_counts))
             return -shared, len(self.episodes[number].text), number
 
         number = min(range(len(self.episodes)), key=oddity)
         episode = self.episodes[number]
-        sentence = undated(episode.text, to_micros(episode.valid_from))
+        sentence = remove_dates(episode.text, to_micros(episode.valid_from))
         # By what its sentence says, a pattern is known again.
-        return sentence if signature(sentence) == self.said[number] else episode.text
+        return sentence if episode_signature(sentence) == self.signatures[number] else episode.text
 
 
-def days(episodes: Iterable[Atom]) -> set[date]:
+def episode_days(episodes: Iterable[Atom]) -> set[date]:
     """The days on which something happened."""
     return {episode.valid_from.date() for episode in episodes}
 
 
-def messages(citations: Iterable[Citation]) -> set[str]:
+def cited_message_ids(citations: Iterable[Citation]) -> set[str]:
     """The messages that are cited."""
     return {id for citation in citations for id in citation.message_ids}
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Pair:
+class PatternMatch:
     """A cluster and a pattern that may be of it: the greater, the more likely. `place` is the cluster's, negative."""
 
-    says: bool
-    shared: int
+    says_same: bool
+    shared_messages: int
     exact: bool
-    place: int
-    pattern: str
+    order: int
+    pattern_id: str
 
 
-def pairs(found: Sequence[Found], patterns: Sequence[Atom], living: Set[str]) -> Iterator[Pair]:
+def match_patterns(
+    recurrences: Sequence[Recurrence], patterns: Sequence[Atom], live_message_ids: Set[str]
+) -> Iterator[PatternMatch]:
     """What may belong together: a pattern says what one of the episodes does, or cites most of them.
 
     `living` are the messages that any episode cites: those of episodes that are gone say nothing for or against it.
     """
     by_message: dict[str, set[int]] = defaultdict(set)
-    by_said: dict[Signature, set[int]] = defaultdict(set)
-    for number, each in enumerate(found):
-        for message in messages(each.citations):
+    by_signature: dict[Signature, set[int]] = defaultdict(set)
+    for number, each in enumerate(recurrences):
+        for message in cited_message_ids(each.citations):
             by_message[message].add(number)
-        for said in each.said:
-            by_said[said].add(number)
+        for signature in each.signatures:
+            by_signature[signature].add(number)
     for pattern in patterns:
-        sentence = sentence_of(pattern.text)
-        saying = by_said.get(signature(sentence), set())
-        cited = messages(pattern.citations) & living
+        sentence = pattern_sentence(pattern.text)
+        says_same = by_signature.get(episode_signature(sentence), set())
+        cited = cited_message_ids(pattern.citations) & live_message_ids
         shared = Counter(number for message in cited for number in by_message.get(message, ()))
-        for number in saying | shared.keys():
-            each = found[number]
-            if not same_entities(frozenset(pattern.entity_ids), each.about):
+        for number in says_same | shared.keys():
+            each = recurrences[number]
+            if not are_compatible(frozenset(pattern.entity_ids), each.entity_ids):
                 continue
-            if number in saying or (2 * shared[number] >= len(cited) and _sounds_like(sentence, each)):
-                exact = each.says(sentence) == pattern.text
-                yield Pair(number in saying, shared[number], exact, -number, pattern.id)
+            if number in says_same or (2 * shared[number] >= len(cited) and _is_similar_sentence(sentence, each)):
+                exact = each.text_with(sentence) == pattern.text
+                yield PatternMatch(number in says_same, shared[number], exact, -number, pattern.id)
 
 
-def _sounds_like(sentence: str, found: Found) -> bool:
+def _is_similar_sentence(sentence: str, recurrence: Recurrence) -> bool:
     """One message may tell of several things: those that it does not sound like are others."""
-    text = found.episodes[0].text
-    return overlap(sentence, text) >= _LIKE and same_names(sentence, text)
+    text = recurrence.episodes[0].text
+    return overlap(sentence, text) >= _MIN_OVERLAP and have_same_names(sentence, text)
 
 
-def paired(found: Sequence[Found], patterns: Sequence[Atom], living: Set[str]) -> dict[int, Atom]:
+def assign_patterns(
+    recurrences: Sequence[Recurrence], patterns: Sequence[Atom], live_message_ids: Set[str]
+) -> dict[int, Atom]:
     """The pattern of each cluster that has one, each pattern once."""
     by_id = {pattern.id: pattern for pattern in patterns}
-    made: dict[int, Atom] = {}
-    for pair in sorted(pairs(found, patterns, living), reverse=True):
-        if -pair.place not in made and pair.pattern in by_id:
-            made[-pair.place] = by_id.pop(pair.pattern)
-    return made
+    assigned: dict[int, Atom] = {}
+    for match in sorted(match_patterns(recurrences, patterns, live_message_ids), reverse=True):
+        if -match.order not in assigned and match.pattern_id in by_id:
+            assigned[-match.order] = by_id.pop(match.pattern_id)
+    return assigned

@@ -16,7 +16,7 @@ RECONCILE_VERSION = "v1"
 
 _VERSION = re.compile(r"[A-Za-z0-9._-]+\Z")
 _FILE = re.compile(rf"{EXTRACTION}-([A-Za-z0-9._-]+)\.txt\Z")
-_ASKS_FOR_QUOTES = "`quote`"
+_QUOTE_FIELD = "`quote`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Prompt:
     @property
     def wants_quotes(self) -> bool:
         """Whether every fact has to carry the user's own words: so it is if the prompt names the field `quote`."""
-        return _ASKS_FOR_QUOTES in self.text
+        return _QUOTE_FIELD in self.text
 
 
 class Prompts:
@@ -52,7 +52,7 @@ class Prompts:
 
     def versions(self) -> tuple[str, ...]:
         """The versions of the extraction prompt."""
-        names = [*_shipped_names()]
+        names = [*_built_in_names()]
         if self._folder is not None:
             names.extend(path.name for path in self._folder.iterdir())
         return tuple(sorted({found[1] for name in names if (found := _FILE.match(name))}))
@@ -79,8 +79,8 @@ class Prompts:
             return None
         file = f"{name}-{version}.txt"
         if self._folder is not None and (path := self._folder / file).is_file():
-            return _read(path)
-        return _shipped(file) if file in _shipped_names() else None
+            return _read_prompt(path)
+        return _read_built_in(file) if file in _built_in_names() else None
 
 
 def as_prompts(value: Prompts | str | PathLike[str] | None) -> Prompts:
@@ -88,7 +88,7 @@ def as_prompts(value: Prompts | str | PathLike[str] | None) -> Prompts:
     return value if isinstance(value, Prompts) else Prompts(value)
 
 
-def _read(path: Path) -> str:
+def _read_prompt(path: Path) -> str:
     try:
         text = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -99,10 +99,10 @@ def _read(path: Path) -> str:
 
 
 @cache
-def _shipped_names() -> frozenset[str]:
+def _built_in_names() -> frozenset[str]:
     return frozenset(file.name for file in files("tellback.memory.extraction").joinpath("prompts").iterdir())
 
 
 @cache
-def _shipped(file: str) -> str:
+def _read_built_in(file: str) -> str:
     return files("tellback.memory.extraction").joinpath("prompts", file).read_text("utf-8").strip()

@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tellback.memory.extraction.claims import Claim, Slots, claims
-from tellback.memory.extraction.entities import Resolved
-from tellback.memory.extraction.ledger import Ledger
-from tellback.memory.extraction.settling import Settling
+from tellback.memory.extraction.claims import IncomingFact, SlotNames, build_incoming_facts
+from tellback.memory.extraction.entities import ResolvedEntities
+from tellback.memory.extraction.ledger import ChangeTracker
+from tellback.memory.extraction.settling import FactPlanner
 from tellback.memory.extraction.values import Decision, Extraction, LeftOut, Question, Window
 from tellback.stores import AddedCitation, AtomDraft, KnownAtom, Reconciliation
 from tellback.types.memory import Atom
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReconciliationPlan:
     """What is to change, and how many facts were added, took another's place, were said again, or change nothing.
 
     `questions` are facts, by their number, that may repeat or replace something known: until they are decided, they
@@ -50,21 +50,21 @@ class Plan:
         }
 
 
-def slots(extraction: Extraction, entities: Resolved) -> tuple[str, ...]:
+def slots_to_load(extraction: Extraction, entities: ResolvedEntities) -> tuple[str, ...]:
     """The slots to look up before `plan`: those of the facts, under every name of what they are about."""
-    names = Slots(entities)
-    return tuple(dict.fromkeys(each for fact in extraction.facts for each in names.spellings(fact)))
+    slot_names = SlotNames(entities)
+    return tuple(dict.fromkeys(each for fact in extraction.facts for each in slot_names.spellings(fact)))
 
 
-def plan(
+def plan_reconciliation(
     extraction: Extraction,
     window: Window,
     *,
     known: Sequence[KnownAtom] = (),
     candidates: Mapping[int, Sequence[Atom]] | None = None,
-    entities: Resolved | None = None,
+    entities: ResolvedEntities | None = None,
     decisions: Mapping[int, Decision] | None = None,
-) -> Plan:
+) -> ReconciliationPlan:
     """Say what an extraction changes.
 
     `known` is what the space has, whatever its status, in the facts' slots and from this conversation. `candidates` are
@@ -72,42 +72,49 @@ def plan(
     questions of an earlier plan; one that names an atom which is gone makes the fact new. What was done already is not
     planned again.
     """
-    entities = entities or Resolved()
-    names = Slots(entities)
+    entities = entities or ResolvedEntities()
+    slot_names = SlotNames(entities)
     offered = candidates or {}
     others = [KnownAtom(atom) for atoms in offered.values() for atom in atoms]
-    ledger = Ledger([replace(each, slot=names.normal(each.slot)) for each in (*known, *others)])
+    tracker = ChangeTracker([replace(each, slot=slot_names.normalize(each.slot)) for each in (*known, *others)])
     ids = {number: [atom.id for atom in atoms] for number, atoms in offered.items()}
-    settling = Settling(ledger, entities, ids, decisions or {})
-    facts = claims(extraction, window, names)
-    for claim in facts:
-        settling.settle(claim)
-    uncited = set(range(len(extraction.facts))) - {claim.index for claim in facts}
+    planner = FactPlanner(tracker, entities, ids, decisions or {})
+    incoming_facts = build_incoming_facts(extraction, window, slot_names)
+    for incoming in incoming_facts:
+        planner.plan_fact(incoming)
+    uncited = set(range(len(extraction.facts))) - {incoming.index for incoming in incoming_facts}
     left_out = [
         LeftOut(extraction.facts[number].text, "it cites no message of the window") for number in sorted(uncited)
     ]
-    return Plan(
-        _reconciliation(ledger, entities, facts, settling),
-        settling.questions,
-        settling.counts["added"],
-        settling.counts["superseded"],
-        settling.counts["cited"],
-        settling.counts["unchanged"],
-        (*extraction.left_out, *left_out, *settling.left_out),
+    return ReconciliationPlan(
+        _build_reconciliation(tracker, entities, incoming_facts, planner),
+        planner.questions,
+        planner.counts["added"],
+        planner.counts["superseded"],
+        planner.counts["cited"],
+        planner.counts["unchanged"],
+        (*extraction.left_out, *left_out, *planner.left_out),
     )
 
 
-def _reconciliation(ledger: Ledger, entities: Resolved, facts: Sequence[Claim], settling: Settling) -> Reconciliation:
+def _build_reconciliation(
+    tracker: ChangeTracker, entities: ResolvedEntities, incoming_facts: Sequence[IncomingFact], planner: FactPlanner
+) -> Reconciliation:
     """The changes with the entities they need: none is made of which nothing is remembered."""
     drafts = [
         change if isinstance(change, AtomDraft) else change.draft
-        for change in ledger.changes
+        for change in tracker.changes
         if not isinstance(change, AddedCitation)
     ]
-    used = {id for draft in drafts for id in draft.entity_ids}
-    kept = {id for claim in facts if claim.index not in settling.refused for id in entities.ids_of(claim.fact.entities)}
+    used_ids = {id for draft in drafts for id in draft.entity_ids}
+    remembered_ids = {
+        id
+        for incoming in incoming_facts
+        if incoming.index not in planner.refused
+        for id in entities.ids_of(incoming.fact.entities)
+    }
     return Reconciliation(
-        entities=tuple(draft for id, draft in entities.drafts.items() if id in used),
-        aliases={id: names for id, names in entities.aliases.items() if id in kept},
-        changes=tuple(ledger.changes),
+        entities=tuple(draft for id, draft in entities.drafts.items() if id in used_ids),
+        aliases={id: names for id, names in entities.aliases.items() if id in remembered_ids},
+        changes=tuple(tracker.changes),
     )

@@ -10,12 +10,12 @@ from typing import Any
 
 from tellback.conversations.runtime import Runtime
 from tellback.errors import NotFoundError
-from tellback.memory.extraction.service import Extractions
+from tellback.memory.extraction.service import ExtractionService
 from tellback.types.jobs import Job, JobStatus
 from tellback.types.scope import Scope
 
-BATCH = 100
-LOOK_SECONDS = 0.1
+BATCH_SIZE = 100
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,103 +46,105 @@ class Replay:
     def __init__(
         self,
         runtime: Runtime,
-        extractions: Extractions,
+        extraction: ExtractionService,
         version: str | None,
         on_progress: Callable[[ReplayProgress], Any] | None,
     ) -> None:
         self._runtime = runtime
-        self._extractions = extractions
+        self._extraction = extraction
         self._version = version
         self._on_progress = on_progress
-        self._open: dict[str, Job] = {}
-        self._made: set[str] = set()
+        self._pending: dict[str, Job] = {}
+        self._created: set[str] = set()
         self._planning: asyncio.Future[None] | None = None
         self._failed: list[Job] = []
-        self._planned = self._done = self._conversations = self._skipped = 0
+        self._job_count = self._done = self._conversations = self._skipped = 0
 
     async def run(
         self, scope: Scope | None, namespace: str | None, tenant_id: str | None = None, app_id: str | None = None
     ) -> ReplayReport:
         """Replay one user's conversations or, with None, everyone's."""
-        await self._extractions.catch_up()  # what was to be extracted anyway is not ours to take back
+        await self._extraction.dispatch_pending()  # what was to be extracted anyway is not ours to take back
         try:
-            async for owner, id in self._found(scope, namespace, tenant_id, app_id):
-                await self._plan(owner, id)
-            while self._open:
-                await self._look()
-                if self._open:
-                    await asyncio.sleep(LOOK_SECONDS)
+            async for owner, id in self._find_conversations(scope, namespace, tenant_id, app_id):
+                await self._plan_conversation(owner, id)
+            while self._pending:
+                await self._poll()
+                if self._pending:
+                    await asyncio.sleep(POLL_SECONDS)
         except asyncio.CancelledError:
             await asyncio.shield(self._cancel())
             raise
-        return ReplayReport(self._conversations, self._planned, self._done, tuple(self._failed), self._skipped)
+        return ReplayReport(self._conversations, self._job_count, self._done, tuple(self._failed), self._skipped)
 
-    async def _found(
+    async def _find_conversations(
         self, scope: Scope | None, namespace: str | None, tenant_id: str | None, app_id: str | None
     ) -> AsyncIterator[tuple[Scope, str]]:
         if scope is not None:
             tenant_id, app_id = scope.tenant_id, scope.app_id
         user_id = None if scope is None else scope.user_id
         after = ""
-        while found := await self._runtime.store.conversations.everyones(
-            tenant_id=tenant_id, app_id=app_id, user_id=user_id, namespace=namespace, after=after, limit=BATCH
+        while found := await self._runtime.store.conversations.list_across_users(
+            tenant_id=tenant_id, app_id=app_id, user_id=user_id, namespace=namespace, after=after, limit=BATCH_SIZE
         ):
             for each in found:
                 yield each
             after = found[-1][1]
 
-    async def _plan(self, scope: Scope, id: str) -> None:
+    async def _plan_conversation(self, scope: Scope, id: str) -> None:
         self._conversations += 1
         # Not to be cut short: what was planned must be known, to be taken back.
-        self._planning = asyncio.ensure_future(self._planned_jobs(scope, id))
+        self._planning = asyncio.ensure_future(self._plan_jobs(scope, id))
         try:
             await asyncio.shield(self._planning)
         except NotFoundError:  # no binding, or erased meanwhile
             self._skipped += 1
-        await self._tell()
+        await self._report_progress()
 
-    async def _planned_jobs(self, scope: Scope, id: str) -> None:
-        before = await self._runtime.store.jobs.listed(scope, conversation_id=id)
-        waiting = {job.id for job in before if not job.status.is_over}
+    async def _plan_jobs(self, scope: Scope, id: str) -> None:
+        before = await self._runtime.store.jobs.list_jobs(scope, conversation_id=id)
+        pending_before = {job.id for job in before if not job.status.is_finished}
         jobs = await self._runtime.store.jobs.plan(
             scope,
             id,
             version=self._version,
             space_id=None,
-            window_length=self._extractions.window_length,
+            window_length=self._extraction.window_length,
             now=self._runtime.clock(),
         )
-        self._open.update({job.id: job for job in jobs})
-        self._made.update(job.id for job in jobs if job.id not in waiting)
-        self._planned += len(jobs)
-        self._extractions.wake()
+        self._pending.update({job.id: job for job in jobs})
+        self._created.update(job.id for job in jobs if job.id not in pending_before)
+        self._job_count += len(jobs)
+        self._extraction.wake()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Count what is over. Jobs of a space end in order, so it is enough to look at the first ones."""
-        before = len(self._open)
-        for job in list(self._open.values())[:BATCH]:
+        before = len(self._pending)
+        for job in list(self._pending.values())[:BATCH_SIZE]:
             found = await self._runtime.store.jobs.get(job.scope, job.id)
-            if found is not None and not found.status.is_over:
+            if found is not None and not found.status.is_finished:
                 continue
-            del self._open[job.id]
+            del self._pending[job.id]
             if found is not None and found.status is JobStatus.DONE:
                 self._done += 1
             elif found is not None:
                 self._failed.append(found)
-        if len(self._open) != before:
-            await self._tell()
+        if len(self._pending) != before:
+            await self._report_progress()
 
     async def _cancel(self) -> None:
         """Take back what this replay asked for; what waited before goes on waiting."""
         if self._planning is not None:
             await asyncio.gather(self._planning, return_exceptions=True)
-        for job in [job for job in self._open.values() if job.id in self._made]:
+        for job in [job for job in self._pending.values() if job.id in self._created]:
             found = await self._runtime.store.jobs.get(job.scope, job.id)
             if found is not None and found.status is JobStatus.QUEUED:
                 await self._runtime.store.jobs.cancel(job.scope, job.id, now=self._runtime.clock())
 
-    async def _tell(self) -> None:
+    async def _report_progress(self) -> None:
         if self._on_progress is not None:
-            told = self._on_progress(ReplayProgress(self._conversations, self._planned, self._done, len(self._failed)))
-            if inspect.isawaitable(told):
-                await told
+            result = self._on_progress(
+                ReplayProgress(self._conversations, self._job_count, self._done, len(self._failed))
+            )
+            if inspect.isawaitable(result):
+                await result

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from tellback.tools.schema import without_titles
+from tellback.tools.schema import strip_titles
 
-MOST_IDS = 400
+MAX_ENUM_IDS = 400
 """A longer list of ids is not spelt out in the schema: providers limit how many words it may hold."""
 
 
@@ -23,27 +23,27 @@ def _lower(value: Any) -> Any:
     return value.strip().lower() if isinstance(value, str) else value
 
 
-Kind = Annotated[Literal["FACT", "RULE", "INTENTION", "EPISODE", "PREFERENCE"], BeforeValidator(_upper)]
-Type = Annotated[
+KindField = Annotated[Literal["FACT", "RULE", "INTENTION", "EPISODE", "PREFERENCE"], BeforeValidator(_upper)]
+EntityTypeField = Annotated[
     Literal["PERSON", "ORGANIZATION", "PLACE", "OBJECT", "CONCEPT", "EVENT", "AGREEMENT"], BeforeValidator(_upper)
 ]
-ChangeWord = Annotated[Literal["none", "changed", "corrected"], BeforeValidator(_lower)]
-VerdictWord = Annotated[Literal["same", "replaces", "corrects", "new"], BeforeValidator(_lower)]
+ChangeField = Annotated[Literal["none", "changed", "corrected"], BeforeValidator(_lower)]
+VerdictField = Annotated[Literal["same", "replaces", "corrects", "new"], BeforeValidator(_lower)]
 
 
-class FoundFact(BaseModel):
+class FactOutput(BaseModel):
     """A fact as a model gives it."""
 
     messages: list[str] = Field(min_length=1, description="ids of the messages it rests on")
     quote: str | None = Field(None, description="the user's exact words")
     text: str = Field(description="one self-contained sentence")
-    kind: Kind
+    kind: KindField
     category: str = Field("", description="one or two plain words")
     subject: str | None = Field(None, description='whom or what it is about, such as "user"')
     attribute: str | None = Field(None, description='what of it, such as "home city"')
     value: str | None = Field(None, description='such as "Lisbon"')
     single: bool = Field(False, description="only one such value at a time")
-    change: ChangeWord = "none"
+    change: ChangeField = "none"
     since: str | None = Field(None, description="date, month or year: 2026-03-04, 2026-03, 2026")
     until: str | None = Field(None, description="date, month or year")
     importance: int = Field(3, ge=1, le=5)
@@ -51,53 +51,53 @@ class FoundFact(BaseModel):
     entities: list[str] = Field([], description="names of entities")
 
 
-class FoundEntity(BaseModel):
+class EntityOutput(BaseModel):
     """An entity as a model gives it."""
 
     name: str
-    type: Type
+    type: EntityTypeField
     aliases: list[str] = []
     description: str | None = None
 
 
-class Found(BaseModel):
+class ExtractionOutput(BaseModel):
     """What a model found in a window."""
 
-    facts: list[FoundFact]
-    entities: list[FoundEntity] = []
+    facts: list[FactOutput]
+    entities: list[EntityOutput] = []
 
 
-class Judgement(BaseModel):
+class DecisionOutput(BaseModel):
     """What a fact is to the candidate of that number."""
 
     fact: int
-    verdict: VerdictWord
+    verdict: VerdictField
     candidate: int | None = Field(None, description="null if new")
 
 
-class Judged(BaseModel):
+class DecisionsOutput(BaseModel):
     """A judgement for each fact."""
 
-    decisions: list[Judgement]
+    decisions: list[DecisionOutput]
 
 
-def found_schema(ids: Sequence[str], *, quotes: bool) -> dict[str, Any]:
+def extraction_schema(ids: Sequence[str], *, quotes: bool) -> dict[str, Any]:
     """The schema of `Found` for a window: only its own messages can be cited."""
-    schema = deepcopy(_exact(Found))
+    schema = deepcopy(_strict_schema(ExtractionOutput))
     properties = schema["properties"]["facts"]["items"]["properties"]
     if quotes:
         properties["quote"] = {"type": "string", "description": properties["quote"]["description"]}
     else:
         del properties["quote"]
         schema["properties"]["facts"]["items"]["required"].remove("quote")
-    if len(ids) <= MOST_IDS:
+    if len(ids) <= MAX_ENUM_IDS:
         properties["messages"]["items"]["enum"] = list(ids)
     return schema
 
 
-def judged_schema(facts: int, candidates: int) -> dict[str, Any]:
+def decisions_schema(facts: int, candidates: int) -> dict[str, Any]:
     """The schema of `Judged` for so many facts, none of which has more candidates than that."""
-    schema = deepcopy(_exact(Judged))
+    schema = deepcopy(_strict_schema(DecisionsOutput))
     decisions = schema["properties"]["decisions"]
     decisions.update(minItems=facts, maxItems=facts)
     properties = decisions["items"]["properties"]
@@ -107,24 +107,30 @@ def judged_schema(facts: int, candidates: int) -> dict[str, Any]:
 
 
 @functools.cache
-def _exact(model: type[BaseModel]) -> dict[str, Any]:
+def _strict_schema(model: type[BaseModel]) -> dict[str, Any]:
     """A model's schema as providers can hold a model to it: no references, every property required, none open."""
-    schema = without_titles(model.model_json_schema())
-    exact: dict[str, Any] = _closed(schema, schema.pop("$defs", {}))
-    return exact
+    schema = strip_titles(model.model_json_schema())
+    strict: dict[str, Any] = _inline_references(schema, schema.pop("$defs", {}))
+    return strict
 
 
-def _closed(node: Any, definitions: dict[str, Any]) -> Any:
+def _inline_references(node: Any, definitions: dict[str, Any]) -> Any:
     if isinstance(node, list):
-        return [_closed(item, definitions) for item in node]
+        return [_inline_references(item, definitions) for item in node]
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
-        return _closed(definitions[node["$ref"].removeprefix("#/$defs/")], definitions)
-    closed = {key: _closed(value, definitions) for key, value in node.items() if key not in ("default", "properties")}
+        return _inline_references(definitions[node["$ref"].removeprefix("#/$defs/")], definitions)
+    closed = {
+        key: _inline_references(value, definitions)
+        for key, value in node.items()
+        if key not in ("default", "properties")
+    }
     if node.get("type") == "object":
         closed.pop("description", None)  # the docstring, which is for us
-        closed["properties"] = {name: _closed(value, definitions) for name, value in node["properties"].items()}
+        closed["properties"] = {
+            name: _inline_references(value, definitions) for name, value in node["properties"].items()
+        }
         closed["required"] = list(closed["properties"])
         closed["additionalProperties"] = False
     return closed

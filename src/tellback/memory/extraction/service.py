@@ -11,32 +11,34 @@ from tellback.conversations.runtime import Runtime
 from tellback.errors import InvalidArgumentError, JobLostError
 from tellback.memory import binding_checks
 from tellback.memory.binding_checks import PolicyLike
-from tellback.memory.embedding import Embedding
-from tellback.memory.extraction.accounting import accounted
-from tellback.memory.extraction.checking import checked
+from tellback.memory.embedding import EmbeddingService
+from tellback.memory.extraction.accounting import record_usage
+from tellback.memory.extraction.checking import validate_extraction
 from tellback.memory.extraction.choice import ExtractorLike, resolve_extractor
 from tellback.memory.extraction.reconciling import Reconciler
 from tellback.memory.extraction.values import Extraction, Extractor, Window, as_decider
-from tellback.memory.recalling import Recall
+from tellback.memory.recalling import RecallService
 from tellback.types.bindings import Binding
 from tellback.types.conversations import StoredMessage
 from tellback.types.jobs import Job, UsageRecord
 from tellback.types.scope import Scope
 
-BATCH = 100
+BATCH_SIZE = 100
 
-CONTEXT = 4
+CONTEXT_MESSAGES = 4
 """How many messages before a window help to understand it."""
 
 ROLES = ("user", "assistant")
 
 
-class Extractions:
+class ExtractionService:
     """Extraction on one store."""
 
-    def __init__(self, runtime: Runtime, embedding: Embedding, recall: Recall, extractor: ExtractorLike) -> None:
+    def __init__(
+        self, runtime: Runtime, embedding: EmbeddingService, recall: RecallService, extractor: ExtractorLike
+    ) -> None:
         self._runtime = runtime
-        self._given = extractor
+        self._configured = extractor
         self._reconciler = Reconciler(runtime, embedding, recall)
 
     def check_version(self, version: str) -> None:
@@ -45,35 +47,35 @@ class Extractions:
         if check is not None:
             check(version)
 
-    async def catch_up(self) -> None:
+    async def dispatch_pending(self) -> None:
         """Make the jobs of all that has happened so far."""
-        more = True
-        while more:
+        has_more = True
+        while has_more:
             now = self._runtime.clock()
-            done = await self._runtime.store.jobs.dispatch(window_length=self.window_length, limit=BATCH, now=now)
-            more = done.more
+            batch = await self._runtime.store.jobs.dispatch(window_length=self.window_length, limit=BATCH_SIZE, now=now)
+            has_more = batch.has_more
 
-    async def change_binding(
+    async def update_binding(
         self, scope: Scope | None, id: str, extraction_policy: PolicyLike | None, enabled: bool | None
     ) -> Binding:
         """Change when a binding extracts, or pause it; of a user's, or anyone's without a scope."""
-        policy = None if extraction_policy is None else binding_checks.policy(extraction_policy)
+        policy = None if extraction_policy is None else binding_checks.validate_policy(extraction_policy)
         if policy is not None:
             self.check_version(policy.extraction_version)
         if enabled is not None and not isinstance(enabled, bool):
             raise InvalidArgumentError(f"enabled is True or False, not {enabled!r:.80}.")
         if enabled is False:
-            await self.catch_up()
+            await self.dispatch_pending()
         updated = await self._runtime.store.bindings.update(
-            scope, checks.known_id("binding", id), policy=policy, enabled=enabled, now=self._runtime.clock()
+            scope, checks.validate_id("binding", id), policy=policy, enabled=enabled, now=self._runtime.clock()
         )
         self.wake()
         return updated
 
-    async def end_binding(self, scope: Scope | None, id: str) -> None:
+    async def delete_binding(self, scope: Scope | None, id: str) -> None:
         """End a binding; what was closed before is extracted."""
-        await self.catch_up()
-        await self._runtime.store.bindings.delete(scope, checks.known_id("binding", id), now=self._runtime.clock())
+        await self.dispatch_pending()
+        await self._runtime.store.bindings.delete(scope, checks.validate_id("binding", id), now=self._runtime.clock())
 
     @property
     def window_length(self) -> int:
@@ -87,24 +89,24 @@ class Extractions:
     @property
     def extractor(self) -> Any:
         """What reads windows: what was given or, where nothing was, a model if there is one."""
-        return resolve_extractor(self._given, self._runtime.model)
+        return resolve_extractor(self._configured, self._runtime.model)
 
-    async def run(self, job: Job) -> None:
+    async def run_job(self, job: Job) -> None:
         """Do a job, and end it in the transaction that changes the space. What its calls cost is kept in any case."""
-        window = await self._window(job)
+        window = await self._load_window(job)
         extractor = self.extractor
         if hasattr(extractor, "drafts"):
-            await self._reconciler.add(job, extractor.drafts(window))
+            await self._reconciler.add_drafts(job, extractor.drafts(window))
             return
-        used: list[UsageRecord] = []
+        usage: list[UsageRecord] = []
         try:
-            extraction = await accounted(self._runtime, job, "extraction", used, _extracted(extractor, window))
-            await self._reconciler.run(job, window, extraction, as_decider(extractor), used)
+            extraction = await record_usage(self._runtime, job, "extraction", usage, _extract(extractor, window))
+            await self._reconciler.reconcile(job, window, extraction, as_decider(extractor), usage)
         except BaseException:
-            await asyncio.shield(self._runtime.store.jobs.add_usage(used))
+            await asyncio.shield(self._runtime.store.jobs.add_usage(usage))
             raise
 
-    async def _window(self, job: Job) -> Window:
+    async def _load_window(self, job: Job) -> Window:
         log = self._runtime.store.conversations
         conversation = await log.get(job.scope, job.conversation_id)
         if conversation is None:
@@ -114,15 +116,15 @@ class Extractions:
         )
         before: Sequence[StoredMessage] = ()
         if job.from_seq > 1:
-            before = await log.messages(job.scope, conversation.id, before=job.from_seq, limit=CONTEXT)
-        return Window(conversation, _said(found), _said(before), job.extraction_version)
+            before = await log.messages(job.scope, conversation.id, before=job.from_seq, limit=CONTEXT_MESSAGES)
+        return Window(conversation, _visible_messages(found), _visible_messages(before), job.extraction_version)
 
 
-async def _extracted(extractor: Extractor, window: Window) -> Extraction:
-    return checked(await extractor.extract(window), window)
+async def _extract(extractor: Extractor, window: Window) -> Extraction:
+    return validate_extraction(await extractor.extract(window), window)
 
 
-def _said(messages: Sequence[StoredMessage]) -> tuple[StoredMessage, ...]:
+def _visible_messages(messages: Sequence[StoredMessage]) -> tuple[StoredMessage, ...]:
     """What the person saw: no tools, no system messages, nothing internal, where recalled memories stand."""
     return tuple(
         message

@@ -8,28 +8,28 @@ from contextvars import ContextVar
 
 from tellback.types.replies import ChatUsage
 
-_SPENT: ContextVar[list[ChatUsage] | None] = ContextVar("tellback_spent", default=None)
+_TRACKED_USAGE: ContextVar[list[ChatUsage] | None] = ContextVar("tellback_spent", default=None)
 
 
 @contextmanager
-def spending() -> Iterator[list[ChatUsage]]:
+def track_usage() -> Iterator[list[ChatUsage]]:
     """A list that grows with each call made within, also in the tasks that are started there.
 
-    >>> with spending() as spent:
-    ...     spend(ChatUsage(input_tokens=5))
+    >>> with track_usage() as spent:
+    ...     report_usage(ChatUsage(input_tokens=5))
     >>> spent[0].input_tokens
     5
     """
-    spent: list[ChatUsage] = []
-    token = _SPENT.set(spent)
+    tracked: list[ChatUsage] = []
+    token = _TRACKED_USAGE.set(tracked)
     try:
-        yield spent
+        yield tracked
     finally:
-        _SPENT.reset(token)
+        _TRACKED_USAGE.reset(token)
 
 
-def spend(usage: ChatUsage) -> None:
+def report_usage(usage: ChatUsage) -> None:
     """Note what a call cost, if anyone wants to know."""
-    spent = _SPENT.get()
-    if spent is not None:
-        spent.append(usage)
+    tracked = _TRACKED_USAGE.get()
+    if tracked is not None:
+        tracked.append(usage)

@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tellback.memory.extraction.values import Window
-from tellback.memory.neutral import neutral, one_line
-from tellback.memory.recall.dates import Span, read_text
-from tellback.memory.speakers import SPEAKERS, is_heard, speakers
+from tellback.memory.neutral import sanitize_line, sanitize_text
+from tellback.memory.recall.dates import TimeSpan, parse_time_spans
+from tellback.memory.speakers import DEFAULT_SPEAKERS, is_extractable, speaker_names
 from tellback.types.blocks import TextBlock
 from tellback.types.conversations import StoredMessage
 from tellback.types.times import from_micros, to_micros
 
-MESSAGE_LENGTH = 8_000
+MAX_MESSAGE_LENGTH = 8_000
 """How many characters of a message are shown; what is longer is cut in the middle."""
 
-SPEAKER_LENGTH = 80
-CUT = " […] "
+MAX_SPEAKER_LENGTH = 80
+TRUNCATION_MARK = " […] "
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _HOUR = 3_600_000_000
 _DAY = 24 * _HOUR
 # Years up to ten ahead of a moment are read as such, so it must be a later one.
-_ANOTHER_MOMENT = 4_019 * _DAY
+_LATER = 4_019 * _DAY
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TranscriptLine:
     """A message that can be cited: the id to cite it by, and its words as they are shown."""
 
     id: str
@@ -38,7 +38,7 @@ class Line:
     words: str
 
     @property
-    def is_users(self) -> bool:
+    def is_from_user(self) -> bool:
         """Whether the user said it."""
         return self.message.role == "user"
 
@@ -48,109 +48,113 @@ class Transcript:
     """A window as text, and its messages by the ids they are cited by."""
 
     text: str
-    lines: Mapping[str, Line]
+    lines: Mapping[str, TranscriptLine]
 
     @property
-    def has_words_of_the_user(self) -> bool:
+    def has_user_messages(self) -> bool:
         """Whether there is anything the user said."""
-        return any(line.is_users for line in self.lines.values())
+        return any(line.is_from_user for line in self.lines.values())
 
 
-def transcribe(window: Window) -> Transcript:
+def render_transcript(window: Window) -> Transcript:
     """The window as data for a model.
 
     Each message is a line of its own: its id, when it was said, by whom, and its words as a JSON string. What came
     before the window is set apart and has no ids.
     """
-    names = _names(window)
+    names = _speaker_labels(window)
     lines = {line.id: line for line in _lines(window.messages)}
-    record = [f"{id} | {_spoken(line.message, names)}: {quoted(line.words)}" for id, line in lines.items()]
-    before = [f"- | {_spoken(line.message, names)}: {quoted(line.words)}" for line in _lines(window.before)]
-    parts = [_tagged("before", before)] if before else []
-    return Transcript("\n".join([*parts, _tagged("record", record)]), lines)
+    record = [f"{id} | {_line_header(line.message, names)}: {quote_json(line.words)}" for id, line in lines.items()]
+    before = [f"- | {_line_header(line.message, names)}: {quote_json(line.words)}" for line in _lines(window.before)]
+    parts = [_wrap_in_tag("before", before)] if before else []
+    return Transcript("\n".join([*parts, _wrap_in_tag("record", record)]), lines)
 
 
-def words_of(message: StoredMessage) -> str:
+def visible_text(message: StoredMessage) -> str:
     """What was said in a message; nothing a tool gave, and nothing that the person could not see."""
-    if not is_heard(message):
+    if not is_extractable(message):
         return ""
     return "\n\n".join(block.text for block in message.content if isinstance(block, TextBlock) and block.text)
 
 
-def quoted(text: str) -> str:
+def quote_json(text: str) -> str:
     """The text as a JSON string on one line, which cannot close the tag it stands in."""
-    return inside(json.dumps(text, ensure_ascii=False))
+    return escape_closing_tags(json.dumps(text, ensure_ascii=False))
 
 
-def inside(text: str) -> str:
+def escape_closing_tags(text: str) -> str:
     """Text that cannot close the tag it stands in."""
     return text.replace("</", "<\\/")
 
 
-def shortened(text: str, limit: int) -> str:
+def truncate_middle(text: str, limit: int) -> str:
     """The text, cut in the middle if it is longer than that.
 
-    >>> shortened("from the beginning to the end", 15)
+    >>> truncate_middle("from the beginning to the end", 15)
     'from  […] e end'
     """
     if len(text) <= limit:
         return text
-    half = (limit - len(CUT)) // 2
-    return text[:half] + CUT + text[-half:]
+    half = (limit - len(TRUNCATION_MARK)) // 2
+    return text[:half] + TRUNCATION_MARK + text[-half:]
 
 
-def with_dates(text: str, said_at: datetime) -> str:
+def annotate_dates(text: str, said_at: datetime) -> str:
     """The text with the dates that its words mean, where these depend on the day it was said.
 
-    >>> with_dates("We met yesterday, and on 8 May 2023.", datetime(2026, 3, 5, tzinfo=UTC))
+    >>> annotate_dates("We met yesterday, and on 8 May 2023.", datetime(2026, 3, 5, tzinfo=UTC))
     'We met yesterday [2026-03-04], and on 8 May 2023.'
     """
     said_us = to_micros(said_at)
-    pieces, done = [], 0
-    for span in read_text(text, said_us):
-        found = re.compile(rf"(?<!\w){re.escape(span.text)}(?!\w)").search(text, done)
+    pieces, position = [], 0
+    for span in parse_time_spans(text, said_us):
+        found = re.compile(rf"(?<!\w){re.escape(span.text)}(?!\w)").search(text, position)
         if found is None:
             continue
-        pieces.append(text[done : found.end()])
-        done = found.end()
+        pieces.append(text[position : found.end()])
+        position = found.end()
         if not _is_absolute(span, said_us):
-            pieces.append(f" [{_dates(span)}]")
-    return "".join([*pieces, text[done:]])
+            pieces.append(f" [{_format_span(span)}]")
+    return "".join([*pieces, text[position:]])
 
 
-def _lines(messages: Iterable[StoredMessage]) -> Iterable[Line]:
+def _lines(messages: Iterable[StoredMessage]) -> Iterable[TranscriptLine]:
     for message in messages:
-        words = neutral(words_of(message)).strip()
+        words = sanitize_text(visible_text(message)).strip()
         if words:
-            yield Line(f"m{message.seq}", message, with_dates(shortened(words, MESSAGE_LENGTH), message.created_at))
+            yield TranscriptLine(
+                f"m{message.seq}",
+                message,
+                annotate_dates(truncate_middle(words, MAX_MESSAGE_LENGTH), message.created_at),
+            )
 
 
-def _names(window: Window) -> dict[str, str]:
+def _speaker_labels(window: Window) -> dict[str, str]:
     """What each role's lines are marked with; a name of one's own never hides the role."""
-    named = speakers(window.conversation)
-    marks = {}
-    for role, plain in SPEAKERS.items():
-        name = one_line(named[role])[:SPEAKER_LENGTH].strip()
-        marks[role] = plain if not name or name == plain else f"{inside(name)} ({role})"
-    return marks
+    named = speaker_names(window.conversation)
+    labels = {}
+    for role, default in DEFAULT_SPEAKERS.items():
+        name = sanitize_line(named[role])[:MAX_SPEAKER_LENGTH].strip()
+        labels[role] = default if not name or name == default else f"{escape_closing_tags(name)} ({role})"
+    return labels
 
 
-def _spoken(message: StoredMessage, names: Mapping[str, str]) -> str:
+def _line_header(message: StoredMessage, names: Mapping[str, str]) -> str:
     at = message.created_at.astimezone(UTC)
     return f"{_WEEKDAYS[at.weekday()]} {at.isoformat(' ')[:16]} | {names[message.role]}"
 
 
-def _tagged(tag: str, lines: Iterable[str]) -> str:
+def _wrap_in_tag(tag: str, lines: Iterable[str]) -> str:
     return "\n".join([f"<{tag}>", *lines, f"</{tag}>"])
 
 
-def _is_absolute(span: Span, said_us: int) -> bool:
+def _is_absolute(span: TimeSpan, said_us: int) -> bool:
     """Whether the words mean the same whenever they are said."""
-    again = read_text(span.text, said_us + _ANOTHER_MOMENT)
-    return len(again) == 1 and (again[0].start, again[0].end) == (span.start, span.end)
+    reread = parse_time_spans(span.text, said_us + _LATER)
+    return len(reread) == 1 and (reread[0].start, reread[0].end) == (span.start, span.end)
 
 
-def _dates(span: Span) -> str:
+def _format_span(span: TimeSpan) -> str:
     first, last = (from_micros(us).isoformat() for us in (span.start, span.end - 1))
     if span.precision == "hour" and span.end - span.start <= _HOUR:
         return f"{first[:10]} {first[11:16]}"

@@ -115,7 +115,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Decisions:
+class FactDecisions:
     """One decision for each question, and what the call cost."""
 
     decisions: tuple[Decision, ...]
@@ -136,7 +136,7 @@ class Extractor(Protocol):
 class Decider(Protocol):
     """Judges facts against what is known, in one model call."""
 
-    async def decide(self, questions: Sequence[Question]) -> Decisions: ...
+    async def decide(self, questions: Sequence[Question]) -> FactDecisions: ...
 
 
 def as_decider(extractor: Any) -> Decider | None:

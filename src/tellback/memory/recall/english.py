@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 
-def _listed(words: str) -> frozenset[str]:
+def _word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-def _paired(pairs: str) -> dict[str, str]:
+def _parse_form_table(pairs: str) -> dict[str, str]:
     """`go: went gone, be: was` as {"went": "go", "gone": "go", "was": "be"}."""
     table: dict[str, str] = {}
     for pair in pairs.split(","):
@@ -16,7 +16,7 @@ def _paired(pairs: str) -> dict[str, str]:
     return table
 
 
-STOPWORDS = _listed(
+STOPWORDS = _word_set(
     """
     a about above after again against all also am an and any are as at be because been before being below between
     both but by can cannot could d did do does doing don done down during each either else ever few for from further
@@ -30,7 +30,7 @@ STOPWORDS = _listed(
     """
 )
 
-IRREGULAR = _paired(
+CANONICAL_FORMS = _parse_form_table(
     """
     become: became, begin: began begun, bite: bit bitten, blow: blew blown, break: broke broken, bring: brought,
     build: built, buy: bought, catch: caught, choose: chose chosen, come: came, deal: dealt, draw: drew drawn,
@@ -58,7 +58,7 @@ IRREGULAR = _paired(
 
 """Forms that are no spelling of their base, other words for the same thing, and what people type in a hurry."""
 
-NUMBERS = {
+NUMBER_WORDS = {
     number: str(value)
     for value, number in enumerate(
         """
@@ -67,11 +67,11 @@ NUMBERS = {
         """.split()  # noqa: SIM905
     )
 } | {"thirty": "30", "forty": "40", "fifty": "50", "sixty": "60", "hundred": "100", "thousand": "1000"}
-FEW = _listed("once twice couple dozen several few many pair half third second")
+QUANTITY_WORDS = _word_set("once twice couple dozen several few many pair half third second")
 
 """Words that tell how many, though they are no numbers."""
 
-TIMES = _listed(
+TIME_WORDS = _word_set(
     """
     yesterday today tonight tomorrow ago last next week weeks weekend weekends month months year years day days
     recently lately soon morning evening night january february march april may june july august september october
@@ -83,7 +83,7 @@ TIMES = _listed(
 
 """Words that tell when; a few of other languages too."""
 
-PLACES = _listed(
+PLACE_WORDS = _word_set(
     """
     home park beach city country town village studio gym cafe restaurant lake mountain mountains street museum
     school church office station airport hotel bar shop store library hospital

@@ -6,15 +6,15 @@ import functools
 import re
 from typing import NamedTuple
 
-from tellback.types.caches import forgets
+from tellback.types.caches import register_cache
 
-_NAME = re.compile(r"\s*([^\W\d_][\w.'\u2019-]*(?: [^\W_][\w.'\u2019-]*){0,3})")
-_LONGEST = 80
+_SPEAKER_NAME = re.compile(r"\s*([^\W\d_][\w.'\u2019-]*(?: [^\W_][\w.'\u2019-]*){0,3})")
+_MAX_SPEAKER_LENGTH = 80
 _ROLES = frozenset(("user", "assistant", "agent", "speaker", "person", "participant"))
-_PARTICLES = frozenset(
+_NAME_PARTICLES = frozenset(
     ("van", "von", "der", "den", "de", "da", "di", "do", "dos", "del", "della", "la", "le", "bin", "al")
 )
-_NO_NAMES = frozenset(
+_NOT_NAMES = frozenset(
     """
     note notes todo reminder ps nb fyi edit update warning important tip question answer summary example result re fw
     fwd subject date time from to cc http https ftp mailto file title topic address phone email today tomorrow yesterday
@@ -23,11 +23,11 @@ _NO_NAMES = frozenset(
 )
 
 
-LOOSE = ""
+UNGROUPED = ""
 """The group of turns of no known conversation: only those that were said at the same time are neighbours."""
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """One text of a space.
 
     `text` is as it was remembered; a leading "Name: " is its speaker. `moment` is when it was true or said, in
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
     """
 
     text: str
-    moment: int
+    timestamp: int
     group: str | None = None
 
 
@@ -48,32 +48,32 @@ def split_speaker(text: str) -> tuple[str | None, str]:
     >>> split_speaker("Note: buy milk")
     (None, 'Note: buy milk')
     """
-    at = text.find(":", 0, _LONGEST)
-    if at < 1 or not text[at + 1 : at + 2].isspace():
+    colon = text.find(":", 0, _MAX_SPEAKER_LENGTH)
+    if colon < 1 or not text[colon + 1 : colon + 2].isspace():
         return None, text
     # A space has few speakers and many turns: who a text begins with has mostly been met before.
-    name = _speaker(text[:at])
-    said = text[at + 1 :].lstrip()
-    return (name, said) if name is not None and said else (None, text)
+    name = _parse_speaker(text[:colon])
+    body = text[colon + 1 :].lstrip()
+    return (name, body) if name is not None and body else (None, text)
 
 
 @functools.lru_cache(maxsize=4_096)
-def _speaker(beginning: str) -> str | None:
+def _parse_speaker(prefix: str) -> str | None:
     """The name before a colon, if it is one."""
-    found = _NAME.fullmatch(beginning)
-    if found is None:
+    match = _SPEAKER_NAME.fullmatch(prefix)
+    if match is None:
         return None
-    name = found.group(1)
+    name = match.group(1)
     first, *others = name.split()
-    role = first.casefold() in _ROLES
-    if (first[0].islower() and not role) or first.casefold() in _NO_NAMES:
+    is_role = first.casefold() in _ROLES
+    if (first[0].islower() and not is_role) or first.casefold() in _NOT_NAMES:
         return None
     # "Maria da Silva" and "Speaker 2", but not "My plan" or "Chapter 2".
-    return name if all(other[0].isdigit() if role else _may_be_name(other) for other in others) else None
+    return name if all(other[0].isdigit() if is_role else _may_be_name(other) for other in others) else None
 
 
-forgets(_speaker.cache_clear)
+register_cache(_parse_speaker.cache_clear)
 
 
 def _may_be_name(word: str) -> bool:
-    return not word[0].isdigit() and (not word[0].islower() or word in _PARTICLES)
+    return not word[0].isdigit() and (not word[0].islower() or word in _NAME_PARTICLES)

@@ -13,22 +13,22 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-BLOCK = 16
+BLOCK_SIZE = 16
 
 
-def whole(size: int) -> int:
+def round_up_to_block(size: int) -> int:
     """A size up to the next multiple of 16.
 
     What is left over of an array is multiplied in other steps than the rest of it, and equal rows would not be quite
     equal any more.
     """
-    return -(-size // BLOCK) * BLOCK
+    return -(-size // BLOCK_SIZE) * BLOCK_SIZE
 
 
-class Grown:
+class GrowableArray:
     """An array that grows at its end, at a constant cost a row.
 
-    >>> rows = Grown(np.int64)
+    >>> rows = GrowableArray(np.int64)
     >>> rows.extend([3, 4])
     >>> rows.view.tolist()
     [3, 4]
@@ -37,28 +37,30 @@ class Grown:
     __slots__ = ("_data", "size")
 
     def __init__(self, dtype: npt.DTypeLike, width: int | None = None) -> None:
-        self._data: npt.NDArray[Any] = np.zeros((BLOCK,) if width is None else (BLOCK, width), dtype)
+        self._data: npt.NDArray[Any] = np.zeros((BLOCK_SIZE,) if width is None else (BLOCK_SIZE, width), dtype)
         self.size = 0
 
     def extend(self, values: Sequence[Any] | npt.NDArray[Any]) -> None:
         """Add rows."""
-        wanted = self.size + len(values)
-        if wanted > len(self._data):
-            grown = np.zeros((whole(max(wanted, 2 * len(self._data))), *self._data.shape[1:]), self._data.dtype)
-            grown[: self.size] = self._data[: self.size]
-            self._data = grown
+        new_size = self.size + len(values)
+        if new_size > len(self._data):
+            larger = np.zeros(
+                (round_up_to_block(max(new_size, 2 * len(self._data))), *self._data.shape[1:]), self._data.dtype
+            )
+            larger[: self.size] = self._data[: self.size]
+            self._data = larger
         if len(values):
-            self._data[self.size : wanted] = values
-        self.size = wanted
+            self._data[self.size : new_size] = values
+        self.size = new_size
 
     @property
     def view(self) -> npt.NDArray[Any]:
         """The rows so far; good until the next are added."""
         return self._data[: self.size]
 
-    def times(self, vector: Floats) -> Floats:
+    def dot(self, vector: Floats) -> Floats:
         """The product of each row with a vector; equal rows give equal products."""
-        product: Floats = (self._data[: whole(self.size)] @ vector)[: self.size]
+        product: Floats = (self._data[: round_up_to_block(self.size)] @ vector)[: self.size]
         return product
 
     @property

@@ -10,19 +10,19 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tellback.memory.recall.words import PLACE
+from tellback.memory.recall.words import HAS_PLACE
 
-QUESTION = 4
-NAMED = 8
-ANSWER = 32
-OPENING = 64
-ADDRESS = 128
+IS_QUESTION = 4
+HAS_NAME = 8
+FOLLOWS_QUESTION = 32
+OPENS_SESSION = 64
+ADDRESSES_SOMEONE = 128
 """Signs of a text, beside those of its words: it asks, it names something, it follows a question, it opens a session,
 it speaks to somebody."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asks:
+class QuestionIntent:
     """What a question wants to know."""
 
     when: bool = False
@@ -33,7 +33,7 @@ class Asks:
 
 
 @dataclass(frozen=True, slots=True)
-class Language:
+class QuestionLanguage:
     """How one language asks.
 
     `spoken` tells that a question is in it, `when` to `who` find what it asks, `both` that it is about all of the
@@ -41,19 +41,19 @@ class Language:
     or not, and `address` is in texts that speak to somebody.
     """
 
-    spoken: re.Pattern[str]
+    detect: re.Pattern[str]
     when: re.Pattern[str]
     where: re.Pattern[str]
     count: re.Pattern[str]
     who: re.Pattern[str]
     both: re.Pattern[str]
-    places: frozenset[str]
+    place_prepositions: frozenset[str]
     articles: frozenset[str]
-    address: tuple[str, ...]
+    address_words: tuple[str, ...]
 
 
-ENGLISH = Language(
-    spoken=re.compile(
+ENGLISH_QUESTIONS = QuestionLanguage(
+    detect=re.compile(
         r"\b(?:what|when|where|who|whom|whose|which|why|how|did|does|do|is|are|was|were|has|have|had|can|could|would|the|of)\b",
         re.I,
     ),
@@ -68,42 +68,42 @@ ENGLISH = Language(
         r"\b(?:who|whom|whose|which|names?|named|called|titles?|(?:what|which) (?:book|movie|song|band|game)s?)\b", re.I
     ),
     both=re.compile(r"\b(?:and|both|together|common|share[ds]?|each other)\b|&", re.I),
-    places=frozenset(("in", "at", "to", "from", "near", "around", "visit", "visited", "visiting", "of")),
+    place_prepositions=frozenset(("in", "at", "to", "from", "near", "around", "visit", "visited", "visiting", "of")),
     articles=frozenset(("the", "a", "my", "our")),
-    address=(" you", "You"),
+    address_words=(" you", "You"),
 )
-LANGUAGES = {"en": ENGLISH}
-_ADDRESS = tuple(address for language in LANGUAGES.values() for address in language.address)
+QUESTION_LANGUAGES = {"en": ENGLISH_QUESTIONS}
+_ADDRESS_WORDS = tuple(address for language in QUESTION_LANGUAGES.values() for address in language.address_words)
 
 
-def _any_of(words: Iterable[frozenset[str]]) -> str:
+def _alternatives(words: Iterable[frozenset[str]]) -> str:
     return "|".join(sorted(frozenset().union(*words)))
 
 
-_CAPITAL = r" [\"'\u201c]?[A-Z\u00c0-\u00de][a-z\u00df-\u00ff]"
-_NAMED = re.compile(rf"(?<=[^.!?\u2026*)\-\u2014: ]){_CAPITAL}")
+_CAPITALIZED = r" [\"'\u201c]?[A-Z\u00c0-\u00de][a-z\u00df-\u00ff]"
+_NAME_IN_SENTENCE = re.compile(rf"(?<=[^.!?\u2026*)\-\u2014: ]){_CAPITALIZED}")
 """A capital inside a sentence."""
-_OF_PLACE = re.compile(
-    rf"(?<![^ ])(?:{_any_of(language.places for language in LANGUAGES.values())})"
-    rf"(?: (?:{_any_of(language.articles for language in LANGUAGES.values())}))?{_CAPITAL}"
+_PLACE_NAME = re.compile(
+    rf"(?<![^ ])(?:{_alternatives(language.place_prepositions for language in QUESTION_LANGUAGES.values())})"
+    rf"(?: (?:{_alternatives(language.articles for language in QUESTION_LANGUAGES.values())}))?{_CAPITALIZED}"
 )
 
 
-def language_of(question: str) -> Language | None:
+def detect_question_language(question: str) -> QuestionLanguage | None:
     """The language whose hints hold for a question."""
-    return next((language for language in LANGUAGES.values() if language.spoken.search(question)), None)
+    return next((language for language in QUESTION_LANGUAGES.values() if language.detect.search(question)), None)
 
 
-def read_question(question: str) -> Asks:
+def parse_question(question: str) -> QuestionIntent:
     """What a question wants to know.
 
-    >>> read_question("Where did she buy it?").where
+    >>> parse_question("Where did she buy it?").where
     True
     """
-    language = language_of(question)
+    language = detect_question_language(question)
     if language is None:
-        return Asks()
-    return Asks(
+        return QuestionIntent()
+    return QuestionIntent(
         when=language.when.search(question) is not None,
         where=language.where.search(question) is not None,
         who=language.who.search(question) is not None,
@@ -112,14 +112,14 @@ def read_question(question: str) -> Asks:
     )
 
 
-def text_signs(text: str) -> int:
+def detect_features(text: str) -> int:
     """What a text is a sign of: that it asks, that it names something or a place, that it speaks to somebody."""
-    signs = QUESTION if "?" in text[-40:] else 0
-    for address in _ADDRESS:
+    features = IS_QUESTION if "?" in text[-40:] else 0
+    for address in _ADDRESS_WORDS:
         if address in text:
-            signs |= ADDRESS
-    if _NAMED.search(text) is not None:
-        signs |= NAMED
-        if _OF_PLACE.search(text) is not None:
-            signs |= PLACE
-    return signs
+            features |= ADDRESSES_SOMEONE
+    if _NAME_IN_SENTENCE.search(text) is not None:
+        features |= HAS_NAME
+        if _PLACE_NAME.search(text) is not None:
+            features |= HAS_PLACE
+    return features

@@ -13,34 +13,34 @@ import numpy as np
 import numpy.typing as npt
 
 from tellback.memory.recall import dates, hints
-from tellback.memory.recall.entry import LOOSE, Entry, split_speaker
-from tellback.memory.recall.grown import Bools, Floats, Grown, Ints
-from tellback.memory.recall.layout import Layout, lay_out
+from tellback.memory.recall.entry import UNGROUPED, IndexEntry, split_speaker
+from tellback.memory.recall.grown import Bools, Floats, GrowableArray, Ints
+from tellback.memory.recall.layout import SessionLayout, build_layout
 from tellback.memory.recall.postings import Postings
-from tellback.memory.recall.words import all_words, name_words, tokens, words
+from tellback.memory.recall.words import extract_all_words, extract_words, normalize_name, tokenize
 
-__all__ = ["Bools", "Floats", "Grown", "Ints", "SpaceIndex", "WordVectors"]
+__all__ = ["Bools", "Floats", "GrowableArray", "Ints", "SpaceIndex", "WordVectors"]
 
 SESSION_GAP = 6 * 3_600_000_000
 """A conversation that rests so long goes on as another session: what was said yesterday is no neighbour."""
 
-SHORT = 64
+WORD_VECTOR_DIMENSIONS = 64
 """How many dimensions of word vectors are compared. The static embedder's first ones say nearly all there is to say."""
 
-LEAST_ALIKE = np.float32(0.4)
+MIN_WORD_SIMILARITY = np.float32(0.4)
 """Words whose vectors are less alike than this have nothing to do with each other."""
 
-MOST_ALIKE = 64
-MOST_KEPT = 2_000
+MAX_SIMILAR_TERMS = 64
+MAX_CACHED_FORMS = 2_000
 
-HEAD = 64
+PREFIX_DIMENSIONS = 64
 """How many dimensions of text vectors are kept apart as well, for a first look at many rows."""
 
-LONGEST_SPAN = 40 * 86_400_000_000
+MAX_SPAN = 40 * 86_400_000_000
 """Longer stretches of time that a text speaks of do not date it."""
 
-MOST_TEXT = 4_000
-MOST_TIMES = 16
+MAX_DATED_TEXT = 4_000
+MAX_DATES_PER_TEXT = 16
 """How much of a text is read for times, and how many of them are kept."""
 
 
@@ -57,78 +57,78 @@ class SpaceIndex:
     `ordered` says that the first dimensions of text vectors say the most, as the static embedder's do.
     """
 
-    def __init__(self, words: WordVectors | None = None, *, ordered: bool = False) -> None:
+    def __init__(self, word_embedder: WordVectors | None = None, *, ordered: bool = False) -> None:
         self._ordered = ordered
         self.texts: list[str] = []
-        self.moments = Grown(np.int64)
-        self.signs = Grown(np.uint8)
-        self.speakers = Grown(np.int64)
-        self.before = Grown(np.int64)
-        self.vectors: Grown | None = None
-        self.heads: Grown | None = None
-        self.embedded = Grown(np.bool_)
+        self.timestamps = GrowableArray(np.int64)
+        self.features = GrowableArray(np.uint8)
+        self.speakers = GrowableArray(np.int64)
+        self.previous_rows = GrowableArray(np.int64)
+        self.vectors: GrowableArray | None = None
+        self.vector_prefixes: GrowableArray | None = None
+        self.has_vector = GrowableArray(np.bool_)
         self.speaker_names: list[str] = []
         self.speakers_by_word: dict[str, list[int]] = {}
         self.postings = Postings()
-        self._words = words
-        self._word_vectors: Floats = np.zeros((SHORT, 0), np.float32)
-        self._words_known = 0
-        self._alike: dict[str, tuple[Ints, Floats]] = {}
-        self._alike_size = 0
+        self._word_embedder = word_embedder
+        self._term_vectors: Floats = np.zeros((WORD_VECTOR_DIMENSIONS, 0), np.float32)
+        self._embedded_terms = 0
+        self._similar_terms: dict[str, tuple[Ints, Floats]] = {}
+        self._similar_terms_size = 0
         self._speaker_ids: dict[tuple[str, ...], int] = {}
-        self._spellings: dict[str, int] = {}
-        self._sessions = Grown(np.int64)
+        self._speaker_by_spelling: dict[str, int] = {}
+        self._sessions = GrowableArray(np.int64)
         self._session_count = 0
-        self._last: dict[str, tuple[int, int, int, int]] = {}
+        self._last_of_group: dict[str, tuple[int, int, int, int]] = {}
         self._groups: dict[str, list[int]] = {}
         self._group_of: list[str | None] = []
-        self._place_in_group: list[int] = []
-        self._sizes = Grown(np.float32)
-        self._times: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._position_in_group: list[int] = []
+        self._row_lengths = GrowableArray(np.float32)
+        self._dates_by_row: dict[int, tuple[tuple[int, int], ...]] = {}
         self._text_bytes = 0
-        self._layout: Layout | None = None
+        self._layout: SessionLayout | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    def extend(self, entries: Sequence[Entry]) -> None:
+    def extend(self, entries: Sequence[IndexEntry]) -> None:
         """Add entries as the next rows."""
         if not entries:
             return
         first = len(self.texts)
-        signs: list[int] = []
+        features: list[int] = []
         speakers: list[int] = []
         sessions: list[int] = []
-        befores: list[int] = []
-        numbers: list[int] = []
-        lengths: list[int] = []
-        number_of = self.postings.tokens.__getitem__
+        previous_rows: list[int] = []
+        token_numbers: list[int] = []
+        token_counts: list[int] = []
+        token_number = self.postings.tokens.__getitem__
         for row, entry in enumerate(entries, first):
-            speaker, said = split_speaker(entry.text)
-            found = tokens(said)
-            numbers += map(number_of, found)
-            lengths.append(len(found))
-            session, before, sign = self._follow(row, entry, hints.text_signs(said))
+            speaker, body = split_speaker(entry.text)
+            row_tokens = tokenize(body)
+            token_numbers += map(token_number, row_tokens)
+            token_counts.append(len(row_tokens))
+            session, previous_row, row_features = self._assign_session(row, entry, hints.detect_features(body))
             sessions.append(session)
-            befores.append(before)
-            signs.append(sign)
-            speakers.append(-1 if speaker is None else self._speaker_of(speaker))
+            previous_rows.append(previous_row)
+            features.append(row_features)
+            speakers.append(-1 if speaker is None else self._speaker_number(speaker))
             self.texts.append(entry.text)
             self._text_bytes += len(entry.text) + 60
-        self.moments.extend([entry.moment for entry in entries])
-        sizes, of_words = self.postings.add(first, numbers, lengths)
-        for row in np.flatnonzero(sizes == 0).tolist():
-            self.postings.add_words(first + row, all_words(split_speaker(entries[row].text)[1]))
-        self.signs.extend(np.array(signs, np.uint8) | of_words)
+        self.timestamps.extend([entry.timestamp for entry in entries])
+        word_counts, word_features = self.postings.add(first, token_numbers, token_counts)
+        for row in np.flatnonzero(word_counts == 0).tolist():
+            self.postings.add_words(first + row, extract_all_words(split_speaker(entries[row].text)[1]))
+        self.features.extend(np.array(features, np.uint8) | word_features)
         self.speakers.extend(speakers)
-        self.before.extend(befores)
-        self.embedded.extend(np.zeros(len(entries), np.bool_))
+        self.previous_rows.extend(previous_rows)
+        self.has_vector.extend(np.zeros(len(entries), np.bool_))
         self._sessions.extend(sessions)
-        self._sizes.extend(sizes)
+        self._row_lengths.extend(word_counts)
         if self.vectors is not None:
             self.vectors.extend(np.zeros((len(entries), self.vectors.view.shape[1]), np.float32))
-        if self.heads is not None:
-            self.heads.extend(np.zeros((len(entries), HEAD), np.float32))
+        if self.vector_prefixes is not None:
+            self.vector_prefixes.extend(np.zeros((len(entries), PREFIX_DIMENSIONS), np.float32))
         self._layout = None
 
     def set_vectors(self, rows: npt.NDArray[Any], vectors: npt.NDArray[np.float32]) -> None:
@@ -139,155 +139,162 @@ class SpaceIndex:
         if not len(rows):
             return
         if self.vectors is None or self.vectors.view.shape[1] != vectors.shape[1]:
-            self.vectors = Grown(np.float32, vectors.shape[1])
+            self.vectors = GrowableArray(np.float32, vectors.shape[1])
             self.vectors.extend(np.zeros((len(self), vectors.shape[1]), np.float32))
-            self.embedded.view[:] = False
-            self.heads = None
-            if self._ordered and vectors.shape[1] >= 2 * HEAD:
-                self.heads = Grown(np.float32, HEAD)
-                self.heads.extend(np.zeros((len(self), HEAD), np.float32))
+            self.has_vector.view[:] = False
+            self.vector_prefixes = None
+            if self._ordered and vectors.shape[1] >= 2 * PREFIX_DIMENSIONS:
+                self.vector_prefixes = GrowableArray(np.float32, PREFIX_DIMENSIONS)
+                self.vector_prefixes.extend(np.zeros((len(self), PREFIX_DIMENSIONS), np.float32))
         self.vectors.view[rows] = vectors
-        if self.heads is not None:
-            self.heads.view[rows] = vectors[:, :HEAD]
-        self.embedded.view[rows] = vectors.any(axis=1)
+        if self.vector_prefixes is not None:
+            self.vector_prefixes.view[rows] = vectors[:, :PREFIX_DIMENSIONS]
+        self.has_vector.view[rows] = vectors.any(axis=1)
 
     @property
     def nbytes(self) -> int:
         """About how much memory it holds, texts included."""
-        grown = [self.moments, self.signs, self.speakers, self.before, self.embedded, self._sessions]
-        arrays = sum(array.nbytes for array in [*grown, self._sizes]) + self._word_vectors.nbytes + self.postings.nbytes
-        arrays += sum(vectors.nbytes for vectors in (self.vectors, self.heads) if vectors is not None)
-        arrays += 0 if self._layout is None else self._layout.nbytes
-        arrays += 600 * len(self._alike)
-        return arrays + self._text_bytes + 32 * len(self) + 100 * len(self._groups) + 300 * len(self._times)
+        columns = [self.timestamps, self.features, self.speakers, self.previous_rows, self.has_vector, self._sessions]
+        size = (
+            sum(array.nbytes for array in [*columns, self._row_lengths])
+            + self._term_vectors.nbytes
+            + self.postings.nbytes
+        )
+        size += sum(vectors.nbytes for vectors in (self.vectors, self.vector_prefixes) if vectors is not None)
+        size += 0 if self._layout is None else self._layout.nbytes
+        size += 600 * len(self._similar_terms)
+        return size + self._text_bytes + 32 * len(self) + 100 * len(self._groups) + 300 * len(self._dates_by_row)
 
     def prepare(self) -> None:
         """Do now what the next query would have to do first."""
         if not len(self):
             return
         _ = self.layout
-        if self._words is not None:
-            self._vectors_of_terms(self._words)
+        if self._word_embedder is not None:
+            self._embed_terms(self._word_embedder)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> SessionLayout:
         """Where the rows stand, as of now."""
         if self._layout is None:
-            self.postings.settle()
-            self._layout = lay_out(self._sessions.view, self._sizes.view)
+            self.postings.merge_pending()
+            self._layout = build_layout(self._sessions.view, self._row_lengths.view)
         return self._layout
 
-    def group_rows(self, row: int, around: int) -> list[int]:
+    def neighbour_rows(self, row: int, radius: int) -> list[int]:
         """The rows up to `around` places before and after a row in its group, in order, without itself."""
         group = self._group_of[row]
         if group is None:
             return []
         rows = self._groups[group]
-        place = self._place_in_group[row]
-        found = rows[max(0, place - around) : place] + rows[place + 1 : place + 1 + around]
-        if group == LOOSE:
+        position = self._position_in_group[row]
+        neighbours = rows[max(0, position - radius) : position] + rows[position + 1 : position + 1 + radius]
+        if group == UNGROUPED:
             sessions = self._sessions.view
-            found = [other for other in found if sessions[other] == sessions[row]]
-        return found
+            neighbours = [other for other in neighbours if sessions[other] == sessions[row]]
+        return neighbours
 
-    def mentions(self, name: str) -> Bools:
+    def rows_mentioning(self, name: str) -> Bools:
         """Which rows were said by that name, or have all words of it in their text."""
-        found = np.zeros(len(self), np.bool_)
-        key = set(name_words(name))
-        if not key or not len(self):
-            return found
+        matches = np.zeros(len(self), np.bool_)
+        name_parts = set(normalize_name(name))
+        if not name_parts or not len(self):
+            return matches
         for speaker, number in self._speaker_ids.items():
-            if key.issubset(speaker):
-                found |= self.speakers.view == number
+            if name_parts.issubset(speaker):
+                matches |= self.speakers.view == number
         _ = self.layout
-        everywhere = np.ones(len(self), np.bool_)
-        for word in words(name) or all_words(name):
-            here = np.zeros(len(self), np.bool_)
-            here[self.postings.of(word.term)] = True
-            everywhere &= here
-        return found | everywhere
+        has_all_words = np.ones(len(self), np.bool_)
+        for word in extract_words(name) or extract_all_words(name):
+            has_word = np.zeros(len(self), np.bool_)
+            has_word[self.postings.rows_with(word.term)] = True
+            has_all_words &= has_word
+        return matches | has_all_words
 
-    def alike(self, forms: Sequence[str]) -> list[tuple[Ints, Floats]]:
+    def similar_terms(self, forms: Sequence[str]) -> list[tuple[Ints, Floats]]:
         """For each of some words, the terms of the space that mean nearly the same, and how much so, the least first.
 
         Questions have many words in common, so what was found is kept until the space has new words.
         """
-        if self._words is None:
+        if self._word_embedder is None:
             return []
         size = len(self.postings.forms)
-        if self._alike_size != size or len(self._alike) > MOST_KEPT:
-            self._alike, self._alike_size = {}, size
-        missing = [form for form in dict.fromkeys(forms) if form not in self._alike]
+        if self._similar_terms_size != size or len(self._similar_terms) > MAX_CACHED_FORMS:
+            self._similar_terms, self._similar_terms_size = {}, size
+        missing = [form for form in dict.fromkeys(forms) if form not in self._similar_terms]
         if missing:
-            asked = _short(self._words.words(missing))
-            vectors = self._vectors_of_terms(self._words)
-            for form, near in zip(missing, asked @ vectors[: asked.shape[1], :size], strict=True):
-                terms = np.flatnonzero(near > LEAST_ALIKE)
-                terms = terms[np.argsort(near[terms], kind="stable")][-MOST_ALIKE:]
-                self._alike[form] = (terms, (near[terms] - LEAST_ALIKE) / np.float32(1 - LEAST_ALIKE))
-        return [self._alike[form] for form in forms]
+            form_vectors = _shorten_vectors(self._word_embedder.words(missing))
+            vectors = self._embed_terms(self._word_embedder)
+            for form, similarity in zip(missing, form_vectors @ vectors[: form_vectors.shape[1], :size], strict=True):
+                terms = np.flatnonzero(similarity > MIN_WORD_SIMILARITY)
+                terms = terms[np.argsort(similarity[terms], kind="stable")][-MAX_SIMILAR_TERMS:]
+                self._similar_terms[form] = (
+                    terms,
+                    (similarity[terms] - MIN_WORD_SIMILARITY) / np.float32(1 - MIN_WORD_SIMILARITY),
+                )
+        return [self._similar_terms[form] for form in forms]
 
-    def _vectors_of_terms(self, words: WordVectors) -> Floats:
-        known, size = self._words_known, len(self.postings.forms)
-        if known < size:
-            if size > self._word_vectors.shape[1]:
-                grown = np.zeros((SHORT, max(256, size, 2 * known)), np.float32)
-                grown[:, :known] = self._word_vectors[:, :known]
-                self._word_vectors = grown
-            fresh = words.words(self.postings.forms[known:])
-            self._word_vectors[: fresh.shape[1], known:size] = _short(fresh).T
-            self._words_known = size
-        return self._word_vectors
+    def _embed_terms(self, embedder: WordVectors) -> Floats:
+        embedded, size = self._embedded_terms, len(self.postings.forms)
+        if embedded < size:
+            if size > self._term_vectors.shape[1]:
+                larger = np.zeros((WORD_VECTOR_DIMENSIONS, max(256, size, 2 * embedded)), np.float32)
+                larger[:, :embedded] = self._term_vectors[:, :embedded]
+                self._term_vectors = larger
+            new_vectors = embedder.words(self.postings.forms[embedded:])
+            self._term_vectors[: new_vectors.shape[1], embedded:size] = _shorten_vectors(new_vectors).T
+            self._embedded_terms = size
+        return self._term_vectors
 
-    def times_of(self, row: int) -> tuple[tuple[int, int], ...]:
+    def dates_in_row(self, row: int) -> tuple[tuple[int, int], ...]:
         """The times a text speaks of, as starts and ends. It is read when first asked for."""
-        found = self._times.get(row)
-        if found is None:
-            spans = dates.read_text(self.texts[row][:MOST_TEXT], int(self.moments.view[row]))
-            short = [(span.start, span.end) for span in spans if span.end - span.start <= LONGEST_SPAN]
-            found = tuple(short[:MOST_TIMES])
-            self._times[row] = found
-        return found
+        cached = self._dates_by_row.get(row)
+        if cached is None:
+            spans = dates.parse_time_spans(self.texts[row][:MAX_DATED_TEXT], int(self.timestamps.view[row]))
+            short_spans = [(span.start, span.end) for span in spans if span.end - span.start <= MAX_SPAN]
+            cached = tuple(short_spans[:MAX_DATES_PER_TEXT])
+            self._dates_by_row[row] = cached
+        return cached
 
-    def _speaker_of(self, name: str) -> int:
+    def _speaker_number(self, name: str) -> int:
         """A speaker's number; the same for "Ann" and "ANN"."""
-        number = self._spellings.get(name)
+        number = self._speaker_by_spelling.get(name)
         if number is not None:
             return number
-        key = name_words(name)
+        key = normalize_name(name)
         number = self._speaker_ids.get(key)
         if number is None:
             number = self._speaker_ids[key] = len(self.speaker_names)
             self.speaker_names.append(name)
             for word in dict.fromkeys(key):
                 self.speakers_by_word.setdefault(word, []).append(number)
-        self._spellings[name] = number
+        self._speaker_by_spelling[name] = number
         return number
 
-    def _follow(self, row: int, entry: Entry, sign: int) -> tuple[int, int, int]:
+    def _assign_session(self, row: int, entry: IndexEntry, features: int) -> tuple[int, int, int]:
         """A new row's session, the row before it there (itself if there is none), and its signs with what that adds."""
         group = entry.group
         self._group_of.append(group)
         if group is None:
-            self._place_in_group.append(0)
+            self._position_in_group.append(0)
             self._session_count += 1
-            return self._session_count - 1, row, sign
+            return self._session_count - 1, row, features
         rows = self._groups.setdefault(group, [])
-        self._place_in_group.append(len(rows))
+        self._position_in_group.append(len(rows))
         rows.append(row)
-        last = self._last.get(group)
-        if last is None or abs(entry.moment - last[1]) > SESSION_GAP:
-            session, before, sign = self._session_count, row, sign | hints.OPENING
+        last = self._last_of_group.get(group)
+        if last is None or abs(entry.timestamp - last[1]) > SESSION_GAP:
+            session, previous_row, features = self._session_count, row, features | hints.OPENS_SESSION
             self._session_count += 1
         else:
-            session, before = last[2], last[0]
-            sign |= hints.ANSWER if last[3] & hints.QUESTION else 0
-        self._last[group] = (row, entry.moment, session, sign)
-        return session, before, sign
+            session, previous_row = last[2], last[0]
+            features |= hints.FOLLOWS_QUESTION if last[3] & hints.IS_QUESTION else 0
+        self._last_of_group[group] = (row, entry.timestamp, session, features)
+        return session, previous_row, features
 
 
-def _short(vectors: Floats) -> Floats:
-    short = vectors[:, :SHORT]
-    lengths = np.sqrt(np.einsum("ij,ij->i", short, short))
-    lengths[lengths == 0] = 1
-    return np.asarray(short / lengths[:, None], np.float32)
+def _shorten_vectors(vectors: Floats) -> Floats:
+    short = vectors[:, :WORD_VECTOR_DIMENSIONS]
+    norms = np.sqrt(np.einsum("ij,ij->i", short, short))
+    norms[norms == 0] = 1
+    return np.asarray(short / norms[:, None], np.float32)

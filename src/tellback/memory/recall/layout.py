@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tellback.memory.recall.grown import Floats, Ints, whole
+from tellback.memory.recall.grown import Floats, Ints, round_up_to_block
 
-REACH = 4
+WINDOW_RADIUS = 4
 """How far a row looks to both sides."""
 
-NEAR_K1, NEAR_B = 0.9, 0.4
+WINDOW_K1, WINDOW_B = 0.9, 0.4
 SESSION_K1, SESSION_B = 1.2, 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SessionLayout:
     """The rows laid out session after session, with a gap of `REACH` places around each.
 
     So a window over neighbours is a shift of the whole array, and never reaches into another session. Rows that are
@@ -25,62 +25,64 @@ class Layout:
     the counts of a window and of a session, by their lengths.
     """
 
-    places: Ints
-    windowed: int
+    positions: Ints
+    windowed_width: int
     width: int
     sessions: Ints
     session_count: int
     order: Ints
-    opens: Ints
-    near_damping: Floats
+    session_starts: Ints
+    window_damping: Floats
     session_damping: Floats
 
     @property
     def nbytes(self) -> int:
         """The memory it holds."""
-        arrays = (self.places, self.sessions, self.order, self.opens)
-        return sum(array.nbytes for array in arrays) + self.near_damping.nbytes + self.session_damping.nbytes
+        arrays = (self.positions, self.sessions, self.order, self.session_starts)
+        return sum(array.nbytes for array in arrays) + self.window_damping.nbytes + self.session_damping.nbytes
 
 
-def lay_out(sessions: Ints, sizes: Floats) -> Layout:
+def build_layout(sessions: Ints, sizes: Floats) -> SessionLayout:
     """Place rows by their sessions, in the order of rows; `sizes` are the rows' lengths in words."""
-    n = len(sessions)
-    members = np.bincount(sessions)
-    alone = members[sessions] == 1
+    row_count = len(sessions)
+    session_sizes = np.bincount(sessions)
+    is_single = session_sizes[sessions] == 1
     order = np.argsort(sessions, kind="stable")
-    order = order[~alone[order]]
-    of_ordered = sessions[order]
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = of_ordered[1:] != of_ordered[:-1]
-    numbers = np.cumsum(begins) - 1
-    count = int(begins.sum())
-    places = np.empty(n, np.int64)
-    places[order] = np.arange(len(order)) + REACH * (numbers + 1)
-    windowed = len(order) + REACH * (count + 1) if count else 0
-    lonely = np.flatnonzero(alone)
-    places[lonely] = windowed + np.arange(len(lonely))
-    numbered = np.full(n, count, np.int64)
-    numbered[order] = numbers
-    width = whole(windowed + len(lonely))
-    placed = np.zeros(width, np.float32)
-    placed[places] = sizes
-    around = placed.copy()
-    for step in range(1, REACH + 1):
-        around[step:windowed] += placed[: max(windowed - step, 0)]
-        around[: max(windowed - step, 0)] += placed[step:windowed]
-    lengths = np.bincount(numbered, sizes, minlength=count + 1).astype(np.float32)
-    return Layout(
-        places=places,
-        windowed=windowed,
+    order = order[~is_single[order]]
+    ordered_sessions = sessions[order]
+    is_start = np.ones(len(order), np.bool_)
+    is_start[1:] = ordered_sessions[1:] != ordered_sessions[:-1]
+    session_numbers = np.cumsum(is_start) - 1
+    session_count = int(is_start.sum())
+    positions = np.empty(row_count, np.int64)
+    positions[order] = np.arange(len(order)) + WINDOW_RADIUS * (session_numbers + 1)
+    windowed_width = len(order) + WINDOW_RADIUS * (session_count + 1) if session_count else 0
+    singles = np.flatnonzero(is_single)
+    positions[singles] = windowed_width + np.arange(len(singles))
+    session_of_row = np.full(row_count, session_count, np.int64)
+    session_of_row[order] = session_numbers
+    width = round_up_to_block(windowed_width + len(singles))
+    placed_sizes = np.zeros(width, np.float32)
+    placed_sizes[positions] = sizes
+    window_sizes = placed_sizes.copy()
+    for step in range(1, WINDOW_RADIUS + 1):
+        window_sizes[step:windowed_width] += placed_sizes[: max(windowed_width - step, 0)]
+        window_sizes[: max(windowed_width - step, 0)] += placed_sizes[step:windowed_width]
+    lengths = np.bincount(session_of_row, sizes, minlength=session_count + 1).astype(np.float32)
+    return SessionLayout(
+        positions=positions,
+        windowed_width=windowed_width,
         width=width,
-        sessions=numbered,
-        session_count=count,
+        sessions=session_of_row,
+        session_count=session_count,
         order=order,
-        opens=np.flatnonzero(begins),
-        near_damping=_damping(around, float(around[places].mean()), NEAR_K1, NEAR_B),
-        session_damping=_damping(lengths, float(lengths[:count].mean()) if count else 1.0, SESSION_K1, SESSION_B),
+        session_starts=np.flatnonzero(is_start),
+        window_damping=_bm25_damping(window_sizes, float(window_sizes[positions].mean()), WINDOW_K1, WINDOW_B),
+        session_damping=_bm25_damping(
+            lengths, float(lengths[:session_count].mean()) if session_count else 1.0, SESSION_K1, SESSION_B
+        ),
     )
 
 
-def _damping(lengths: Floats, mean: float, k1: float, b: float) -> Floats:
+def _bm25_damping(lengths: Floats, mean: float, k1: float, b: float) -> Floats:
     return np.asarray(k1 * (1 - b + b * lengths / max(mean, 1.0)), np.float32)

@@ -10,144 +10,163 @@ import numpy as np
 
 from tellback.memory.recall.grown import Floats, Ints
 from tellback.memory.recall.index import SpaceIndex
-from tellback.memory.recall.layout import NEAR_K1, REACH, SESSION_K1
+from tellback.memory.recall.layout import SESSION_K1, WINDOW_K1, WINDOW_RADIUS
 from tellback.memory.recall.words import Word
 
-BEFORE = 0.7
-AFTER = 0.3
+PREVIOUS_ROW_WEIGHT = 0.7
+NEXT_ROW_WEIGHT = 0.3
 """What a word counts in the row before and in the row after. Three rows back it still counts BEFORE to the third: what
 answers stands after what it answers."""
 
-CLUSTERED = 0.8
+WINDOW_OVERLAP = 0.8
 """Words come up again soon after they did: their windows overlap by so much."""
 
-MOST_WORDS = 16
-MOST_POSTINGS = 40_000
-USUAL_ROWS = 300
-USUAL_SESSIONS = 10
+MAX_QUERY_WORDS = 16
+MAX_SIMILAR_POSTINGS = 40_000
+PRIOR_ROWS = 300
+PRIOR_SESSIONS = 10
 """How rare a word is, is counted as if a space held as many others besides: in a space of three memories nothing is
 common, and a match still says something."""
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class WordMatches:
     """The query's words against every row, by the words' rarity: the best match of each word in the row or near it,
     BM25 over the row and its neighbours, and BM25 over its session. All are on one scale for any query."""
 
     soft: Floats
-    near: Floats
+    window: Floats
     session: Floats
 
 
-def match_words(index: SpaceIndex, asked: Sequence[Word]) -> Matches | None:
+def match_words(index: SpaceIndex, query_words: Sequence[Word]) -> WordMatches | None:
     """Match the words of a query; None if there is nothing to match."""
     layout, postings = index.layout, index.postings
-    if not asked or not postings.terms:
+    if not query_words or not postings.terms:
         return None
-    find = postings.terms.get
-    numbers = [find(word.term, -1) for word in asked]
-    spread = [int(postings.spread[number]) if number >= 0 else 0 for number in numbers]
-    if len(asked) > MOST_WORDS:
+    find_term = postings.terms.get
+    term_numbers = [find_term(word.term, -1) for word in query_words]
+    frequencies = [int(postings.document_frequencies[number]) if number >= 0 else 0 for number in term_numbers]
+    if len(query_words) > MAX_QUERY_WORDS:
         # The rarest words that are there; then those that may be like one that is there.
-        kept = sorted(sorted(range(len(asked)), key=lambda at: (numbers[at] < 0, spread[at]))[:MOST_WORDS])
-        asked = [asked[at] for at in kept]
-        numbers, spread = [numbers[at] for at in kept], [spread[at] for at in kept]
-    rarity = _rarity(spread, len(index) + USUAL_ROWS)
-    scale = np.float32(1 / math.sqrt(max(float(rarity.sum()), 1.0)))
+        selected = sorted(
+            sorted(range(len(query_words)), key=lambda at: (term_numbers[at] < 0, frequencies[at]))[:MAX_QUERY_WORDS]
+        )
+        query_words = [query_words[at] for at in selected]
+        term_numbers, frequencies = [term_numbers[at] for at in selected], [frequencies[at] for at in selected]
+    idf = _inverse_document_frequency(frequencies, len(index) + PRIOR_ROWS)
+    scale = np.float32(1 / math.sqrt(max(float(idf.sum()), 1.0)))
 
-    whose, terms, strength = _alike(index, asked)
-    known = [at for at, number in enumerate(numbers) if number >= 0]
-    exact = np.array([numbers[at] for at in known], np.int64)
-    at, lengths = postings.lookup(np.concatenate((terms, exact)))
-    whose = np.repeat(np.concatenate((whose, known)).astype(np.int64), lengths)
+    word_indices, similar_terms, strengths = _find_similar_words(index, query_words)
+    known_words = [at for at, number in enumerate(term_numbers) if number >= 0]
+    exact_terms = np.array([term_numbers[at] for at in known_words], np.int64)
+    at, lengths = postings.lookup(np.concatenate((similar_terms, exact_terms)))
+    word_indices = np.repeat(np.concatenate((word_indices, known_words)).astype(np.int64), lengths)
     rows = postings.rows[at]
-    places = layout.places[rows]
-    where = whose * layout.width + places
-    first = int(lengths[: len(terms)].sum())
+    positions = layout.positions[rows]
+    cells = word_indices * layout.width + positions
+    similar_count = int(lengths[: len(similar_terms)].sum())
 
-    match = np.zeros((len(asked), layout.width), np.float32)
+    best_match = np.zeros((len(query_words), layout.width), np.float32)
     # Of several values for one place the last stays, which is the greatest.
-    match.ravel()[where[:first]] = np.repeat(strength, lengths[: len(terms)])
-    match.ravel()[where[first:]] = 1
-    soft = np.asarray((rarity * scale) @ _windowed(match, layout.windowed), np.float32)
+    best_match.ravel()[cells[:similar_count]] = np.repeat(strengths, lengths[: len(similar_terms)])
+    best_match.ravel()[cells[similar_count:]] = 1
+    soft = np.asarray((idf * scale) @ _spread_to_neighbours(best_match, layout.windowed_width), np.float32)
 
-    counts = postings.counts[at[first:]]
-    found = np.zeros((len(asked), layout.width), np.float32)
-    found.ravel()[where[first:]] = counts
-    near = _near(index, found, spread, scale)[layout.places]
-    session = _session(index, len(asked), whose[first:], rows[first:], counts, near, scale)
-    return Matches(soft[layout.places], near, session)
-
-
-def _rarity(spread: Sequence[int], n: int) -> Floats:
-    return np.array([math.log(1 + (max(n - many, 0) + 0.5) / (many + 0.5)) for many in spread], np.float32)
+    counts = postings.counts[at[similar_count:]]
+    term_counts = np.zeros((len(query_words), layout.width), np.float32)
+    term_counts.ravel()[cells[similar_count:]] = counts
+    window = _window_bm25(index, term_counts, frequencies, scale)[layout.positions]
+    session = _session_bm25(
+        index, len(query_words), word_indices[similar_count:], rows[similar_count:], counts, window, scale
+    )
+    return WordMatches(soft[layout.positions], window, session)
 
 
-def _spread(found: Floats) -> list[int]:
+def _inverse_document_frequency(frequencies: Sequence[int], total: int) -> Floats:
+    return np.array(
+        [math.log(1 + (max(total - frequency, 0) + 0.5) / (frequency + 0.5)) for frequency in frequencies], np.float32
+    )
+
+
+def _count_documents(term_counts: Floats) -> list[int]:
     # Row by row over truth values: many times faster than counting along an axis.
-    return [int(np.count_nonzero(row)) for row in found > 0]
+    return [int(np.count_nonzero(row)) for row in term_counts > 0]
 
 
-def _alike(index: SpaceIndex, asked: Sequence[Word]) -> tuple[Ints, Ints, Floats]:
+def _find_similar_words(index: SpaceIndex, query_words: Sequence[Word]) -> tuple[Ints, Ints, Floats]:
     """Words that mean nearly the same as a word of the query: whose, which, and how much, the least first for each."""
-    found = index.alike([word.form for word in asked])
-    if not found:
-        nothing = np.zeros(0, np.int64)
-        return nothing, nothing, np.zeros(0, np.float32)
-    terms = np.concatenate([terms for terms, _ in found])
-    strength = np.concatenate([strength for _, strength in found])
-    whose = np.repeat(np.arange(len(found)), [len(terms) for terms, _ in found])
-    lengths = index.postings.spread[terms]
-    if int(lengths.sum()) > MOST_POSTINGS:
+    similar = index.similar_terms([word.form for word in query_words])
+    if not similar:
+        empty = np.zeros(0, np.int64)
+        return empty, empty, np.zeros(0, np.float32)
+    terms = np.concatenate([terms for terms, _ in similar])
+    strengths = np.concatenate([strengths for _, strengths in similar])
+    word_indices = np.repeat(np.arange(len(similar)), [len(terms) for terms, _ in similar])
+    lengths = index.postings.document_frequencies[terms]
+    if int(lengths.sum()) > MAX_SIMILAR_POSTINGS:
         # The strongest of all words, as far as they go; each word's stay in their order.
-        order = np.argsort(-strength, kind="stable")
-        kept = np.sort(order[np.cumsum(lengths[order]) <= MOST_POSTINGS])
-        whose, terms, strength = whose[kept], terms[kept], strength[kept]
-    return whose, terms, strength
+        order = np.argsort(-strengths, kind="stable")
+        selected = np.sort(order[np.cumsum(lengths[order]) <= MAX_SIMILAR_POSTINGS])
+        word_indices, terms, strengths = word_indices[selected], terms[selected], strengths[selected]
+    return word_indices, terms, strengths
 
 
-def _windowed(match: Floats, windowed: int) -> Floats:
+def _spread_to_neighbours(match: Floats, windowed_width: int) -> Floats:
     """For each word its best match in a place or, counting less, in the places around it."""
     best = match.copy()
-    if windowed:
-        spread = best[:, :windowed]
+    if windowed_width:
+        inside = best[:, :windowed_width]
         # One step reaches one row back, and two rows back from there.
-        np.maximum(spread[:, 1:], BEFORE * match[:, : windowed - 1], out=spread[:, 1:])
-        np.maximum(spread[:, 2:], BEFORE**2 * spread[:, :-2], out=spread[:, 2:])
-        np.maximum(spread[:, :-1], AFTER * match[:, 1:windowed], out=spread[:, :-1])
+        np.maximum(inside[:, 1:], PREVIOUS_ROW_WEIGHT * match[:, : windowed_width - 1], out=inside[:, 1:])
+        np.maximum(inside[:, 2:], PREVIOUS_ROW_WEIGHT**2 * inside[:, :-2], out=inside[:, 2:])
+        np.maximum(inside[:, :-1], NEXT_ROW_WEIGHT * match[:, 1:windowed_width], out=inside[:, :-1])
     return best
 
 
-def _near(index: SpaceIndex, found: Floats, spread: Sequence[int], scale: np.float32) -> Floats:
+def _window_bm25(index: SpaceIndex, term_counts: Floats, frequencies: Sequence[int], scale: np.float32) -> Floats:
     layout = index.layout
-    windowed = layout.windowed
-    if windowed:
+    windowed_width = layout.windowed_width
+    if windowed_width:
         # Sums over 9 places from sums over 2, 4 and 8.
-        inner = found[:, :windowed]
+        inner = term_counts[:, :windowed_width]
         pairs = inner[:, :-1] + inner[:, 1:]
         fours = pairs[:, :-2] + pairs[:, 2:]
-        around = fours[:, :-4] + fours[:, 4:]
-        found[:, REACH : windowed - REACH] = around[:, :-1] + inner[:, 2 * REACH :]
+        eights = fours[:, :-4] + fours[:, 4:]
+        term_counts[:, WINDOW_RADIUS : windowed_width - WINDOW_RADIUS] = eights[:, :-1] + inner[:, 2 * WINDOW_RADIUS :]
         # A word counts in about so many windows, which would take as long to count as all the rest.
         width = layout.width
-        spread = [round(width * (1 - math.exp(-CLUSTERED * (2 * REACH + 1) * many / width))) for many in spread]
-    rarity = _rarity(spread, layout.width + USUAL_ROWS)
-    found /= found + layout.near_damping
-    return np.asarray((rarity * (scale * np.float32(1 + NEAR_K1))) @ found, np.float32)
+        frequencies = [
+            round(width * (1 - math.exp(-WINDOW_OVERLAP * (2 * WINDOW_RADIUS + 1) * frequency / width)))
+            for frequency in frequencies
+        ]
+    idf = _inverse_document_frequency(frequencies, layout.width + PRIOR_ROWS)
+    term_counts /= term_counts + layout.window_damping
+    return np.asarray((idf * (scale * np.float32(1 + WINDOW_K1))) @ term_counts, np.float32)
 
 
-def _session(
-    index: SpaceIndex, words: int, whose: Ints, rows: Ints, counts: Floats, near: Floats, scale: np.float32
+def _session_bm25(
+    index: SpaceIndex,
+    word_count: int,
+    word_indices: Ints,
+    rows: Ints,
+    counts: Floats,
+    window_scores: Floats,
+    scale: np.float32,
 ) -> Floats:
     """Shared by the rows of a session; a row that is alone is its own session."""
     layout = index.layout
-    count = layout.session_count
-    if not count:
-        return near
-    totals = np.bincount(whose * (count + 1) + layout.sessions[rows], counts, minlength=words * (count + 1))
-    found = totals.astype(np.float32).reshape(words, count + 1)
-    found[:, count] = 0
-    rarity = _rarity(_spread(found), count + USUAL_SESSIONS)
-    found /= found + layout.session_damping
-    shared = np.asarray((rarity * (scale * np.float32(1 + SESSION_K1))) @ found, np.float32)[layout.sessions]
-    return shared if len(layout.order) == len(index) else np.where(layout.sessions < count, shared, near)
+    session_count = layout.session_count
+    if not session_count:
+        return window_scores
+    totals = np.bincount(
+        word_indices * (session_count + 1) + layout.sessions[rows], counts, minlength=word_count * (session_count + 1)
+    )
+    session_counts = totals.astype(np.float32).reshape(word_count, session_count + 1)
+    session_counts[:, session_count] = 0
+    idf = _inverse_document_frequency(_count_documents(session_counts), session_count + PRIOR_SESSIONS)
+    session_counts /= session_counts + layout.session_damping
+    scores = np.asarray((idf * (scale * np.float32(1 + SESSION_K1))) @ session_counts, np.float32)[layout.sessions]
+    return (
+        scores if len(layout.order) == len(index) else np.where(layout.sessions < session_count, scores, window_scores)
+    )

@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tellback.memory.recall.grown import Floats, Ints
-from tellback.memory.recall.words import Word, words_of
+from tellback.memory.recall.words import Word, words_from_token
 
-NOTHING = -1
-SEVERAL = -2
+NO_TERM = -1
+MULTIPLE_TERMS = -2
 """What stands for a token's term if it has none, or more than one."""
 
 
-class _Tokens(dict[str, int]):
+class _TokenNumbers(dict[str, int]):
     """The tokens of a space, numbered; a new one is read when it is first met."""
 
     def __init__(self, postings: Postings) -> None:
@@ -24,7 +24,7 @@ class _Tokens(dict[str, int]):
 
     def __missing__(self, token: str) -> int:
         number = self[token] = len(self)
-        self._postings.learn(number, words_of(token))
+        self._postings.add_token(number, words_from_token(token))
         return number
 
 
@@ -41,65 +41,65 @@ class Postings:
         self.rows: Ints = np.zeros(0, np.int64)
         self.counts: Floats = np.zeros(0, np.float32)
         self.starts: Ints = np.zeros(1, np.int64)
-        self.spread: Ints = np.zeros(0, np.int64)
-        self.tokens = _Tokens(self)
-        self._term_of: list[int] = []
-        self._signs_of: list[int] = []
-        self._several: dict[int, list[int]] = {}
-        self._waiting: list[tuple[Ints, Ints, Ints]] = []
+        self.document_frequencies: Ints = np.zeros(0, np.int64)
+        self.tokens = _TokenNumbers(self)
+        self._token_terms: list[int] = []
+        self._token_features: list[int] = []
+        self._terms_of_token: dict[int, list[int]] = {}
+        self._pending: list[tuple[Ints, Ints, Ints]] = []
 
-    def learn(self, token: int, words: Sequence[Word]) -> None:
+    def add_token(self, token: int, words: Sequence[Word]) -> None:
         """Take note of what a token stands for; they come in order."""
-        term, signs = NOTHING, 0
+        term, features = NO_TERM, 0
         for word in words:
-            term = self._number(word)
-            signs |= word.signs
+            term = self._term_number(word)
+            features |= word.features
         if len(words) > 1:
-            self._several[token] = [self._number(word) for word in words]
-            term = SEVERAL
-        self._term_of.append(term)
-        self._signs_of.append(signs)
+            self._terms_of_token[token] = [self._term_number(word) for word in words]
+            term = MULTIPLE_TERMS
+        self._token_terms.append(term)
+        self._token_features.append(features)
 
     def add(self, first: int, tokens: Sequence[int], lengths: Sequence[int]) -> tuple[Ints, npt.NDArray[np.uint8]]:
         """Take in rows from `first` on, all their tokens on end: gives how many words each has, and their signs."""
         count = len(lengths)
-        numbers = np.array(tokens, np.int64)
+        token_numbers = np.array(tokens, np.int64)
         rows = np.repeat(np.arange(count), lengths)
-        terms = np.array(self._term_of, np.int64)[numbers] if len(numbers) else numbers
-        if self._several:
-            terms, rows = self._spelled_out(numbers, terms, rows)
-        signs = np.zeros(count, np.uint8)
-        some = np.flatnonzero(lengths)
-        if len(some):
+        terms = np.array(self._token_terms, np.int64)[token_numbers] if len(token_numbers) else token_numbers
+        if self._terms_of_token:
+            terms, rows = self._expand_tokens(token_numbers, terms, rows)
+        features = np.zeros(count, np.uint8)
+        non_empty = np.flatnonzero(lengths)
+        if len(non_empty):
             ends = np.cumsum(lengths, dtype=np.int64)
-            of_tokens = np.array(self._signs_of, np.uint8)[numbers]
-            signs[some] = np.bitwise_or.reduceat(of_tokens, (ends - np.array(lengths))[some])
-        kept = terms >= 0
-        rows, terms = rows[kept], terms[kept]
-        self._wait(first, rows, terms, count)
-        return np.bincount(rows, minlength=count), signs
+            token_features = np.array(self._token_features, np.uint8)[token_numbers]
+            features[non_empty] = np.bitwise_or.reduceat(token_features, (ends - np.array(lengths))[non_empty])
+        known = terms >= 0
+        rows, terms = rows[known], terms[known]
+        self._add_pending(first, rows, terms, count)
+        return np.bincount(rows, minlength=count), features
 
     def add_words(self, row: int, words: Sequence[Word]) -> None:
         """Take in other words of one row than its tokens stand for."""
-        terms = np.array([self._number(word) for word in words], np.int64)
-        self._wait(row, np.zeros(len(terms), np.int64), terms, 1)
+        terms = np.array([self._term_number(word) for word in words], np.int64)
+        self._add_pending(row, np.zeros(len(terms), np.int64), terms, 1)
 
-    def of(self, term: str) -> Ints:
+    def rows_with(self, term: str) -> Ints:
         """The rows that have a term."""
         number = self.terms.get(term)
         return self.rows[:0] if number is None else self.rows[self.starts[number] : self.starts[number + 1]]
 
-    def settle(self) -> None:
+    def merge_pending(self) -> None:
         """Put waiting rows in their places."""
-        if not self._waiting:
+        if not self._pending:
             return
         size = len(self.terms)
-        terms, rows, counts = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
-        if len(self._waiting) > 1:
+        terms, rows, counts = (np.concatenate(parts) for parts in zip(*self._pending, strict=True))
+        if len(self._pending) > 1:
             # Numbers of 16 bits are sorted without comparing them, many times faster.
             order = np.argsort(terms.astype(np.uint16) if size <= 65_536 else terms, kind="stable")
             terms, rows, counts = terms[order], rows[order], counts[order]
-        self._waiting = []
+        self._pending = []
         starts = np.full(size + 1, self.starts[-1])
         starts[: len(self.starts)] = self.starts
         if len(self.rows):
@@ -110,42 +110,42 @@ class Postings:
             self.rows, self.counts = rows, counts.astype(np.float32)
         starts[1:] += np.cumsum(np.bincount(terms, minlength=size))
         self.starts = starts
-        self.spread = np.diff(starts)
+        self.document_frequencies = np.diff(starts)
 
-    def lookup(self, numbers: Ints) -> tuple[Ints, Ints]:
+    def lookup(self, term_numbers: Ints) -> tuple[Ints, Ints]:
         """Where the rows of several terms stand in `rows`, one after the other, and how many each has."""
-        lengths = self.spread[numbers]
+        lengths = self.document_frequencies[term_numbers]
         ends = np.cumsum(lengths)
-        at: Ints = np.repeat(self.starts[numbers] - ends + lengths, lengths)
-        at += np.arange(len(at))
-        return at, lengths
+        positions: Ints = np.repeat(self.starts[term_numbers] - ends + lengths, lengths)
+        positions += np.arange(len(positions))
+        return positions, lengths
 
     @property
     def nbytes(self) -> int:
         """About how much memory it holds."""
-        arrays: list[npt.NDArray[np.generic]] = [self.rows, self.counts, self.starts, self.spread]
-        waiting = sum(array.nbytes for parts in self._waiting for array in parts)
-        return sum(array.nbytes for array in arrays) + 200 * len(self.terms) + 100 * len(self.tokens) + waiting
+        arrays: list[npt.NDArray[np.generic]] = [self.rows, self.counts, self.starts, self.document_frequencies]
+        pending = sum(array.nbytes for parts in self._pending for array in parts)
+        return sum(array.nbytes for array in arrays) + 200 * len(self.terms) + 100 * len(self.tokens) + pending
 
-    def _number(self, word: Word) -> int:
+    def _term_number(self, word: Word) -> int:
         number = self.terms.get(word.term)
         if number is None:
             number = self.terms[word.term] = len(self.terms)
             self.forms.append(word.form)
         return number
 
-    def _spelled_out(self, numbers: Ints, terms: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    def _expand_tokens(self, token_numbers: Ints, terms: Ints, rows: Ints) -> tuple[Ints, Ints]:
         """With all terms of the tokens that have several."""
-        more_terms: list[int] = []
-        more_rows: list[int] = []
-        for at in np.flatnonzero(terms == SEVERAL).tolist():
-            found = self._several[int(numbers[at])]
-            more_terms += found
-            more_rows += [int(rows[at])] * len(found)
-        return np.append(terms, more_terms).astype(np.int64), np.append(rows, more_rows).astype(np.int64)
+        extra_terms: list[int] = []
+        extra_rows: list[int] = []
+        for position in np.flatnonzero(terms == MULTIPLE_TERMS).tolist():
+            token_terms = self._terms_of_token[int(token_numbers[position])]
+            extra_terms += token_terms
+            extra_rows += [int(rows[position])] * len(token_terms)
+        return np.append(terms, extra_terms).astype(np.int64), np.append(rows, extra_rows).astype(np.int64)
 
-    def _wait(self, first: int, rows: Ints, terms: Ints, count: int) -> None:
+    def _add_pending(self, first: int, rows: Ints, terms: Ints, count: int) -> None:
         """Count each term of each row, in the order of terms and then of rows."""
         keys, counts = np.unique(terms * count + rows, return_counts=True)
-        found, at = np.divmod(keys, count)
-        self._waiting.append((found, at + first, counts))
+        unique_terms, unique_rows = np.divmod(keys, count)
+        self._pending.append((unique_terms, unique_rows + first, counts))

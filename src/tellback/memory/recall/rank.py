@@ -16,27 +16,27 @@ import numpy.typing as npt
 
 from tellback.memory.recall import hints, meaning
 from tellback.memory.recall.grown import Bools, Floats
-from tellback.memory.recall.hints import Asks
+from tellback.memory.recall.hints import QuestionIntent
 from tellback.memory.recall.index import SpaceIndex
 from tellback.memory.recall.matching import match_words
-from tellback.memory.recall.words import TIME, Word, all_words, name_words, words
+from tellback.memory.recall.words import HAS_TIME, Word, extract_all_words, extract_words, normalize_name
 
 DAY = 86_400_000_000.0
-DAYS_NEAR = 5.0
+DATE_DECAY_DAYS = 5.0
 """A memory so many days away from a date that is asked about counts 1/e of one from that date."""
 
-MOST_READ = 64
+MAX_DATED_ROWS = 64
 """How many texts of a space are read for the times they speak of, for one query."""
 
-_AROUND = ".,;:!?()[]\"'\u201c\u201d\u2026"
-_OWNER = re.compile(r"['\u2019]s$")
-_SIGNS = np.where(np.arange(256) >> np.arange(8)[:, None] & 1, np.float32(0.5), np.float32(-0.5))
+_PUNCTUATION = ".,;:!?()[]\"'\u201c\u201d\u2026"
+_POSSESSIVE = re.compile(r"['\u2019]s$")
+_FEATURE_TABLE = np.where(np.arange(256) >> np.arange(8)[:, None] & 1, np.float32(0.5), np.float32(-0.5))
 """For each bit of a text's signs, whether each of the 256 combinations has it."""
 
-_BEFORE_TIMES = r"\b(?:in|on|since|until|till|by|last|next|this|during|before|after|from|early|late|mid|of)"
-MOST_SPANS = 8
+_TIME_PREPOSITION = r"\b(?:in|on|since|until|till|by|last|next|this|during|before|after|from|early|late|mid|of)"
+MAX_SPANS = 8
 
-VAGUE = frozenset(("recently", "lately", "now", "currently", "today", "these days"))
+VAGUE_TIMES = frozenset(("recently", "lately", "now", "currently", "today", "these days"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Query:
     text: str
     now: int
     vector: npt.NDArray[np.float32] | None = None
-    reading: Any = None
+    query_time: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,170 +89,176 @@ class Weights:
     address: float = -0.35
 
 
-DEFAULT = Weights()
+DEFAULT_WEIGHTS = Weights()
 
 
 @dataclass(frozen=True, slots=True)
-class Relevance:
+class RelevanceScores:
     """How relevant each row is, as log-odds; what each part added to it; and the speakers that the query names."""
 
     total: Floats
     parts: Mapping[str, npt.NDArray[np.float32]]
-    names: tuple[str, ...]
+    speaker_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedQuery:
     """A query as it is read against a space: who it names, what it asks, the words it leaves, the times it means.
 
     `topic` is the query without the speakers and times that it names: the text whose vector serves best.
     """
 
-    people: list[int]
-    asks: Asks
+    speakers: list[int]
+    intent: QuestionIntent
     words: list[Word]
     spans: tuple[Any, ...]
     topic: str
 
 
-def relevance(
+def score_rows(
     index: SpaceIndex,
     query: Query,
     eligible: Bools | None = None,
-    weights: Weights = DEFAULT,
-    asked: Asked | None = None,
-) -> Relevance:
+    weights: Weights = DEFAULT_WEIGHTS,
+    parsed: ParsedQuery | None = None,
+) -> RelevanceScores:
     """How relevant each row of an index is to a query, which may have been `read` against it before.
 
     Rows that are not `eligible` hold anything; they are not counted where the rows' own mean is needed.
     """
     if not len(index):
-        return Relevance(np.zeros(0, np.float32), {}, ())
-    asked = asked or read(index, query)
-    parts: dict[str, Any] = {"form": _form(index, asked.asks, weights)}
+        return RelevanceScores(np.zeros(0, np.float32), {}, ())
+    parsed = parsed or parse_query(index, query)
+    parts: dict[str, Any] = {"form": _form_signal(index, parsed.intent, weights)}
     total = parts["form"] + np.float32(weights.base)
-    matches = match_words(index, asked.words)
+    matches = match_words(index, parsed.words)
     if matches is not None:
         parts["same words"] = weights.same_words * matches.soft
-        parts["words nearby"] = weights.nearby * matches.near
+        parts["words nearby"] = weights.nearby * matches.window
         parts["same conversation"] = weights.conversation * matches.session
         total += parts["same words"]
         total += parts["words nearby"]
         total += parts["same conversation"]
-    if asked.people:
-        parts["speaker"] = _speaker(index, asked, weights)
+    if parsed.speakers:
+        parts["speaker"] = _speaker_signal(index, parsed, weights)
         total += parts["speaker"]
-    meanings = meaning.compare(index, query.vector, eligible, total, weights.meaning)
-    if meanings is not None:
-        parts["meaning"] = weights.meaning * meanings.own
-        parts["meaning of the conversation"] = weights.conversation_meaning * meanings.session
+    vector_similarity = meaning.compare_vectors(index, query.vector, eligible, total, weights.meaning)
+    if vector_similarity is not None:
+        parts["meaning"] = weights.meaning * vector_similarity.own
+        parts["meaning of the conversation"] = weights.conversation_meaning * vector_similarity.session
         total += parts["meaning"]
         total += parts["meaning of the conversation"]
-    if asked.spans:
-        parts["date"] = _dates(index, asked, total) * weights.date
+    if parsed.spans:
+        parts["date"] = _date_signal(index, parsed, total) * weights.date
         total += parts["date"]
     parts["base"] = np.float32(weights.base)
-    return Relevance(total, parts, tuple(index.speaker_names[number] for number in asked.people))
+    return RelevanceScores(total, parts, tuple(index.speaker_names[number] for number in parsed.speakers))
 
 
-def read(index: SpaceIndex, query: Query) -> Asked:
+def parse_query(index: SpaceIndex, query: Query) -> ParsedQuery:
     """Read a query against a space."""
-    by_word = index.speakers_by_word
-    spans = tuple(span for span in _spans(query.reading) if not _is_speaker(span.text, query.text, by_word))
+    speakers_by_word = index.speakers_by_word
+    spans = tuple(
+        span for span in _query_spans(query.query_time) if not _is_speaker_name(span.text, query.text, speakers_by_word)
+    )
     text = query.text
     for span in spans:
         text = re.sub(rf"(?<!\w){re.escape(span.text)}(?!\w)", " ", text, count=1)
-    people: list[int] = []
-    left = []
-    for piece in text.split() if by_word else ():
-        numbers = _speakers_in(piece, by_word)
-        people += [number for number in numbers if number not in people]
+    speakers: list[int] = []
+    remaining = []
+    for piece in text.split() if speakers_by_word else ():
+        numbers = _find_speakers(piece, speakers_by_word)
+        speakers += [number for number in numbers if number not in speakers]
         if not numbers:
-            left.append(piece)
-    topic = " ".join(left) if people else text
-    found = words(topic)
-    if not found and not people:
-        found = all_words(topic)
-    return Asked(
-        people, hints.read_question(query.text), list({word.term: word for word in found}.values()), spans, topic
+            remaining.append(piece)
+    topic = " ".join(remaining) if speakers else text
+    query_words = extract_words(topic)
+    if not query_words and not speakers:
+        query_words = extract_all_words(topic)
+    return ParsedQuery(
+        speakers,
+        hints.parse_question(query.text),
+        list({word.term: word for word in query_words}.values()),
+        spans,
+        topic,
     )
 
 
-def _is_speaker(time: str, text: str, by_word: Mapping[str, list[int]]) -> bool:
+def _is_speaker_name(time: str, text: str, speakers_by_word: Mapping[str, list[int]]) -> bool:
     """Whether what could be a month is somebody: "Did June call?", but "in June"."""
-    if time.lower() not in by_word:
+    if time.lower() not in speakers_by_word:
         return False
-    return re.search(rf"{_BEFORE_TIMES}\s+{re.escape(time)}\b", text, re.IGNORECASE) is None
+    return re.search(rf"{_TIME_PREPOSITION}\s+{re.escape(time)}\b", text, re.IGNORECASE) is None
 
 
-def _speakers_in(piece: str, by_word: Mapping[str, list[int]]) -> list[int]:
-    plain = piece.strip(_AROUND).lower()
-    if plain in by_word:
-        return by_word[plain]
-    if plain.isalpha() and plain.isascii():
+def _find_speakers(piece: str, speakers_by_word: Mapping[str, list[int]]) -> list[int]:
+    folded = piece.strip(_PUNCTUATION).lower()
+    if folded in speakers_by_word:
+        return speakers_by_word[folded]
+    if folded.isalpha() and folded.isascii():
         return []
     found: list[int] = []
-    for word in name_words(_OWNER.sub("", piece.strip(_AROUND))):
-        found += by_word.get(word, ())
+    for word in normalize_name(_POSSESSIVE.sub("", piece.strip(_PUNCTUATION))):
+        found += speakers_by_word.get(word, ())
     return found
 
 
-def _speaker(index: SpaceIndex, asked: Asked, weights: Weights) -> Floats | np.float32:
+def _speaker_signal(index: SpaceIndex, parsed: ParsedQuery, weights: Weights) -> Floats | np.float32:
     """Whether the one who is asked about said it; as much less likely for the others."""
     weight = weights.speaker
-    if len(asked.people) > 1:
-        if asked.asks.both:
+    if len(parsed.speakers) > 1:
+        if parsed.intent.both:
             return np.float32(0)
         weight = weights.first_speaker
     table = np.full(len(index.speaker_names) + 1, -weight / 2, np.float32)
-    table[asked.people[0]] = weight / 2
+    table[parsed.speakers[0]] = weight / 2
     table[-1] = 0
     return np.asarray(table[index.speakers.view])
 
 
-def _form(index: SpaceIndex, asks: Asks, weights: Weights) -> Floats:
+def _form_signal(index: SpaceIndex, intent: QuestionIntent, weights: Weights) -> Floats:
     """Whether the text has the form of what is asked for, looked up by its signs."""
-    weighed = (
-        weights.when * asks.when,
-        weights.count * asks.count,
+    feature_weights = (
+        weights.when * intent.when,
+        weights.count * intent.count,
         weights.question,
-        weights.who * asks.who + weights.names,
-        weights.where * asks.where,
+        weights.who * intent.who + weights.names,
+        weights.where * intent.where,
         weights.answer,
         weights.opening,
         weights.address,
     )
-    table = np.array(weighed, np.float32) @ _SIGNS
-    return np.asarray(table[index.signs.view])
+    table = np.array(feature_weights, np.float32) @ _FEATURE_TABLE
+    return np.asarray(table[index.features.view])
 
 
-def _spans(reading: Any) -> tuple[Any, ...]:
+def _query_spans(query_time: Any) -> tuple[Any, ...]:
     """The times a query means. Where it gives years, only those: "last week, on 6 May 2023" is not about now."""
-    if reading is None or not reading.spans:
+    if query_time is None or not query_time.spans:
         return ()
-    spans = tuple(span for span in reading.spans if span.text.casefold() not in VAGUE)
+    spans = tuple(span for span in query_time.spans if span.text.casefold() not in VAGUE_TIMES)
     exact = tuple(
         span for span in spans if any(part.isdigit() and len(part) == 4 for part in span.text.replace(",", " ").split())
     )
-    return (exact or spans)[:MOST_SPANS]
+    return (exact or spans)[:MAX_SPANS]
 
 
-def _dates(index: SpaceIndex, asked: Asked, total: Floats) -> Floats:
+def _date_signal(index: SpaceIndex, parsed: ParsedQuery, total: Floats) -> Floats:
     """1 for what is from the time asked about or speaks of it, less with every day between them; halved around 0.
 
     Reading what a text speaks of takes its time, and is done for those that answer best but for the date.
     """
-    moments = index.moments.view
+    timestamps = index.timestamps.view
     days = np.full(len(index), np.inf)
-    for span in asked.spans:
-        np.minimum(days, np.maximum(span.start - moments, moments - span.end) / DAY, out=days)
-    telling = np.flatnonzero(index.signs.view & TIME)
-    if len(telling) > MOST_READ:
+    for span in parsed.spans:
+        np.minimum(days, np.maximum(span.start - timestamps, timestamps - span.end) / DAY, out=days)
+    dated_rows = np.flatnonzero(index.features.view & HAS_TIME)
+    if len(dated_rows) > MAX_DATED_ROWS:
         # Those that tie at the end are left out together: equal texts are to score equally.
-        least = np.partition(total[telling], -MOST_READ - 1)[-MOST_READ - 1]
-        telling = telling[total[telling] > least]
-    for row in telling.tolist():
-        for start, end in index.times_of(row):
-            for span in asked.spans:
+        threshold = np.partition(total[dated_rows], -MAX_DATED_ROWS - 1)[-MAX_DATED_ROWS - 1]
+        dated_rows = dated_rows[total[dated_rows] > threshold]
+    for row in dated_rows.tolist():
+        for start, end in index.dates_in_row(row):
+            for span in parsed.spans:
                 days[row] = min(days[row], max(span.start - end, start - span.end) / DAY)
-    return np.asarray(np.exp(np.maximum(days, 0) / -DAYS_NEAR) - 0.5, np.float32)
+    return np.asarray(np.exp(np.maximum(days, 0) / -DATE_DECAY_DAYS) - 0.5, np.float32)

@@ -15,23 +15,23 @@ from typing import NamedTuple
 import Stemmer
 
 from tellback.memory.recall import english
-from tellback.types.caches import forgets
+from tellback.types.caches import register_cache
 
-TIME = 1
-NUMBER = 2
-PLACE = 16
+HAS_TIME = 1
+HAS_NUMBER = 2
+HAS_PLACE = 16
 
-_LONGEST = 64
-_MOST_KNOWN = 200_000
+_MAX_TOKEN_LENGTH = 64
+_MAX_CACHED_TOKENS = 200_000
 # Marks that make up words in the scripts of India are not letters to `\w`.
 _TOKEN = re.compile(r"(?:[^\W_]|[\u0300-\u036f\u0900-\u0963\u0966-\u0dff])+(?:['\u2019](?:[^\W_])+)*")
-_PLAIN = "".join(char if char.isalnum() or char == "'" else " " for char in map(chr, range(128)))
-_UNPARTED = re.compile(
+_ASCII_TABLE = "".join(char if char.isalnum() or char == "'" else " " for char in map(chr, range(128)))
+_UNSPACED_SCRIPT = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
-_MEANINGFUL = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_MARKS = re.compile(r"[\u0300-\u036f]+")
-_DRAWN_OUT = re.compile(r"([a-z])\1{2,}")
+_IDEOGRAPH = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_COMBINING_MARKS = re.compile(r"[\u0300-\u036f]+")
+_REPEATED_LETTERS = re.compile(r"([a-z])\1{2,}")
 
 
 class Word(NamedTuple):
@@ -39,72 +39,72 @@ class Word(NamedTuple):
 
     term: str
     form: str
-    signs: int = 0
+    features: int = 0
 
 
-class _Known(dict[str, tuple[Word, ...]]):
+class _TokenCache(dict[str, tuple[Word, ...]]):
     """The tokens met so far in this process, and what each was read as."""
 
     def __missing__(self, token: str) -> tuple[Word, ...]:
-        found = _read(token[:_LONGEST])
-        if len(token) <= _LONGEST:
+        parsed = _parse_token(token[:_MAX_TOKEN_LENGTH])
+        if len(token) <= _MAX_TOKEN_LENGTH:
             # Emptied when full rather than pruned: the words in use are back after a few texts.
-            if len(self) >= _MOST_KNOWN:
+            if len(self) >= _MAX_CACHED_TOKENS:
                 self.clear()
-            self[token] = found
-        return found
+            self[token] = parsed
+        return parsed
 
 
-_KNOWN = _Known()
-forgets(_KNOWN.clear)
+_TOKEN_CACHE = _TokenCache()
+register_cache(_TOKEN_CACHE.clear)
 _STEMMER = Stemmer.Stemmer("english")
-_STEMMING = threading.Lock()
+_STEMMER_LOCK = threading.Lock()
 
 
-def words(text: str) -> list[Word]:
+def extract_words(text: str) -> list[Word]:
     """The words of a text that say something, in order.
 
-    >>> [word.term for word in words("She didn't go hiking: two kids were ill")]
+    >>> [word.term for word in extract_words("She didn't go hiking: two kids were ill")]
     ['go', 'hike', '2', 'child', 'ill']
     """
-    return list(chain.from_iterable(map(_KNOWN.__getitem__, tokens(text))))
+    return list(chain.from_iterable(map(_TOKEN_CACHE.__getitem__, tokenize(text))))
 
 
-def words_of(token: str) -> tuple[Word, ...]:
+def words_from_token(token: str) -> tuple[Word, ...]:
     """The words that one of a text's `tokens` stands for."""
-    return _KNOWN[token]
+    return _TOKEN_CACHE[token]
 
 
-def all_words(text: str) -> list[Word]:
+def extract_all_words(text: str) -> list[Word]:
     """The words of a text as they stand, stopwords included: what is left to compare when nothing else is.
 
-    >>> [word.term for word in all_words("To be")]
+    >>> [word.term for word in extract_all_words("To be")]
     ['to', 'be']
     """
-    return [Word(token[:_LONGEST], token[:_LONGEST]) for token in tokens(text)]
+    return [Word(token[:_MAX_TOKEN_LENGTH], token[:_MAX_TOKEN_LENGTH]) for token in tokenize(text)]
 
 
-def name_words(name: str) -> tuple[str, ...]:
+def normalize_name(name: str) -> tuple[str, ...]:
     """A name as plain words: without case, accents and punctuation.
 
-    >>> name_words("José O'Neil")
+    >>> normalize_name("José O'Neil")
     ('jose', 'oneil')
     """
-    return tuple(_plain(token) for token in tokens(name))
+    return tuple(_fold_token(token) for token in tokenize(name))
 
 
-def tokens(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """A text in pieces, as `words_of` takes them."""
     # Most texts are plain, and those are parted much faster without a pattern.
-    return text.lower().translate(_PLAIN).split() if text.isascii() else _TOKEN.findall(text.casefold())
+    return text.lower().translate(_ASCII_TABLE).split() if text.isascii() else _TOKEN.findall(text.casefold())
 
 
-def _read(token: str) -> tuple[Word, ...]:
+def _parse_token(token: str) -> tuple[Word, ...]:
     token = token.strip("'")
-    if _UNPARTED.search(token):
-        return tuple(_read_unparted(token))
-    signs = (TIME if token in english.TIMES else 0) | (PLACE if token in english.PLACES else 0)
-    form = _plain(token)
+    if _UNSPACED_SCRIPT.search(token):
+        return tuple(_parse_unspaced(token))
+    features = (HAS_TIME if token in english.TIME_WORDS else 0) | (HAS_PLACE if token in english.PLACE_WORDS else 0)
+    form = _fold_token(token)
     if form in english.STOPWORDS:
         return ()
     base, _, ending = token.partition("'") if "'" in token else token.partition("\u2019")
@@ -113,53 +113,53 @@ def _read(token: str) -> tuple[Word, ...]:
             base = form
         elif ending == "t":
             base = base.removesuffix("n") if base != "can" else base
-        form = _plain(base)
-    form = _DRAWN_OUT.sub(_shorten, form)
+        form = _fold_token(base)
+    form = _REPEATED_LETTERS.sub(_collapse_repeat, form)
     if form in english.STOPWORDS or not form:
         return ()
-    if form in english.NUMBERS:
-        return (Word(english.NUMBERS[form], form, signs | NUMBER),)
+    if form in english.NUMBER_WORDS:
+        return (Word(english.NUMBER_WORDS[form], form, features | HAS_NUMBER),)
     if form[0].isdigit():
         number = form.rstrip("abcdefghijklmnopqrstuvwxyz") or form
-        year = len(number) == 4 and number[:2] in ("19", "20")
-        return (Word(number, form, signs | NUMBER | (TIME if year else 0)),)
-    if form in english.FEW:
-        signs |= NUMBER
-    term = english.IRREGULAR.get(form, form)
+        is_year = len(number) == 4 and number[:2] in ("19", "20")
+        return (Word(number, form, features | HAS_NUMBER | (HAS_TIME if is_year else 0)),)
+    if form in english.QUANTITY_WORDS:
+        features |= HAS_NUMBER
+    term = english.CANONICAL_FORMS.get(form, form)
     if term in english.STOPWORDS:
         return ()
-    return (Word(_stem(term), form, signs),)
+    return (Word(_stem(term), form, features),)
 
 
-def _read_unparted(token: str) -> list[Word]:
+def _parse_unspaced(token: str) -> list[Word]:
     """Pairs of characters where words are not parted, and characters that are words alone; the rest as usual."""
-    found: list[Word] = []
+    result: list[Word] = []
     position = 0
-    for run in _UNPARTED.finditer(token):
-        found += _read(token[position : run.start()]) if run.start() > position else ()
+    for run in _UNSPACED_SCRIPT.finditer(token):
+        result += _parse_token(token[position : run.start()]) if run.start() > position else ()
         run_text = run.group()
         pairs = [run_text[at : at + 2] for at in range(len(run_text) - 1)]
-        alone = _MEANINGFUL.findall(run_text) if pairs else [run_text]
-        found += [Word(part, part) for part in (*alone, *pairs)]
+        single = _IDEOGRAPH.findall(run_text) if pairs else [run_text]
+        result += [Word(part, part) for part in (*single, *pairs)]
         position = run.end()
     if position < len(token):
-        found += _read(token[position:])
-    return found
+        result += _parse_token(token[position:])
+    return result
 
 
-def _plain(token: str) -> str:
+def _fold_token(token: str) -> str:
     if token.isascii():
         return token.replace("'", "")
-    plain = _MARKS.sub("", unicodedata.normalize("NFKD", token.replace("'", "").replace("\u2019", "")))
-    return unicodedata.normalize("NFC", plain)
+    folded = _COMBINING_MARKS.sub("", unicodedata.normalize("NFKD", token.replace("'", "").replace("\u2019", "")))
+    return unicodedata.normalize("NFC", folded)
 
 
-def _shorten(drawn: re.Match[str]) -> str:
-    return drawn.group(1) if drawn.group(1) in "iuyhaw" else drawn.group(1) * 2
+def _collapse_repeat(match: re.Match[str]) -> str:
+    return match.group(1) if match.group(1) in "iuyhaw" else match.group(1) * 2
 
 
 def _stem(form: str) -> str:
     if not form.isascii():
         return form
-    with _STEMMING:  # a stemmer keeps state between its steps
+    with _STEMMER_LOCK:  # a stemmer keeps state between its steps
         return str(_STEMMER.stemWord(form))

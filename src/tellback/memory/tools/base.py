@@ -11,9 +11,9 @@ from typing import Any
 from tellback.conversations import checks
 from tellback.errors import InvalidArgumentError
 from tellback.tools import Tool
-from tellback.tools.schema import Bind, binder_for_schema
+from tellback.tools.schema import Bind, build_binder
 
-SECONDS = 30.0
+DEFAULT_TIMEOUT = 30.0
 """How long a tool may take, unless it is made with another timeout."""
 
 
@@ -29,7 +29,7 @@ class MemoryTool(Tool):
         *required: str,
         name: str,
         description: str | None,
-        usual: str,
+        default_description: str,
         timeout: float | None,
         requires_approval: bool = False,
     ) -> None:
@@ -40,31 +40,33 @@ class MemoryTool(Tool):
             "additionalProperties": False,
         }
         super().__init__(
-            name=checks.name("name", name),
-            description=usual if description is None else checks.name("description", description, 100_000),
+            name=checks.validate_name("name", name),
+            description=default_description
+            if description is None
+            else checks.validate_name("description", description, 100_000),
             parameters=schema,
             fn=fn,
-            timeout=_seconds(timeout),
+            timeout=_validate_timeout(timeout),
             requires_approval=requires_approval,
-            bind=_binder(json.dumps(schema)),
+            bind=_input_binder(json.dumps(schema)),
         )
 
 
 @functools.lru_cache(maxsize=64)
-def _binder(written: str) -> Bind:
+def _input_binder(schema_json: str) -> Bind:
     """The input check of a schema. One takes milliseconds to make, and tools are made for every turn."""
-    schema = json.loads(written)
-    check = binder_for_schema(schema, "memory tool")
+    schema = json.loads(schema_json)
+    bind_checked = build_binder(schema, "memory tool")
     required = frozenset(schema["required"])
 
     def bind(values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         # Many models write null for what they leave out.
-        return check({name: value for name, value in values.items() if value is not None or name in required})
+        return bind_checked({name: value for name, value in values.items() if value is not None or name in required})
 
     return bind
 
 
-def _seconds(timeout: Any) -> float | None:
+def _validate_timeout(timeout: Any) -> float | None:
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:

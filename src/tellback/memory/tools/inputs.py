@@ -9,31 +9,31 @@ from datetime import UTC, date, datetime, time
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.tools.schema import InvalidInput
 
-MOST_HITS = 20
-FORMAT = "an ISO 8601 date such as 2026-03-01, or a moment such as 2026-03-01T12:30:00Z"
+MAX_HITS = 20
+DATE_FORMAT = "an ISO 8601 date such as 2026-03-01, or a moment such as 2026-03-01T12:30:00Z"
 
 
-def bounded(asked: float | None, usual: int) -> int:
+def clamp_limit(requested: float | None, default: int) -> int:
     """How many hits to give: as many as asked for, within bounds."""
-    return usual if asked is None else max(1, min(int(asked), max(usual, MOST_HITS)))
+    return default if requested is None else max(1, min(int(requested), max(default, MAX_HITS)))
 
 
-def moment(name: str, text: str | None, *, at_end: bool = False) -> datetime | None:
+def parse_moment(name: str, text: str | None, *, at_end: bool = False) -> datetime | None:
     """A moment from a model's date; a day alone begins at midnight UTC or, `at_end`, lasts until the next.
 
-    >>> moment("to_date", "2026-03-01", at_end=True).isoformat()
+    >>> parse_moment("to_date", "2026-03-01", at_end=True).isoformat()
     '2026-03-01T23:59:59.999999+00:00'
     """
     if text is None:
         return None
     try:
-        read = _read(text.strip(), at_end)
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
+        parsed = _parse_iso(text.strip(), at_end)
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InvalidInput(f"{name}: {text[:40]!r} is not {FORMAT}") from None
+        raise InvalidInput(f"{name}: {text[:40]!r} is not {DATE_FORMAT}") from None
 
 
-def _read(text: str, at_end: bool) -> datetime:
+def _parse_iso(text: str, at_end: bool) -> datetime:
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -42,7 +42,7 @@ def _read(text: str, at_end: bool) -> datetime:
 
 
 @contextmanager
-def told_to_the_model() -> Iterator[None]:
+def input_errors_for_model() -> Iterator[None]:
     """What is wrong with the arguments goes back to the model, to be corrected; it is no failure of the tool."""
     try:
         yield

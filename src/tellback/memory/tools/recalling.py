@@ -9,35 +9,37 @@ from typing import Any
 from tellback.conversations import checks as common
 from tellback.errors import InvalidArgumentError
 from tellback.memory import checks
-from tellback.memory.tools.base import SECONDS, MemoryTool
-from tellback.memory.tools.inputs import FORMAT, MOST_HITS, bounded, moment, told_to_the_model
-from tellback.memory.tools.places import MemoryLike, Place, place_of
-from tellback.memory.tools.results import counted, recalled, standing
+from tellback.memory.tools.base import DEFAULT_TIMEOUT, MemoryTool
+from tellback.memory.tools.inputs import DATE_FORMAT, MAX_HITS, clamp_limit, input_errors_for_model, parse_moment
+from tellback.memory.tools.places import BoundSpace, MemoryLike, bind_space
+from tellback.memory.tools.results import add_remaining_count, render_recall, timeline_status
 
-HITS = 5
-TIMELINE_HITS = 10
+DEFAULT_HITS = 5
+DEFAULT_TIMELINE_HITS = 10
 
-_EACH = "Each memory has an id, the date since which it holds, and its source."
-TOPIC = f"Look up what is remembered about a topic, the best match first. {_EACH}"
-ENTITY = f"Look up everything remembered about a person, a place, an organisation or a thing, newest first. {_EACH}"
-TIMELINE = (
+_RESULT_NOTE = "Each memory has an id, the date since which it holds, and its source."
+TOPIC_DESCRIPTION = f"Look up what is remembered about a topic, the best match first. {_RESULT_NOTE}"
+ENTITY_DESCRIPTION = (
+    f"Look up everything remembered about a person, a place, an organisation or a thing, newest first. {_RESULT_NOTE}"
+)
+TIMELINE_DESCRIPTION = (
     "See how things changed over time, oldest first, with what is no longer true: about a topic, about a person or"
-    f" thing, or in a period. {_EACH} Its status says whether it is current, over, superseded or upcoming."
+    f" thing, or in a period. {_RESULT_NOTE} Its status says whether it is current, over, superseded or upcoming."
 )
 
 
-def _text(description: str) -> dict[str, Any]:
+def _text_schema(description: str) -> dict[str, Any]:
     return {"type": "string", "minLength": 1, "maxLength": 2_000, "description": description}
 
 
-def _limit(usual: int) -> dict[str, Any]:
-    most = max(usual, MOST_HITS)
-    return {"type": "integer", "description": f"How many memories to give: {usual} if left out, {most} at most."}
+def _limit_schema(default: int) -> dict[str, Any]:
+    maximum = max(default, MAX_HITS)
+    return {"type": "integer", "description": f"How many memories to give: {default} if left out, {maximum} at most."}
 
 
-def _categories(given: Iterable[str] | None) -> tuple[str, ...] | None:
+def _validate_categories(category_names: Iterable[str] | None) -> tuple[str, ...] | None:
     """Names of categories; a list without any is refused, since to recall it would mean all."""
-    names = checks.names("category_names", given)
+    names = checks.validate_names("category_names", category_names)
     if names == ():
         raise InvalidArgumentError("category_names is empty: name a category, or leave it out for all of them.")
     return names
@@ -63,29 +65,31 @@ class RecallByTopic(MemoryTool):
         *,
         name: str = "recall_by_topic",
         description: str | None = None,
-        limit: int = HITS,
+        limit: int = DEFAULT_HITS,
         min_score: float = 0.0,
         category_names: Iterable[str] | None = None,
-        timeout: float | None = SECONDS,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
-        asking = _Asking(
-            place_of(memory, space_id),
-            common.count("limit", limit, 1),
-            _categories(category_names),
-            checks.share("min_score", min_score),
+        handlers = _RecallHandlers(
+            bind_space(memory, space_id),
+            common.validate_count("limit", limit, 1),
+            _validate_categories(category_names),
+            checks.validate_ratio("min_score", min_score),
         )
-        asked = {
-            "query": _text("What you want to know, as a question or in a few words."),
-            "valid_at": _text(f"To know what held at some time: {FORMAT}. If left out, all that is not over yet."),
-            "limit": _limit(limit),
+        properties = {
+            "query": _text_schema("What you want to know, as a question or in a few words."),
+            "valid_at": _text_schema(
+                f"To know what held at some time: {DATE_FORMAT}. If left out, all that is not over yet."
+            ),
+            "limit": _limit_schema(limit),
         }
         super().__init__(
-            asking.by_topic,
-            asked,
+            handlers.by_topic,
+            properties,
             "query",
             name=name,
             description=description,
-            usual=TOPIC,
+            default_description=TOPIC_DESCRIPTION,
             timeout=timeout,
         )
 
@@ -107,23 +111,26 @@ class RecallByEntity(MemoryTool):
         *,
         name: str = "recall_by_entity",
         description: str | None = None,
-        limit: int = HITS,
+        limit: int = DEFAULT_HITS,
         category_names: Iterable[str] | None = None,
-        timeout: float | None = SECONDS,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
-        asking = _Asking(
-            place_of(memory, space_id),
-            common.count("limit", limit, 1),
-            _categories(category_names),
+        handlers = _RecallHandlers(
+            bind_space(memory, space_id),
+            common.validate_count("limit", limit, 1),
+            _validate_categories(category_names),
         )
-        asked = {"entity": _text("Its name, or an id that starts with ent_."), "limit": _limit(limit)}
+        properties = {
+            "entity": _text_schema("Its name, or an id that starts with ent_."),
+            "limit": _limit_schema(limit),
+        }
         super().__init__(
-            asking.by_entity,
-            asked,
+            handlers.by_entity,
+            properties,
             "entity",
             name=name,
             description=description,
-            usual=ENTITY,
+            default_description=ENTITY_DESCRIPTION,
             timeout=timeout,
         )
 
@@ -145,59 +152,59 @@ class RecallTimeline(MemoryTool):
         *,
         name: str = "recall_timeline",
         description: str | None = None,
-        limit: int = TIMELINE_HITS,
+        limit: int = DEFAULT_TIMELINE_HITS,
         category_names: Iterable[str] | None = None,
-        timeout: float | None = SECONDS,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
-        asking = _Asking(
-            place_of(memory, space_id),
-            common.count("limit", limit, 1),
-            _categories(category_names),
+        handlers = _RecallHandlers(
+            bind_space(memory, space_id),
+            common.validate_count("limit", limit, 1),
+            _validate_categories(category_names),
         )
-        asked = {
-            "query": _text("The topic, if there is one."),
-            "entity": _text("The person or thing it is about, by name or id, if there is one."),
-            "from_date": _text(f"Where the period begins: {FORMAT}."),
-            "to_date": _text(f"Where the period ends: {FORMAT}. A day alone is in it to its end."),
-            "limit": _limit(limit),
+        properties = {
+            "query": _text_schema("The topic, if there is one."),
+            "entity": _text_schema("The person or thing it is about, by name or id, if there is one."),
+            "from_date": _text_schema(f"Where the period begins: {DATE_FORMAT}."),
+            "to_date": _text_schema(f"Where the period ends: {DATE_FORMAT}. A day alone is in it to its end."),
+            "limit": _limit_schema(limit),
         }
         super().__init__(
-            asking.timeline,
-            asked,
+            handlers.timeline,
+            properties,
             name=name,
             description=description,
-            usual=TIMELINE,
+            default_description=TIMELINE_DESCRIPTION,
             timeout=timeout,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _RecallHandlers:
     """What the tools do, in their place and within their limits."""
 
-    place: Place
+    space: BoundSpace
     limit: int
     categories: tuple[str, ...] | None = None
-    least: float = 0.0
+    min_score: float = 0.0
 
     async def by_topic(self, query: str, valid_at: str | None = None, limit: float | None = None) -> dict[str, Any]:
-        with told_to_the_model():
-            result = await self.place.memory.recall_by_topic(
-                self.place.space_id,
+        with input_errors_for_model():
+            result = await self.space.memory.recall_by_topic(
+                self.space.space_id,
                 query,
-                bounded(limit, self.limit),
+                clamp_limit(limit, self.limit),
                 self.categories,
-                valid_at=moment("valid_at", valid_at),
-                min_score=self.least,
+                valid_at=parse_moment("valid_at", valid_at),
+                min_score=self.min_score,
             )
-        return recalled(result)
+        return render_recall(result)
 
     async def by_entity(self, entity: str, limit: float | None = None) -> dict[str, Any]:
-        with told_to_the_model():
-            result = await self.place.memory.recall_by_entity(
-                self.place.space_id, entity, bounded(limit, self.limit), self.categories
+        with input_errors_for_model():
+            result = await self.space.memory.recall_by_entity(
+                self.space.space_id, entity, clamp_limit(limit, self.limit), self.categories
             )
-        return counted(result, recalled(result))
+        return add_remaining_count(result, render_recall(result))
 
     async def timeline(
         self,
@@ -207,16 +214,16 @@ class _Asking:
         to_date: str | None = None,
         limit: float | None = None,
     ) -> dict[str, Any]:
-        with told_to_the_model():
-            result = await self.place.memory.recall_timeline(
-                self.place.space_id,
+        with input_errors_for_model():
+            result = await self.space.memory.recall_timeline(
+                self.space.space_id,
                 entity,
                 query,
-                moment("from_date", from_date),
-                moment("to_date", to_date, at_end=True),
-                bounded(limit, self.limit),
+                parse_moment("from_date", from_date),
+                parse_moment("to_date", to_date, at_end=True),
+                clamp_limit(limit, self.limit),
                 category_names=self.categories,
             )
-        now = self.place.now()
-        given = recalled(result, lambda atom: standing(atom, now))
-        return given if query else counted(result, given)
+        now = self.space.now()
+        rendered = render_recall(result, lambda atom: timeline_status(atom, now))
+        return rendered if query else add_remaining_count(result, rendered)

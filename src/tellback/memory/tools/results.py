@@ -8,37 +8,37 @@ from typing import Any
 
 from tellback.types.memory import Atom, RecallHit, RecallResult
 
-TEXT_LENGTH = 1_000
-MESSAGES_CITED = 5
-CUT = " […]"
-NOTHING = "Nothing like this is remembered."
+MAX_RESULT_TEXT = 1_000
+MAX_CITED_MESSAGES = 5
+RESULT_CUT = " […]"
+NOTHING_FOUND = "Nothing like this is remembered."
 
 
-def described(atom: Atom) -> dict[str, Any]:
+def render_atom(atom: Atom) -> dict[str, Any]:
     """One memory: what it says, since when and until when, and where it was said."""
     return {
         "id": atom.id,
-        "text": shortened(atom.text),
-        "date": _written(atom.valid_from),
-        "until": None if atom.valid_to is None else _written(atom.valid_to),
+        "text": truncate_text(atom.text),
+        "date": _format_moment(atom.valid_from),
+        "until": None if atom.valid_to is None else _format_moment(atom.valid_to),
         "category": atom.category.name,
-        "source": _source(atom),
+        "source": _render_source(atom),
     }
 
 
-def recalled(result: RecallResult, also: Callable[[Atom], dict[str, Any]] | None = None) -> dict[str, Any]:
+def render_recall(result: RecallResult, extra: Callable[[Atom], dict[str, Any]] | None = None) -> dict[str, Any]:
     """What was recalled; `also` adds to each memory. A note says so if there is nothing."""
-    memories = [_hit(hit) | (also(hit.atom) if also else {}) for hit in result]
-    return {"memories": memories} if memories else {"memories": [], "note": NOTHING}
+    memories = [_render_hit(hit) | (extra(hit.atom) if extra else {}) for hit in result]
+    return {"memories": memories} if memories else {"memories": [], "note": NOTHING_FOUND}
 
 
-def counted(result: RecallResult, given: dict[str, Any]) -> dict[str, Any]:
+def add_remaining_count(result: RecallResult, rendered: dict[str, Any]) -> dict[str, Any]:
     """With how many more there are than were given, where that is known."""
-    more = result.total_candidates - len(result)
-    return {**given, "more": more} if more > 0 else given
+    remaining = result.total_candidates - len(result)
+    return {**rendered, "more": remaining} if remaining > 0 else rendered
 
 
-def standing(atom: Atom, now: datetime) -> dict[str, Any]:
+def timeline_status(atom: Atom, now: datetime) -> dict[str, Any]:
     """Where a memory stands on a timeline, and what took its place."""
     if atom.superseded_by is not None:
         return {"status": "superseded", "superseded_by": atom.superseded_by}
@@ -47,21 +47,21 @@ def standing(atom: Atom, now: datetime) -> dict[str, Any]:
     return {"status": "upcoming" if atom.valid_from > now else "current"}
 
 
-def shortened(text: str, length: int = TEXT_LENGTH) -> str:
+def truncate_text(text: str, length: int = MAX_RESULT_TEXT) -> str:
     """A text, cut if it is long."""
-    return text if len(text) <= length else text[: length - len(CUT)] + CUT
+    return text if len(text) <= length else text[: length - len(RESULT_CUT)] + RESULT_CUT
 
 
-def _hit(hit: RecallHit) -> dict[str, Any]:
-    return {**described(hit.atom), "score": round(hit.score, 3)}
+def _render_hit(hit: RecallHit) -> dict[str, Any]:
+    return {**render_atom(hit.atom), "score": round(hit.score, 3)}
 
 
-def _source(atom: Atom) -> dict[str, Any] | None:
+def _render_source(atom: Atom) -> dict[str, Any] | None:
     if not atom.citations:
         return None
     first = atom.citations[0]
-    return {"conversation_id": first.conversation_id, "message_ids": list(first.message_ids[:MESSAGES_CITED])}
+    return {"conversation_id": first.conversation_id, "message_ids": list(first.message_ids[:MAX_CITED_MESSAGES])}
 
 
-def _written(moment: datetime) -> str:
+def _format_moment(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds")

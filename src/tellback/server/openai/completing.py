@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any
 
 from tellback.chat import ChatOptions
-from tellback.conversations.turn_requests import Prepared, TurnLog, TurnRequest
+from tellback.conversations.turn_requests import RecalledContext, TurnLog, TurnRequest
 from tellback.errors import AlreadyAnsweredError, IdempotencyConflictError
-from tellback.server.openai.placing import BETWEEN, LOOK_BACK, LogEnd
-from tellback.server.openai.reading import Chat as Sent
-from tellback.server.openai.reading import attached_to, words_of
-from tellback.turn.attachments import attachments_of, summed_up
-from tellback.turn.chatting import Chat, ChatArguments
-from tellback.turn.tolerating import tolerated
+from tellback.server.openai.placing import MAX_LOOKBACK, SEPARATOR, LogTail
+from tellback.server.openai.reading import ParsedChat as Sent
+from tellback.server.openai.reading import get_attachments, text_of_parts
+from tellback.turn.attachments import append_summaries, parse_attachments
+from tellback.turn.chatting import ChatArguments, UserChat
+from tellback.turn.tolerating import try_step
 from tellback.turn.values import TurnResult
 from tellback.types import Message, ReplyDelta, TextDelta
 from tellback.types.blocks import TextBlock
@@ -24,25 +24,25 @@ from tellback.types.conversations import MessageDraft, StoredMessage
 from tellback.user import User
 
 
-class Completion(Chat):
+class Completion(UserChat):
     """A chat whose client keeps the history. `conversation_id` is known once the turn has begun."""
 
     def __init__(
-        self, user: User, sent: Sent, namespace: str, space: str | None, model: Any, given: ChatArguments
+        self, user: User, chat: Sent, namespace: str, space: str | None, model: Any, arguments: ChatArguments
     ) -> None:
-        self._sent = sent
-        self._logged = [_as_logged(message) for message in sent.said]
-        attached = [part for message in sent.said for part in attached_to(message)]
-        said = BETWEEN.join(map(words_of, sent.said)) if sent.said else sent.topic
-        super().__init__(user, said, namespace, space, model, {**given, "attachments": attached})
+        self._chat = chat
+        self._log_texts = [_to_log_text(message) for message in chat.user_messages]
+        attachments = [part for message in chat.user_messages for part in get_attachments(message)]
+        text = SEPARATOR.join(map(text_of_parts, chat.user_messages)) if chat.user_messages else chat.last_user_text
+        super().__init__(user, text, namespace, space, model, {**arguments, "attachments": attachments})
         self.conversation_id: str | None = None
 
-    async def answer(self) -> TurnResult:
+    async def run(self) -> TurnResult:
         """The answer; that of the same request, if it was answered while this one waited."""
         try:
-            return await super().answer()
+            return await super().run()
         except AlreadyAnsweredError as error:
-            return self._told(error.text)
+            return self._answered_result(error.text)
 
     async def stream(self) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         """The answer as it comes, and the result last."""
@@ -52,61 +52,61 @@ class Completion(Chat):
                     yield item
         except AlreadyAnsweredError as error:
             yield TextDelta(error.text)
-            yield self._told(error.text)
+            yield self._answered_result(error.text)
 
-    def _told(self, text: str) -> TurnResult:
+    def _answered_result(self, text: str) -> TurnResult:
         return TurnResult(ok=True, text=text, conversation_id=self.conversation_id)
 
-    async def _request(self) -> TurnRequest:
-        asked = await super()._request()
-        self.conversation_id = asked.conversation_id
-        end = LogEnd(await self._end_of_log())
-        end.check_results(self._sent.results)
+    async def _build_request(self) -> TurnRequest:
+        request = await super()._build_request()
+        self.conversation_id = request.conversation_id
+        tail = LogTail(await self._read_log_tail())
+        tail.reject_agent_results(self._chat.tool_results)
         return replace(
-            asked,
-            draft=self._draft(asked, end),
-            prepare=lambda: self._resumed(asked, end),
-            plan=partial(self._plan, end),
+            request,
+            draft=self._draft(request, tail),
+            prepare=lambda: self._store_tool_results(request, tail),
+            plan=partial(self._plan, tail),
         )
 
-    async def _end_of_log(self) -> Sequence[StoredMessage]:
+    async def _read_log_tail(self) -> Sequence[StoredMessage]:
         if self.conversation_id is None:
             return ()
-        reading = self._user.conversations.raw_turns(self.conversation_id, limit=LOOK_BACK)
-        return await tolerated(reading, "recall", self._problems) or ()
+        reading = self._user.conversations.raw_turns(self.conversation_id, limit=MAX_LOOKBACK)
+        return await try_step(reading, "recall", self._problems) or ()
 
-    def _draft(self, asked: TurnRequest, end: LogEnd) -> MessageDraft | None:
+    def _draft(self, request: TurnRequest, tail: LogTail) -> MessageDraft | None:
         """What the user says that is not in the log yet; all of it is the message that was stored before."""
-        if not self._sent.said or asked.draft is None:
+        if not self._chat.user_messages or request.draft is None:
             return None
-        key = asked.draft.idempotency_key
-        if key is not None and end.contradicts(key, self._logged):
+        key = request.draft.idempotency_key
+        if key is not None and tail.conflicts(key, self._log_texts):
             raise IdempotencyConflictError(key)
-        fresh = end.fresh(self._logged)
-        content = TextBlock(BETWEEN.join(fresh.texts or self._logged[-1:]))
-        return replace(asked.draft, content=(content,), idempotency_key=key or fresh.key)
+        unlogged = tail.find_unlogged(self._log_texts)
+        content = TextBlock(SEPARATOR.join(unlogged.texts or self._log_texts[-1:]))
+        return replace(request.draft, content=(content,), idempotency_key=key or unlogged.key)
 
-    async def _resumed(self, asked: TurnRequest, end: LogEnd) -> Prepared:
+    async def _store_tool_results(self, request: TurnRequest, tail: LogTail) -> RecalledContext:
         """Results of tools are stored first: they belong to the turn that asked for them."""
-        missing = end.missing(self._sent.results)
+        missing = tail.find_missing_results(self._chat.tool_results)
         if missing and self.conversation_id is not None:
             storing = self._user.conversations.append_messages(self.conversation_id, missing)
-            await tolerated(storing, "store_user", self._problems)
-        assert asked.prepare is not None
-        return await asked.prepare()
+            await try_step(storing, "store_user", self._problems)
+        assert request.prepare is not None
+        return await request.prepare()
 
     async def _plan(
-        self, end: LogEnd, options: ChatOptions, history: list[Message], log: TurnLog
+        self, tail: LogTail, options: ChatOptions, history: list[Message], log: TurnLog
     ) -> tuple[ChatOptions, list[Message]]:
         """The history is the client's. What the same request was answered while this one waited holds for both."""
-        answered = log.answered
-        if self._sent.results and not self._sent.said:
-            answered = LogEnd(await self._end_of_log()).answer_since(end)
-        if answered is not None:
-            raise AlreadyAnsweredError(answered)
-        return options, list(self._sent.messages)
+        answer = log.previous_answer
+        if self._chat.tool_results and not self._chat.user_messages:
+            answer = LogTail(await self._read_log_tail()).answer_since(tail)
+        if answer is not None:
+            raise AlreadyAnsweredError(answer)
+        return options, list(self._chat.messages)
 
 
-def _as_logged(message: Message) -> str:
+def _to_log_text(message: Message) -> str:
     """A user's message as the log keeps it: the words, and a line for each thing attached."""
-    return summed_up(words_of(message), attachments_of(attached_to(message)))
+    return append_summaries(text_of_parts(message), parse_attachments(get_attachments(message)))

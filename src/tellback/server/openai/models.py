@@ -80,7 +80,7 @@ class ModelListOut(BaseModel):
     data: list[ModelOut]
 
 
-STREAMED: dict[int | str, dict[str, Any]] = {
+STREAM_RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The completion; with `stream`, its chunks as server-sent events, and `[DONE]` at last.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
@@ -88,10 +88,10 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 }
 
 
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What a route may answer besides: for OpenAPI."""
-    wanted = sorted({400, 401, 403, 413, 429, 503, *statuses})
-    return {status: {"model": ErrorOut, "description": _DESCRIPTIONS[status]} for status in wanted}
+    all_statuses = sorted({400, 401, 403, 413, 429, 503, *statuses})
+    return {status: {"model": ErrorOut, "description": _DESCRIPTIONS[status]} for status in all_statuses}
 
 
 _DESCRIPTIONS = {

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from tellback.errors import TellbackError
-from tellback.server.openai.errors import error_of
+from tellback.server.openai.errors import openai_error_response
 from tellback.server.route import StrictRequest
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -21,7 +21,7 @@ class OpenAIRequest(StrictRequest):
     """A request of which pictures and files are bounded by the body."""
 
     @staticmethod
-    def is_attached(name: str, value: str) -> bool:
+    def is_attachment(name: str, value: str) -> bool:
         """Whether it is something that the size of the body bounds."""
         return name in ("data", "file_data") or (name == "url" and value.startswith("data:"))
 
@@ -34,12 +34,12 @@ class OpenAIRoute(APIRoute):
         handler, takes_body = super().get_route_handler(), self.body_field is not None
 
         async def handle(request: Request) -> Response:
-            read = OpenAIRequest(request.scope, request.receive)
+            openai_request = OpenAIRequest(request.scope, request.receive)
             try:
                 if takes_body:
-                    await read.check_json()
-                return await handler(read)
+                    await openai_request.validate_json()
+                return await handler(openai_request)
             except (TellbackError, RequestValidationError, HTTPException) as error:
-                return await error_of(read, error)
+                return await openai_error_response(openai_request, error)
 
         return handle

@@ -10,56 +10,66 @@ from fastapi import APIRouter, Header, Path, Request, Response
 
 from tellback.conversations import checks
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.server.callers import Caller, CallerIs
-from tellback.server.disconnects import while_awaited
+from tellback.server.callers import Caller, CallerDep
+from tellback.server.disconnects import cancel_on_disconnect
 from tellback.server.openai.body import CompletionRequest
 from tellback.server.openai.completing import Completion
-from tellback.server.openai.errors import FieldRefusedError
-from tellback.server.openai.models import STREAMED, CompletionOut, ModelListOut, ModelOut, errors
-from tellback.server.openai.options import chat_options, client_tools
-from tellback.server.openai.reading import Chat, read_chat
+from tellback.server.openai.errors import InvalidFieldError
+from tellback.server.openai.models import STREAM_RESPONSE, CompletionOut, ModelListOut, ModelOut, error_responses
+from tellback.server.openai.options import parse_options, parse_tools
+from tellback.server.openai.reading import ParsedChat, parse_messages
 from tellback.server.openai.route import OpenAIRoute
-from tellback.server.openai.streaming import conversation_header, streamed
-from tellback.server.openai.writing import Writer, model_entry, model_list
-from tellback.server.problems import request_id_of
-from tellback.server.stopping import Stopping, refusal
+from tellback.server.openai.streaming import conversation_header, stream_completion
+from tellback.server.openai.writing import CompletionWriter, encode_model, encode_models
+from tellback.server.problems import get_request_id
+from tellback.server.stopping import ShutdownSignal, shutdown_response
 from tellback.turn.chatting import ChatArguments
 from tellback.types.turns import Identity
 from tellback.user import User
 
 router = APIRouter(prefix="/v1", tags=["openai"], route_class=OpenAIRoute)
 
-OWN = "tellback"
+OWN_MODEL = "tellback"
 """The name that always stands for the server's own model."""
 
 USER_HEADER = "X-Tellback-User"
 NO_SPACE = "none"
 
 
-def _header(name: str, description: str) -> Any:
+def _encoded_header(name: str, description: str) -> Any:
     return Header(alias=name, max_length=2_000, description=f"{description} Percent-encoded UTF-8.")
 
 
-ConversationIs = Annotated[
+ConversationHeader = Annotated[
     str | None,
     Header(alias="X-Tellback-Conversation", max_length=200, description="The conversation to go on with."),
 ]
-SessionIs = Annotated[str | None, _header("X-Tellback-Session", "Keeps chats of one namespace apart.")]
-NamespaceIs = Annotated[str | None, _header("X-Tellback-Namespace", "Your name for this kind of conversation (chat).")]
-SpaceIs = Annotated[str | None, _header("X-Tellback-Space", "The memory space (default); `none` remembers nothing.")]
-KeyIs = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=checks.KEY_LENGTH)]
+SessionHeader = Annotated[str | None, _encoded_header("X-Tellback-Session", "Keeps chats of one namespace apart.")]
+NamespaceHeader = Annotated[
+    str | None, _encoded_header("X-Tellback-Namespace", "Your name for this kind of conversation (chat).")
+]
+SpaceHeader = Annotated[
+    str | None, _encoded_header("X-Tellback-Space", "The memory space (default); `none` remembers nothing.")
+]
+IdempotencyKeyHeader = Annotated[
+    str | None, Header(alias="Idempotency-Key", min_length=1, max_length=checks.KEY_LENGTH)
+]
 
 
-@router.post("/chat/completions", response_model=CompletionOut, responses={**errors(404, 409, 502, 504), **STREAMED})
+@router.post(
+    "/chat/completions",
+    response_model=CompletionOut,
+    responses={**error_responses(404, 409, 502, 504), **STREAM_RESPONSE},
+)
 async def create_chat_completion(
     request: Request,
-    caller: CallerIs,
+    caller: CallerDep,
     body: CompletionRequest,
-    conversation: ConversationIs = None,
-    session: SessionIs = None,
-    namespace: NamespaceIs = None,
-    space: SpaceIs = None,
-    key: KeyIs = None,
+    conversation: ConversationHeader = None,
+    session: SessionHeader = None,
+    namespace: NamespaceHeader = None,
+    space: SpaceHeader = None,
+    key: IdempotencyKeyHeader = None,
 ) -> Response:
     """Answer a chat whose history the client keeps, with what is remembered of the user.
 
@@ -67,92 +77,96 @@ async def create_chat_completion(
     the answer, go into the log; the same request sent again, before it is answered, is logged once. The answer says in
     `X-Tellback-Conversation` which conversation it belongs to. With `stream` it comes as server-sent events.
     """
-    if Stopping.of(request.app).is_set:
-        return refusal(request_id_of(request))
-    models = served_models(caller)
+    if ShutdownSignal.for_app(request.app).is_set:
+        return shutdown_response(get_request_id(request))
+    models = list_served_models(caller)
     if body.model not in models:
         raise NotFoundError("model", body.model[:120], f"Models: {', '.join(models)}.")
-    model, sent = models[body.model], read_chat(body.messages)
-    user = acting_user(caller, body.user, USER_HEADER in request.headers)
-    named_space = _decoded("X-Tellback-Space", space) or "default"
+    model, chat = models[body.model], parse_messages(body.messages)
+    user = resolve_user(caller, body.user, USER_HEADER in request.headers)
+    named_space = _decode_header("X-Tellback-Space", space) or "default"
     completion = Completion(
         user,
-        sent,
-        _decoded("X-Tellback-Namespace", namespace) or "chat",
+        chat,
+        _decode_header("X-Tellback-Namespace", namespace) or "chat",
         None if named_space == NO_SPACE else named_space,
         model,
         {
-            **_arguments(body, sent, user, model),
-            "session_id": _decoded("X-Tellback-Session", session),
+            **_chat_arguments(body, chat, user, model),
+            "session_id": _decode_header("X-Tellback-Session", session),
             "conversation_id": conversation,
             "idempotency_key": key,
             "trace_id": request.scope["state"].get("trace_id"),
         },
     )
     options = body.stream_options
-    writer = Writer(_name(model) or OWN, with_usage=bool(options and options.include_usage))
+    writer = CompletionWriter(_model_name(model) or OWN_MODEL, with_usage=bool(options and options.include_usage))
     if body.stream:
-        return await streamed(request, completion, writer, caller.home.settings)
-    result = await while_awaited(request, completion.answer())
-    return _json(writer.whole(result), conversation_header(completion))
+        return await stream_completion(request, completion, writer, caller.server.settings)
+    result = await cancel_on_disconnect(request, completion.run())
+    return _json_response(writer.encode_completion(result), conversation_header(completion))
 
 
-@router.get("/models", response_model=ModelListOut, responses=errors())
-async def list_models(caller: CallerIs) -> Response:
+@router.get("/models", response_model=ModelListOut, responses=error_responses())
+async def list_models(caller: CallerDep) -> Response:
     """The models that may be named; `tellback` is the server's own."""
-    return _json(model_list([*served_models(caller)]))
+    return _json_response(encode_models([*list_served_models(caller)]))
 
 
-@router.get("/models/{id:path}", response_model=ModelOut, responses=errors(404))
-async def get_model(caller: CallerIs, id: Annotated[str, Path(max_length=200, examples=[OWN])]) -> Response:
+@router.get("/models/{id:path}", response_model=ModelOut, responses=error_responses(404))
+async def get_model(caller: CallerDep, id: Annotated[str, Path(max_length=200, examples=[OWN_MODEL])]) -> Response:
     """A model that may be named."""
-    models = served_models(caller)
+    models = list_served_models(caller)
     if id not in models:
         raise NotFoundError("model", id, f"Models: {', '.join(models)}.")
-    return _json(model_entry(id))
+    return _json_response(encode_model(id))
 
 
-def served_models(caller: Caller) -> dict[str, Any]:
+def list_served_models(caller: Caller) -> dict[str, Any]:
     """The models that may be named, by their names."""
-    own = caller.home.rc.model
-    name = _name(own)
-    return {OWN: own, **({} if name is None else {name: own}), **{each: each for each in caller.home.settings.models}}
+    default_model = caller.server.rc.model
+    name = _model_name(default_model)
+    return {
+        OWN_MODEL: default_model,
+        **({} if name is None else {name: default_model}),
+        **{each: each for each in caller.server.settings.models},
+    }
 
 
-def acting_user(caller: Caller, named: str | None, by_header: bool) -> User:
+def resolve_user(caller: Caller, requested: str | None, by_header: bool) -> User:
     """Whose memory it is: the key's user, or the one that `user` or the header names."""
-    if named is None:
+    if requested is None:
         if caller.user_id is None:
-            raise FieldRefusedError(
+            raise InvalidFieldError(
                 "user", f"Whose memory? This key is for any user of its app: name one as `user`, or by {USER_HEADER}."
             )
         return caller.user
-    wanted = checks.scope_name("user", named)
-    handle = caller.user_of(wanted)
-    if by_header and caller.user_id != wanted:
-        raise FieldRefusedError("user", f"`user` and the header {USER_HEADER} name two users: which is it?")
-    return handle
+    user_id = checks.validate_scope_id("user", requested)
+    user = caller.user_handle(user_id)
+    if by_header and caller.user_id != user_id:
+        raise InvalidFieldError("user", f"`user` and the header {USER_HEADER} name two users: which is it?")
+    return user
 
 
-def _arguments(body: CompletionRequest, sent: Chat, user: User, model: Any) -> ChatArguments:
-    given: ChatArguments = {
-        "system": sent.system,
-        "tools": client_tools(body),
-        "options": chat_options(body, model),
-        "recall": {"include_rolling_summary": not sent.has_past},
+def _chat_arguments(body: CompletionRequest, chat: ParsedChat, user: User, model: Any) -> ChatArguments:
+    arguments: ChatArguments = {
+        "system": chat.system,
+        "tools": parse_tools(body),
+        "options": parse_options(body, model),
+        "recall": {"include_rolling_summary": not chat.has_history},
         "metadata": body.metadata,
     }
-    if sent.speaker:
-        given["sender"] = Identity(user.scope.user_id, sent.speaker)
-    return given
+    if chat.speaker:
+        arguments["sender"] = Identity(user.scope.user_id, chat.speaker)
+    return arguments
 
 
-def _name(model: Any) -> str | None:
+def _model_name(model: Any) -> str | None:
     name = model if isinstance(model, str) else getattr(model, "model", None)
     return name if isinstance(name, str) and name else None
 
 
-def _decoded(header: str, value: str | None) -> str | None:
+def _decode_header(header: str, value: str | None) -> str | None:
     if value is None:
         return None
     try:
@@ -161,5 +175,5 @@ def _decoded(header: str, value: str | None) -> str | None:
         raise InvalidArgumentError(f"{header} is percent-encoded UTF-8.") from None
 
 
-def _json(body: Any, headers: dict[str, str] | None = None) -> Response:
+def _json_response(body: Any, headers: dict[str, str] | None = None) -> Response:
     return Response(json.dumps(body).encode(), 200, headers, "application/json")

@@ -28,21 +28,21 @@ from tellback.server.routes import (
 def all_routers() -> list[APIRouter]:
     """Every path there is."""
     return [
-        conversation_tasks.router,  # before what has an id where these have a word
+        conversation_tasks.fixed_path_router,  # before what has an id where these have a word
         turns.router,
         conversations.router,
-        memory.router,
-        atoms.router,
-        entities.router,
-        recall.router,
-        bindings.router,
-        jobs.router,
+        memory.spaces_router,
+        atoms.atoms_router,
+        entities.entities_router,
+        recall.recall_router,
+        bindings.bindings_router,
+        jobs.jobs_router,
         events.router,
-        working_context.router,
+        working_context.working_context_router,
         agents.router,
         sessions.router,
-        admin.router,
-        operating.router,
-        keys.router,
+        admin.user_data_router,
+        operating.operators_router,
+        keys.keys_router,
         openai.router,
     ]

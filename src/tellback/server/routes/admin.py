@@ -12,27 +12,35 @@ from fastapi import APIRouter, Query, Response
 
 from tellback.conversations import checks
 from tellback.errors import InvalidArgumentError, StoreFullError
-from tellback.server.answers import CursorIs, LimitIs, answer, page, page_limit, problems, read_cursor
-from tellback.server.callers import Caller, CallerIs
-from tellback.server.files import FileAnswer
-from tellback.server.idempotency import UNKEPT
-from tellback.server.route import Route
+from tellback.server.answers import (
+    CursorParam,
+    LimitParam,
+    decode_cursor,
+    json_response,
+    page_response,
+    problem_responses,
+    resolve_page_size,
+)
+from tellback.server.callers import Caller, CallerDep
+from tellback.server.files import FileDownload
+from tellback.server.idempotency import NOT_STORED
+from tellback.server.route import StrictRoute
 from tellback.user import User
 from tellback.wire.admin import DeleteUserData, ErasedWire, UsageRecordWire, UsageTotalWire
 from tellback.wire.base import Page
-from tellback.wire.bounds import MomentIn
+from tellback.wire.bounds import DatetimeIn
 
-router = APIRouter(prefix="/ai-admin", tags=["admin"], route_class=Route)
+user_data_router = APIRouter(prefix="/ai-admin", tags=["admin"], route_class=StrictRoute)
 
-UserIdIs = Annotated[
+UserIdParam = Annotated[
     str | None, Query(alias="userId", max_length=200, description="Another user's: that needs the role 'admin'.")
 ]
-SinceIs = Annotated[MomentIn | None, Query(description="From this moment on.")]
-UntilIs = Annotated[MomentIn | None, Query(description="Before this moment.")]
-EveryoneIs = Annotated[bool, Query(description="Of all users of the app: that needs the role 'admin'.")]
+SinceParam = Annotated[DatetimeIn | None, Query(description="From this moment on.")]
+UntilParam = Annotated[DatetimeIn | None, Query(description="Before this moment.")]
+EveryoneParam = Annotated[bool, Query(description="Of all users of the app: that needs the role 'admin'.")]
 
-_MEDIA = {"json": "application/json", "zip": "application/zip"}
-_EXPORT: dict[int | str, dict[str, Any]] = {
+_EXPORT_MEDIA_TYPES = {"json": "application/json", "zip": "application/zip"}
+_EXPORT_RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "One JSON object, or a zip with a JSON-lines file for each collection and a manifest.",
         "content": {
@@ -43,62 +51,65 @@ _EXPORT: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/export", response_class=Response, responses={**problems(507), **_EXPORT})
+@user_data_router.get("/export", response_class=Response, responses={**problem_responses(507), **_EXPORT_RESPONSE})
 async def export_user_data(
-    caller: CallerIs,
-    user_id: UserIdIs = None,
+    caller: CallerDep,
+    user_id: UserIdParam = None,
     format: Literal["json", "zip"] = "json",
     include_vectors: Annotated[bool, Query(alias="includeVectors")] = False,
 ) -> Response:
     """All that is kept of a user. Its fields are named as in the store."""
-    return await exported(caller, _meant(caller, user_id), format, include_vectors=include_vectors)
+    return await export_response(caller, _resolve_user(caller, user_id), format, include_vectors=include_vectors)
 
 
-@router.post("/delete", response_model=ErasedWire, responses=problems(507), openapi_extra=UNKEPT)
-async def delete_user_data(caller: CallerIs, body: DeleteUserData) -> Response:
+@user_data_router.post("/delete", response_model=ErasedWire, responses=problem_responses(507), openapi_extra=NOT_STORED)
+async def delete_user_data(caller: CallerDep, body: DeleteUserData) -> Response:
     """Delete all that is kept of a user, for good. Deleting again is harmless."""
-    erased = await _meant(caller, body.user_id).admin.delete_user_data(confirm=body.confirm)
-    return answer(ErasedWire.of(erased))
+    erased = await _resolve_user(caller, body.user_id).admin.delete_user_data(confirm=body.confirm)
+    return json_response(ErasedWire.of(erased))
 
 
-@router.get("/usage", response_model=Page[UsageRecordWire], responses=problems())
+@user_data_router.get("/usage", response_model=Page[UsageRecordWire], responses=problem_responses())
 async def get_usage(
-    caller: CallerIs,
-    user_id: UserIdIs = None,
-    everyone: EveryoneIs = False,
-    since: SinceIs = None,
-    until: UntilIs = None,
+    caller: CallerDep,
+    user_id: UserIdParam = None,
+    everyone: EveryoneParam = False,
+    since: SinceParam = None,
+    until: UntilParam = None,
     job_id: Annotated[str | None, Query(alias="jobId", max_length=200)] = None,
-    limit: LimitIs = None,
-    cursor: CursorIs = None,
+    limit: LimitParam = None,
+    cursor: CursorParam = None,
 ) -> Response:
     """What model calls for memory cost, call by call and the newest first."""
-    most, before = page_limit(caller, limit), checks.optional_text("cursor", read_cursor(cursor), checks.KEY_LENGTH)
-    asked: dict[str, Any] = {"job_id": job_id, "limit": most + 1, "before": before}
+    page_size, before = (
+        resolve_page_size(caller, limit),
+        checks.validate_optional_text("cursor", decode_cursor(cursor), checks.KEY_LENGTH),
+    )
+    filters: dict[str, Any] = {"job_id": job_id, "limit": page_size + 1, "before": before}
     if everyone:
-        found = await caller.home.rc.usage(since, until, **{**asked, **_of_app(caller, user_id)})
+        found = await caller.server.rc.usage(since, until, **{**filters, **_app_filters(caller, user_id)})
     else:
-        found = await _meant(caller, user_id).admin.usage(since, until, **asked)
-    return page(UsageRecordWire, found, most, lambda each: str(each.id))
+        found = await _resolve_user(caller, user_id).admin.usage(since, until, **filters)
+    return page_response(UsageRecordWire, found, page_size, lambda each: str(each.id))
 
 
-@router.get("/usage/totals", response_model=Page[UsageTotalWire], responses=problems())
+@user_data_router.get("/usage/totals", response_model=Page[UsageTotalWire], responses=problem_responses())
 async def get_usage_totals(
-    caller: CallerIs,
-    user_id: UserIdIs = None,
-    everyone: EveryoneIs = False,
-    since: SinceIs = None,
-    until: UntilIs = None,
+    caller: CallerDep,
+    user_id: UserIdParam = None,
+    everyone: EveryoneParam = False,
+    since: SinceParam = None,
+    until: UntilParam = None,
 ) -> Response:
     """What model calls for memory cost, added up by user, purpose and model."""
     if everyone:
-        found = await caller.home.rc.usage_totals(since, until, **_of_app(caller, user_id))
+        found = await caller.server.rc.usage_totals(since, until, **_app_filters(caller, user_id))
     else:
-        found = await _meant(caller, user_id).admin.usage_totals(since, until)
-    return answer(Page[Any](items=[UsageTotalWire.of(each) for each in found]))
+        found = await _resolve_user(caller, user_id).admin.usage_totals(since, until)
+    return json_response(Page[Any](items=[UsageTotalWire.of(each) for each in found]))
 
 
-async def exported(
+async def export_response(
     caller: Caller, user: User, format: Literal["json", "zip"], *, include_vectors: bool = False
 ) -> Response:
     """An export as a download, of any size."""
@@ -112,18 +123,20 @@ async def exported(
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise StoreFullError("There is no room for the export: free some where temporary files are.") from error
         raise
-    return FileAnswer(file, size, f"export.{format}", _MEDIA[format], caller.home.settings.stalled_seconds)
+    return FileDownload(
+        file, size, f"export.{format}", _EXPORT_MEDIA_TYPES[format], caller.server.settings.stalled_seconds
+    )
 
 
-def _meant(caller: Caller, user_id: str | None) -> User:
+def _resolve_user(caller: Caller, user_id: str | None) -> User:
     """The user it is about: the caller's own, or another one if the caller is an admin."""
     if user_id is None or user_id == caller.user_id:
         return caller.user
     caller.require_admin()
-    return caller.user_of(user_id)
+    return caller.user_handle(user_id)
 
 
-def _of_app(caller: Caller, user_id: str | None) -> dict[str, str]:
+def _app_filters(caller: Caller, user_id: str | None) -> dict[str, str]:
     caller.require_admin()
     if user_id is not None:
         raise InvalidArgumentError("everyone is for all users: leave out userId, or everyone.")

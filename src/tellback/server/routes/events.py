@@ -9,31 +9,31 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from tellback.errors import InvalidArgumentError
-from tellback.server.answers import problems
-from tellback.server.callers import Caller, CallerIs
-from tellback.server.feed import Feed, Validity
-from tellback.server.route import Route
-from tellback.server.routes.jobs import JobIs, own_job, shown
-from tellback.server.sse import EventStream, frame
-from tellback.server.stopping import Stopping
-from tellback.server.stream_docs import FEED, streamed
+from tellback.server.answers import problem_responses
+from tellback.server.callers import Caller, CallerDep
+from tellback.server.feed import ChangeFeed, CredentialCheck
+from tellback.server.route import StrictRoute
+from tellback.server.routes.jobs import JobIdPath, get_own_job, public_job
+from tellback.server.sse import EventStream, encode_frame
+from tellback.server.stopping import ShutdownSignal
+from tellback.server.stream_docs import FEED_EVENTS, stream_responses
 from tellback.types.jobs import Job
-from tellback.wire.bounds import LARGEST
+from tellback.wire.bounds import MAX_SAFE_INTEGER
 from tellback.wire.jobs import JobWire
 
-router = APIRouter(tags=["events"], route_class=Route)
+router = APIRouter(tags=["events"], route_class=StrictRoute)
 
-FIRST_LOOK, LONGEST_LOOK = 0.05, 1.0
+FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 1.0
 """How often a job is looked at: seldom once it takes long."""
-MOST_TYPES = 50
+MAX_TYPES = 50
 
-LastIs = Annotated[
+LastEventIdHeader = Annotated[
     str | None, Header(alias="Last-Event-ID", max_length=100, description="The position of the last event one has.")
 ]
-AfterIs = Annotated[
+AfterParam = Annotated[
     str | None, Query(max_length=100, examples=["latest"], description="The position of an event, or 'latest'.")
 ]
-TypesIs = Annotated[
+EventTypesParam = Annotated[
     str | None, Query(max_length=5_000, examples=["message.appended,atom.added"], description="With commas between.")
 ]
 
@@ -41,15 +41,18 @@ TypesIs = Annotated[
 @router.get(
     "/ai-events",
     response_class=Response,
-    responses={**problems(), **streamed("Changes, each named by its type, after `ready`.", FEED)},
+    responses={
+        **problem_responses(),
+        **stream_responses("Changes, each named by its type, after `ready`.", FEED_EVENTS),
+    },
 )
 async def follow_events(
     request: Request,
-    caller: CallerIs,
-    after: AfterIs = None,
-    types: TypesIs = None,
+    caller: CallerDep,
+    after: AfterParam = None,
+    types: EventTypesParam = None,
     everyone: Annotated[bool, Query(description="Of all users of the app: that needs the role 'admin'.")] = False,
-    last: LastIs = None,
+    last: LastEventIdHeader = None,
 ) -> Response:
     """The user's changes as server-sent events, from now on or after a position.
 
@@ -57,68 +60,68 @@ async def follow_events(
     with `after`, goes on from there: none is lost and none comes twice. The first event is `ready`. Admins can follow
     everyone of their tenant and app.
     """
-    whose = caller.principal
+    principal = caller.principal
     if everyone:
         caller.require_admin()
         user_id = None
     else:
         user_id = caller.user.scope.user_id
-    frames = Feed.of(request.app).follow(
-        (whose.tenant_id, whose.app_id, user_id),
-        _position(after if last is None else last),
-        _types(types),
-        still_valid(request),
+    frames = ChangeFeed.for_app(request.app).follow(
+        (principal.tenant_id, principal.app_id, user_id),
+        _parse_position(after if last is None else last),
+        _parse_types(types),
+        get_validity_check(request),
     )
-    return EventStream(frames, caller.home.settings)
+    return EventStream(frames, caller.server.settings)
 
 
 @router.get(
     "/ai-memory/jobs/{id}/events",
     response_class=Response,
-    responses={**problems(404), **streamed("The job at each change.", {"job": JobWire})},
+    responses={**problem_responses(404), **stream_responses("The job at each change.", {"job": JobWire})},
 )
-async def follow_job(request: Request, caller: CallerIs, id: JobIs) -> Response:
+async def follow_job(request: Request, caller: CallerDep, id: JobIdPath) -> Response:
     """The job at each change, as the event `job`, until it is over."""
-    job = await own_job(caller, id)
-    frames = _changes(caller, job, Stopping.of(request.app), still_valid(request))
-    return EventStream(frames, caller.home.settings)
+    job = await get_own_job(caller, id)
+    frames = _job_frames(caller, job, ShutdownSignal.for_app(request.app), get_validity_check(request))
+    return EventStream(frames, caller.server.settings)
 
 
-async def _changes(
-    caller: Caller, job: Job, stopping: Stopping, is_still_valid: Callable[[], Awaitable[bool]]
+async def _job_frames(
+    caller: Caller, job: Job, shutdown: ShutdownSignal, is_still_valid: Callable[[], Awaitable[bool]]
 ) -> AsyncGenerator[bytes, None]:
-    yield _job_frame(job)
-    look, validity = FIRST_LOOK, Validity(is_still_valid)
-    while not job.status.is_over and not stopping.is_set:
-        await asyncio.sleep(look)
-        look = min(look * 1.2, LONGEST_LOOK)
-        await validity.check()
-        found = await own_job(caller, job.id)
+    yield _encode_job_frame(job)
+    interval, credential_check = FIRST_POLL_SECONDS, CredentialCheck(is_still_valid)
+    while not job.status.is_finished and not shutdown.is_set:
+        await asyncio.sleep(interval)
+        interval = min(interval * 1.2, MAX_POLL_SECONDS)
+        await credential_check.check()
+        found = await get_own_job(caller, job.id)
         if found != job:
-            job, look = found, FIRST_LOOK
-            yield _job_frame(job)
+            job, interval = found, FIRST_POLL_SECONDS
+            yield _encode_job_frame(job)
 
 
-def _job_frame(job: Job) -> bytes:
-    return frame("job", JobWire.of(shown(job)).encoded())
+def _encode_job_frame(job: Job) -> bytes:
+    return encode_frame("job", JobWire.of(public_job(job)).to_json())
 
 
-def still_valid(request: Request) -> Callable[[], Awaitable[bool]]:
+def get_validity_check(request: Request) -> Callable[[], Awaitable[bool]]:
     """What tells whether the credential of a request still holds."""
-    found: Callable[[], Awaitable[bool]] = request.scope["state"]["is_still_valid"]
-    return found
+    check: Callable[[], Awaitable[bool]] = request.scope["state"]["is_still_valid"]
+    return check
 
 
-def _position(after: str | None) -> int | None:
+def _parse_position(after: str | None) -> int | None:
     if after is None or after == "latest":
         return None
-    if not (after.isascii() and after.isdecimal()) or len(after) > 16 or int(after) > LARGEST:
+    if not (after.isascii() and after.isdecimal()) or len(after) > 16 or int(after) > MAX_SAFE_INTEGER:
         raise InvalidArgumentError("after, or Last-Event-ID, is the position of an event, or 'latest'.")
     return int(after)
 
 
-def _types(types: str | None) -> list[str] | None:
-    found = [name.strip() for name in (types or "").split(",") if name.strip()]
-    if len(found) > MOST_TYPES:
-        raise InvalidArgumentError(f"types has {len(found)} names; {MOST_TYPES} is the limit.")
-    return found or None
+def _parse_types(types: str | None) -> list[str] | None:
+    names = [name.strip() for name in (types or "").split(",") if name.strip()]
+    if len(names) > MAX_TYPES:
+        raise InvalidArgumentError(f"types has {len(names)} names; {MAX_TYPES} is the limit.")
+    return names or None

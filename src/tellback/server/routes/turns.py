@@ -11,56 +11,59 @@ from fastapi import APIRouter, Header, Request, Response
 
 from tellback.chat import ChatOptions, resolve_registration
 from tellback.errors import InvalidArgumentError, NotAllowedError, TellbackError
-from tellback.server.answers import answer, problems
-from tellback.server.callers import Caller, CallerIs
-from tellback.server.disconnects import while_awaited
-from tellback.server.external_tools import Continuation, check_appended
-from tellback.server.idempotency import HEADER, TURN, goes_on
-from tellback.server.problems import request_id_of, told
-from tellback.server.route import Route
-from tellback.server.routes.conversations import IdIs, with_key
-from tellback.server.sse import MEDIA_TYPE, EventStream, frame
-from tellback.server.stopping import Stopping, refusal
-from tellback.server.stream_docs import DELTAS, streamed
+from tellback.server.answers import json_response, problem_responses
+from tellback.server.callers import Caller, CallerDep
+from tellback.server.disconnects import cancel_on_disconnect
+from tellback.server.external_tools import TurnContinuation, validate_appended
+from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING, mark_unfinished
+from tellback.server.problems import get_request_id, public_message
+from tellback.server.route import StrictRoute
+from tellback.server.routes.conversations import ConversationIdPath, with_idempotency_key
+from tellback.server.sse import MEDIA_TYPE, EventStream, encode_frame
+from tellback.server.stopping import ShutdownSignal, shutdown_response
+from tellback.server.stream_docs import DELTA_EVENTS, stream_responses
 from tellback.turn.values import TurnResult
 from tellback.types import ReplyDelta
 from tellback.types.conversations import TurnOutcome
 from tellback.types.turns import TurnProblem
 from tellback.user import User
-from tellback.wire.turn_inputs import MOST_CYCLES, ChatInput, RunTurn, TurnInput
-from tellback.wire.turns import TurnOutcomeWire, TurnProblemWire, TurnResultWire, delta_event
+from tellback.wire.turn_inputs import MAX_CYCLES, BaseTurnInput, ChatInput, RunTurn
+from tellback.wire.turns import TurnOutcomeWire, TurnProblemWire, TurnResultWire, encode_delta
 
-router = APIRouter(prefix="/ai-conversations", tags=["turns"], route_class=Route)
+router = APIRouter(prefix="/ai-conversations", tags=["turns"], route_class=StrictRoute)
 
-_STREAMED = (
+_STREAM_DESCRIPTION = (
     "The answer. As a stream: the events `text`, `thinking`, `tool_use_start`, `tool_use_input`, `tool_use_end` and"
     " `stop` as they come; at last `result`, which is the same as the whole answer, or `error`, which is a problem."
 )
-_STATUSES = (404, 409, 502, 504)
+_ERROR_STATUSES = (404, 409, 502, 504)
 
-CYCLES = 10
+DEFAULT_CYCLES = 10
 """How often the model is asked in a turn, unless a caller says otherwise."""
-LOOK_BACK = 3 * MOST_CYCLES
-_TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+MAX_LOOKBACK = 3 * MAX_CYCLES
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
-AcceptIs = Annotated[str, Header(alias="Accept", include_in_schema=False)]
-TraceIs = Annotated[str | None, Header(alias="traceparent", max_length=200, description="W3C trace context.")]
+AcceptHeader = Annotated[str, Header(alias="Accept", include_in_schema=False)]
+TraceparentHeader = Annotated[str | None, Header(alias="traceparent", max_length=200, description="W3C trace context.")]
 
-Ended = TurnOutcome | TurnResult
+TurnEnd = TurnOutcome | TurnResult
 
 
 @router.post(
     "/chat",
     response_model=TurnResultWire,
-    responses={**problems(*_STATUSES), **streamed(_STREAMED, {**DELTAS, "result": TurnResultWire})},
-    openapi_extra=TURN,
+    responses={
+        **problem_responses(*_ERROR_STATUSES),
+        **stream_responses(_STREAM_DESCRIPTION, {**DELTA_EVENTS, "result": TurnResultWire}),
+    },
+    openapi_extra=LONG_RUNNING,
 )
 async def chat(
     request: Request,
-    caller: CallerIs,
+    caller: CallerDep,
     body: ChatInput,
-    traceparent: TraceIs = None,
-    accept: AcceptIs = "",
+    traceparent: TraceparentHeader = None,
+    accept: AcceptHeader = "",
 ) -> Response:
     """Say something, and be answered by a model that remembers.
 
@@ -68,114 +71,141 @@ async def chat(
     status is `approval` names the calls in `pending`; post their `toolResults` with the same `tools` and the reply's
     `conversationId`. If the connection ends early, the turn is cancelled.
     """
-    given, rest = _arguments(body, request.headers.get(HEADER), traceparent), Continuation(body)
-    if rest.is_there and body.conversation_id is None:
+    arguments, continuation = (
+        _turn_arguments(body, request.headers.get(KEY_HEADER), traceparent),
+        TurnContinuation(body),
+    )
+    if continuation.is_present and body.conversation_id is None:
         raise InvalidArgumentError("toolResults and approvals go on with a conversation: pass its conversationId.")
     if body.conversation_id is not None:
-        await rest.check(caller.user, body.conversation_id)
-    given.update(model=caller.model(body.model), tools=rest.tools, approvals=rest.approvals)
-    given["options"] = {**given.get("options", {}), **await _bounds(caller.user, body.conversation_id, body, rest)}
+        await continuation.validate(caller.user, body.conversation_id)
+    arguments.update(model=caller.resolve_model(body.model), tools=continuation.tools, approvals=continuation.approvals)
+    arguments["options"] = {
+        **arguments.get("options", {}),
+        **await _iteration_options(caller.user, body.conversation_id, body, continuation),
+    }
     if _wants_stream(body, accept):
-        return turn_stream(caller, caller.user.chat_stream(**given))
-    return await _whole(request, caller.user.chat(**given))
+        return stream_turn_response(caller, caller.user.chat_stream(**arguments))
+    return await _run_to_end(request, caller.user.chat(**arguments))
 
 
 @router.post(
     "/{id}/run-turn",
     response_model=TurnOutcomeWire,
-    responses={**problems(*_STATUSES), **streamed(_STREAMED, {**DELTAS, "result": TurnOutcomeWire})},
-    openapi_extra=TURN,
+    responses={
+        **problem_responses(*_ERROR_STATUSES),
+        **stream_responses(_STREAM_DESCRIPTION, {**DELTA_EVENTS, "result": TurnOutcomeWire}),
+    },
+    openapi_extra=LONG_RUNNING,
 )
 async def run_turn(
     request: Request,
-    caller: CallerIs,
-    id: IdIs,
+    caller: CallerDep,
+    id: ConversationIdPath,
     body: RunTurn,
-    traceparent: TraceIs = None,
-    accept: AcceptIs = "",
+    traceparent: TraceparentHeader = None,
+    accept: AcceptHeader = "",
 ) -> Response:
     """Store what the user says, ask the model, and store what it answers.
 
     `tools` are run by you: an outcome whose status is `approval` names the calls in `pending`; post their `toolResults`
     with the same `tools`. If the connection ends early, the turn is cancelled; what was stored stays.
     """
-    given, rest = _arguments(body, request.headers.get(HEADER), traceparent), Continuation(body)
-    await rest.check(caller.user, id)
-    await check_appended(caller.user, id, body.content)
-    given.update(model=_served_by(caller.model(body.model), body.provider), tools=rest.tools, approvals=rest.approvals)
-    given["options"] = {**given.get("options", {}), **await _bounds(caller.user, id, body, rest)}
-    given.pop("max_cycles", None)
-    talks = caller.user.conversations
+    arguments, continuation = (
+        _turn_arguments(body, request.headers.get(KEY_HEADER), traceparent),
+        TurnContinuation(body),
+    )
+    await continuation.validate(caller.user, id)
+    await validate_appended(caller.user, id, body.content)
+    arguments.update(
+        model=_check_provider(caller.resolve_model(body.model), body.provider),
+        tools=continuation.tools,
+        approvals=continuation.approvals,
+    )
+    arguments["options"] = {
+        **arguments.get("options", {}),
+        **await _iteration_options(caller.user, id, body, continuation),
+    }
+    arguments.pop("max_cycles", None)
+    conversations = caller.user.conversations
     if _wants_stream(body, accept):
-        return turn_stream(caller, talks.stream_turn(id, **given))
-    return await _whole(request, talks.run_turn(id, **given))
+        return stream_turn_response(caller, conversations.stream_turn(id, **arguments))
+    return await _run_to_end(request, conversations.run_turn(id, **arguments))
 
 
-def turn_stream(caller: Caller, items: AsyncGenerator[ReplyDelta | Any, None]) -> EventStream:
+def stream_turn_response(caller: Caller, items: AsyncGenerator[ReplyDelta | Any, None]) -> EventStream:
     """The deltas of a turn as events, and what came of it as the last one."""
-    return EventStream(turn_frames(items), caller.home.settings)
+    return EventStream(encode_turn_frames(items), caller.server.settings)
 
 
-async def turn_frames(items: AsyncGenerator[ReplyDelta | Any, None]) -> AsyncGenerator[bytes, None]:
+async def encode_turn_frames(items: AsyncGenerator[ReplyDelta | Any, None]) -> AsyncGenerator[bytes, None]:
     """The frames of a turn."""
     async with aclosing(items):
         async for item in items:
             if isinstance(item, TurnOutcome | TurnResult):
-                yield frame("result", ended(item).encoded())
+                yield encode_frame("result", encode_turn_end(item).to_json())
                 continue
-            found = delta_event(item)
-            if found is not None:
-                yield b"event: %b\ndata: %b\n\n" % (found[0].encode(), found[1])
+            encoded = encode_delta(item)
+            if encoded is not None:
+                yield b"event: %b\ndata: %b\n\n" % (encoded[0].encode(), encoded[1])
 
 
-def ended(value: Ended) -> TurnOutcomeWire | TurnResultWire:
+def encode_turn_end(value: TurnEnd) -> TurnOutcomeWire | TurnResultWire:
     """How a turn ended."""
     wire: TurnOutcomeWire | TurnResultWire
     wire = TurnOutcomeWire.of(value) if isinstance(value, TurnOutcome) else TurnResultWire.of(value)
-    wire.problems = told_problems(value.problems)
+    wire.problems = encode_problems(value.problems)
     return wire
 
 
-def told_problems(problems: Iterable[TurnProblem]) -> list[TurnProblemWire]:
+def encode_problems(problems: Iterable[TurnProblem]) -> list[TurnProblemWire]:
     """What failed without ending a turn, in words that are fit for callers."""
     return [
-        TurnProblemWire(step=each.step, error=told(each.error) if isinstance(each.error, TellbackError) else "failed")
+        TurnProblemWire(
+            step=each.step, error=public_message(each.error) if isinstance(each.error, TellbackError) else "failed"
+        )
         for each in problems
     ]
 
 
-async def _whole(request: Request, work: Any) -> Response:
-    if Stopping.of(request.app).is_set:
+async def _run_to_end(request: Request, work: Any) -> Response:
+    if ShutdownSignal.for_app(request.app).is_set:
         work.close()
-        return refusal(request_id_of(request))
-    value = await while_awaited(request, work)
-    return goes_on(answer(ended(value))) if value.pending else answer(ended(value))
+        return shutdown_response(get_request_id(request))
+    value = await cancel_on_disconnect(request, work)
+    return (
+        mark_unfinished(json_response(encode_turn_end(value)))
+        if value.pending
+        else json_response(encode_turn_end(value))
+    )
 
 
-def _arguments(body: TurnInput, key: str | None, traceparent: str | None) -> dict[str, Any]:
-    given = with_key(body.arguments(), key)
-    if "trace_id" not in given:
-        found = _TRACE.fullmatch((traceparent or "").strip().lower())
-        if found is not None and found[1].strip("0"):
-            given["trace_id"] = found[1]
-    return given
+def _turn_arguments(body: BaseTurnInput, key: str | None, traceparent: str | None) -> dict[str, Any]:
+    arguments = with_idempotency_key(body.arguments(), key)
+    if "trace_id" not in arguments:
+        match = _TRACEPARENT.fullmatch((traceparent or "").strip().lower())
+        if match is not None and match[1].strip("0"):
+            arguments["trace_id"] = match[1]
+    return arguments
 
 
-async def _bounds(user: User, id: str | None, body: TurnInput, rest: Continuation) -> dict[str, Any]:
+async def _iteration_options(
+    user: User, id: str | None, body: BaseTurnInput, continuation: TurnContinuation
+) -> dict[str, Any]:
     """How often the model may be asked: a turn that goes on has used some of it, and at last gets no more tools."""
-    most = CYCLES if body.max_cycles is None else body.max_cycles
-    if id is None or not rest.is_there:
-        return {"max_iterations": most}
-    said = await user.conversations.messages(id, LOOK_BACK, include_internal=True)
-    used = sum(message.role == "assistant" and message.turn_id == said[-1].turn_id for message in said)
-    return {"max_iterations": max(1, most - used), **({} if used < most else {"tool_choice": "none"})}
+    max_cycles = DEFAULT_CYCLES if body.max_cycles is None else body.max_cycles
+    if id is None or not continuation.is_present:
+        return {"max_iterations": max_cycles}
+    messages = await user.conversations.messages(id, MAX_LOOKBACK, include_internal=True)
+    used = sum(message.role == "assistant" and message.turn_id == messages[-1].turn_id for message in messages)
+    return {"max_iterations": max(1, max_cycles - used), **({} if used < max_cycles else {"tool_choice": "none"})}
 
 
-def _wants_stream(body: TurnInput, accept: str) -> bool:
+def _wants_stream(body: BaseTurnInput, accept: str) -> bool:
     return body.stream or MEDIA_TYPE in accept
 
 
-def _served_by(model: Any, provider: str | None) -> Any:
+def _check_provider(model: Any, provider: str | None) -> Any:
     """The model, if that provider serves it: another would be asked with another key."""
     if provider is None:
         return model

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from tellback.server.answers import answer, problems
-from tellback.server.callers import UserIs
-from tellback.server.disconnects import while_awaited
-from tellback.server.idempotency import UNKEPT
-from tellback.server.route import Route
+from tellback.server.answers import json_response, problem_responses
+from tellback.server.callers import UserDep
+from tellback.server.disconnects import cancel_on_disconnect
+from tellback.server.idempotency import NOT_STORED
+from tellback.server.route import StrictRoute
 from tellback.wire.context import BuildWorkingContext, WorkingContextWire
 
-router = APIRouter(prefix="/ai-working-context", tags=["working context"], route_class=Route)
+working_context_router = APIRouter(prefix="/ai-working-context", tags=["working context"], route_class=StrictRoute)
 
 
-@router.post("", response_model=WorkingContextWire, responses=problems(404, 502), openapi_extra=UNKEPT)
-async def build_working_context(request: Request, user: UserIs, body: BuildWorkingContext) -> Response:
+@working_context_router.post(
+    "", response_model=WorkingContextWire, responses=problem_responses(404, 502), openapi_extra=NOT_STORED
+)
+async def build_working_context(request: Request, user: UserDep, body: BuildWorkingContext) -> Response:
     """Put together the rolling summary, always-on memories, recalled memories and recent turns, within a token budget.
 
     Over budget, the oldest turns go first, then the weakest memories that were recalled.
     """
-    given = {"conversation_id": None, **body.arguments()}
-    return answer(WorkingContextWire.of(await while_awaited(request, user.working_context.build(**given))))
+    arguments = {"conversation_id": None, **body.arguments()}
+    return json_response(
+        WorkingContextWire.of(await cancel_on_disconnect(request, user.working_context.build(**arguments)))
+    )

@@ -11,11 +11,18 @@ as its cause is gone.
 from __future__ import annotations
 
 from tellback.stores.ports.access import ApiKeys, RateWindows, StoredKey
-from tellback.stores.ports.answers import Begun, KeptAnswer, KeptAnswers
+from tellback.stores.ports.answers import IdempotencyClaim, IdempotencyStore, StoredResponse
 from tellback.stores.ports.bindings import Bindings
-from tellback.stores.ports.conversations import Appended, ConversationLog, TurnBusy, TurnClaim, TurnDraft, TurnStarted
+from tellback.stores.ports.conversations import (
+    AppendResult,
+    ConversationLog,
+    TurnBusy,
+    TurnClaim,
+    TurnDraft,
+    TurnStarted,
+)
 from tellback.stores.ports.events import EventLog
-from tellback.stores.ports.jobs import Dispatched, JobEnd, JobLog
+from tellback.stores.ports.jobs import DispatchResult, JobEnd, JobLog
 from tellback.stores.ports.memories import (
     AddedCitation,
     AtomChange,
@@ -23,11 +30,11 @@ from tellback.stores.ports.memories import (
     AtomFilter,
     EntityDraft,
     KnownAtom,
-    Memories,
+    MemoryStore,
     Reconciliation,
     Replacement,
-    Search,
     SpaceChanges,
+    SpaceSearch,
 )
 from tellback.stores.ports.sessions import AgentSessions, SessionTurn
 from tellback.stores.ports.store import Store
@@ -36,30 +43,30 @@ __all__ = [
     "AddedCitation",
     "AgentSessions",
     "ApiKeys",
-    "Appended",
+    "AppendResult",
     "AtomChange",
     "AtomDraft",
     "AtomFilter",
-    "Begun",
     "Bindings",
     "ConversationLog",
-    "Dispatched",
+    "DispatchResult",
     "EntityDraft",
     "EventLog",
+    "IdempotencyClaim",
+    "IdempotencyStore",
     "JobEnd",
     "JobLog",
-    "KeptAnswer",
-    "KeptAnswers",
     "KnownAtom",
-    "Memories",
+    "MemoryStore",
     "RateWindows",
     "Reconciliation",
     "Replacement",
-    "Search",
     "SessionTurn",
     "SpaceChanges",
+    "SpaceSearch",
     "Store",
     "StoredKey",
+    "StoredResponse",
     "TurnBusy",
     "TurnClaim",
     "TurnDraft",

@@ -28,7 +28,7 @@ Collection = Literal[
 COLLECTIONS: tuple[Collection, ...] = get_args(Collection)
 """What a user's data consists of, in the order it is handed out."""
 
-ERASED = "user.erased"
+USER_ERASED = "user.erased"
 """The event that tells of an erasure."""
 
 
@@ -40,14 +40,14 @@ class Erasure:
     job_ids: tuple[str, ...] = ()
 
 
-def erased_subject(scope: Scope) -> str:
+def erasure_subject(scope: Scope) -> str:
     """What the event of an erasure names in place of the user: whoever knows the user can tell that it is meant.
 
-    >>> erased_subject(Scope("acme", "support", "maya"))[:16]
+    >>> erasure_subject(Scope("acme", "support", "maya"))[:16]
     'f66d4fb83f8998cb'
     """
-    named = json.dumps([scope.tenant_id, scope.app_id, scope.user_id], ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(named.encode()).hexdigest()
+    identity = json.dumps([scope.tenant_id, scope.app_id, scope.user_id], ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 class UserData(Protocol):
@@ -66,9 +66,9 @@ class UserData(Protocol):
     """
 
     def records(
-        self, scope: Scope, collection: Collection, *, of: str | None = None, include_vectors: bool = False
+        self, scope: Scope, collection: Collection, *, parent_id: str | None = None, include_vectors: bool = False
     ) -> AsyncGenerator[dict[str, Any], None]: ...
 
     async def erase(self, scope: Scope, *, now: datetime) -> Erasure: ...
 
-    async def erased(self, *, after: int) -> tuple[list[str], int]: ...
+    async def erasures_after(self, *, after: int) -> tuple[list[str], int]: ...

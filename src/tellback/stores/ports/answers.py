@@ -9,19 +9,19 @@ from typing import Protocol
 
 from tellback.types.scope import Scope
 
-KEPT = timedelta(hours=24)
+RESPONSE_LIFETIME = timedelta(hours=24)
 """How long an answer is kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class IdempotencyClaim:
     """The request is ours to answer: `owner` says so when it is finished or abandoned."""
 
     owner: str
 
 
 @dataclass(frozen=True, slots=True)
-class KeptAnswer:
+class StoredResponse:
     """What a request was answered."""
 
     status: int
@@ -30,7 +30,7 @@ class KeptAnswer:
     headers: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-class KeptAnswers(Protocol):
+class IdempotencyStore(Protocol):
     """Answers by the idempotency key of their request, each user's their own, for a day.
 
     - `begin` claims a key that nobody has used, or whose claim has run out without an answer, until `lease_until`. It
@@ -44,10 +44,10 @@ class KeptAnswers(Protocol):
 
     async def begin(
         self, scope: Scope, key: str, fingerprint: str, *, now: datetime, lease_until: datetime
-    ) -> Begun | KeptAnswer: ...
+    ) -> IdempotencyClaim | StoredResponse: ...
 
-    async def finish(self, scope: Scope, key: str, owner: str, answer: KeptAnswer, *, now: datetime) -> bool: ...
+    async def finish(self, scope: Scope, key: str, owner: str, response: StoredResponse, *, now: datetime) -> bool: ...
 
     async def abandon(self, scope: Scope, key: str, owner: str) -> None: ...
 
-    async def forget_before(self, moment: datetime, *, limit: int = 500) -> int: ...
+    async def delete_before(self, moment: datetime, *, limit: int = 500) -> int: ...

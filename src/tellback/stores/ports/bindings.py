@@ -20,11 +20,11 @@ class Bindings(Protocol):
       then on.
     """
 
-    async def create(self, scope: Scope, binding: Binding, *, once: bool = False) -> Binding: ...
+    async def create(self, scope: Scope, binding: Binding, *, reuse_existing: bool = False) -> Binding: ...
 
     async def get(self, scope: Scope | None, id: str) -> Binding | None: ...
 
-    async def listed(
+    async def list_bindings(
         self, scope: Scope | None, *, tenant_id: str | None = None, app_id: str | None = None
     ) -> list[Binding]: ...
 

@@ -27,7 +27,7 @@ class TurnDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendResult:
     """The stored messages, one for each draft, and how many turns the conversation and its summary now have."""
 
     messages: tuple[StoredMessage, ...]
@@ -57,7 +57,7 @@ class TurnStarted:
     turn_id: str
     user_message: StoredMessage | None
     history: tuple[Message, ...]
-    later: tuple[StoredMessage, ...] = ()
+    later_messages: tuple[StoredMessage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +99,15 @@ class ConversationLog(Protocol):
 
     async def create(self, scope: Scope, conversation: Conversation) -> Conversation: ...
 
-    async def in_session(self, scope: Scope, namespace: str, session_id: str | None) -> Conversation | None: ...
+    async def find_in_session(self, scope: Scope, namespace: str, session_id: str | None) -> Conversation | None: ...
 
     async def find_or_create(self, scope: Scope, conversation: Conversation) -> Conversation: ...
 
-    async def due(self, scope: Scope, *, now: datetime) -> list[str]: ...
+    async def list_due(self, scope: Scope, *, now: datetime) -> list[str]: ...
 
     async def get(self, scope: Scope, id: str) -> Conversation | None: ...
 
-    async def listed(
+    async def list_conversations(
         self, scope: Scope, *, namespace: str | None, status: str | None, limit: int | None, before: str | None
     ) -> list[Conversation]: ...
 
@@ -124,10 +124,10 @@ class ConversationLog(Protocol):
         turns: Sequence[TurnDraft],
         *,
         now: datetime,
-        release: str | None = None,
-        held_by: str | None = None,
+        release_owner: str | None = None,
+        required_owner: str | None = None,
         session: SessionTurn | None = None,
-    ) -> Appended: ...
+    ) -> AppendResult: ...
 
     async def message(self, scope: Scope, id: str) -> StoredMessage | None: ...
 
@@ -139,8 +139,8 @@ class ConversationLog(Protocol):
         limit: int | None = None,
         after: int = 0,
         before: int | None = None,
-        internal: bool = False,
-        hidden: bool = False,
+        include_internal: bool = False,
+        include_hidden: bool = False,
         from_start: bool = False,
     ) -> list[StoredMessage]: ...
 
@@ -156,7 +156,7 @@ class ConversationLog(Protocol):
         self, scope: Scope, id: str, summary: str, *, until_seq: int, turns: int, expected_seq: int, now: datetime
     ) -> Conversation | None: ...
 
-    async def everyones(
+    async def list_across_users(
         self,
         *,
         tenant_id: str | None,

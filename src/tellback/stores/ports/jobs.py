@@ -23,11 +23,11 @@ class JobEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatched:
+class DispatchResult:
     """What a look at new events gave: jobs, and whether there may be more events."""
 
     jobs: tuple[Job, ...]
-    more: bool
+    has_more: bool
 
 
 class JobLog(Protocol):
@@ -59,9 +59,9 @@ class JobLog(Protocol):
       calls, `usage_totals` adds them up by scope, purpose and model; both the newest first.
     """
 
-    async def pending(self) -> bool: ...
+    async def has_pending_events(self) -> bool: ...
 
-    async def dispatch(self, *, window_length: int, limit: int, now: datetime) -> Dispatched: ...
+    async def dispatch(self, *, window_length: int, limit: int, now: datetime) -> DispatchResult: ...
 
     async def plan(
         self,
@@ -76,7 +76,7 @@ class JobLog(Protocol):
 
     async def get(self, scope: Scope | None, id: str) -> Job | None: ...
 
-    async def listed(
+    async def list_jobs(
         self,
         scope: Scope | None,
         *,
@@ -89,7 +89,7 @@ class JobLog(Protocol):
     ) -> list[Job]: ...
 
     async def claim(
-        self, *, owner: str, at: float, until: float, most: int, now: datetime, id: str | None = None
+        self, *, owner: str, at: float, until: float, max_attempts: int, now: datetime, id: str | None = None
     ) -> Job | None: ...
 
     async def extend(self, id: str, run: int, *, until: float) -> bool: ...
@@ -97,7 +97,7 @@ class JobLog(Protocol):
     async def finish(self, end: JobEnd, *, now: datetime) -> Job | None: ...
 
     async def fail(
-        self, end: JobEnd, error: str, *, raw: str | None, retry_at: float | None, now: datetime
+        self, end: JobEnd, error: str, *, raw_output: str | None, retry_at: float | None, now: datetime
     ) -> Job | None: ...
 
     async def postpone(self, end: JobEnd, *, until: float, now: datetime) -> Job | None: ...
@@ -110,7 +110,7 @@ class JobLog(Protocol):
 
     async def cancel(self, scope: Scope | None, id: str, *, now: datetime) -> Job: ...
 
-    async def waiting(self, *, at: float) -> tuple[int, float | None]: ...
+    async def backlog(self, *, at: float) -> tuple[int, float | None]: ...
 
     async def add_usage(self, records: Sequence[UsageRecord]) -> None: ...
 
@@ -137,4 +137,4 @@ class JobLog(Protocol):
         app_id: str | None = None,
     ) -> list[UsageTotal]: ...
 
-    async def take_schedule(self, name: str, *, at: float, every: float) -> bool: ...
+    async def claim_schedule(self, name: str, *, at: float, every: float) -> bool: ...

@@ -86,7 +86,7 @@ class KnownAtom:
     atom: Atom
     slot: str | None = None
     value: str | None = None
-    said: tuple[datetime, ...] = ()
+    message_dates: tuple[datetime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class AtomFilter:
     status: AtomStatus
     valid_at: datetime
     known_at: datetime | None = None
-    begun: bool = False
+    must_have_started: bool = False
     categories: tuple[str, ...] = ()
     limit: int | None = None
     before: str | None = None
@@ -124,7 +124,7 @@ class SpaceChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SpaceSearch:
     """What to look for in a space that is too large to be held, by moments in microseconds.
 
     Atoms of these statuses and categories, known by `known_at`, begun by `begun_at`, not over at `over_at`, that held
@@ -134,13 +134,13 @@ class Search:
 
     limit: int
     known_at: int
-    begun_at: int
-    over_at: int
+    started_by: int
+    ends_after: int
     since: int
     until: int
     statuses: tuple[str, ...] = ("ACTIVE",)
     categories: tuple[str, ...] | None = None
-    least_importance: int = 0
+    min_importance: int = 0
     words: tuple[str, ...] = ()
     vector: bytes | None = None
     embedder: str = ""
@@ -148,7 +148,7 @@ class Search:
     names: tuple[str, ...] = ()
 
 
-class Memories(Protocol):
+class MemoryStore(Protocol):
     """Spaces, atoms and entities: in scope, every change with its event in the same transaction.
 
     - A space that was deleted is unknown, and so is all that is in it.
@@ -181,9 +181,9 @@ class Memories(Protocol):
     """
 
     @property
-    def can_find(self) -> bool: ...
+    def can_search(self) -> bool: ...
 
-    async def create_space(self, scope: Scope, space: MemorySpace, *, once: bool = False) -> MemorySpace: ...
+    async def create_space(self, scope: Scope, space: MemorySpace, *, reuse_existing: bool = False) -> MemorySpace: ...
 
     async def space(self, scope: Scope, id: str) -> MemorySpace | None: ...
 
@@ -193,15 +193,15 @@ class Memories(Protocol):
 
     async def add(self, scope: Scope, space_id: str, drafts: Sequence[AtomDraft], *, now: datetime) -> list[Atom]: ...
 
-    async def originals(self, scope: Scope, space_id: str, origins: Sequence[str]) -> dict[str, Atom]: ...
+    async def atoms_by_origin(self, scope: Scope, space_id: str, origins: Sequence[str]) -> dict[str, Atom]: ...
 
     async def atom(self, scope: Scope, id: str) -> Atom | None: ...
 
-    async def atoms(self, scope: Scope, space_id: str, wanted: AtomFilter) -> list[Atom]: ...
+    async def atoms(self, scope: Scope, space_id: str, atom_filter: AtomFilter) -> list[Atom]: ...
 
     async def supersede(self, scope: Scope, old_id: str, draft: AtomDraft, *, now: datetime) -> Atom: ...
 
-    async def known(
+    async def known_atoms(
         self, scope: Scope, space_id: str, *, slots: Sequence[str], conversation_id: str | None
     ) -> list[KnownAtom]: ...
 
@@ -209,7 +209,7 @@ class Memories(Protocol):
         self,
         scope: Scope,
         space_id: str,
-        wanted: Reconciliation,
+        changes: Reconciliation,
         *,
         expected_version: int,
         end: JobEnd | None,
@@ -232,7 +232,7 @@ class Memories(Protocol):
         limit: int | None = None,
     ) -> list[Entity]: ...
 
-    async def entities_named(
+    async def find_entities(
         self, scope: Scope, space_id: str, name: str, *, type: EntityType | None = None
     ) -> list[Entity]: ...
 
@@ -241,12 +241,12 @@ class Memories(Protocol):
     async def version(self, scope: Scope, space_id: str) -> int: ...
 
     async def changes(
-        self, scope: Scope, space_id: str, *, after: int, embedder: str, most: int | None = None
+        self, scope: Scope, space_id: str, *, after: int, embedder: str, max_atoms: int | None = None
     ) -> SpaceChanges: ...
 
-    async def find(self, scope: Scope, space_id: str, search: Search) -> SpaceChanges: ...
+    async def search_atoms(self, scope: Scope, space_id: str, search: SpaceSearch) -> SpaceChanges: ...
 
-    async def to_embed(
+    async def atoms_without_vector(
         self, scope: Scope, space_id: str, *, embedder: str, before: int | None, limit: int
     ) -> list[tuple[int, str]]: ...
 
@@ -254,7 +254,7 @@ class Memories(Protocol):
         self, scope: Scope, space_id: str, embedder: str, vectors: Sequence[tuple[int, bytes]], *, now: datetime
     ) -> None: ...
 
-    async def forget_vectors(self, scope: Scope, space_id: str, *, but: str) -> None: ...
+    async def delete_other_vectors(self, scope: Scope, space_id: str, *, embedder: str) -> None: ...
 
     async def all_spaces(
         self, *, after: str, limit: int, changed_since: datetime | None = None

@@ -17,7 +17,7 @@ class SessionTurn:
     """Where a session stands after a turn, and what was said in it; `tool_calls` go with the last of that."""
 
     session: SessionData
-    said: tuple[MessageData, ...] = ()
+    messages: tuple[MessageData, ...] = ()
     tool_calls: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -40,9 +40,9 @@ class AgentSessions(Protocol):
 
     async def get(self, scope: Scope, id: str) -> SessionData | None: ...
 
-    async def active(self, scope: Scope, agent_name: str | None) -> SessionData | None: ...
+    async def find_active(self, scope: Scope, agent_name: str | None) -> SessionData | None: ...
 
-    async def listed(self, scope: Scope, *, limit: int, before: SessionData | None) -> list[SessionData]: ...
+    async def list_sessions(self, scope: Scope, *, limit: int, before: SessionData | None) -> list[SessionData]: ...
 
     async def set_status(
         self, scope: Scope, id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
@@ -58,7 +58,7 @@ class AgentSessions(Protocol):
         conversation: Conversation,
     ) -> SessionData: ...
 
-    async def add(
+    async def add_messages(
         self, scope: Scope, messages: Sequence[MessageData], conversation: Conversation, *, at: datetime
     ) -> list[MessageData]: ...
 

@@ -6,12 +6,12 @@ from typing import Protocol
 
 from tellback.stores.ports.access import ApiKeys, RateWindows
 from tellback.stores.ports.admin import UserData
-from tellback.stores.ports.answers import KeptAnswers
+from tellback.stores.ports.answers import IdempotencyStore
 from tellback.stores.ports.bindings import Bindings
 from tellback.stores.ports.conversations import ConversationLog
 from tellback.stores.ports.events import EventLog
 from tellback.stores.ports.jobs import JobLog
-from tellback.stores.ports.memories import Memories
+from tellback.stores.ports.memories import MemoryStore
 from tellback.stores.ports.sessions import AgentSessions
 
 
@@ -35,7 +35,7 @@ class Store(Protocol):
     def sessions(self) -> AgentSessions: ...
 
     @property
-    def memories(self) -> Memories: ...
+    def memories(self) -> MemoryStore: ...
 
     @property
     def bindings(self) -> Bindings: ...
@@ -56,7 +56,7 @@ class Store(Protocol):
     def rate_windows(self) -> RateWindows: ...
 
     @property
-    def kept_answers(self) -> KeptAnswers: ...
+    def idempotency(self) -> IdempotencyStore: ...
 
     async def open(self) -> None: ...
 

@@ -12,21 +12,21 @@ from typing import Any, Literal
 
 import asyncpg
 
-from tellback.background import stopped
+from tellback.background import cancel_and_wait
 from tellback.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreUnavailableError
 from tellback.stores.catalogue import Statement, statements
-from tellback.stores.engine import EVENT, Make, Operation, T, bound
-from tellback.stores.postgres.failures import FAILURES, is_lost, may_try_again, store_error
-from tellback.stores.postgres.migrate import migrate, take_role, vector_schema
-from tellback.stores.postgres.quoting import identifier, literal
-from tellback.stores.postgres.session import CHANNEL, OWNER_LOCK, Session
-from tellback.stores.postgres.undoing import keep_as_it_is, undo
-from tellback.stores.waking import Bell
+from tellback.stores.engine import EVENT_STATEMENT, Operation, OperationFactory, T, scope_values
+from tellback.stores.postgres.failures import DRIVER_ERRORS, is_connection_lost, is_retryable, to_store_error
+from tellback.stores.postgres.migrate import migrate, set_role, vector_schema
+from tellback.stores.postgres.quoting import quote_identifier, quote_literal
+from tellback.stores.postgres.session import CHANNEL, OWNER_LOCK, ListenerConnection
+from tellback.stores.postgres.undoing import roll_back, skip_reset
+from tellback.stores.waking import ChangeNotifier
 from tellback.types.scope import Scope
 
-ATTEMPTS = 4
+MAX_ATTEMPTS = 4
 ANNOUNCE_SECONDS = 0.02
-MISSED_SECONDS = 2.0
+OWNER_GRACE_SECONDS = 2.0
 """How long an owner's lock must be free before the owner counts as gone: a broken session is back before that."""
 POLL_SECONDS = 2.0
 """How often to look for changes whose announcement was lost."""
@@ -37,7 +37,7 @@ class PostgresOptions:
     """How to reach the database: `dsn` as libpq writes it, the tables in a `schema` of their own."""
 
     dsn: str
-    place: str
+    display_url: str
     schema: str = "tellback"
     pool_size: int = 10
     connect_timeout: float = 10.0
@@ -49,29 +49,29 @@ class PostgresOptions:
 class PostgresEngine:
     """Runs operations on PostgreSQL."""
 
-    leaves_traces = False
+    keeps_deleted_bytes = False
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self.owner = ""
         self.search: Literal["none", "words", "meaning"] = "words"
-        self._path = identifier(options.schema)
+        self._search_path = quote_identifier(options.schema)
         self._statements: Mapping[str, Statement] = {}
         self._pool: asyncpg.Pool | None = None
-        self._bell = Bell()
-        self._session: Session | None = None
-        self._announcing: asyncio.Task[None] | None = None
-        self._news = False
-        self._polling: asyncio.Task[None] | None = None
-        self._missed: dict[str, tuple[float, float]] = {}
-        self._running = 0
-        self._at_rest = asyncio.Event()
-        self._at_rest.set()
+        self._notifier = ChangeNotifier()
+        self._listener: ListenerConnection | None = None
+        self._notify_task: asyncio.Task[None] | None = None
+        self._has_news = False
+        self._poll_task: asyncio.Task[None] | None = None
+        self._missing_since: dict[str, tuple[float, float]] = {}
+        self._active_count = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._changing = asyncio.Lock()
+        self._lifecycle_lock = asyncio.Lock()
 
     async def open(self) -> None:
-        async with self._changing:
+        async with self._lifecycle_lock:
             if self._pool is None:
                 await self._open()
 
@@ -83,10 +83,13 @@ class PostgresEngine:
         try:
             connection = await self._connect()
             try:
-                await migrate(connection, options.schema, options.place)
+                await migrate(connection, options.schema, options.display_url)
                 vectors = await vector_schema(connection)
                 if vectors is not None:
-                    self.search, self._path = "meaning", f"{identifier(options.schema)}, {identifier(vectors)}"
+                    self.search, self._search_path = (
+                        "meaning",
+                        f"{quote_identifier(options.schema)}, {quote_identifier(vectors)}",
+                    )
             finally:
                 await connection.close()
             self._pool = await asyncpg.create_pool(
@@ -94,62 +97,62 @@ class PostgresEngine:
                 min_size=0,
                 max_size=options.pool_size,
                 init=self._prepare,
-                reset=keep_as_it_is,
-                **self._settings(),
+                reset=skip_reset,
+                **self._connect_settings(),
             )
-        except FAILURES as error:
-            raise store_error(error, options.place) from error
+        except DRIVER_ERRORS as error:
+            raise to_store_error(error, options.display_url) from error
         self._loop = asyncio.get_running_loop()
-        self._bell = Bell()
-        self._session = Session(self._connect_as_role, key, self._bell.ring)
+        self._notifier = ChangeNotifier()
+        self._listener = ListenerConnection(self._connect_as_role, key, self._notifier.notify)
 
     async def close(self) -> None:
-        async with self._changing:
+        async with self._lifecycle_lock:
             pool, self._pool = self._pool, None
             if pool is not None:
                 await self._close(pool)
 
     async def _close(self, pool: Any) -> None:
-        self._bell.close()
-        await stopped(*(task for task in (self._announcing, self._polling) if task is not None))
-        if self._session is not None:
-            await self._session.close()
+        self._notifier.close()
+        await cancel_and_wait(*(task for task in (self._notify_task, self._poll_task) if task is not None))
+        if self._listener is not None:
+            await self._listener.close()
         try:
             async with asyncio.timeout(self._options.connect_timeout):
-                await self._at_rest.wait()  # the pool would cut short what has not quite got its connection yet
+                await self._is_idle.wait()  # the pool would cut short what has not quite got its connection yet
                 await pool.close()
-        except FAILURES:
+        except DRIVER_ERRORS:
             pool.terminate()
 
-    async def read(self, scope: Scope | None, make: Make[T], *, brief: bool = False) -> T:
-        result, _ = await self._attempts(scope, make, writes=False)
+    async def read(self, scope: Scope | None, make: OperationFactory[T], *, brief: bool = False) -> T:
+        result, _ = await self._run_with_retries(scope, make, writes=False)
         return result
 
-    async def write(self, scope: Scope | None, make: Make[T]) -> T:
-        result, told = await self._attempts(scope, make, writes=True)
-        if told:
+    async def write(self, scope: Scope | None, make: OperationFactory[T]) -> T:
+        result, wrote_events = await self._run_with_retries(scope, make, writes=True)
+        if wrote_events:
             self._announce()
         return result
 
     async def changes(self) -> AsyncGenerator[None, None]:
-        if self._session is None or self._pool is None:
-            raise self._closed()
-        await self._session.ensure()
-        rings = self._bell.rings()
+        if self._listener is None or self._pool is None:
+            raise self._closed_error()
+        await self._listener.ensure_open()
+        notifications = self._notifier.notifications()
         try:
-            async for ring in rings:
-                if self._polling is None or self._polling.done():
-                    self._polling = asyncio.create_task(self._poll())
-                yield ring
+            async for notification in notifications:
+                if self._poll_task is None or self._poll_task.done():
+                    self._poll_task = asyncio.create_task(self._poll())
+                yield notification
         finally:
-            await rings.aclose()
+            await notifications.aclose()
 
-    async def show_alive(self) -> None:
-        if self._session is None or self._pool is None:
-            raise self._closed()
-        if not await self._session.ensure():
+    async def announce_owner(self) -> None:
+        if self._listener is None or self._pool is None:
+            raise self._closed_error()
+        if not await self._listener.ensure_open():
             raise StoreUnavailableError(
-                f"{self._options.place}: this process's own session, which a turn needs, could not be opened."
+                f"{self._options.display_url}: this process's own session, which a turn needs, could not be opened."
                 " Check the server's connection limit."
             )
 
@@ -163,36 +166,38 @@ class PostgresEngine:
         try:
             async with self._connection() as connection, connection.transaction():
                 # Shared: others who look at the same moment must not be taken for the owner.
-                question = f"SELECT pg_try_advisory_xact_lock_shared(hashtext('{OWNER_LOCK}'), {int(key)})"
-                free: bool = await connection.fetchval(question)
-        except FAILURES as error:
-            raise store_error(error, self._options.place) from error
-        if not free:
-            self._missed.pop(owner, None)
+                statement = f"SELECT pg_try_advisory_xact_lock_shared(hashtext('{OWNER_LOCK}'), {int(key)})"
+                is_free: bool = await connection.fetchval(statement)
+        except DRIVER_ERRORS as error:
+            raise to_store_error(error, self._options.display_url) from error
+        if not is_free:
+            self._missing_since.pop(owner, None)
             return True
         now = asyncio.get_running_loop().time()
-        first, last = self._missed.get(owner, (now, now))
-        if now - last > MISSED_SECONDS:
+        first, last = self._missing_since.get(owner, (now, now))
+        if now - last > OWNER_GRACE_SECONDS:
             first = now  # nobody looked for a while: it may have been back meanwhile
-        self._missed[owner] = (first, now)
-        return False if now - first > MISSED_SECONDS else None
+        self._missing_since[owner] = (first, now)
+        return False if now - first > OWNER_GRACE_SECONDS else None
 
     async def wipe(self) -> None:
         """The server's own vacuum does."""
 
-    async def _attempts(self, scope: Scope | None, make: Make[T], *, writes: bool) -> tuple[T, bool]:
+    async def _run_with_retries(
+        self, scope: Scope | None, make: OperationFactory[T], *, writes: bool
+    ) -> tuple[T, bool]:
         """Run an operation, again on another connection when the first broke before anything could be kept.
 
         Gives its result, and whether it wrote events.
         """
-        begin = _begin(scope, writes=writes)
-        values = bound(scope)
+        begin = _begin_statement(scope, writes=writes)
+        values = scope_values(scope)
         attempt = 0
         while True:
             attempt += 1
             committing = False
-            self._running += 1
-            self._at_rest.clear()
+            self._active_count += 1
+            self._is_idle.clear()
             try:
                 async with self._connection() as connection:
                     try:
@@ -202,59 +207,61 @@ class PostgresEngine:
                         await connection.execute("COMMIT")
                         return result
                     except BaseException:
-                        await undo(connection)
+                        await roll_back(connection)
                         raise
-            except FAILURES as error:
-                again = may_try_again(error) or (is_lost(error) and not committing)
-                if again and attempt < ATTEMPTS:
+            except DRIVER_ERRORS as error:
+                should_retry = is_retryable(error) or (is_connection_lost(error) and not committing)
+                if should_retry and attempt < MAX_ATTEMPTS:
                     await asyncio.sleep(0.01 * attempt * attempt)
                     continue
-                in_doubt = committing and (is_lost(error) or isinstance(error, TimeoutError))
-                raise store_error(error, self._options.place, in_doubt=in_doubt) from error
+                in_doubt = committing and (is_connection_lost(error) or isinstance(error, TimeoutError))
+                raise to_store_error(error, self._options.display_url, in_doubt=in_doubt) from error
             finally:
-                self._running -= 1
-                if not self._running:
-                    self._at_rest.set()
+                self._active_count -= 1
+                if not self._active_count:
+                    self._is_idle.set()
 
     async def _run(self, connection: Any, values: dict[str, Any], operation: Operation[T]) -> tuple[T, bool]:
-        known = self._statements
-        told = False
+        statements = self._statements
+        wrote_events = False
         try:
-            name, given = next(operation)
+            name, parameters = next(operation)
             while True:
-                told = told or name == EVENT
-                statement = known[name]
-                named = {**values, **given}
-                rows = await connection.fetch(statement.sql, *[named[key] for key in statement.parameters])
-                name, given = operation.send(rows)
-        except StopIteration as done:
-            result: T = done.value
-            return result, told
+                wrote_events = wrote_events or name == EVENT_STATEMENT
+                statement = statements[name]
+                bound = {**values, **parameters}
+                rows = await connection.fetch(statement.sql, *[bound[key] for key in statement.parameters])
+                name, parameters = operation.send(rows)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result, wrote_events
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
         pool = self._pool
         if pool is None:
-            raise self._closed()
+            raise self._closed_error()
         if self._loop is not asyncio.get_running_loop():
-            raise ConfigurationError(f"{self._options.place} was opened in another event loop: open it in this one.")
+            raise ConfigurationError(
+                f"{self._options.display_url} was opened in another event loop: open it in this one."
+            )
         try:
             connection = await pool.acquire(timeout=self._options.acquire_timeout)
         except TimeoutError as error:
             if pool.get_size() < self._options.pool_size:
                 raise  # it was the server that did not answer
             raise StoreBusyError(
-                f"No connection to {self._options.place} became free within {self._options.acquire_timeout:g} seconds:"
+                f"No connection to {self._options.display_url} became free within {self._options.acquire_timeout:g} seconds:"
                 " raise pool_size, or do less at once."
             ) from error
         try:
             yield connection
         finally:
-            with contextlib.suppress(*FAILURES):  # it broke just now; what was done with it is done all the same
+            with contextlib.suppress(*DRIVER_ERRORS):  # it broke just now; what was done with it is done all the same
                 await pool.release(connection)
 
     async def _connect(self) -> asyncpg.Connection:
-        connection: asyncpg.Connection = await asyncpg.connect(self._options.dsn, **self._settings())
+        connection: asyncpg.Connection = await asyncpg.connect(self._options.dsn, **self._connect_settings())
         return connection
 
     async def _connect_as_role(self) -> asyncpg.Connection:
@@ -267,52 +274,52 @@ class PostgresEngine:
         return connection
 
     async def _prepare(self, connection: asyncpg.Connection) -> None:
-        await take_role(connection, self._options.place)
+        await set_role(connection, self._options.display_url)
 
-    def _settings(self) -> dict[str, Any]:
+    def _connect_settings(self) -> dict[str, Any]:
         options = self._options
         return {
             "timeout": options.connect_timeout,
             "command_timeout": options.command_timeout,
             "statement_cache_size": options.statement_cache_size,
-            "server_settings": {"search_path": self._path, "application_name": "tellback"},
+            "server_settings": {"search_path": self._search_path, "application_name": "tellback"},
         }
 
     def _announce(self) -> None:
         """Tell this process at once, and others soon: one notification serves all changes since the last."""
-        self._bell.ring()
-        self._news = True
-        if self._announcing is None or self._announcing.done():
-            self._announcing = asyncio.create_task(self._notify())
+        self._notifier.notify()
+        self._has_news = True
+        if self._notify_task is None or self._notify_task.done():
+            self._notify_task = asyncio.create_task(self._notify())
 
     async def _notify(self) -> None:
         # Not in the change's own transaction: PostgreSQL commits those with a notification one after the other.
-        while self._news and self._pool is not None:
-            self._news = False
+        while self._has_news and self._pool is not None:
+            self._has_news = False
             try:
                 async with self._connection() as connection:
                     await connection.execute(f"NOTIFY {CHANNEL}")
-            except (*FAILURES, StoreBusyError, StoreClosedError, StoreUnavailableError):
+            except (*DRIVER_ERRORS, StoreBusyError, StoreClosedError, StoreUnavailableError):
                 return  # whoever listens looks from time to time as well
             await asyncio.sleep(ANNOUNCE_SECONDS)
 
     async def _poll(self) -> None:
-        while self._bell.has_listeners:
+        while self._notifier.has_listeners:
             await asyncio.sleep(POLL_SECONDS)
-            self._bell.ring()
+            self._notifier.notify()
 
-    def _closed(self) -> StoreClosedError:
+    def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(
-            f"{self._options.place} is not open: use `async with Tellback(...)`, and the handles inside the block."
+            f"{self._options.display_url} is not open: use `async with Tellback(...)`, and the handles inside the block."
         )
 
 
-def _begin(scope: Scope | None, *, writes: bool) -> str:
+def _begin_statement(scope: Scope | None, *, writes: bool) -> str:
     """Open a transaction that may touch only the scope's rows, in one round trip."""
     begin = "BEGIN" if writes else "BEGIN READ ONLY"
     if scope is None:
         return f"{begin}; SET LOCAL tellback.platform = 'on'"
     return (
-        f"{begin}; SET LOCAL tellback.tenant_id = {literal(scope.tenant_id)};"
-        f" SET LOCAL tellback.app_id = {literal(scope.app_id)}; SET LOCAL tellback.user_id = {literal(scope.user_id)}"
+        f"{begin}; SET LOCAL tellback.tenant_id = {quote_literal(scope.tenant_id)};"
+        f" SET LOCAL tellback.app_id = {quote_literal(scope.app_id)}; SET LOCAL tellback.user_id = {quote_literal(scope.user_id)}"
     )

@@ -14,44 +14,46 @@ from tellback.errors import (
     TellbackError,
 )
 
-_BROKEN = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+_CONNECTION_ERRORS = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 """Of a connection that ended. The driver calls it an internal error when the end comes between two of its steps."""
 
-FAILURES = (asyncpg.PostgresError, *_BROKEN, TimeoutError)
+DRIVER_ERRORS = (asyncpg.PostgresError, *_CONNECTION_ERRORS, TimeoutError)
 """What the driver raises when it is not our mistake."""
 
-_TRY_AGAIN = ("40001", "40P01")  # serialization failure, deadlock
+_RETRYABLE_STATES = ("40001", "40P01")  # serialization failure, deadlock
 
 
-def is_lost(error: BaseException) -> bool:
+def is_connection_lost(error: BaseException) -> bool:
     """Whether the connection is gone, so that another one may work."""
     if isinstance(error, asyncpg.PostgresError):
-        state = error.sqlstate or ""
-        return state.startswith("08") or state in ("57P01", "57P02", "57P03", "57P05", "25P03")
-    return isinstance(error, _BROKEN) and not isinstance(error, TimeoutError)
+        sqlstate = error.sqlstate or ""
+        return sqlstate.startswith("08") or sqlstate in ("57P01", "57P02", "57P03", "57P05", "25P03")
+    return isinstance(error, _CONNECTION_ERRORS) and not isinstance(error, TimeoutError)
 
 
-def may_try_again(error: BaseException) -> bool:
+def is_retryable(error: BaseException) -> bool:
     """Whether the transaction was undone for others' sake, and may be run again."""
-    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _TRY_AGAIN
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _RETRYABLE_STATES
 
 
-def store_error(error: BaseException, place: str, *, in_doubt: bool = False) -> TellbackError:
+def to_store_error(error: BaseException, display_url: str, *, in_doubt: bool = False) -> TellbackError:
     """What went wrong, and what to do about it."""
-    doubt = " The change may have been stored: retry with the same idempotency key." if in_doubt else ""
+    doubt_note = " The change may have been stored: retry with the same idempotency key." if in_doubt else ""
     if isinstance(error, TimeoutError):
-        return StoreUnavailableError(f"{place} did not answer in time.{doubt}", in_doubt=in_doubt)
-    if is_lost(error):
-        return StoreUnavailableError(f"{place} cannot be reached: {error}.{doubt}", in_doubt=in_doubt)
-    state = getattr(error, "sqlstate", None) or ""
-    if state == "54000" and "index row" in str(error):  # it has less than 2,704 bytes
+        return StoreUnavailableError(f"{display_url} did not answer in time.{doubt_note}", in_doubt=in_doubt)
+    if is_connection_lost(error):
+        return StoreUnavailableError(f"{display_url} cannot be reached: {error}.{doubt_note}", in_doubt=in_doubt)
+    sqlstate = getattr(error, "sqlstate", None) or ""
+    if sqlstate == "54000" and "index row" in str(error):  # it has less than 2,704 bytes
         return InvalidArgumentError("the names in it are too long together for PostgreSQL to find it by: shorten them.")
-    if state == "53100":
-        return StoreFullError(f"The disk of {place} is full: {error}. Free some space and try again.")
-    if state == "25006":
-        return StoreReadOnlyError(f"{place} takes no changes: {error}. Is this a replica?")
-    if state in ("53300", "53200", "55P03", "57014", *_TRY_AGAIN):
-        return StoreBusyError(f"{place} is too busy: {error}. Try again.")
-    if state.startswith("28") or state in ("3D000", "42501"):
-        return StoreUnavailableError(f"{place} refused: {error}. Check the database's name, its user and its rights.")
-    return StoreError(f"{place}: {error}")
+    if sqlstate == "53100":
+        return StoreFullError(f"The disk of {display_url} is full: {error}. Free some space and try again.")
+    if sqlstate == "25006":
+        return StoreReadOnlyError(f"{display_url} takes no changes: {error}. Is this a replica?")
+    if sqlstate in ("53300", "53200", "55P03", "57014", *_RETRYABLE_STATES):
+        return StoreBusyError(f"{display_url} is too busy: {error}. Try again.")
+    if sqlstate.startswith("28") or sqlstate in ("3D000", "42501"):
+        return StoreUnavailableError(
+            f"{display_url} refused: {error}. Check the database's name, its user and its rights."
+        )
+    return StoreError(f"{display_url}: {error}")

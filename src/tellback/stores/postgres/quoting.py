@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 
-def identifier(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """A name in double quotes.
 
-    >>> identifier('my "own" schema')
+    >>> quote_identifier('my "own" schema')
     '"my ""own"" schema"'
     """
     return '"' + name.replace('"', '""') + '"'
 
 
-def literal(text: str) -> str:
+def quote_literal(text: str) -> str:
     """A text in single quotes; with a backslash, in the form whose escapes do not depend on settings.
 
-    >>> literal("O'Hara")
+    >>> quote_literal("O'Hara")
     "'O''Hara'"
     """
     quoted = "'" + text.replace("'", "''") + "'"

@@ -10,7 +10,7 @@ from tellback.stores.store import SqlStore
 
 try:
     from tellback.stores.postgres.engine import PostgresEngine, PostgresOptions
-    from tellback.stores.postgres.migrate import ROLE
+    from tellback.stores.postgres.migrate import APP_ROLE
 except ModuleNotFoundError as error:
     raise MissingExtraError("asyncpg", "postgres", "The PostgreSQL store") from error
 
@@ -20,10 +20,10 @@ class QueueSettings:
     """What a queue needs to live beside our tables: where they are, and the role to read and write them by."""
 
     dsn: str = field(repr=False)
-    place: str
+    display_url: str
     schema: str
     role: str
-    prepares: bool
+    uses_prepared_statements: bool
 
 
 class PostgresStore(SqlStore):
@@ -44,12 +44,14 @@ class PostgresStore(SqlStore):
         url = _without_password(dsn)
         options = PostgresOptions(dsn, url, schema, pool_size, statement_cache_size=statement_cache_size)
         self._options = options
-        super().__init__(url, PostgresEngine(options), sequenced=True)
+        super().__init__(url, PostgresEngine(options), positions_after_commit=True)
 
     def queue_settings(self) -> QueueSettings:
         """How a queue of jobs reaches the same database."""
         options = self._options
-        return QueueSettings(options.dsn, options.place, options.schema, ROLE, options.statement_cache_size > 0)
+        return QueueSettings(
+            options.dsn, options.display_url, options.schema, APP_ROLE, options.statement_cache_size > 0
+        )
 
 
 def _without_password(dsn: str) -> str:

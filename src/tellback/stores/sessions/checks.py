@@ -13,156 +13,158 @@ from tellback.types.jsontext import is_storable
 from tellback.types.sessions import MESSAGE_ROLES, SESSION_STATUSES, MessageData, SessionData
 from tellback.types.times import as_utc
 
-ID_LENGTH = 200
-MOST = 2**31 - 1
-MOST_COUNTED = 2**53
+MAX_ID_LENGTH = 200
+MAX_LIMIT = 2**31 - 1
+MAX_COUNT = 2**53
 """The greatest number that every database counts exactly."""
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
-def id_of(what: str, value: Any) -> str:
+def validate_id(label: str, value: Any) -> str:
     """A text that is not empty, not too long, and that every database can hold."""
     if type(value) is not str or not value.strip():
-        raise InvalidArgumentError(f"{what} is a text that is not empty, not {value!r:.80}.")
-    return _storable(what, value, ID_LENGTH)
+        raise InvalidArgumentError(f"{label} is a text that is not empty, not {value!r:.80}.")
+    return _validate_storable(label, value, MAX_ID_LENGTH)
 
 
-def optional_id(what: str, value: Any) -> str | None:
+def validate_optional_id(label: str, value: Any) -> str | None:
     """The same, or None."""
-    return None if value is None else id_of(what, value)
+    return None if value is None else validate_id(label, value)
 
 
-def limit_of(value: Any) -> int:
+def validate_limit(value: Any) -> int:
     """How many to give at most; None is all."""
     if value is None:
-        return MOST
-    if type(value) is not int or not 1 <= value <= MOST:
+        return MAX_LIMIT
+    if type(value) is not int or not 1 <= value <= MAX_LIMIT:
         raise InvalidArgumentError(f"limit is a whole number from 1, not {value!r:.80}.")
     return value
 
 
-def position_of(what: str, value: Any) -> int | None:
+def validate_position(label: str, value: Any) -> int | None:
     """The position of a message, or None."""
     if value is not None and (type(value) is not int or not 0 <= value <= 2**62):
-        raise InvalidArgumentError(f"{what} is a message's position, not {value!r:.80}.")
+        raise InvalidArgumentError(f"{label} is a message's position, not {value!r:.80}.")
     return value
 
 
-def session(given: Any) -> SessionData:
+def validate_session(session: Any) -> SessionData:
     """A session to store."""
-    if not isinstance(given, SessionData):
-        raise InvalidArgumentError(f"a session is a SessionData, not {given!r:.80}.")
-    id_of("a session's id", given.id)
-    optional_id("a session's user_id", given.user_id)
+    if not isinstance(session, SessionData):
+        raise InvalidArgumentError(f"a session is a SessionData, not {session!r:.80}.")
+    validate_id("a session's id", session.id)
+    validate_optional_id("a session's user_id", session.user_id)
     for name in ("agent_name", "current_route", "current_state"):
-        optional_id(f"a session's {name}", getattr(given, name))
-    status(given.status)
+        validate_optional_id(f"a session's {name}", getattr(session, name))
+    validate_status(session.status)
     for name in ("version", "message_count"):
-        count = getattr(given, name)
-        if type(count) is not int or not 0 <= count <= MOST_COUNTED:
+        count = getattr(session, name)
+        if type(count) is not int or not 0 <= count <= MAX_COUNT:
             raise InvalidArgumentError(f"a session's {name} is a whole number from 0 to 2**53, not {count!r:.80}.")
     for name in ("created_at", "updated_at"):
-        moment(f"a session's {name}", getattr(given, name))
+        validate_time(f"a session's {name}", getattr(session, name))
     for name in ("last_message_at", "completed_at"):
-        if getattr(given, name) is not None:
-            moment(f"a session's {name}", getattr(given, name))
-    return given
+        if getattr(session, name) is not None:
+            validate_time(f"a session's {name}", getattr(session, name))
+    return session
 
 
-def moment(what: str, given: Any) -> datetime:
+def validate_time(label: str, value: Any) -> datetime:
     """A datetime that says its timezone."""
     try:
-        if isinstance(given, datetime) and given.tzinfo is not None:
-            return as_utc(given)
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            return as_utc(value)
     except OverflowError:
         pass  # at the end of the calendar, in another timezone
-    raise InvalidArgumentError(f"{what} is a datetime with a timezone, not {given!r:.80}.")
+    raise InvalidArgumentError(f"{label} is a datetime with a timezone, not {value!r:.80}.")
 
 
-def moments(*, at: Any, completed_at: Any = None) -> None:
+def validate_times(*, at: Any, completed_at: Any = None) -> None:
     """When something changes, and when it was completed, if it was."""
-    moment("at", at)
+    validate_time("at", at)
     if completed_at is not None:
-        moment("completed_at", completed_at)
+        validate_time("completed_at", completed_at)
 
 
-def messages(given: Sequence[MessageData], session_id: str | None = None) -> list[MessageData]:
+def validate_messages(messages: Sequence[MessageData], session_id: str | None = None) -> list[MessageData]:
     """Messages of one session to store."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InvalidArgumentError(f"messages are a list of MessageData, not {given!r:.80}.")
-    found = list(given)
-    for each in found:
-        if not isinstance(each, MessageData):
-            raise InvalidArgumentError(f"a message is a MessageData, not {each!r:.80}.")
-        id_of("a message's id", each.id)
-        id_of("a message's session_id", each.session_id)
+    if isinstance(messages, str) or not isinstance(messages, Iterable):
+        raise InvalidArgumentError(f"messages are a list of MessageData, not {messages!r:.80}.")
+    validated = list(messages)
+    for message in validated:
+        if not isinstance(message, MessageData):
+            raise InvalidArgumentError(f"a message is a MessageData, not {message!r:.80}.")
+        validate_id("a message's id", message.id)
+        validate_id("a message's session_id", message.session_id)
         for name in ("user_id", "route", "state"):
-            optional_id(f"a message's {name}", getattr(each, name))
-        if each.role not in MESSAGE_ROLES:
-            raise InvalidArgumentError(f"a message's role is {' or '.join(MESSAGE_ROLES)}, not {each.role!r:.80}.")
-        if not isinstance(each.content, str) or not is_storable(each.content):
-            raise InvalidArgumentError(f"a message's content is a text without NUL, not {each.content!r:.80}.")
-        moment("a message's created_at", each.created_at)
-        session_id = session_id or each.session_id
-        if each.session_id != session_id:
-            raise InvalidArgumentError(f"the messages are of one session: {each.session_id!r} is not {session_id!r}.")
-    return found
+            validate_optional_id(f"a message's {name}", getattr(message, name))
+        if message.role not in MESSAGE_ROLES:
+            raise InvalidArgumentError(f"a message's role is {' or '.join(MESSAGE_ROLES)}, not {message.role!r:.80}.")
+        if not isinstance(message.content, str) or not is_storable(message.content):
+            raise InvalidArgumentError(f"a message's content is a text without NUL, not {message.content!r:.80}.")
+        validate_time("a message's created_at", message.created_at)
+        session_id = session_id or message.session_id
+        if message.session_id != session_id:
+            raise InvalidArgumentError(
+                f"the messages are of one session: {message.session_id!r} is not {session_id!r}."
+            )
+    return validated
 
 
-def status(given: Any) -> Any:
+def validate_status(value: Any) -> Any:
     """One of the three."""
-    if given not in SESSION_STATUSES:
-        raise InvalidArgumentError(f"a session's status is {' or '.join(SESSION_STATUSES)}, not {given!r:.80}.")
-    return given
+    if value not in SESSION_STATUSES:
+        raise InvalidArgumentError(f"a session's status is {' or '.join(SESSION_STATUSES)}, not {value!r:.80}.")
+    return value
 
 
-def ttl(what: str, given: Any) -> float | None:
+def to_ttl_seconds(label: str, value: Any) -> float | None:
     """A time to live in seconds, from a number or a timedelta; None is for ever."""
-    if isinstance(given, timedelta):
-        given = given.total_seconds()
-    if given is None:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if value is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= 1e10:
-        raise ConfigurationError(f"{what} is a time in seconds or a timedelta, not {given!r:.80}.")
-    return float(given)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e10:
+        raise ConfigurationError(f"{label} is a time in seconds or a timedelta, not {value!r:.80}.")
+    return float(value)
 
 
-def has_stray_password(url: str) -> bool:
+def has_unescaped_password(url: str) -> bool:
     """Whether a password with unescaped signs ends the part of a URL that it stands in, and is taken for a host.
 
-    >>> has_stray_password("redis://app:4711/x@host"), has_stray_password("redis://app:4711%2Fx@host/0")
+    >>> has_unescaped_password("redis://app:4711/x@host"), has_unescaped_password("redis://app:4711%2Fx@host/0")
     (True, False)
     """
     parts = urlsplit(url)
     return "@" not in parts.netloc and "@" in f"{parts.path}{parts.query}{parts.fragment}"
 
 
-def names(what: str, given: Mapping[str, str] | None, known: Mapping[str, str]) -> dict[str, str]:
+def resolve_names(option: str, overrides: Mapping[str, str] | None, defaults: Mapping[str, str]) -> dict[str, str]:
     """Names of tables, collections, indices or fields: the known ones, with those that were given instead.
 
-    >>> names("tables", {"sessions": "chats"}, {"sessions": "agent_sessions", "messages": "agent_messages"})
+    >>> resolve_names("tables", {"sessions": "chats"}, {"sessions": "agent_sessions", "messages": "agent_messages"})
     {'sessions': 'chats', 'messages': 'agent_messages'}
     """
-    if not isinstance(given, Mapping | None):
-        raise ConfigurationError(f"{what} is a mapping of names, not {given!r:.80}.")
-    unknown = (given or {}).keys() - known.keys()
+    if not isinstance(overrides, Mapping | None):
+        raise ConfigurationError(f"{option} is a mapping of names, not {overrides!r:.80}.")
+    unknown = (overrides or {}).keys() - defaults.keys()
     if unknown:
-        raise ConfigurationError(f"{what} has {', '.join(known)}, but not {', '.join(map(str, unknown))}.")
-    found = {**known, **(given or {})}
-    for name, value in found.items():
-        if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ConfigurationError(f"{option} has {', '.join(defaults)}, but not {', '.join(map(str, unknown))}.")
+    resolved = {**defaults, **(overrides or {})}
+    for name, value in resolved.items():
+        if not isinstance(value, str) or not _NAME_PATTERN.fullmatch(value):
             raise ConfigurationError(
-                f"{what}[{name!r}] is a name of letters, digits and underscores, not {value!r:.80}."
+                f"{option}[{name!r}] is a name of letters, digits and underscores, not {value!r:.80}."
             )
-    if len(set(found.values())) < len(found):
-        raise ConfigurationError(f"{what} gives two things one name: {', '.join(found.values())}.")
-    return found
+    if len(set(resolved.values())) < len(resolved):
+        raise ConfigurationError(f"{option} gives two things one name: {', '.join(resolved.values())}.")
+    return resolved
 
 
-def _storable(what: str, value: str, limit: int) -> str:
+def _validate_storable(label: str, value: str, limit: int) -> str:
     if len(value) > limit:
-        raise InvalidArgumentError(f"{what} has {len(value)} characters; {limit} is the limit.")
+        raise InvalidArgumentError(f"{label} has {len(value)} characters; {limit} is the limit.")
     if not is_storable(value):
-        raise InvalidArgumentError(f"{what} holds characters that cannot be stored: {value!r:.80}.")
+        raise InvalidArgumentError(f"{label} holds characters that cannot be stored: {value!r:.80}.")
     return value

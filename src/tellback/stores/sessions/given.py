@@ -8,27 +8,33 @@ from typing import Any
 
 from tellback.errors import InvalidArgumentError
 from tellback.stores.sessions import checks
-from tellback.stores.sessions.records import as_json_texts, iso_time, message_record, session_record, with_iso_times
+from tellback.stores.sessions.records import (
+    encode_json_fields,
+    encode_time_fields,
+    format_time,
+    message_to_record,
+    session_to_record,
+)
 from tellback.types.sessions import MessageData, SessionData
 
 
-def session(given: SessionData) -> dict[str, Any]:
+def encode_session(session: SessionData) -> dict[str, Any]:
     """A session to store, checked: moments are texts that sort, JSON parts are JSON texts."""
-    return _plain(f"session {checks.session(given).id!r}", lambda: session_record(given))
+    return _encode_record(f"session {checks.validate_session(session).id!r}", lambda: session_to_record(session))
 
 
-def message(given: MessageData) -> dict[str, Any]:
+def encode_message(message: MessageData) -> dict[str, Any]:
     """A message to store, which was checked, in the same form."""
-    return _plain(f"message {given.id!r}", lambda: message_record(given))
+    return _encode_record(f"message {message.id!r}", lambda: message_to_record(message))
 
 
-def moment(what: str, given: datetime) -> str:
+def encode_time(label: str, value: datetime) -> str:
     """A moment as text that sorts."""
-    return iso_time(checks.moment(what, given))
+    return format_time(checks.validate_time(label, value))
 
 
-def _plain(what: str, record: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _encode_record(label: str, build_record: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
-        return as_json_texts(with_iso_times(record()))
+        return encode_json_fields(encode_time_fields(build_record()))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"{what} holds what is not JSON: {error}.") from error
+        raise InvalidArgumentError(f"{label} holds what is not JSON: {error}.") from error

@@ -26,7 +26,7 @@ class HasStore(Protocol):
     def store(self) -> Store: ...
 
 
-class KeptArguments(TypedDict, total=False):
+class StoreBackendOptions(TypedDict, total=False):
     """What an adapter takes beside a `Tellback`, and only then."""
 
     tenant_id: str
@@ -35,34 +35,34 @@ class KeptArguments(TypedDict, total=False):
     close_after: timedelta | float | None
 
 
-def kept_sessions(
-    given: Any, adapter: str, scheme: str, of_tables: Mapping[str, Any], arguments: KeptArguments
-) -> KeptSessions | None:
+def resolve_store_backend(
+    database: Any, adapter: str, scheme: str, table_options: Mapping[str, Any], store_options: StoreBackendOptions
+) -> StoreBackend | None:
     """Sessions in the store of a `Tellback`, or None if it is something else that was given.
 
     `of_tables` are arguments for tables of the adapter's own, and `arguments` those for a `Tellback`.
     """
-    unknown = arguments.keys() - KeptArguments.__annotations__.keys()
+    unknown = store_options.keys() - StoreBackendOptions.__annotations__.keys()
     if unknown:
         raise ConfigurationError(f"{adapter} takes no {', '.join(sorted(unknown))}.")
-    store: Store | None = getattr(given, "store", None)
+    store: Store | None = getattr(database, "store", None)
     if store is None or not hasattr(store, "sessions"):
-        if arguments:
-            raise ConfigurationError(f"{', '.join(arguments)} of {adapter} is for sessions in a Tellback.")
+        if store_options:
+            raise ConfigurationError(f"{', '.join(store_options)} of {adapter} is for sessions in a Tellback.")
         return None
     if not store.url.startswith(scheme):
         other = "PostgresAdapter" if adapter == "SqliteAdapter" else "SqliteAdapter"
         raise ConfigurationError(f"that Tellback is on {store.url}: use {other}(rc).")
-    set_anyway = [name for name, value in of_tables.items() if value is not None]
-    if set_anyway:
+    unsupported = [name for name, value in table_options.items() if value is not None]
+    if unsupported:
         raise ConfigurationError(
-            f"{', '.join(set_anyway)} is for tables of the adapter's own: a Tellback has its tables, and keeps what is"
+            f"{', '.join(unsupported)} is for tables of the adapter's own: a Tellback has its tables, and keeps what is"
             " said until it is erased."
         )
-    return KeptSessions(store, **arguments)
+    return StoreBackend(store, **store_options)
 
 
-class KeptSessions:
+class StoreBackend:
     """The inside of `SqliteAdapter(rc)` and `PostgresAdapter(rc)`. Sessions are of users of one tenant and app.
 
     New conversations are of `namespace`, by default named like the agent, and close `close_after` the last message.
@@ -78,14 +78,14 @@ class KeptSessions:
         close_after: timedelta | float | None = CLOSE_AFTER,
     ) -> None:
         self.store = store
-        self.tenant_id = checks.id_of("tenant_id", tenant_id)
-        self.app_id = checks.id_of("app_id", app_id)
-        self._namespace = checks.optional_id("namespace", namespace)
-        seconds = checks.ttl("close_after", close_after)
+        self.tenant_id = checks.validate_id("tenant_id", tenant_id)
+        self.app_id = checks.validate_id("app_id", app_id)
+        self._namespace = checks.validate_optional_id("namespace", namespace)
+        seconds = checks.to_ttl_seconds("close_after", close_after)
         self._close_after = None if seconds is None else timedelta(seconds=seconds)
         self._is_ready = False
         self.session_repository = self
-        self.message_repository = _Messages(self)
+        self.message_repository = _StoreBackendMessages(self)
 
     async def initialize(self) -> None:
         """The tables are the store's own: it is only looked whether it is open."""
@@ -101,8 +101,8 @@ class KeptSessions:
         return 0
 
     async def create(self, session: SessionData) -> SessionData:
-        checks.session(session)
-        await self.opened().sessions.create(self.scope(session), session)
+        checks.validate_session(session)
+        await self.open_store().sessions.create(self.scope(session), session)
         return session
 
     async def get(self, session_id: str) -> SessionData | None:
@@ -110,20 +110,20 @@ class KeptSessions:
         return None if scope is None else await self.store.sessions.get(scope, session_id)
 
     async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
-        checks.optional_id("agent_name", agent_name)
-        return await self.opened().sessions.active(self._user(user_id), agent_name)
+        checks.validate_optional_id("agent_name", agent_name)
+        return await self.open_store().sessions.find_active(self._user_scope(user_id), agent_name)
 
     async def of_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
-        most = checks.limit_of(limit)
-        return await self.opened().sessions.listed(self._user(user_id), limit=most, before=before)
+        max_count = checks.validate_limit(limit)
+        return await self.open_store().sessions.list_sessions(self._user_scope(user_id), limit=max_count, before=before)
 
     async def update_status(
         self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
-        checks.status(status)
-        checks.moments(at=at, completed_at=completed_at)
+        checks.validate_status(status)
+        checks.validate_times(at=at, completed_at=completed_at)
         scope = await self.owner(session_id)
         if scope is None:
             return None
@@ -135,13 +135,13 @@ class KeptSessions:
 
     async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
         """Store a session after a turn, and append its messages to the log."""
-        checks.session(session)
-        new = checks.messages(messages, session.id)
+        checks.validate_session(session)
+        validated = checks.validate_messages(messages, session.id)
         scope = await self.owner(session.id) or self.scope(session)
-        talk = self.conversation(scope, session.id, session.agent_name, session.updated_at)
-        return await self.store.sessions.save(scope, session, new, talk)
+        conversation = self.conversation(scope, session.id, session.agent_name, session.updated_at)
+        return await self.store.sessions.save(scope, session, validated, conversation)
 
-    def opened(self) -> Store:
+    def open_store(self) -> Store:
         """The store, if it may be used."""
         if not self._is_ready:
             raise StoreClosedError("the adapter is not initialized: await adapter.initialize() first.")
@@ -149,8 +149,8 @@ class KeptSessions:
 
     async def owner(self, session_id: str) -> Scope | None:
         """The user whose session it is."""
-        checks.id_of("session_id", session_id)
-        return await self.opened().sessions.owner(self.tenant_id, self.app_id, session_id)
+        checks.validate_id("session_id", session_id)
+        return await self.open_store().sessions.owner(self.tenant_id, self.app_id, session_id)
 
     def scope(self, session: SessionData) -> Scope:
         """The user whose session it is to be."""
@@ -159,7 +159,7 @@ class KeptSessions:
                 f"session {session.id!r} is nobody's: in a Tellback a session belongs to a user. Pass user_id=..., or"
                 " say to the agent who speaks: respond(..., sender=Identity(...))."
             )
-        return self._user(session.user_id)
+        return self._user_scope(session.user_id)
 
     def conversation(self, scope: Scope, session_id: str, agent_name: str | None, at: datetime) -> Conversation:
         """The conversation that is opened if the session has none that is open."""
@@ -174,37 +174,42 @@ class KeptSessions:
             close_after=self._close_after,
         )
 
-    def _user(self, user_id: Any) -> Scope:
-        if checks.id_of("user_id", user_id) == "*":
+    def _user_scope(self, user_id: Any) -> Scope:
+        if checks.validate_id("user_id", user_id) == "*":
             raise InvalidArgumentError("user_id cannot be '*'.")
         return Scope(self.tenant_id, self.app_id, user_id)
 
 
-class _Messages:
+class _StoreBackendMessages:
     """What is said in them."""
 
-    def __init__(self, kept: KeptSessions) -> None:
-        self._kept = kept
+    def __init__(self, backend: StoreBackend) -> None:
+        self._backend = backend
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
-        found, kept = checks.messages(messages), self._kept
-        checks.moments(at=at)
-        if not found:
+        validated, backend = checks.validate_messages(messages), self._backend
+        checks.validate_times(at=at)
+        if not validated:
             return []
-        id = found[0].session_id
-        scope = await kept.owner(id)
-        session = None if scope is None else await kept.store.sessions.get(scope, id)
+        id = validated[0].session_id
+        scope = await backend.owner(id)
+        session = None if scope is None else await backend.store.sessions.get(scope, id)
         if scope is None or session is None:
             raise NotFoundError("session", id)
-        talk = kept.conversation(scope, id, session.agent_name, at)
-        return await kept.store.sessions.add(scope, found, talk, at=at)
+        conversation = backend.conversation(scope, id, session.agent_name, at)
+        return await backend.store.sessions.add_messages(scope, validated, conversation, at=at)
 
     async def of_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
-        most = checks.limit_of(limit)
-        until, since = checks.position_of("before", before), checks.position_of("after", after)
-        scope = await self._kept.owner(session_id)
+        max_count = checks.validate_limit(limit)
+        before_position, after_position = (
+            checks.validate_position("before", before),
+            checks.validate_position("after", after),
+        )
+        scope = await self._backend.owner(session_id)
         if scope is None:
             return []
-        return await self._kept.store.sessions.messages(scope, session_id, limit=most, before=until, after=since)
+        return await self._backend.store.sessions.messages(
+            scope, session_id, limit=max_count, before=before_position, after=after_position
+        )

@@ -11,13 +11,13 @@ from typing import TypedDict
 
 from tellback.errors import NotFoundError, SessionConflictError
 from tellback.stores.sessions import checks, given
-from tellback.stores.sessions.saving import after_turn, counted
+from tellback.stores.sessions.saving import count_messages, merge_turn
 from tellback.types.sessions import MessageData, SessionData, SessionStatus
 
 Clock = Callable[[], float]
 
 
-class Snapshot(TypedDict):
+class InMemorySnapshot(TypedDict):
     """All that an `InMemoryAdapter` holds."""
 
     sessions: list[SessionData]
@@ -25,127 +25,131 @@ class Snapshot(TypedDict):
 
 
 @dataclass(slots=True)
-class _Held:
+class _StoredSession:
     """What is held of a session: the session itself, unless it is past its time, and its messages with theirs."""
 
     session: SessionData | None = None
-    until: float | None = None
+    expires_at: float | None = None
     messages: list[tuple[MessageData, float | None]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class _Storage:
+class _InMemoryStorage:
     """Sessions by id, and what tells the time."""
 
     session_ttl: float | None
     message_ttl: float | None
     clock: Clock
-    held: dict[str, _Held] = field(default_factory=dict)
+    entries: dict[str, _StoredSession] = field(default_factory=dict)
 
-    def of(self, session_id: str) -> _Held:
+    def live_entry(self, session_id: str) -> _StoredSession:
         """What is held of a session, without what is past its time."""
-        held = self.held.get(session_id) or _Held()
+        entry = self.entries.get(session_id) or _StoredSession()
         now = self.clock()
-        if held.until is not None and held.until <= now:
-            held.session, held.until = None, None
+        if entry.expires_at is not None and entry.expires_at <= now:
+            entry.session, entry.expires_at = None, None
         if self.message_ttl is not None:
-            held.messages = [each for each in held.messages if each[1] is None or each[1] > now]
-        return held
+            entry.messages = [each for each in entry.messages if each[1] is None or each[1] > now]
+        return entry
 
     def count(self) -> int:
         """How many sessions and messages are held, past their time or not."""
-        return sum((held.session is not None) + len(held.messages) for held in self.held.values())
+        return sum((entry.session is not None) + len(entry.messages) for entry in self.entries.values())
 
     def put(self, session: SessionData, messages: Sequence[MessageData] = ()) -> list[MessageData]:
         """Keep a session, and append messages to it."""
-        held, now = self.of(session.id), self.clock()
-        held.session = session
-        held.until = None if self.session_ttl is None else now + self.session_ttl
-        until = None if self.message_ttl is None else now + self.message_ttl
+        entry, now = self.live_entry(session.id), self.clock()
+        entry.session = session
+        entry.expires_at = None if self.session_ttl is None else now + self.session_ttl
+        message_expires_at = None if self.message_ttl is None else now + self.message_ttl
         # Those that were counted may be past their time: their positions are not given again.
-        last = max(held.messages[-1][0].position if held.messages else 0, session.message_count - len(messages))
-        placed = [replace(copy.deepcopy(each), position=last + n) for n, each in enumerate(messages, start=1)]
-        held.messages.extend((each, until) for each in placed)
-        self.held[session.id] = held
-        return placed
+        last = max(entry.messages[-1][0].position if entry.messages else 0, session.message_count - len(messages))
+        positioned = [replace(copy.deepcopy(each), position=last + n) for n, each in enumerate(messages, start=1)]
+        entry.messages.extend((each, message_expires_at) for each in positioned)
+        self.entries[session.id] = entry
+        return positioned
 
 
-class _Sessions:
-    def __init__(self, storage: _Storage) -> None:
+class _InMemorySessions:
+    def __init__(self, storage: _InMemoryStorage) -> None:
         self._storage = storage
 
     async def create(self, session: SessionData) -> SessionData:
-        given.session(session)
-        found = self._storage.of(session.id).session
+        given.encode_session(session)
+        found = self._storage.live_entry(session.id).session
         if found is not None:
             raise SessionConflictError(session.id, 0, found.version)
         self._storage.put(copy.deepcopy(session))
         return copy.deepcopy(session)
 
     async def get(self, session_id: str) -> SessionData | None:
-        return copy.deepcopy(self._storage.of(checks.id_of("session_id", session_id)).session)
+        return copy.deepcopy(self._storage.live_entry(checks.validate_id("session_id", session_id)).session)
 
     async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
-        checks.optional_id("agent_name", agent_name)
+        checks.validate_optional_id("agent_name", agent_name)
         found = await self.of_user(user_id)
-        wanted = (each for each in found if agent_name is None or each.agent_name == agent_name)
-        return next((each for each in wanted if each.status == "active"), None)
+        matching = (each for each in found if agent_name is None or each.agent_name == agent_name)
+        return next((each for each in matching if each.status == "active"), None)
 
     async def of_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
-        checks.id_of("user_id", user_id)
-        most = checks.limit_of(limit)
-        known = (self._storage.of(id).session for id in list(self._storage.held))
-        found = [each for each in known if each is not None and each.user_id == user_id]
+        checks.validate_id("user_id", user_id)
+        max_count = checks.validate_limit(limit)
+        sessions = (self._storage.live_entry(id).session for id in list(self._storage.entries))
+        found = [each for each in sessions if each is not None and each.user_id == user_id]
         if before is not None:
-            found = [each for each in found if _order(each) < _order(before)]
-        return copy.deepcopy(sorted(found, key=_order, reverse=True)[:most])
+            found = [each for each in found if _sort_key(each) < _sort_key(before)]
+        return copy.deepcopy(sorted(found, key=_sort_key, reverse=True)[:max_count])
 
     async def update_status(
         self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
-        checks.status(status)
-        checks.moments(at=at, completed_at=completed_at)
-        found = self._storage.of(checks.id_of("session_id", session_id)).session
+        checks.validate_status(status)
+        checks.validate_times(at=at, completed_at=completed_at)
+        found = self._storage.live_entry(checks.validate_id("session_id", session_id)).session
         if found is None:
             return None
         self._storage.put(replace(found, status=status, completed_at=completed_at, updated_at=at))
         return await self.get(session_id)
 
     async def delete(self, session_id: str) -> bool:
-        was_there = self._storage.of(checks.id_of("session_id", session_id)).session is not None
-        self._storage.held.pop(session_id, None)
+        was_there = self._storage.live_entry(checks.validate_id("session_id", session_id)).session is not None
+        self._storage.entries.pop(session_id, None)
         return was_there
 
 
-class _Messages:
-    def __init__(self, storage: _Storage) -> None:
+class _InMemoryMessages:
+    def __init__(self, storage: _InMemoryStorage) -> None:
         self._storage = storage
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
-        found = _checked(messages)
-        checks.moments(at=at)
+        found = _validate_and_encode(messages)
+        checks.validate_times(at=at)
         if not found:
             return []
-        session = self._storage.of(found[0].session_id).session
+        session = self._storage.live_entry(found[0].session_id).session
         if session is None:
             raise NotFoundError("session", found[0].session_id)
-        placed = self._storage.put(counted(session, found, at), found)
-        return copy.deepcopy(placed)
+        positioned = self._storage.put(count_messages(session, found, at), found)
+        return copy.deepcopy(positioned)
 
     async def of_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
-        checks.id_of("session_id", session_id)
-        most = checks.limit_of(limit)
-        until, since = checks.position_of("before", before), checks.position_of("after", after)
+        checks.validate_id("session_id", session_id)
+        max_count = checks.validate_limit(limit)
+        before_position, after_position = (
+            checks.validate_position("before", before),
+            checks.validate_position("after", after),
+        )
         found = [
             each
-            for each, _ in self._storage.of(session_id).messages
-            if (until is None or each.position < until) and (since is None or each.position > since)
+            for each, _ in self._storage.live_entry(session_id).messages
+            if (before_position is None or each.position < before_position)
+            and (after_position is None or each.position > after_position)
         ]
-        return copy.deepcopy(found[-most:] if since is None else found[:most])
+        return copy.deepcopy(found[-max_count:] if after_position is None else found[:max_count])
 
 
 class InMemoryAdapter:
@@ -166,9 +170,11 @@ class InMemoryAdapter:
         message_ttl: timedelta | float | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        self._storage = _Storage(checks.ttl("session_ttl", session_ttl), checks.ttl("message_ttl", message_ttl), clock)
-        self.session_repository = _Sessions(self._storage)
-        self.message_repository = _Messages(self._storage)
+        self._storage = _InMemoryStorage(
+            checks.to_ttl_seconds("session_ttl", session_ttl), checks.to_ttl_seconds("message_ttl", message_ttl), clock
+        )
+        self.session_repository = _InMemorySessions(self._storage)
+        self.message_repository = _InMemoryMessages(self._storage)
 
     async def initialize(self) -> None:
         """There is nothing to make."""
@@ -178,40 +184,40 @@ class InMemoryAdapter:
 
     async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
         """Store a session after a turn, and the messages of that turn."""
-        given.session(session)
-        new = _checked(messages, session.id)
-        saved = after_turn(self._storage.of(session.id).session, session, new)
+        given.encode_session(session)
+        new = _validate_and_encode(messages, session.id)
+        saved = merge_turn(self._storage.live_entry(session.id).session, session, new)
         self._storage.put(copy.deepcopy(saved), new)
         return copy.deepcopy(saved)
 
     async def purge_expired(self) -> int:
         """Drop what is past its time."""
         before = self._storage.count()
-        for id in list(self._storage.held):
-            held = self._storage.of(id)
-            if held.session is None and not held.messages:
-                del self._storage.held[id]
+        for id in list(self._storage.entries):
+            entry = self._storage.live_entry(id)
+            if entry.session is None and not entry.messages:
+                del self._storage.entries[id]
         return before - self._storage.count()
 
     def clear(self) -> None:
         """Forget all of it."""
-        self._storage.held.clear()
+        self._storage.entries.clear()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> InMemorySnapshot:
         """All that it holds, by session in the order they were stored."""
-        held = [self._storage.of(id) for id in self._storage.held]
+        entries = [self._storage.live_entry(id) for id in self._storage.entries]
         return {
-            "sessions": copy.deepcopy([each.session for each in held if each.session is not None]),
-            "messages": copy.deepcopy([message for each in held for message, _ in each.messages]),
+            "sessions": copy.deepcopy([each.session for each in entries if each.session is not None]),
+            "messages": copy.deepcopy([message for each in entries for message, _ in each.messages]),
         }
 
 
-def _checked(messages: Sequence[MessageData], session_id: str | None = None) -> list[MessageData]:
-    found = checks.messages(messages, session_id)
+def _validate_and_encode(messages: Sequence[MessageData], session_id: str | None = None) -> list[MessageData]:
+    found = checks.validate_messages(messages, session_id)
     for each in found:
-        given.message(each)  # what no database could keep is not kept here either
+        given.encode_message(each)  # what no database could keep is not kept here either
     return found
 
 
-def _order(session: SessionData) -> tuple[datetime, str]:
+def _sort_key(session: SessionData) -> tuple[datetime, str]:
     return session.created_at, session.id

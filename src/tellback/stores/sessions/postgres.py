@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 from tellback.errors import ConfigurationError, MissingExtraError
 from tellback.stores.sessions import checks
-from tellback.stores.sessions.kept import HasStore, KeptArguments, kept_sessions
-from tellback.stores.sessions.sql.adapter import BackedAdapter
-from tellback.stores.sessions.sql.backend import OwnTables
-from tellback.stores.sessions.sql.columns import tables_of
+from tellback.stores.sessions.kept import HasStore, StoreBackendOptions, resolve_store_backend
+from tellback.stores.sessions.sql.adapter import SqlAdapter
+from tellback.stores.sessions.sql.backend import TableBackend
+from tellback.stores.sessions.sql.columns import resolve_tables
 
 try:
     import asyncpg
@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
 from tellback.stores.sessions.sql.postgres import PostgresRunner
 
 
-class PostgresAdapter(BackedAdapter):
+class PostgresAdapter(SqlAdapter):
     """Sessions in a PostgreSQL database, for any number of processes on any number of machines.
 
     `database` is a URL, or an open pool of asyncpg's, which stays its owner's to close. The tables are in `schema`,
@@ -54,23 +54,23 @@ class PostgresAdapter(BackedAdapter):
         session_ttl: timedelta | float | None = None,
         message_ttl: timedelta | float | None = None,
         pool_size: int = 10,
-        **in_tellback: Unpack[KeptArguments],
+        **store_options: Unpack[StoreBackendOptions],
     ) -> None:
-        own: dict[str, Any] = {"schema": schema, "tables": tables, "field_mappings": field_mappings}
-        own |= {"session_ttl": session_ttl, "message_ttl": message_ttl}
-        kept = kept_sessions(database, "PostgresAdapter", "postgresql:", own, in_tellback)
-        if kept is not None:
-            super().__init__(kept)
+        table_options: dict[str, Any] = {"schema": schema, "tables": tables, "field_mappings": field_mappings}
+        table_options |= {"session_ttl": session_ttl, "message_ttl": message_ttl}
+        store_backend = resolve_store_backend(database, "PostgresAdapter", "postgresql:", table_options, store_options)
+        if store_backend is not None:
+            super().__init__(store_backend)
             return
         if schema is not None:
-            checks.names("schema", {"schema": schema}, {"schema": "public"})
+            checks.resolve_names("schema", {"schema": schema}, {"schema": "public"})
         if type(pool_size) is not int or pool_size < 1:
             raise ConfigurationError(f"pool_size is a whole number from 1, not {pool_size!r:.80}.")
-        runner = PostgresRunner(database, _place(database), schema, pool_size)
-        super().__init__(OwnTables(runner, tables_of(tables, field_mappings), session_ttl, message_ttl))
+        runner = PostgresRunner(database, _describe_database(database), schema, pool_size)
+        super().__init__(TableBackend(runner, resolve_tables(tables, field_mappings), session_ttl, message_ttl))
 
 
-def _place(database: Any) -> str:
+def _describe_database(database: Any) -> str:
     """What to call the database in errors: never with a user or a password."""
     if isinstance(database, asyncpg.Pool):
         return "the pool's PostgreSQL database"
@@ -84,11 +84,11 @@ def _place(database: Any) -> str:
         _ = None if "," in parts.netloc else parts.port  # several hosts are for the driver to read
     except ValueError:
         parts = urlsplit("")
-    elsewhere = f"{parts.path}{parts.query}{parts.fragment}"
+    after_netloc = f"{parts.path}{parts.query}{parts.fragment}"
     if (
         parts.scheme not in ("postgresql", "postgres")
         or parts.fragment
-        or ("@" in elsewhere and "@" not in parts.netloc)
+        or ("@" in after_netloc and "@" not in parts.netloc)
     ):
         raise ConfigurationError(
             "PostgresAdapter takes a URL such as postgresql://user:password@host:5432/database; signs such as @ : / # ?"

@@ -19,101 +19,103 @@ MESSAGE_FIELDS = (
     *("id", "session_id", "user_id", "role", "content", "route", "state", "tool_calls", "event", "created_at"),
     "position",
 )
-EXPIRES = "expires_at"
+EXPIRES_AT = "expires_at"
 """When a record is past its time: a field of the database alone."""
 
-_TIMES = frozenset({"last_message_at", "completed_at", "created_at", "updated_at"})
-_JSON = frozenset({"collected_data", "tool_calls", "event"})
+_TIME_FIELDS = frozenset({"last_message_at", "completed_at", "created_at", "updated_at"})
+_JSON_FIELDS = frozenset({"collected_data", "tool_calls", "event"})
 
 
-class Fields:
+class FieldNames:
     """The names that records have in a database: `{"user_id": "customer"}` gives one another name.
 
-    >>> Fields("sessions", SESSION_FIELDS, {"user_id": "customer"})["user_id"]
+    >>> FieldNames("sessions", SESSION_FIELDS, {"user_id": "customer"})["user_id"]
     'customer'
     """
 
-    def __init__(self, what: str, known: tuple[str, ...], given: Mapping[str, str] | None = None) -> None:
-        self._names = checks.names(f"field_mappings[{what!r}]", given, {name: name for name in (*known, EXPIRES)})
-        self._known = {name: ours for ours, name in self._names.items()}
+    def __init__(self, table: str, fields: tuple[str, ...], overrides: Mapping[str, str] | None = None) -> None:
+        self._names = checks.resolve_names(
+            f"field_mappings[{table!r}]", overrides, {name: name for name in (*fields, EXPIRES_AT)}
+        )
+        self._fields_by_name = {name: field for field, name in self._names.items()}
 
     def __getitem__(self, name: str) -> str:
         return self._names[name]
 
-    def to_theirs(self, record: Mapping[str, Any]) -> dict[str, Any]:
+    def to_database(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """A record under the database's names."""
         return {self._names[name]: value for name, value in record.items()}
 
-    def to_ours(self, record: Mapping[str, Any]) -> dict[str, Any]:
+    def from_database(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """A record under our names; what is not ours is left out."""
-        return {self._known[name]: value for name, value in record.items() if name in self._known}
+        return {self._fields_by_name[name]: value for name, value in record.items() if name in self._fields_by_name}
 
 
-def session_record(session: SessionData) -> dict[str, Any]:
+def session_to_record(session: SessionData) -> dict[str, Any]:
     """A session by field: moments are aware datetimes, and the data that was gathered is a dict."""
     record = {name: getattr(session, name) for name in SESSION_FIELDS}
     record["collected_data"] = dict(session.collected_data)
     return record
 
 
-def message_record(message: MessageData) -> dict[str, Any]:
+def message_to_record(message: MessageData) -> dict[str, Any]:
     """A message by field; `tool_calls` is a list of dicts."""
     record = {name: getattr(message, name) for name in MESSAGE_FIELDS}
     record["tool_calls"] = [dict(call) for call in message.tool_calls]
     return record
 
 
-def as_json_texts(record: Mapping[str, Any]) -> dict[str, Any]:
+def encode_json_fields(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record with its JSON parts as text. All of it is ASCII: no database may stumble over what it holds."""
     return {
-        name: json.dumps(value, allow_nan=False) if name in _JSON and value is not None else value
+        name: json.dumps(value, allow_nan=False) if name in _JSON_FIELDS and value is not None else value
         for name, value in record.items()
     }
 
 
-def with_iso_times(record: Mapping[str, Any]) -> dict[str, Any]:
+def encode_time_fields(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record with its moments as texts of one length, which sort as they follow each other."""
     return {
-        name: iso_time(value) if name in _TIMES and isinstance(value, datetime) else value
+        name: format_time(value) if name in _TIME_FIELDS and isinstance(value, datetime) else value
         for name, value in record.items()
     }
 
 
-def iso_time(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     """A moment as text that sorts.
 
     >>> from tellback.types.times import as_utc
-    >>> iso_time(as_utc("2026-03-01T12:00:00+02:00"))
+    >>> format_time(as_utc("2026-03-01T12:00:00+02:00"))
     '2026-03-01T10:00:00.000000+00:00'
     """
     return as_utc(moment).isoformat(timespec="microseconds")
 
 
-def session_of(record: Mapping[str, Any]) -> SessionData:
+def session_from_record(record: Mapping[str, Any]) -> SessionData:
     """A session from a record with our names, whichever form its parts have."""
-    values = _read(record, SESSION_FIELDS)
+    values = _decode_record(record, SESSION_FIELDS)
     values["collected_data"] = values.get("collected_data") or {}
     values["message_count"] = int(values.get("message_count") or 0)
     values["version"] = int(values.get("version") or 0)
     return SessionData(**values)
 
 
-def message_of(record: Mapping[str, Any]) -> MessageData:
+def message_from_record(record: Mapping[str, Any]) -> MessageData:
     """A message from a record with our names, whichever form its parts have."""
-    values = _read(record, MESSAGE_FIELDS)
+    values = _decode_record(record, MESSAGE_FIELDS)
     values["tool_calls"] = tuple(values.get("tool_calls") or ())
     return MessageData(**values)
 
 
-def _read(record: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
-    return {name: _value(name, record[name]) for name in fields if name in record}
+def _decode_record(record: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+    return {name: _decode_field(name, record[name]) for name in fields if name in record}
 
 
-def _value(name: str, value: Any) -> Any:
+def _decode_field(name: str, value: Any) -> Any:
     if value is None:
         return None
-    if name in _JSON and isinstance(value, str):
+    if name in _JSON_FIELDS and isinstance(value, str):
         return json.loads(value)
-    if name in _TIMES:
+    if name in _TIME_FIELDS:
         return as_utc(value)
     return value

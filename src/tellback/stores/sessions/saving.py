@@ -10,7 +10,7 @@ from tellback.errors import SessionConflictError
 from tellback.types.sessions import MessageData, SessionData
 
 
-def after_turn(stored: SessionData | None, session: SessionData, new: Sequence[MessageData]) -> SessionData:
+def merge_turn(stored: SessionData | None, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
     """A session as it is stored after a turn, with what a turn does not change as it was.
 
     Raises `SessionConflictError` unless the turn began from what is stored.
@@ -19,8 +19,8 @@ def after_turn(stored: SessionData | None, session: SessionData, new: Sequence[M
     if version != session.version - 1:
         raise SessionConflictError(session.id, session.version - 1, version)
     if stored is None:
-        return counted(replace(session, message_count=0), new)
-    kept = replace(
+        return count_messages(replace(session, message_count=0), messages)
+    merged = replace(
         session,
         user_id=stored.user_id if stored.user_id is not None else session.user_id,
         agent_name=stored.agent_name if stored.agent_name is not None else session.agent_name,
@@ -30,14 +30,14 @@ def after_turn(stored: SessionData | None, session: SessionData, new: Sequence[M
         message_count=stored.message_count,
         last_message_at=stored.last_message_at,
     )
-    return counted(kept, new)
+    return count_messages(merged, messages)
 
 
-def counted(session: SessionData, new: Sequence[MessageData], at: datetime | None = None) -> SessionData:
+def count_messages(session: SessionData, messages: Sequence[MessageData], at: datetime | None = None) -> SessionData:
     """A session with more messages."""
     return replace(
         session,
-        message_count=session.message_count + len(new),
-        last_message_at=new[-1].created_at if new else session.last_message_at,
+        message_count=session.message_count + len(messages),
+        last_message_at=messages[-1].created_at if messages else session.last_message_at,
         updated_at=at or session.updated_at,
     )

@@ -9,14 +9,14 @@ from typing import Any, Unpack
 from urllib.parse import unquote
 
 from tellback.errors import ConfigurationError
-from tellback.stores.sessions.kept import HasStore, KeptArguments, kept_sessions
-from tellback.stores.sessions.sql.adapter import BackedAdapter
-from tellback.stores.sessions.sql.backend import OwnTables
-from tellback.stores.sessions.sql.columns import tables_of
+from tellback.stores.sessions.kept import HasStore, StoreBackendOptions, resolve_store_backend
+from tellback.stores.sessions.sql.adapter import SqlAdapter
+from tellback.stores.sessions.sql.backend import TableBackend
+from tellback.stores.sessions.sql.columns import resolve_tables
 from tellback.stores.sessions.sql.sqlite import SqliteRunner
 
 
-class SqliteAdapter(BackedAdapter):
+class SqliteAdapter(SqlAdapter):
     """Sessions in a SQLite file: for one machine, any number of processes, and nothing to install.
 
     `database` is a path, `sqlite:///path`, or `:memory:`, which lives until `disconnect`. `tables` gives the tables
@@ -46,37 +46,37 @@ class SqliteAdapter(BackedAdapter):
         session_ttl: timedelta | float | None = None,
         message_ttl: timedelta | float | None = None,
         busy_timeout: float = 10.0,
-        **in_tellback: Unpack[KeptArguments],
+        **store_options: Unpack[StoreBackendOptions],
     ) -> None:
-        own: dict[str, Any] = {"tables": tables, "field_mappings": field_mappings}
-        own |= {"session_ttl": session_ttl, "message_ttl": message_ttl}
-        kept = kept_sessions(database, "SqliteAdapter", "sqlite:", own, in_tellback)
-        if kept is not None:
-            super().__init__(kept)
+        table_options: dict[str, Any] = {"tables": tables, "field_mappings": field_mappings}
+        table_options |= {"session_ttl": session_ttl, "message_ttl": message_ttl}
+        store_backend = resolve_store_backend(database, "SqliteAdapter", "sqlite:", table_options, store_options)
+        if store_backend is not None:
+            super().__init__(store_backend)
             return
-        runner = SqliteRunner(_path(database), _seconds(busy_timeout))
-        super().__init__(OwnTables(runner, tables_of(tables, field_mappings), session_ttl, message_ttl))
+        runner = SqliteRunner(_resolve_path(database), _validate_busy_timeout(busy_timeout))
+        super().__init__(TableBackend(runner, resolve_tables(tables, field_mappings), session_ttl, message_ttl))
 
 
-def _path(database: Any) -> str:
+def _resolve_path(database: Any) -> str:
     """The file, as it is called from any folder."""
-    given = os.fspath(database) if isinstance(database, str | os.PathLike) else None
-    if not isinstance(given, str) or not given.strip() or "\x00" in given:
+    path = os.fspath(database) if isinstance(database, str | os.PathLike) else None
+    if not isinstance(path, str) or not path.strip() or "\x00" in path:
         raise ConfigurationError(
             f"SqliteAdapter takes the path of a file, sqlite:///path, or ':memory:', not {database!r:.80}."
         )
-    scheme, found, rest = given.partition("://")
-    if found:
-        given = unquote(rest.removeprefix("/")) or ":memory:"
-    if (found and scheme != "sqlite") or given.startswith("file:") or (found and "?" in rest):
+    scheme, separator, rest = path.partition("://")
+    if separator:
+        path = unquote(rest.removeprefix("/")) or ":memory:"
+    if (separator and scheme != "sqlite") or path.startswith("file:") or (separator and "?" in rest):
         raise ConfigurationError(
             "SqliteAdapter takes the path of a file, sqlite:///path without settings behind it, or ':memory:';"
             f" it does not take a URL of {scheme.partition(':')[0]!r:.20} like this."
         )
-    return given if given == ":memory:" else os.path.abspath(given)
+    return path if path == ":memory:" else os.path.abspath(path)
 
 
-def _seconds(given: Any) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 1e6:
-        raise ConfigurationError(f"busy_timeout is a number of seconds, not {given!r:.80}.")
-    return float(given)
+def _validate_busy_timeout(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e6:
+        raise ConfigurationError(f"busy_timeout is a number of seconds, not {value!r:.80}.")
+    return float(value)

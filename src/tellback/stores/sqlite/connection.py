@@ -10,10 +10,10 @@ from typing import Any
 
 from tellback.errors import SchemaVersionError
 from tellback.stores.catalogue import Migration, Statement, migrations
-from tellback.stores.engine import EVENT, Operation, T
-from tellback.stores.migrating import newer_schema
+from tellback.stores.engine import EVENT_STATEMENT, Operation, T
+from tellback.stores.migrating import newer_schema_error
 
-TEMPORARY = "MEMORY"
+TEMP_STORE = "MEMORY"
 """Where SQLite keeps what it needs for a moment."""
 
 
@@ -58,7 +58,7 @@ def connect(options: SqliteOptions) -> sqlite3.Connection:
             _use_wal(connection, options)
         connection.execute(f"PRAGMA synchronous = {options.synchronous}").fetchall()
         connection.execute("PRAGMA foreign_keys = ON").fetchall()
-        connection.execute(f"PRAGMA temp_store = {TEMPORARY}").fetchall()
+        connection.execute(f"PRAGMA temp_store = {TEMP_STORE}").fetchall()
         connection.execute("PRAGMA cache_size = -16000").fetchall()
     except BaseException:
         connection.close()
@@ -80,32 +80,32 @@ def _use_wal(connection: sqlite3.Connection, options: SqliteOptions) -> None:
             return
 
 
-def run(
-    cursor: sqlite3.Cursor, known: Mapping[str, Statement], values: dict[str, Any], operation: Operation[T]
+def run_operation(
+    cursor: sqlite3.Cursor, statements: Mapping[str, Statement], values: dict[str, Any], operation: Operation[T]
 ) -> tuple[T, bool]:
     """Run an operation to its end; gives its result, and whether it wrote events."""
-    told = False
+    wrote_events = False
     try:
-        name, given = next(operation)
+        name, parameters = next(operation)
         while True:
-            told = told or name == EVENT
-            statement = known[name]
-            named = {**values, **given}
-            cursor.execute(statement.sql, [named[key] for key in statement.parameters])
-            name, given = operation.send(cursor.fetchall())
-    except StopIteration as done:
-        result: T = done.value
-        return result, told
+            wrote_events = wrote_events or name == EVENT_STATEMENT
+            statement = statements[name]
+            bound = {**values, **parameters}
+            cursor.execute(statement.sql, [bound[key] for key in statement.parameters])
+            name, parameters = operation.send(cursor.fetchall())
+    except StopIteration as stop:
+        result: T = stop.value
+        return result, wrote_events
 
 
 def migrate(connection: sqlite3.Connection, options: SqliteOptions) -> None:
     """Bring the schema to this release's version, one process at a time."""
     steps = migrations("sqlite")
-    present = _version(connection)
+    present = _schema_version(connection)
     if present == steps[-1].version:
         return
     if present > steps[-1].version:
-        raise newer_schema(options.path, present, steps[-1].version)
+        raise newer_schema_error(options.path, present, steps[-1].version)
     if options.read_only:
         raise SchemaVersionError(
             f"{options.path} has schema version {present}, this release needs {steps[-1].version}:"
@@ -117,40 +117,40 @@ def migrate(connection: sqlite3.Connection, options: SqliteOptions) -> None:
             "CREATE TABLE IF NOT EXISTS tellback_migrations"
             " (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)"
         )
-        present = _version(connection)  # another process may have been faster
+        present = _schema_version(connection)  # another process may have been faster
         if present > steps[-1].version:
-            raise newer_schema(options.path, present, steps[-1].version)
+            raise newer_schema_error(options.path, present, steps[-1].version)
         for step in steps:
             if step.version > present:
-                _apply(connection, step)
+                _apply_migration(connection, step)
     except BaseException:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def _schema_version(connection: sqlite3.Connection) -> int:
     tables = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tellback_migrations'").fetchall()
     if not tables:
         return 0
     return int(connection.execute("SELECT COALESCE(MAX(version), 0) FROM tellback_migrations").fetchone()[0])
 
 
-def _apply(connection: sqlite3.Connection, step: Migration) -> None:
-    for statement in _statements(step.sql):
+def _apply_migration(connection: sqlite3.Connection, step: Migration) -> None:
+    for statement in _split_statements(step.sql):
         connection.execute(statement)
     values = (step.version, step.name, int(time.time() * 1_000_000))
     connection.execute("INSERT INTO tellback_migrations (version, name, applied_at) VALUES (?, ?, ?)", values)
 
 
-def _statements(script: str) -> list[str]:
+def _split_statements(script: str) -> list[str]:
     """A script's statements. `executescript` would commit the transaction it runs in."""
-    found, current = [], ""
+    complete, current = [], ""
     for line in script.splitlines(keepends=True):
         current += line
         if sqlite3.complete_statement(current):
-            found.append(current)
+            complete.append(current)
             current = ""
     if current.strip():
-        found.append(current)
-    return found
+        complete.append(current)
+    return complete

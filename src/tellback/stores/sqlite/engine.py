@@ -20,13 +20,13 @@ from tellback.errors import (
     StoreReadOnlyError,
 )
 from tellback.stores.catalogue import Statement, statements
-from tellback.stores.engine import Make, T, bound
+from tellback.stores.engine import OperationFactory, T, scope_values
 from tellback.stores.sqlite import owners, wiping
-from tellback.stores.sqlite.connection import SqliteOptions, connect, migrate, run
-from tellback.stores.sqlite.failures import store_error
-from tellback.stores.sqlite.watcher import Watcher
-from tellback.stores.sqlite.writer import Writer
-from tellback.stores.waking import Bell
+from tellback.stores.sqlite.connection import SqliteOptions, connect, migrate, run_operation
+from tellback.stores.sqlite.failures import to_store_error
+from tellback.stores.sqlite.watcher import ChangeWatcher
+from tellback.stores.sqlite.writer import WriterThread
+from tellback.stores.waking import ChangeNotifier
 from tellback.types.scope import Scope
 
 WIPE_SECONDS = 0.1
@@ -42,23 +42,23 @@ class SqliteEngine:
         self.owner = ""
         self._pid = 0
         self._options = options
-        self._impatient = replace(options, busy_timeout=0.0)
+        self._nowait_options = replace(options, busy_timeout=0.0)
         self._statements: Mapping[str, Statement] = {}
-        self._changing = asyncio.Lock()
-        self._bell = Bell()
-        self._watcher = Watcher(options, self._bell)
-        self._writer: Writer | None = None
+        self._lifecycle_lock = asyncio.Lock()
+        self._notifier = ChangeNotifier()
+        self._watcher = ChangeWatcher(options, self._notifier)
+        self._writer: WriterThread | None = None
         self._readers: ThreadPoolExecutor | None = None
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
 
     @property
-    def leaves_traces(self) -> bool:
+    def keeps_deleted_bytes(self) -> bool:
         """What is only in memory is gone when it is freed."""
         return not self._options.in_memory
 
     async def open(self) -> None:
-        async with self._changing:
+        async with self._lifecycle_lock:
             if self._readers is not None:
                 return
             if sqlite3.sqlite_version_info < (3, 35):
@@ -69,51 +69,51 @@ class SqliteEngine:
             self.owner, self._pid = owners.new_owner(), os.getpid()
             self._statements = statements("sqlite")
             connection = await asyncio.to_thread(self._prepare)
-            self._bell = Bell()
-            self._watcher = Watcher(self._options, self._bell)
+            self._notifier = ChangeNotifier()
+            self._watcher = ChangeWatcher(self._options, self._notifier)
             self._readers = ThreadPoolExecutor(self._options.readers, thread_name_prefix="tellback-reader")
             if self._options.read_only:
                 connection.close()
             else:
-                first = None if self._options.in_memory else wiping.wipe_at_once
-                self._writer = Writer(connection, self._options, self._statements, self._bell.ring, first)
+                first = None if self._options.in_memory else wiping.try_wipe_deleted_rows
+                self._writer = WriterThread(connection, self._options, self._statements, self._notifier.notify, first)
 
     async def close(self) -> None:
-        async with self._changing:
+        async with self._lifecycle_lock:
             readers, self._readers = self._readers, None
             writer, self._writer = self._writer, None
             if readers is None:
                 return
-            self._bell.close()
+            self._notifier.close()
             # Not to be left half done: whoever is cancelled here leaves threads that end by themselves.
-            await asyncio.shield(asyncio.to_thread(self._end, readers, writer, self._watcher))
+            await asyncio.shield(asyncio.to_thread(self._close_threads, readers, writer, self._watcher))
 
-    async def read(self, scope: Scope | None, make: Make[T], *, brief: bool = False) -> T:
-        readers = self._opened()
+    async def read(self, scope: Scope | None, make: OperationFactory[T], *, brief: bool = False) -> T:
+        readers = self._require_readers()
         if self._options.in_memory:  # only the writer's connection sees it
             return await self.write(scope, make)
         if brief:
             # Waking a reader takes ten times as long as the lookup itself. Where it would have to wait, a reader waits.
             with contextlib.suppress(StoreBusyError):
-                return self._glance(scope, make)
+                return self._read_inline(scope, make)
         try:
             work = asyncio.get_running_loop().run_in_executor(readers, self._read, scope, make)
         except RuntimeError:  # closed by another thread meanwhile
-            raise self._closed() from None
+            raise self._closed_error() from None
         return await work
 
-    async def write(self, scope: Scope | None, make: Make[T]) -> T:
-        return await self._writing().submit(make, bound(scope))
+    async def write(self, scope: Scope | None, make: OperationFactory[T]) -> T:
+        return await self._require_writer().submit(make, scope_values(scope))
 
     async def wipe(self) -> None:
-        writer = self._writing()
+        writer = self._require_writer()
         if self._options.in_memory:
             return
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._options.busy_timeout
         try:
             # Others write between two attempts, which hold them up.
-            while not await writer.submit_alone(wiping.wipe):
+            while not await writer.submit_exclusive(wiping.wipe_deleted_rows):
                 if clock() > deadline:
                     raise StoreBusyError("another process has been reading for too long.")
                 await asyncio.sleep(WIPE_SECONDS)
@@ -124,43 +124,45 @@ class SqliteEngine:
             ) from error
 
     async def changes(self) -> AsyncGenerator[None, None]:
-        self._opened()
-        rings = self._bell.rings()
+        self._require_readers()
+        notifications = self._notifier.notifications()
         try:
-            async for ring in rings:
+            async for notification in notifications:
                 if not self._options.in_memory:
-                    self._watcher.ensure()
-                yield ring
+                    self._watcher.ensure_running()
+                yield notification
         finally:
-            await rings.aclose()
+            await notifications.aclose()
 
-    async def show_alive(self) -> None:
+    async def announce_owner(self) -> None:
         """The process table does."""
 
     async def is_alive(self, owner: str) -> bool | None:
-        return owners.is_alive(owner)
+        return owners.is_owner_alive(owner)
 
     def _prepare(self) -> sqlite3.Connection:
         try:
             connection = connect(self._options)
         except sqlite3.Error as error:
-            raise store_error(error, self._options.path) from error
+            raise to_store_error(error, self._options.path) from error
         try:
             migrate(connection, self._options)
         except sqlite3.Error as error:
             connection.close()
-            raise store_error(error, self._options.path) from error
+            raise to_store_error(error, self._options.path) from error
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _glance(self, scope: Scope | None, make: Make[T]) -> T:
+    def _read_inline(self, scope: Scope | None, make: OperationFactory[T]) -> T:
         """Look up a row or two, each as it is now."""
         try:
-            return run(self._connection(self._impatient).cursor(), self._statements, bound(scope), make())[0]
+            return run_operation(
+                self._connection(self._nowait_options).cursor(), self._statements, scope_values(scope), make()
+            )[0]
         except sqlite3.Error as error:
-            raise store_error(error, self._options.path) from error
+            raise to_store_error(error, self._options.path) from error
 
     def _connection(self, options: SqliteOptions) -> sqlite3.Connection:
         """This thread's own."""
@@ -170,19 +172,19 @@ class SqliteEngine:
             self._connections.append(connection)
         return connection
 
-    def _read(self, scope: Scope | None, make: Make[T]) -> T:
+    def _read(self, scope: Scope | None, make: OperationFactory[T]) -> T:
         try:
             connection = self._connection(self._options)
             connection.execute("BEGIN")
             try:
-                result, _ = run(connection.cursor(), self._statements, bound(scope), make())
+                result, _ = run_operation(connection.cursor(), self._statements, scope_values(scope), make())
                 return result
             finally:
                 connection.execute("ROLLBACK")  # ends the snapshot; there is nothing to undo
         except sqlite3.Error as error:
-            raise store_error(error, self._options.path) from error
+            raise to_store_error(error, self._options.path) from error
 
-    def _end(self, readers: ThreadPoolExecutor, writer: Writer | None, watcher: Watcher) -> None:
+    def _close_threads(self, readers: ThreadPoolExecutor, writer: WriterThread | None, watcher: ChangeWatcher) -> None:
         if writer is not None:
             writer.close()
         watcher.close()
@@ -192,21 +194,21 @@ class SqliteEngine:
         self._connections.clear()
         self._local = threading.local()
 
-    def _writing(self) -> Writer:
-        self._opened()
+    def _require_writer(self) -> WriterThread:
+        self._require_readers()
         if self._writer is None:
             raise StoreReadOnlyError(f"{self._options.path} was opened with mode=ro: open it without to write.")
         return self._writer
 
-    def _opened(self) -> ThreadPoolExecutor:
+    def _require_readers(self) -> ThreadPoolExecutor:
         """The readers, if this process may use them: threads do not come along when a process is forked."""
         if self._readers is None:
-            raise self._closed()
+            raise self._closed_error()
         if self._pid != os.getpid():
             raise StoreError(f"{self._options.path} was opened before this process was forked: open it again here.")
         return self._readers
 
-    def _closed(self) -> StoreClosedError:
+    def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(
             f"{self._options.path} is not open: use `async with Tellback(...)`, and the handles inside the block."
         )

@@ -14,15 +14,15 @@ from tellback.errors import (
     StoreUnavailableError,
 )
 
-_PRIMARY = 0xFF  # extended codes say more in the higher bits
+_PRIMARY_CODE_MASK = 0xFF  # extended codes say more in the higher bits
 
 
-def store_error(error: sqlite3.Error, path: str) -> StoreError:
+def to_store_error(error: sqlite3.Error, path: str) -> StoreError:
     """What went wrong, and what to do about it."""
     code = getattr(error, "sqlite_errorcode", None)
     if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # the index of the log could not grow
         code = sqlite3.SQLITE_FULL
-    match None if code is None else code & _PRIMARY:
+    match None if code is None else code & _PRIMARY_CODE_MASK:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreBusyError(
                 f"{path} is locked by another connection: {error}. Try again, end what holds it,"

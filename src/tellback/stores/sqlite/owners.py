@@ -14,16 +14,16 @@ from pathlib import Path
 
 def new_owner() -> str:
     """A name for this process and this opening of the store."""
-    return "|".join((*_place(), str(os.getpid()), _started(os.getpid()) or "", secrets.token_hex(4)))
+    return "|".join((*_host_and_namespace(), str(os.getpid()), _process_start(os.getpid()) or "", secrets.token_hex(4)))
 
 
-def is_alive(owner: str) -> bool | None:
+def is_owner_alive(owner: str) -> bool | None:
     """False when the owner's process is certainly gone, None when that cannot be told from here."""
     try:
         host, namespace, pid, started, _ = owner.split("|")
     except ValueError:
         return None
-    if (host, namespace) != _place() or os.name != "posix":
+    if (host, namespace) != _host_and_namespace() or os.name != "posix":
         return None
     try:
         os.kill(int(pid), 0)
@@ -31,10 +31,10 @@ def is_alive(owner: str) -> bool | None:
         return False
     except (PermissionError, ValueError):
         pass  # it is there, under another user
-    return not started or _started(int(pid)) == started
+    return not started or _process_start(int(pid)) == started
 
 
-def _place() -> tuple[str, str]:
+def _host_and_namespace() -> tuple[str, str]:
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -42,9 +42,9 @@ def _place() -> tuple[str, str]:
     return socket.gethostname(), namespace
 
 
-def _started(pid: int) -> str | None:
+def _process_start(pid: int) -> str | None:
     try:
-        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        stat_fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return None if after_name[0] == "Z" else after_name[19]
+    return None if stat_fields[0] == "Z" else stat_fields[19]

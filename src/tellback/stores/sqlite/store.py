@@ -23,4 +23,4 @@ class SqliteStore(SqlStore):
         read_only: bool = False,
     ) -> None:
         engine = SqliteEngine(SqliteOptions(path, synchronous, busy_timeout, read_only))
-        super().__init__(f"sqlite:///{path}", engine, sequenced=False)
+        super().__init__(f"sqlite:///{path}", engine, positions_after_commit=False)

@@ -7,25 +7,25 @@ import sqlite3
 import threading
 
 from tellback.stores.sqlite.connection import SqliteOptions, connect
-from tellback.stores.waking import Bell
+from tellback.stores.waking import ChangeNotifier
 
 log = logging.getLogger("tellback.stores")
 
-SECONDS = 0.1
+WATCH_SECONDS = 0.1
 """How often the counter is looked at, while someone waits."""
 
 
-class Watcher:
+class ChangeWatcher:
     """Rings the bell when the file has changed; a thread of its own, as long as anyone listens."""
 
-    def __init__(self, options: SqliteOptions, bell: Bell) -> None:
+    def __init__(self, options: SqliteOptions, notifier: ChangeNotifier) -> None:
         self._options = options
-        self._bell = bell
+        self._notifier = notifier
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def ensure(self) -> None:
+    def ensure_running(self) -> None:
         """Watch, if nobody does."""
         with self._lock:
             if self._thread is None and not self._stopped.is_set():
@@ -52,10 +52,10 @@ class Watcher:
                 else:
                     if version != seen:
                         seen = version
-                        self._bell.ring()
-                self._stopped.wait(SECONDS)
+                        self._notifier.notify()
+                self._stopped.wait(WATCH_SECONDS)
                 with self._lock:
-                    if not self._bell.has_listeners:
+                    if not self._notifier.has_listeners:
                         self._thread = None
                         return
         finally:

@@ -11,65 +11,65 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tellback.stores.erasing import WIPE
-from tellback.stores.sqlite.connection import TEMPORARY
+from tellback.stores.erasing import WIPE_MARK
+from tellback.stores.sqlite.connection import TEMP_STORE
 
-TO_REWRITE, TO_EMPTY = 1, 2
+NEEDS_VACUUM, NEEDS_CHECKPOINT = 1, 2
 """What is left of dividing the mark by three; see `erasing.after_deleting`."""
 
-MILLISECONDS = 200
+CHECKPOINT_WAIT_MS = 200
 """How long one attempt to empty the log waits for readers: meanwhile nobody can write."""
 
 
-def wipe(connection: sqlite3.Connection) -> bool:
+def wipe_deleted_rows(connection: sqlite3.Connection) -> bool:
     """Do what is to be done, outside of any transaction; False if somebody reads what is still in the log."""
-    mark = _mark(connection)
-    if mark % 3 == TO_REWRITE:
-        _rewrite(connection)
-        mark = _advance(connection, mark)
-    if mark % 3 == TO_EMPTY:
-        if not _empty_log(connection):
+    mark = _read_mark(connection)
+    if mark % 3 == NEEDS_VACUUM:
+        _vacuum(connection)
+        mark = _advance_mark(connection, mark)
+    if mark % 3 == NEEDS_CHECKPOINT:
+        if not _truncate_wal(connection):
             return False
-        _advance(connection, mark)
+        _advance_mark(connection, mark)
     return True
 
 
-def wipe_at_once(connection: sqlite3.Connection) -> bool:
+def try_wipe_deleted_rows(connection: sqlite3.Connection) -> bool:
     """The same, if nobody else is writing."""
-    with _patience(connection, MILLISECONDS):
-        return wipe(connection)
+    with _busy_timeout(connection, CHECKPOINT_WAIT_MS):
+        return wipe_deleted_rows(connection)
 
 
-def _rewrite(connection: sqlite3.Connection) -> None:
+def _vacuum(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA temp_store = FILE")  # the copy is as large as the file
     try:
         connection.execute("VACUUM")
     finally:
-        connection.execute(f"PRAGMA temp_store = {TEMPORARY}")
+        connection.execute(f"PRAGMA temp_store = {TEMP_STORE}")
 
 
-def _empty_log(connection: sqlite3.Connection) -> bool:
-    with _patience(connection, MILLISECONDS):
+def _truncate_wal(connection: sqlite3.Connection) -> bool:
+    with _busy_timeout(connection, CHECKPOINT_WAIT_MS):
         [busy, _, _] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return not busy
 
 
-def _mark(connection: sqlite3.Connection) -> int:
-    found = connection.execute("SELECT value FROM marks WHERE name = ?", (WIPE,)).fetchone()
+def _read_mark(connection: sqlite3.Connection) -> int:
+    found = connection.execute("SELECT value FROM marks WHERE name = ?", (WIPE_MARK,)).fetchone()
     return int(found[0]) if found else 0
 
 
-def _advance(connection: sqlite3.Connection, mark: int) -> int:
+def _advance_mark(connection: sqlite3.Connection, mark: int) -> int:
     """The next step is due, unless more was deleted meanwhile: whoever did that begins anew."""
-    connection.execute("UPDATE marks SET value = value + 1 WHERE name = ? AND value = ?", (WIPE, mark))
+    connection.execute("UPDATE marks SET value = value + 1 WHERE name = ? AND value = ?", (WIPE_MARK, mark))
     return mark + 1
 
 
 @contextmanager
-def _patience(connection: sqlite3.Connection, milliseconds: int) -> Iterator[None]:
-    [usual] = connection.execute("PRAGMA busy_timeout").fetchone()
+def _busy_timeout(connection: sqlite3.Connection, milliseconds: int) -> Iterator[None]:
+    [previous] = connection.execute("PRAGMA busy_timeout").fetchone()
     connection.execute(f"PRAGMA busy_timeout = {milliseconds}").fetchall()
     try:
         yield
     finally:
-        connection.execute(f"PRAGMA busy_timeout = {usual}").fetchall()
+        connection.execute(f"PRAGMA busy_timeout = {previous}").fetchall()

@@ -10,7 +10,7 @@ import pytest
 
 from tellback.jobs import Jobs, Worker, WorkerOptions, open_worker
 from tellback.stores import Store, open_store
-from tellback.testing.jobs.working import KIND, QUICK, Work
+from tellback.testing.jobs.working import KIND, QUICK_OPTIONS, ScriptedJobHandler
 from tellback.types.jobs import Job
 
 MakeWorker = Callable[..., Worker]
@@ -37,16 +37,16 @@ class WorkerFixtures:
     @pytest.fixture
     async def make_worker(self, store: Store) -> AsyncIterator[MakeWorker]:
         """Starts workers, which are closed after the test."""
-        made: list[Worker] = []
+        workers: list[Worker] = []
 
-        def make(work: Any, options: WorkerOptions = QUICK, **more: Any) -> Worker:
+        def make(work: Any, options: WorkerOptions = QUICK_OPTIONS, **more: Any) -> Worker:
             worker = open_worker(more.pop("store", store), {KIND: work}, options=options, **more)
-            made.append(worker)
+            workers.append(worker)
             worker.start()
             return worker
 
         yield make
-        for worker in made:
+        for worker in workers:
             await worker.close()
 
     @pytest.fixture
@@ -55,28 +55,28 @@ class WorkerFixtures:
         return Jobs(store)
 
     @pytest.fixture
-    def work(self, store: Store) -> Work:
+    def work(self, store: Store) -> ScriptedJobHandler:
         """A handler."""
-        return Work(store)
+        return ScriptedJobHandler(store)
 
-    def need_processes(self) -> None:
+    def skip_unless_shared(self) -> None:
         """Skip what one process cannot show."""
         if not self.shared:
             pytest.skip("this storage can be opened only once")
 
 
-async def as_it_is(jobs: Jobs, job: Job) -> Job:
+async def reload_job(jobs: Jobs, job: Job) -> Job:
     """The job as it stands now."""
     found = await jobs.get(job.id)
     assert found is not None
     return found
 
 
-async def until_over(jobs: Jobs, *made: Job, seconds: float = 30) -> list[Job]:
+async def wait_until_finished(jobs: Jobs, *pending: Job, seconds: float = 30) -> list[Job]:
     """The jobs, once all are over."""
     async with asyncio.timeout(seconds):
         while True:
-            found = [await as_it_is(jobs, job) for job in made]
-            if all(job.status.is_over for job in found):
+            found = [await reload_job(jobs, job) for job in pending]
+            if all(job.status.is_finished for job in found):
                 return found
             await asyncio.sleep(0.02)

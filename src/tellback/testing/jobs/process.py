@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from tellback.jobs import WorkerOptions, open_worker
 from tellback.stores import open_store
-from tellback.testing.jobs.working import KIND, Work
+from tellback.testing.jobs.working import KIND, ScriptedJobHandler
 
 
 class WorkerProcess:
@@ -27,9 +27,9 @@ class WorkerProcess:
     def __init__(self, process: asyncio.subprocess.Process, errors: IO[bytes]) -> None:
         self._process = process
         self._errors = errors
-        self._news = asyncio.Condition()
-        self.said: list[dict[str, Any]] = []
-        self._listening = asyncio.create_task(self._listen())
+        self._changed = asyncio.Condition()
+        self.events: list[dict[str, Any]] = []
+        self._reader = asyncio.create_task(self._read_events())
 
     @classmethod
     async def start(cls, url: str, options: WorkerOptions, *, holds: bool = False) -> WorkerProcess:
@@ -48,59 +48,59 @@ class WorkerProcess:
         await process.stdin.drain()
         return cls(process, errors)
 
-    async def until(self, key: str, seconds: float = 30) -> Any:
+    async def wait_for(self, key: str, seconds: float = 30) -> Any:
         """The first value it printed under a key."""
-        async with asyncio.timeout(seconds), self._news:
+        async with asyncio.timeout(seconds), self._changed:
             while True:
-                for said in self.said:
-                    if key in said:
-                        return said[key]
-                if self._listening.done():
-                    raise AssertionError(f"the worker ended without saying {key!r}:\n{self._last_words()}")
-                await self._news.wait()
+                for event in self.events:
+                    if key in event:
+                        return event[key]
+                if self._reader.done():
+                    raise AssertionError(f"the worker ended without saying {key!r}:\n{self._read_stderr()}")
+                await self._changed.wait()
 
-    def all(self, key: str) -> list[Any]:
+    def values(self, key: str) -> list[Any]:
         """Every value it printed under a key."""
-        return [said[key] for said in self.said if key in said]
+        return [event[key] for event in self.events if key in event]
 
     async def kill(self) -> None:
         """End it at once, as a power cut would."""
         if self._process.returncode is None:
             os.kill(self._process.pid, signal.SIGKILL)
-        await self.ended()
+        await self.wait_for_exit()
 
-    async def ended(self, seconds: float = 30) -> int:
+    async def wait_for_exit(self, seconds: float = 30) -> int:
         """Wait for its end; gives its exit code."""
         async with asyncio.timeout(seconds):
-            await self._listening
+            await self._reader
             return await self._process.wait()
 
     async def stop(self) -> None:
         """Let it stop in good order."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        code = await self.ended()
-        assert code == 0, self._last_words()
+        code = await self.wait_for_exit()
+        assert code == 0, self._read_stderr()
 
-    async def remove(self) -> None:
+    async def close(self) -> None:
         """Leave nothing of it."""
         await self.kill()
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._errors.close()
 
-    def _last_words(self) -> str:
+    def _read_stderr(self) -> str:
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")
 
-    async def _listen(self) -> None:
+    async def _read_events(self) -> None:
         assert self._process.stdout is not None
         while (line := await self._process.stdout.readline()).endswith(b"\n"):
-            async with self._news:
-                self.said.append(json.loads(line))
-                self._news.notify_all()
-        async with self._news:
-            self._news.notify_all()
+            async with self._changed:
+                self.events.append(json.loads(line))
+                self._changed.notify_all()
+        async with self._changed:
+            self._changed.notify_all()
 
 
 @asynccontextmanager
@@ -113,28 +113,30 @@ async def worker_processes(
         for _ in range(count):
             started.append(await WorkerProcess.start(url, options, holds=holds))  # noqa: PERF401 - all must be ended
         for process in started:
-            await process.until("ready")
+            await process.wait_for("ready")
         yield started
     finally:
         for process in started:
-            await process.remove()
+            await process.close()
 
 
-def _say(**what: Any) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
+def _emit(**event: Any) -> None:
+    sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
 
 
-async def _work(url: str, options: dict[str, Any], holds: bool) -> None:
+async def _run_worker(url: str, options: dict[str, Any], holds: bool) -> None:
     store = open_store(url)
     await store.open()
-    worker = open_worker(store, {KIND: Work(store, holds=holds, tell=_say)}, options=WorkerOptions(**options))
+    worker = open_worker(
+        store, {KIND: ScriptedJobHandler(store, holds=holds, report=_emit)}, options=WorkerOptions(**options)
+    )
     worker.start()
-    _say(ready=os.getpid())
+    _emit(ready=os.getpid())
     await asyncio.to_thread(sys.stdin.read)
     await worker.close()
     await store.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(_work(**json.loads(sys.stdin.readline())))
+    asyncio.run(_run_worker(**json.loads(sys.stdin.readline())))

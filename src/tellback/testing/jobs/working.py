@@ -10,7 +10,7 @@ from typing import Any
 
 from tellback.jobs import Postponed, WorkerOptions
 from tellback.stores import AtomDraft, AtomFilter, JobEnd, Reconciliation, Store
-from tellback.testing.stores.making import MAYA, make_conversation, make_space, say
+from tellback.testing.stores.making import MAYA, append_message, make_conversation, make_space
 from tellback.types.bindings import Binding, ConversationScope, ExtractionPolicy
 from tellback.types.ids import new_id
 from tellback.types.jobs import Job
@@ -20,34 +20,34 @@ from tellback.types.times import utc_now
 KIND = "extract"
 DONE = Category("done", CategoryKind.FACT)
 
-QUICK = WorkerOptions(
+QUICK_OPTIONS = WorkerOptions(
     lease=3.0, heartbeat=0.5, attempts=3, first_delay=0.05, longest_delay=0.2, poll=0.3, grace=0.2, timeout=30.0
 )
 """For tests: what takes minutes takes seconds."""
 
 
-class Work:
+class ScriptedJobHandler:
     """A handler. `begun` lists the attempts it was called for, as job ids; `holds` keeps "held" jobs for ever.
 
     A job is done by an atom in its space that says so, in the same transaction as the job's end.
     """
 
-    def __init__(self, store: Store, *, holds: bool = False, tell: Callable[..., None] | None = None) -> None:
+    def __init__(self, store: Store, *, holds: bool = False, report: Callable[..., None] | None = None) -> None:
         self._store = store
         self._holds = holds
-        self._tell = tell or (lambda **_: None)
-        self.begun: list[str] = []
+        self._report = report or (lambda **_: None)
+        self.started: list[str] = []
         self.holding = asyncio.Event()
 
     async def __call__(self, job: Job) -> JobEnd | None:
         """Do a job."""
-        self.begun.append(job.id)
-        self._tell(begun=job.id, attempt=job.attempts)
-        talk = await self._store.conversations.get(job.scope, job.conversation_id)
-        assert talk is not None
-        await self._behave(job, talk.namespace, talk.metadata)
-        await self._remember(job)
-        self._tell(done=job.id)
+        self.started.append(job.id)
+        self._report(begun=job.id, attempt=job.attempts)
+        conversation = await self._store.conversations.get(job.scope, job.conversation_id)
+        assert conversation is not None
+        await self._behave(job, conversation.namespace, conversation.metadata)
+        await self._store_result(job)
+        self._report(done=job.id)
         return None
 
     async def _behave(self, job: Job, behaviour: str, metadata: Any) -> None:
@@ -57,48 +57,48 @@ class Work:
             os.kill(os.getpid(), signal.SIGKILL)
         if behaviour == "slow":
             await asyncio.sleep(metadata["seconds"])
-        if behaviour == "postponed" and self.begun.count(job.id) < 3:
+        if behaviour == "postponed" and self.started.count(job.id) < 3:
             raise Postponed(0.05)
         if behaviour == "held" and self._holds:
-            self._tell(holding=job.id)
+            self._report(holding=job.id)
             self.holding.set()
             await asyncio.Event().wait()
 
-    async def _remember(self, job: Job) -> None:
+    async def _store_result(self, job: Job) -> None:
         end = JobEnd(job.id, job.runs, {"atoms": 1})
         atom = AtomDraft(id=new_id("atom"), text=job.id, category=DONE, valid_from=utc_now())
-        wanted = Reconciliation(changes=(atom,))
-        made = None
-        while made is None:
+        reconciliation = Reconciliation(changes=(atom,))
+        stored = None
+        while stored is None:
             memories = self._store.memories
             version = await memories.version(job.scope, job.memory_space_id)
-            made = await memories.reconcile(
-                job.scope, job.memory_space_id, wanted, expected_version=version, end=end, now=utc_now()
+            stored = await memories.reconcile(
+                job.scope, job.memory_space_id, reconciliation, expected_version=version, end=end, now=utc_now()
             )
 
 
-async def queue(store: Store, space: MemorySpace, behaviour: str = "quick", **metadata: Any) -> Job:
+async def queue_job(store: Store, space: MemorySpace, behaviour: str = "quick", **metadata: Any) -> Job:
     """A job that behaves in a way, queued."""
-    talk = await make_conversation(store, space.scope, namespace=behaviour, metadata=metadata)
-    await say(store, talk.id, "Hello", space.scope)
+    conversation = await make_conversation(store, space.scope, namespace=behaviour, metadata=metadata)
+    await append_message(store, conversation.id, "Hello", space.scope)
     [job] = await store.jobs.plan(
-        space.scope, talk.id, version=None, space_id=space.id, window_length=1_000, now=utc_now()
+        space.scope, conversation.id, version=None, space_id=space.id, window_length=1_000, now=utc_now()
     )
     return job
 
 
-async def spaces(store: Store, count: int) -> list[MemorySpace]:
+async def make_spaces(store: Store, count: int) -> list[MemorySpace]:
     """So many spaces of a user."""
     return [await make_space(store, name=f"space {number}") for number in range(count)]
 
 
-async def done(store: Store, space: MemorySpace) -> list[str]:
+async def finished_job_ids(store: Store, space: MemorySpace) -> list[str]:
     """The jobs that were done in a space, by what they left there, in the order they left it."""
     newest_first = await store.memories.atoms(space.scope, space.id, AtomFilter(AtomStatus.ACTIVE, utc_now()))
     return [atom.text for atom in reversed(newest_first)]
 
 
-async def bind(store: Store, space: MemorySpace) -> Binding:
+async def bind_space(store: Store, space: MemorySpace) -> Binding:
     """Conversations become jobs when they close."""
     now = utc_now()
     binding = Binding(
@@ -116,9 +116,9 @@ async def bind(store: Store, space: MemorySpace) -> Binding:
     return await store.bindings.create(MAYA, binding)
 
 
-async def closed_conversation(store: Store, behaviour: str = "quick") -> str:
+async def close_new_conversation(store: Store, behaviour: str = "quick") -> str:
     """A conversation that was just closed."""
-    talk = await make_conversation(store, MAYA, namespace=behaviour)
-    await say(store, talk.id, "Hello")
-    await store.conversations.close(MAYA, talk.id, now=utc_now())
-    return talk.id
+    conversation = await make_conversation(store, MAYA, namespace=behaviour)
+    await append_message(store, conversation.id, "Hello")
+    await store.conversations.close(MAYA, conversation.id, now=utc_now())
+    return conversation.id

@@ -19,13 +19,13 @@ import pytest
 from tellback.stores.sessions.adapter import PersistenceAdapter
 from tellback.testing.sessions.lasting import ConnectionContract, ExpiryContract, RestartContract
 from tellback.testing.sessions.making import MakeAdapter, Restartable
-from tellback.testing.sessions.saving import ApartContract, SavingContract
-from tellback.testing.sessions.storing import MessageContract, SessionContract
+from tellback.testing.sessions.saving import PrefixContract, SaveContract
+from tellback.testing.sessions.storing import MessageRepositoryContract, SessionRepositoryContract
 
 __all__ = ["MakeAdapter", "Restartable", "SessionAdapterConformance", "SessionRestartConformance"]
 
 
-class _Adapters:
+class _AdapterFixtures:
     shared = True
 
     @pytest.fixture
@@ -54,13 +54,19 @@ class _Adapters:
 
 @pytest.mark.asyncio
 class SessionAdapterConformance(
-    _Adapters, SessionContract, MessageContract, SavingContract, ApartContract, ExpiryContract, ConnectionContract
+    _AdapterFixtures,
+    SessionRepositoryContract,
+    MessageRepositoryContract,
+    SaveContract,
+    PrefixContract,
+    ExpiryContract,
+    ConnectionContract,
 ):
     """The contract of `tellback.PersistenceAdapter`."""
 
 
 @pytest.mark.asyncio
-class SessionRestartConformance(_Adapters, RestartContract):
+class SessionRestartConformance(_AdapterFixtures, RestartContract):
     """What becomes of an adapter whose server is killed and started again."""
 
     @pytest.fixture

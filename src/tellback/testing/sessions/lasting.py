@@ -14,7 +14,7 @@ from tellback.errors import (
     TellbackError,
 )
 from tellback.stores.sessions.adapter import PersistenceAdapter
-from tellback.testing.sessions.making import MakeAdapter, Restartable, contents, message, session, soon
+from tellback.testing.sessions.making import MakeAdapter, Restartable, contents, eventually, make_message, make_session
 
 
 class ExpiryContract:
@@ -33,22 +33,22 @@ class ExpiryContract:
     async def test_a_session_past_its_time_is_gone(self, make_brief: MakeAdapter) -> None:
         brief = make_brief(session_ttl=1.0)
         await brief.initialize()
-        await brief.save(session(version=1), [message("Hi")])
-        assert await soon(lambda: brief.session_repository.get("web-42"), lambda found: found is None) is None
+        await brief.save(make_session(version=1), [make_message("Hi")])
+        assert await eventually(lambda: brief.session_repository.get("web-42"), lambda found: found is None) is None
         assert await brief.session_repository.of_user("maya") == []
         assert await brief.session_repository.find_active("maya") is None
         assert contents(await brief.message_repository.of_session("web-42")) == ["Hi"]
         with pytest.raises(SessionConflictError):
-            await brief.save(session(version=2), [])
+            await brief.save(make_session(version=2), [])
         await brief.disconnect()
 
     async def test_after_its_time_a_session_begins_anew_behind_its_old_messages(self, make_brief: MakeAdapter) -> None:
         brief = make_brief(session_ttl=1.0)
         await brief.initialize()
-        await brief.session_repository.create(session())
-        await brief.message_repository.add([message("old")], at=session().created_at)
-        assert await soon(lambda: brief.session_repository.get("web-42"), lambda found: found is None) is None
-        saved = await brief.save(session(version=1, user_id="ben"), [message("new")])
+        await brief.session_repository.create(make_session())
+        await brief.message_repository.add([make_message("old")], at=make_session().created_at)
+        assert await eventually(lambda: brief.session_repository.get("web-42"), lambda found: found is None) is None
+        saved = await brief.save(make_session(version=1, user_id="ben"), [make_message("new")])
         assert (saved.message_count, saved.user_id) == (1, "ben")
         assert contents(await brief.message_repository.of_session("web-42")) == ["old", "new"]
         await brief.disconnect()
@@ -58,17 +58,19 @@ class ExpiryContract:
         brief = make_brief(session_ttl=1.5)
         await brief.initialize()
         sessions, loop = brief.session_repository, asyncio.get_running_loop()
-        saved = await brief.save(session(version=1), [])
+        saved = await brief.save(make_session(version=1), [])
         begun = loop.time()
         while loop.time() < begun + 2.5:  # longer than it would have had
             before = loop.time()
             try:
                 if change == "save":
-                    saved = await brief.save(session(version=saved.version + 1), [])
+                    saved = await brief.save(make_session(version=saved.version + 1), [])
                 elif change == "add":
-                    await brief.message_repository.add([message("Hi")], at=session().created_at)
+                    await brief.message_repository.add([make_message("Hi")], at=make_session().created_at)
                 else:
-                    done = await sessions.update_status("web-42", "active", at=session().created_at, completed_at=None)
+                    done = await sessions.update_status(
+                        "web-42", "active", at=make_session().created_at, completed_at=None
+                    )
                     assert done is not None
             except (SessionConflictError, NotFoundError, AssertionError):
                 if loop.time() - before > 1.0:
@@ -84,17 +86,17 @@ class ExpiryContract:
         brief, lasting = make_brief(message_ttl=0.5), make_brief()
         await brief.initialize()
         await lasting.initialize()
-        await brief.save(session(version=1), [message("one"), message("two")])
-        last = (await brief.message_repository.add([message("three")], at=session().created_at))[-1].position
-        await soon(lambda: brief.message_repository.of_session("web-42"), lambda found: not found)
+        await brief.save(make_session(version=1), [make_message("one"), make_message("two")])
+        last = (await brief.message_repository.add([make_message("three")], at=make_session().created_at))[-1].position
+        await eventually(lambda: brief.message_repository.of_session("web-42"), lambda found: not found)
         await brief.purge_expired()
         mine = lasting if self.shares else brief
-        await mine.save(session(version=2), [message("four")])
+        await mine.save(make_session(version=2), [make_message("four")])
         if self.shares:
             found = await mine.message_repository.of_session("web-42", after=last)
             assert contents(found) == ["four"]
         else:
-            (added,) = await brief.message_repository.add([message("five")], at=session().created_at)
+            (added,) = await brief.message_repository.add([make_message("five")], at=make_session().created_at)
             assert added.position > last
         await brief.disconnect()
         await lasting.disconnect()
@@ -107,8 +109,8 @@ class ExpiryContract:
     async def test_a_message_past_its_time_is_gone(self, make_brief: MakeAdapter) -> None:
         brief = make_brief(message_ttl=1.0)
         await brief.initialize()
-        await brief.save(session(version=1), [message("brief")])
-        assert await soon(lambda: brief.message_repository.of_session("web-42"), lambda found: not found) == []
+        await brief.save(make_session(version=1), [make_message("brief")])
+        assert await eventually(lambda: brief.message_repository.of_session("web-42"), lambda found: not found) == []
         found = await brief.session_repository.get("web-42")
         assert found is not None
         assert found.message_count == 1
@@ -120,10 +122,10 @@ class ExpiryContract:
         brief, lasting = make_brief(session_ttl=0.5, message_ttl=0.5), make_brief(session_ttl=900, message_ttl=900)
         await brief.initialize()
         await lasting.initialize()
-        await brief.save(session("gone", version=1), [message("Hi", "gone")])
-        await lasting.save(session("kept", version=1), [message("Hi", "kept")])
-        await soon(lambda: brief.session_repository.get("gone"), lambda found: found is None)
-        await soon(lambda: brief.message_repository.of_session("gone"), lambda found: not found)
+        await brief.save(make_session("gone", version=1), [make_message("Hi", "gone")])
+        await lasting.save(make_session("kept", version=1), [make_message("Hi", "kept")])
+        await eventually(lambda: brief.session_repository.get("gone"), lambda found: found is None)
+        await eventually(lambda: brief.message_repository.of_session("gone"), lambda found: not found)
         assert await brief.purge_expired() <= 2  # a database may have done it
         assert await brief.purge_expired() == 0
         assert await lasting.session_repository.get("kept") is not None
@@ -138,20 +140,23 @@ class ConnectionContract:
     async def test_initializing_and_disconnecting_twice_is_harmless(self, make_adapter: MakeAdapter) -> None:
         adapter = make_adapter()
         await adapter.initialize()
-        await adapter.save(session(version=1), [message("Hi")])
+        await adapter.save(make_session(version=1), [make_message("Hi")])
         await adapter.initialize()
         assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
         await adapter.disconnect()
         await adapter.disconnect()
         await adapter.initialize()
-        assert (await adapter.save(session(version=2), [])).message_count == 1
+        assert (await adapter.save(make_session(version=2), [])).message_count == 1
         await adapter.disconnect()
 
     async def test_many_initialize_at_once(self, make_adapter: MakeAdapter) -> None:
         adapters = [make_adapter() for _ in range(5)]
         await asyncio.gather(*(each.initialize() for each in adapters))
         await asyncio.gather(
-            *(each.save(session(f"web-{n}", version=1), [message("Hi", f"web-{n}")]) for n, each in enumerate(adapters))
+            *(
+                each.save(make_session(f"web-{n}", version=1), [make_message("Hi", f"web-{n}")])
+                for n, each in enumerate(adapters)
+            )
         )
         for each in adapters:
             await each.disconnect()
@@ -167,7 +172,7 @@ class ConnectionContract:
         await adapter.initialize()
         await adapter.disconnect()
         with pytest.raises(StoreClosedError):
-            await adapter.save(session(version=1), [])
+            await adapter.save(make_session(version=1), [])
 
     connects = True
     """Whether it has a connection to begin and to end."""
@@ -179,19 +184,19 @@ class RestartContract:
     async def test_a_dead_server_is_named_and_a_living_one_is_used_again(
         self, adapter: PersistenceAdapter, server: Restartable
     ) -> None:
-        saved = await adapter.save(session(version=1), [message("before")])
+        saved = await adapter.save(make_session(version=1), [make_message("before")])
         await asyncio.to_thread(server.kill)
         for call in (
             lambda: adapter.session_repository.get("web-42"),
             lambda: adapter.message_repository.of_session("web-42"),
-            lambda: adapter.save(session(version=2), [message("lost")]),
+            lambda: adapter.save(make_session(version=2), [make_message("lost")]),
         ):
             with pytest.raises(StoreUnavailableError):
                 await call()
         await asyncio.to_thread(server.start)
         assert await adapter.session_repository.get("web-42") == saved
         assert contents(await adapter.message_repository.of_session("web-42")) == ["before"]
-        after = await adapter.save(session(version=2), [message("after")])
+        after = await adapter.save(make_session(version=2), [make_message("after")])
         assert after.message_count == 2
 
     async def test_what_was_acknowledged_outlives_a_kill(
@@ -205,9 +210,9 @@ class RestartContract:
             version = 0
             while True:
                 version += 1
-                said = [message(f"{version}.{k}", id) for k in range(2)]
+                said = [make_message(f"{version}.{k}", id) for k in range(2)]
                 try:
-                    await adapter.save(session(id, version=version), said)
+                    await adapter.save(make_session(id, version=version), said)
                 except TellbackError:
                     return
                 acknowledged[id] = version
@@ -228,4 +233,4 @@ class RestartContract:
             said = contents(await adapter.message_repository.of_session(id))
             assert said == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(2)]
             assert found.message_count == len(said)
-            await adapter.save(session(id, version=found.version + 1), [message("on", id)])
+            await adapter.save(make_session(id, version=found.version + 1), [make_message("on", id)])

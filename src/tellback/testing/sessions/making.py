@@ -17,7 +17,7 @@ from tellback.types.times import as_utc
 T = TypeVar("T")
 
 NOON = as_utc("2026-03-01T12:00:00.000001+00:00")
-SOON_SECONDS = 30.0
+EVENTUALLY_SECONDS = 30.0
 
 _numbers = itertools.count(1)
 
@@ -42,18 +42,18 @@ class Restartable(Protocol):
     def start(self) -> None: ...
 
 
-def session(id: str = "web-42", **changes: Any) -> SessionData:
+def make_session(id: str = "web-42", **changes: Any) -> SessionData:
     """A session that was created at noon."""
-    made = SessionData(id, user_id="maya", agent_name="Wanda", created_at=NOON, updated_at=NOON)
-    return replace(made, **changes)
+    data = SessionData(id, user_id="maya", agent_name="Wanda", created_at=NOON, updated_at=NOON)
+    return replace(data, **changes)
 
 
-def message(content: str, session_id: str = "web-42", **changes: Any) -> MessageData:
+def make_message(content: str, session_id: str = "web-42", **changes: Any) -> MessageData:
     """A message of the user, later than those made before."""
     number = next(_numbers)
     at = NOON + timedelta(milliseconds=number)
-    made = MessageData(f"msg_{number:08}", session_id, "user", content, user_id="maya", created_at=at)
-    return replace(made, **changes)
+    data = MessageData(f"msg_{number:08}", session_id, "user", content, user_id="maya", created_at=at)
+    return replace(data, **changes)
 
 
 def later(seconds: float) -> datetime:
@@ -66,11 +66,11 @@ def contents(messages: list[MessageData]) -> list[str]:
     return [each.content for each in messages]
 
 
-async def soon(look: Callable[[], Awaitable[T]], is_right: Callable[[T], bool]) -> T:
+async def eventually(read: Callable[[], Awaitable[T]], is_expected: Callable[[T], bool]) -> T:
     """What `look` gives, once it is right; the last of it after half a minute."""
-    deadline = time.monotonic() + SOON_SECONDS
+    deadline = time.monotonic() + EVENTUALLY_SECONDS
     while True:
-        found = await look()
-        if is_right(found) or time.monotonic() > deadline:
+        found = await read()
+        if is_expected(found) or time.monotonic() > deadline:
             return found
         await asyncio.sleep(0.05)

@@ -11,11 +11,11 @@ import pytest
 
 from tellback.errors import InvalidArgumentError, NotFoundError, SessionConflictError
 from tellback.stores.sessions.adapter import PersistenceAdapter
-from tellback.testing.sessions.making import NOON, contents, later, message, session
+from tellback.testing.sessions.making import NOON, contents, later, make_message, make_session
 
 EAST = timezone(timedelta(hours=2))
-NASTY = "né à Łódź 🧑‍🚀 \u202e\u2028 \\ \" ' $where {{x}} %s ; DROP TABLE agent_sessions --"
-NOT_IDS: tuple[Any, ...] = (
+AWKWARD_TEXT = "né à Łódź 🧑‍🚀 \u202e\u2028 \\ \" ' $where {{x}} %s ; DROP TABLE agent_sessions --"
+INVALID_IDS: tuple[Any, ...] = (
     "",
     "  ",
     None,
@@ -30,15 +30,15 @@ NOT_IDS: tuple[Any, ...] = (
 )
 
 
-class SessionContract:
+class SessionRepositoryContract:
     """Sessions alone."""
 
     async def test_a_session_is_given_back_as_it_was_created(self, adapter: PersistenceAdapter) -> None:
-        made = session(
+        made = make_session(
             status="abandoned",
             current_route="route_book_a_flight",
             current_state="state_ask_when",
-            collected_data={"extracted": {"to": NASTY, "when": "2026-12-01", "people": 2}, "left": {}},
+            collected_data={"extracted": {"to": AWKWARD_TEXT, "when": "2026-12-01", "people": 2}, "left": {}},
             completed_at=later(5),
             updated_at=later(5.000001),
         )
@@ -49,7 +49,7 @@ class SessionContract:
         "data",
         [
             {},
-            {"text": NASTY, NASTY: 1},
+            {"text": AWKWARD_TEXT, AWKWARD_TEXT: 1},
             {"nul": "a\x00b", "lone": "\ud800", "$set": {"a.b": 1}, "": None},
             {"ints": [0, -1, 2**53 + 1, -(2**63), 2**63, 10**30], "floats": [0.1, -0.0, 1e-300, 1.5e300, 1.0]},
             {"deep": [[[[[[{"a": [None, True, False]}]]]]]], "order": {"b": 1, "a": 2}},
@@ -60,20 +60,20 @@ class SessionContract:
     async def test_what_was_gathered_comes_back_exactly(
         self, adapter: PersistenceAdapter, data: dict[str, Any]
     ) -> None:
-        await adapter.session_repository.create(session(collected_data=data))
+        await adapter.session_repository.create(make_session(collected_data=data))
         found = await adapter.session_repository.get("web-42")
         assert found is not None
-        assert _typed(found.collected_data) == _typed(data)
+        assert _with_types(found.collected_data) == _with_types(data)
         saved = await adapter.save(replace(found, version=1, collected_data={"again": data}), [])
-        assert _typed(saved.collected_data["again"]) == _typed(data)
+        assert _with_types(saved.collected_data["again"]) == _with_types(data)
         found = await adapter.session_repository.get("web-42")
         assert found is not None
-        assert _typed(found.collected_data["again"]) == _typed(data)
+        assert _with_types(found.collected_data["again"]) == _with_types(data)
 
-    @pytest.mark.parametrize("id", [NASTY, "a/b?c#d", "x" * 200, "🧑" * 200, "a*", "_all", "a:b|c", " padded "])
+    @pytest.mark.parametrize("id", [AWKWARD_TEXT, "a/b?c#d", "x" * 200, "🧑" * 200, "a*", "_all", "a:b|c", " padded "])
     async def test_any_text_is_an_id(self, adapter: PersistenceAdapter, id: str) -> None:
-        await adapter.session_repository.create(session(id, user_id=id))
-        await adapter.message_repository.add([message("Hi", id)], at=NOON)
+        await adapter.session_repository.create(make_session(id, user_id=id))
+        await adapter.message_repository.add([make_message("Hi", id)], at=NOON)
         found = await adapter.session_repository.get(id)
         assert found is not None
         assert found.id == id
@@ -83,9 +83,9 @@ class SessionContract:
         assert await adapter.session_repository.delete(id)
         assert await adapter.session_repository.get(id) is None
 
-    @pytest.mark.parametrize("id", NOT_IDS, ids=lambda each: repr(each)[:20])
+    @pytest.mark.parametrize("id", INVALID_IDS, ids=lambda each: repr(each)[:20])
     async def test_what_is_no_text_is_no_id(self, adapter: PersistenceAdapter, id: Any) -> None:
-        await adapter.session_repository.create(session())
+        await adapter.session_repository.create(make_session())
         sessions, messages = adapter.session_repository, adapter.message_repository
         for call in (
             lambda: sessions.get(id),
@@ -94,9 +94,9 @@ class SessionContract:
             lambda: sessions.update_status(id, "completed", at=NOON, completed_at=NOON),
             lambda: sessions.delete(id),
             lambda: messages.of_session(id),
-            lambda: messages.add([message("Hi", id)], at=NOON),
-            lambda: sessions.create(session(id)),
-            lambda: adapter.save(session(id, version=1), []),
+            lambda: messages.add([make_message("Hi", id)], at=NOON),
+            lambda: sessions.create(make_session(id)),
+            lambda: adapter.save(make_session(id, version=1), []),
         ):
             with pytest.raises(InvalidArgumentError):
                 await call()
@@ -104,7 +104,7 @@ class SessionContract:
             with pytest.raises(InvalidArgumentError):
                 await sessions.find_active("maya", id)
         found = await sessions.get("web-42")
-        assert found == session()
+        assert found == make_session()
 
     @pytest.mark.parametrize(
         "wrong",
@@ -125,26 +125,26 @@ class SessionContract:
         self, adapter: PersistenceAdapter, wrong: dict[str, Any]
     ) -> None:
         with pytest.raises(InvalidArgumentError):
-            await adapter.session_repository.create(session(**wrong))
+            await adapter.session_repository.create(make_session(**wrong))
         assert await adapter.session_repository.get("web-42") is None
 
     async def test_a_moment_says_its_timezone(self, adapter: PersistenceAdapter) -> None:
-        await adapter.session_repository.create(session())
+        await adapter.session_repository.create(make_session())
         sessions, messages = adapter.session_repository, adapter.message_repository
         wrong: Any
         for wrong in (datetime(2026, 3, 1), "2026-03-01T00:00:00+00:00", 5, datetime.min.replace(tzinfo=EAST)):
             for call in (
                 lambda wrong=wrong: sessions.update_status("web-42", "completed", at=wrong, completed_at=None),
                 lambda wrong=wrong: sessions.update_status("web-42", "completed", at=NOON, completed_at=wrong),
-                lambda wrong=wrong: messages.add([message("Hi")], at=wrong),
-                lambda wrong=wrong: messages.add([message("Hi", created_at=wrong)], at=NOON),
+                lambda wrong=wrong: messages.add([make_message("Hi")], at=wrong),
+                lambda wrong=wrong: messages.add([make_message("Hi", created_at=wrong)], at=NOON),
             ):
                 with pytest.raises(InvalidArgumentError):
                     await call()
         nothing: Any = None
         with pytest.raises(InvalidArgumentError):
-            await adapter.save(session(version=1), nothing)
-        assert await sessions.get("web-42") == session()
+            await adapter.save(make_session(version=1), nothing)
+        assert await sessions.get("web-42") == make_session()
 
     async def test_an_unknown_session_is_none(self, adapter: PersistenceAdapter) -> None:
         sessions = adapter.session_repository
@@ -155,16 +155,16 @@ class SessionContract:
         assert not await sessions.delete("web-43")
 
     async def test_an_id_is_created_once(self, adapter: PersistenceAdapter) -> None:
-        await adapter.session_repository.create(session())
+        await adapter.session_repository.create(make_session())
         with pytest.raises(SessionConflictError):
-            await adapter.session_repository.create(session(agent_name="Other"))
+            await adapter.session_repository.create(make_session(agent_name="Other"))
         found = await adapter.session_repository.get("web-42")
         assert found is not None
         assert found.agent_name == "Wanda"
 
     async def test_of_those_who_create_at_once_one_does(self, adapter: PersistenceAdapter) -> None:
         made = await asyncio.gather(
-            *(adapter.session_repository.create(session(agent_name=f"Agent {n}")) for n in range(8)),
+            *(adapter.session_repository.create(make_session(agent_name=f"Agent {n}")) for n in range(8)),
             return_exceptions=True,
         )
         assert [type(each) for each in made].count(SessionConflictError) == 7
@@ -174,8 +174,8 @@ class SessionContract:
     async def test_a_users_sessions_come_newest_first_and_in_pages(self, adapter: PersistenceAdapter) -> None:
         for n in range(7):
             # Two of each moment: then the greater id comes first.
-            await adapter.session_repository.create(session(f"web-{n}", created_at=later(n // 2 / 1e6)))
-        await adapter.session_repository.create(session("other", user_id="ben"))
+            await adapter.session_repository.create(make_session(f"web-{n}", created_at=later(n // 2 / 1e6)))
+        await adapter.session_repository.create(make_session("other", user_id="ben"))
         wanted = [f"web-{n}" for n in reversed(range(7))]
         found = await adapter.session_repository.of_user("maya")
         assert [each.id for each in found] == wanted
@@ -188,17 +188,17 @@ class SessionContract:
 
     async def test_the_active_session_is_the_one_created_last(self, adapter: PersistenceAdapter) -> None:
         sessions = adapter.session_repository
-        await sessions.create(session("old", created_at=later(1)))
-        await sessions.create(session("new", created_at=later(2)))
-        await sessions.create(session("done", created_at=later(3), status="completed"))
-        await sessions.create(session("hers", created_at=later(4), agent_name="Olga"))
-        await sessions.create(session("bens", created_at=later(5), user_id="ben"))
+        await sessions.create(make_session("old", created_at=later(1)))
+        await sessions.create(make_session("new", created_at=later(2)))
+        await sessions.create(make_session("done", created_at=later(3), status="completed"))
+        await sessions.create(make_session("hers", created_at=later(4), agent_name="Olga"))
+        await sessions.create(make_session("bens", created_at=later(5), user_id="ben"))
         found = [await sessions.find_active("maya", name) for name in (None, "Wanda", "Olga", "Nobody")]
         assert [each and each.id for each in found] == ["hers", "new", "hers", None]
 
     async def test_a_status_changes_and_nothing_else(self, adapter: PersistenceAdapter) -> None:
         sessions = adapter.session_repository
-        made = session(collected_data={"extracted": {"to": "Rome"}}, version=3, message_count=4)
+        made = make_session(collected_data={"extracted": {"to": "Rome"}}, version=3, message_count=4)
         await sessions.create(made)
         done = await sessions.update_status("web-42", "completed", at=later(9), completed_at=later(9))
         assert done == replace(made, status="completed", updated_at=later(9), completed_at=later(9))
@@ -209,37 +209,37 @@ class SessionContract:
         assert await sessions.find_active("maya") == again
 
     async def test_a_status_is_one_of_three(self, adapter: PersistenceAdapter) -> None:
-        await adapter.session_repository.create(session())
+        await adapter.session_repository.create(make_session())
         status: Any
         for status in ("closed", None, {"$set": 1}):
             with pytest.raises(InvalidArgumentError):
                 await adapter.session_repository.update_status("web-42", status, at=NOON, completed_at=None)
-        assert await adapter.session_repository.get("web-42") == session()
+        assert await adapter.session_repository.get("web-42") == make_session()
 
     async def test_a_deleted_session_is_gone_with_its_messages(self, adapter: PersistenceAdapter) -> None:
         for id in ("web-42", "web-43"):
-            await adapter.session_repository.create(session(id))
-            await adapter.message_repository.add([message("Hi", id)], at=NOON)
+            await adapter.session_repository.create(make_session(id))
+            await adapter.message_repository.add([make_message("Hi", id)], at=NOON)
         assert await adapter.session_repository.delete("web-42")
         assert await adapter.session_repository.get("web-42") is None
         assert await adapter.message_repository.of_session("web-42") == []
         assert [each.id for each in await adapter.session_repository.of_user("maya")] == ["web-43"]
         assert contents(await adapter.message_repository.of_session("web-43")) == ["Hi"]
-        await adapter.session_repository.create(session())
+        await adapter.session_repository.create(make_session())
         assert await adapter.message_repository.of_session("web-42") == []
 
 
-class MessageContract:
+class MessageRepositoryContract:
     """Messages of sessions."""
 
     async def test_a_message_is_given_back_as_it_was_added(self, adapter: PersistenceAdapter) -> None:
-        await adapter.session_repository.create(session())
-        made = message(
-            NASTY,
+        await adapter.session_repository.create(make_session())
+        made = make_message(
+            AWKWARD_TEXT,
             role="agent",
             route="route_book",
             state="state_ask",
-            tool_calls=({"tool_name": "search", "arguments": {"to": NASTY}, "result": [1, 2.5, None, 2**70]},),
+            tool_calls=({"tool_name": "search", "arguments": {"to": AWKWARD_TEXT}, "result": [1, 2.5, None, 2**70]},),
             event={"kind": "message", "source": "agent", "data": {"message": "a\x00\ud800"}, "creation_utc": "…"},
         )
         (added,) = await adapter.message_repository.add([made], at=later(9))
@@ -251,9 +251,9 @@ class MessageContract:
         assert found.version == 0
 
     async def test_messages_stay_in_the_order_they_were_added(self, adapter: PersistenceAdapter) -> None:
-        await adapter.session_repository.create(session())
+        await adapter.session_repository.create(make_session())
         for n in range(5):  # dated backwards
-            batch = [message(f"{n}.{k}", created_at=NOON - timedelta(hours=n)) for k in range(2)]
+            batch = [make_message(f"{n}.{k}", created_at=NOON - timedelta(hours=n)) for k in range(2)]
             await adapter.message_repository.add(batch, at=NOON)
         found = await adapter.message_repository.of_session("web-42")
         assert contents(found) == [f"{n}.{k}" for n in range(5) for k in range(2)]
@@ -261,8 +261,8 @@ class MessageContract:
         assert positions == sorted(set(positions))
 
     async def test_messages_come_in_pages_from_both_ends(self, adapter: PersistenceAdapter) -> None:
-        await adapter.session_repository.create(session())
-        added = await adapter.message_repository.add([message(str(n)) for n in range(7)], at=NOON)
+        await adapter.session_repository.create(make_session())
+        added = await adapter.message_repository.add([make_message(str(n)) for n in range(7)], at=NOON)
         messages = adapter.message_repository
         assert contents(await messages.of_session("web-42", limit=3)) == ["4", "5", "6"]
         assert contents(await messages.of_session("web-42", limit=3, before=added[4].position)) == ["1", "2", "3"]
@@ -284,20 +284,20 @@ class MessageContract:
 
     async def test_nothing_is_added_to_a_session_that_is_not_there(self, adapter: PersistenceAdapter) -> None:
         with pytest.raises(NotFoundError):
-            await adapter.message_repository.add([message("Hi")], at=NOON)
+            await adapter.message_repository.add([make_message("Hi")], at=NOON)
         assert await adapter.message_repository.of_session("web-42") == []
         assert await adapter.session_repository.get("web-42") is None
 
     async def test_messages_of_two_sessions_are_not_added_at_once(self, adapter: PersistenceAdapter) -> None:
         for id in ("web-42", "web-43"):
-            await adapter.session_repository.create(session(id))
+            await adapter.session_repository.create(make_session(id))
         with pytest.raises(InvalidArgumentError):
-            await adapter.message_repository.add([message("Hi"), message("Hi", "web-43")], at=NOON)
+            await adapter.message_repository.add([make_message("Hi"), make_message("Hi", "web-43")], at=NOON)
         assert await adapter.message_repository.of_session("web-42") == []
 
     async def test_messages_added_at_once_are_all_there(self, adapter: PersistenceAdapter) -> None:
-        await adapter.session_repository.create(session())
-        batches = [[message(f"{n}.{k}") for k in range(2)] for n in range(12)]
+        await adapter.session_repository.create(make_session())
+        batches = [[make_message(f"{n}.{k}") for k in range(2)] for n in range(12)]
         added = await asyncio.gather(*(adapter.message_repository.add(each, at=NOON) for each in batches))
         found = await adapter.message_repository.of_session("web-42")
         assert sorted(contents(found)) == sorted(each.content for batch in batches for each in batch)
@@ -310,25 +310,25 @@ class MessageContract:
 
     async def test_large_values_are_kept(self, adapter: PersistenceAdapter) -> None:
         text = "äöü🧑 " * 200_000  # two megabytes
-        await adapter.session_repository.create(session(collected_data={"notes": text}))
-        await adapter.message_repository.add([message(text)], at=NOON)
+        await adapter.session_repository.create(make_session(collected_data={"notes": text}))
+        await adapter.message_repository.add([make_message(text)], at=NOON)
         found = await adapter.session_repository.get("web-42")
         assert found is not None
         assert found.collected_data == {"notes": text}
         assert contents(await adapter.message_repository.of_session("web-42")) == [text]
 
     async def test_many_messages_are_kept(self, adapter: PersistenceAdapter) -> None:
-        await adapter.session_repository.create(session())
+        await adapter.session_repository.create(make_session())
         for start in range(0, 2_500, 500):
-            await adapter.message_repository.add([message(str(start + n)) for n in range(500)], at=NOON)
+            await adapter.message_repository.add([make_message(str(start + n)) for n in range(500)], at=NOON)
         assert contents(await adapter.message_repository.of_session("web-42")) == [str(n) for n in range(2_500)]
         assert contents(await adapter.message_repository.of_session("web-42", limit=2)) == ["2498", "2499"]
 
 
-def _typed(value: Any) -> Any:
+def _with_types(value: Any) -> Any:
     """A value with its types, and the order of its names: 1 is not 1.0."""
     if isinstance(value, dict):
-        return [(name, _typed(each)) for name, each in value.items()]
+        return [(name, _with_types(each)) for name, each in value.items()]
     if isinstance(value, list):
-        return [_typed(each) for each in value]
+        return [_with_types(each) for each in value]
     return type(value).__name__, repr(value)

@@ -19,19 +19,19 @@ import pytest
 from tellback.errors import StoreClosedError
 from tellback.stores import Store
 from tellback.testing.stores.access import AccessContract
-from tellback.testing.stores.answers import AnswerContract
+from tellback.testing.stores.answers import IdempotencyContract
 from tellback.testing.stores.bindings import BindingContract
-from tellback.testing.stores.chains import ChainContract
+from tellback.testing.stores.chains import AtomHistoryContract
 from tellback.testing.stores.conversations import ConversationContract
 from tellback.testing.stores.dispatching import DispatchContract
-from tellback.testing.stores.erasure import ErasureContract
+from tellback.testing.stores.erasure import UserDataContract
 from tellback.testing.stores.events import EventContract
-from tellback.testing.stores.jobs import JobContract
-from tellback.testing.stores.making import MAYA, MakeStore, make_conversation, say
+from tellback.testing.stores.jobs import JobLogContract
+from tellback.testing.stores.making import MAYA, MakeStore, append_message, make_conversation
 from tellback.testing.stores.memories import MemoryContract
 from tellback.testing.stores.messages import MessageContract
 from tellback.testing.stores.reconciling import ReconcileContract
-from tellback.testing.stores.sessions import SessionContract
+from tellback.testing.stores.sessions import AgentSessionContract
 from tellback.testing.stores.turns import TurnContract
 
 __all__ = ["MakeStore", "StoreConformance"]
@@ -44,15 +44,15 @@ class StoreConformance(
     EventContract,
     TurnContract,
     MemoryContract,
-    ChainContract,
+    AtomHistoryContract,
     BindingContract,
     DispatchContract,
-    JobContract,
+    JobLogContract,
     ReconcileContract,
-    SessionContract,
+    AgentSessionContract,
     AccessContract,
-    AnswerContract,
-    ErasureContract,
+    IdempotencyContract,
+    UserDataContract,
 ):
     """The contract of `tellback.stores.Store`."""
 
@@ -97,12 +97,14 @@ class StoreConformance(
             pytest.skip("this storage lives as long as it is open")
         store = make_store()
         await store.open()
-        talk = await make_conversation(store, title="Kept", metadata={"source": ["web", 1, None, {"a": 1.5}]})
-        await say(store, talk.id, "Remember me")
+        conversation = await make_conversation(store, title="Kept", metadata={"source": ["web", 1, None, {"a": 1.5}]})
+        await append_message(store, conversation.id, "Remember me")
         await store.close()
         await store.open()
-        assert [message.text for message in await store.conversations.messages(MAYA, talk.id)] == ["Remember me"]
-        kept = await store.conversations.get(MAYA, talk.id)
+        assert [message.text for message in await store.conversations.messages(MAYA, conversation.id)] == [
+            "Remember me"
+        ]
+        kept = await store.conversations.get(MAYA, conversation.id)
         assert kept is not None
         assert kept.metadata == {"source": ["web", 1, None, {"a": 1.5}]}
         assert (kept.title, kept.last_seq, kept.turns) == ("Kept", 1, 1)
@@ -113,7 +115,7 @@ class StoreConformance(
             pytest.skip("this storage can be opened only once")
         stores = [make_store() for _ in range(6)]
         await asyncio.gather(*(store.open() for store in stores))
-        talk = await make_conversation(stores[0])
+        conversation = await make_conversation(stores[0])
         for store in stores:
-            assert await store.conversations.get(MAYA, talk.id) is not None
+            assert await store.conversations.get(MAYA, conversation.id) is not None
             await store.close()

@@ -10,7 +10,7 @@ import pytest
 
 from tellback.errors import NotFoundError
 from tellback.stores import Store
-from tellback.testing.stores.making import DAY, MAYA, NOON, OTHERS, all_events
+from tellback.testing.stores.making import DAY, MAYA, NOON, OTHER_SCOPES, read_all_events
 from tellback.types.access import ApiKey
 from tellback.types.ids import new_id
 from tellback.types.scope import Scope
@@ -20,8 +20,8 @@ DIGEST = "0123456789abcdef" * 4
 
 def make_key(scope: Scope = MAYA, **fields: Any) -> ApiKey:
     """A key of one user."""
-    made = ApiKey(new_id("key"), "Phone", scope.tenant_id, scope.app_id, "user", NOON, scope.user_id)
-    return replace(made, **fields)
+    key = ApiKey(new_id("key"), "Phone", scope.tenant_id, scope.app_id, "user", NOON, scope.user_id)
+    return replace(key, **fields)
 
 
 def make_app_key(scope: Scope = MAYA, **fields: Any) -> ApiKey:
@@ -42,14 +42,14 @@ class AccessContract:
         assert await store.api_keys.get("key_of_nobody") is None
 
     async def test_keys_are_listed_by_tenant_and_app(self, store: Store) -> None:
-        keys = [make_key(), make_app_key(), *(make_app_key(scope, role="admin") for scope in OTHERS)]
+        keys = [make_key(), make_app_key(), *(make_app_key(scope, role="admin") for scope in OTHER_SCOPES)]
         for key in keys:
             await store.api_keys.create(key, DIGEST)
-        assert await store.api_keys.listed() == keys
-        assert await store.api_keys.listed(tenant_id="acme", app_id="support") == keys[:3]
-        assert await store.api_keys.listed(tenant_id="acme") == keys[:4]
-        assert await store.api_keys.listed(app_id="support", tenant_id="globex") == keys[4:]
-        assert await store.api_keys.listed(tenant_id="nobody") == []
+        assert await store.api_keys.list_keys() == keys
+        assert await store.api_keys.list_keys(tenant_id="acme", app_id="support") == keys[:3]
+        assert await store.api_keys.list_keys(tenant_id="acme") == keys[:4]
+        assert await store.api_keys.list_keys(app_id="support", tenant_id="globex") == keys[4:]
+        assert await store.api_keys.list_keys(tenant_id="nobody") == []
 
     async def test_a_revoked_key_stays_revoked_since_then(self, store: Store) -> None:
         key = await store.api_keys.create(make_app_key(), DIGEST)
@@ -68,7 +68,7 @@ class AccessContract:
         for _ in range(2):
             with pytest.raises(NotFoundError):
                 await store.api_keys.revoke(key.id, **named, now=NOON)
-            assert await store.api_keys.listed() == [key]
+            assert await store.api_keys.list_keys() == [key]
         await store.api_keys.revoke(key.id, tenant_id="acme", app_id="support", now=NOON)
         with pytest.raises(NotFoundError):
             await store.api_keys.revoke(key.id, **named, now=NOON)
@@ -81,19 +81,19 @@ class AccessContract:
             await store.api_keys.create(key, DIGEST)
             for _ in range(2):
                 await store.api_keys.revoke(key.id, now=NOON)
-        told = [(event.type, event.subject_id, event.scope.user_id) for event in await all_events(store)]
+        told = [(event.type, event.subject_id, event.scope.user_id) for event in await read_all_events(store)]
         assert told == [
             *(("key.created", own.id, "maya"), ("key.revoked", own.id, "maya")),
             *(("key.created", apps.id, ""), ("key.revoked", apps.id, "")),
         ]
 
     async def test_erasing_a_user_deletes_that_users_keys_alone(self, store: Store) -> None:
-        keys = [make_key(), make_app_key(), *(make_key(scope) for scope in OTHERS)]
+        keys = [make_key(), make_app_key(), *(make_key(scope) for scope in OTHER_SCOPES)]
         for key in keys:
             await store.api_keys.create(key, DIGEST)
         erasure = await store.user_data.erase(MAYA, now=NOON)
         assert erasure.counts["api_keys"] == 1
-        assert await store.api_keys.listed() == keys[1:]
+        assert await store.api_keys.list_keys() == keys[1:]
 
     async def test_no_more_is_granted_in_a_window_than_there_is(self, store: Store) -> None:
         take = store.rate_windows.take

@@ -11,12 +11,12 @@ from tellback.app import Tellback
 from tellback.stores import Store
 from tellback.testing.stores.making import (
     MAYA,
-    OTHERS,
-    all_events,
+    OTHER_SCOPES,
+    append_message,
     make_conversation,
     make_draft,
     make_turn,
-    say,
+    read_all_events,
 )
 from tellback.types.conversations import Event
 from tellback.types.times import utc_now
@@ -26,19 +26,19 @@ class EventContract:
     """`EventLog`."""
 
     async def test_every_change_tells_one_event_in_order(self, store: Store) -> None:
-        talk = await make_conversation(store)
+        conversation = await make_conversation(store)
         drafts = [make_draft(), make_draft("Hi!", "assistant", visibility="internal")]
-        appended = await store.conversations.append(MAYA, talk.id, make_turn(*drafts), now=utc_now())
+        appended = await store.conversations.append(MAYA, conversation.id, make_turn(*drafts), now=utc_now())
         await store.conversations.save_summary(
-            MAYA, talk.id, "They met.", until_seq=2, turns=1, expected_seq=0, now=utc_now()
+            MAYA, conversation.id, "They met.", until_seq=2, turns=1, expected_seq=0, now=utc_now()
         )
-        await store.conversations.close(MAYA, talk.id, now=utc_now())
-        events = await all_events(store)
+        await store.conversations.close(MAYA, conversation.id, now=utc_now())
+        events = await read_all_events(store)
         assert [event.type for event in events] == [
             *("conversation.created", "message.appended", "message.appended"),
             *("conversation.summarized", "conversation.closed"),
         ]
-        assert all(event.subject_id == talk.id and event.scope == MAYA for event in events)
+        assert all(event.subject_id == conversation.id and event.scope == MAYA for event in events)
         assert all(before.position < after.position for before, after in pairwise(events))
         second = appended.messages[1]
         assert events[2].data == {
@@ -52,15 +52,15 @@ class EventContract:
 
     async def test_events_are_read_from_a_cursor_and_by_scope(self, store: Store) -> None:
         assert await store.events.latest() == 0
-        for scope in (MAYA, *OTHERS, MAYA):
+        for scope in (MAYA, *OTHER_SCOPES, MAYA):
             await make_conversation(store, scope)
-        events = await all_events(store)
+        events = await read_all_events(store)
         assert len(events) == 5
         last = events[-1].position
         assert await store.events.read(after=events[2].position, limit=10) == (events[3:], last)
         assert await store.events.read(after=0, limit=2) == (events[:2], events[1].position)
         theirs, reached = await store.events.read(after=0, limit=9, tenant_id="globex")
-        assert ([event.scope for event in theirs], reached) == ([OTHERS[2]], last)
+        assert ([event.scope for event in theirs], reached) == ([OTHER_SCOPES[2]], last)
         by_user = await store.events.read(after=0, limit=9, tenant_id="acme", app_id="support", user_id="maya")
         assert by_user == ([events[0], events[4]], last)
         assert await store.events.read(after=last + 7, limit=9) == ([], last + 7)
@@ -79,24 +79,24 @@ class EventContract:
                         return
 
             follower = asyncio.create_task(follow(None, 3))
-            talk = await make_conversation(store)
-            await say(store, talk.id, "one")
-            await say(store, talk.id, "two")
+            conversation = await make_conversation(store)
+            await append_message(store, conversation.id, "one")
+            await append_message(store, conversation.id, "two")
             await asyncio.wait_for(follower, 10)
-            await say(store, talk.id, "three")
+            await append_message(store, conversation.id, "three")
             follower = asyncio.create_task(follow(seen[-1].position, 5))
-            await say(store, talk.id, "four")
+            await append_message(store, conversation.id, "four")
             await asyncio.wait_for(follower, 10)
-            assert seen == await all_events(store)
+            assert seen == await read_all_events(store)
 
     async def test_subscribers_hear_of_what_another_opening_changes(self, store: Store, second: Store) -> None:
-        talk = await make_conversation(store)
+        conversation = await make_conversation(store)
         events = Tellback(second).events.subscribe()
         try:
             assert (await asyncio.wait_for(anext(events), 10)).type == "conversation.created"
             waiting = asyncio.ensure_future(anext(events))
             await asyncio.sleep(0.05)
-            await say(store, talk.id, "hello over there")
+            await append_message(store, conversation.id, "hello over there")
             assert (await asyncio.wait_for(waiting, 10)).type == "message.appended"
         finally:
             await events.aclose()
@@ -126,7 +126,7 @@ class EventContract:
             await events.aclose()
 
     async def test_a_cursor_misses_nothing_while_many_write(self, store: Store, second: Store) -> None:
-        talks = [await make_conversation(store) for _ in range(4)]
+        conversations = [await make_conversation(store) for _ in range(4)]
         seen: list[Event] = []
 
         async def follow() -> None:
@@ -138,10 +138,10 @@ class EventContract:
 
         async def write(n: int) -> None:
             for m in range(30):
-                await say((store, second)[m % 2], talks[n].id, str(m))
+                await append_message((store, second)[m % 2], conversations[n].id, str(m))
 
         await asyncio.wait_for(asyncio.gather(follow(), *map(write, range(4))), 30)
-        assert seen == await all_events(store)
-        for talk in talks:
-            seqs = [e.data["seq"] for e in seen if e.subject_id == talk.id and e.type == "message.appended"]
+        assert seen == await read_all_events(store)
+        for conversation in conversations:
+            seqs = [e.data["seq"] for e in seen if e.subject_id == conversation.id and e.type == "message.appended"]
             assert seqs == list(range(1, 31))

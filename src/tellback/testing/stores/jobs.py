@@ -14,15 +14,15 @@ from tellback.testing.stores.making import (
     DAY,
     MAYA,
     NOON,
-    OTHERS,
-    all_events,
-    claimed,
-    closed_conversation,
-    dispatched,
+    OTHER_SCOPES,
+    claim_available_job,
+    claim_job,
+    dispatch_all,
     make_binding,
+    make_closed_conversation,
     make_conversation,
     make_space,
-    running_job,
+    read_all_events,
 )
 from tellback.types.bindings import ConversationScope
 from tellback.types.ids import new_id
@@ -34,10 +34,10 @@ from tellback.types.times import utc_now
 async def make_jobs(store: Store, count: int = 1, scope: Scope = MAYA) -> list[Job]:
     """Jobs of one space, in their order."""
     about = [ConversationScope("*", scope.user_id)]
-    await make_binding(store, await make_space(store, scope), scope=scope, about=about)
+    await make_binding(store, await make_space(store, scope), scope=scope, scopes=about)
     for _ in range(count):
-        await closed_conversation(store, scope)
-    return await dispatched(store)
+        await make_closed_conversation(store, scope)
+    return await dispatch_all(store)
 
 
 def make_usage(scope: Scope = MAYA, purpose: str = "extraction", **fields: Any) -> UsageRecord:
@@ -45,71 +45,71 @@ def make_usage(scope: Scope = MAYA, purpose: str = "extraction", **fields: Any) 
     return UsageRecord(new_id("use"), scope, purpose, **{"created_at": NOON, **fields})
 
 
-class JobContract:
+class JobLogContract:
     """`JobLog`, as far as running jobs goes."""
 
     async def test_a_claimed_job_runs_until_it_is_finished(self, store: Store) -> None:
         [job] = await make_jobs(store)
-        running = await running_job(store)
+        running = await claim_available_job(store)
         assert (running.id, running.status, running.attempts) == (job.id, JobStatus.RUNNING, 1)
-        assert await claimed(store) is None
+        assert await claim_job(store) is None
         assert await store.jobs.owners() == ["worker"]
         done = await store.jobs.finish(JobEnd(job.id, 1, {"added": 2}), now=NOON)
         assert done == await store.jobs.get(MAYA, job.id)
         assert done is not None
         assert (done.status, done.result, done.finished_at) == (JobStatus.DONE, {"added": 2}, NOON)
-        assert await claimed(store, after=3600) is None
+        assert await claim_job(store, after=3600) is None
         assert await store.jobs.owners() == []
-        [told] = [event for event in await all_events(store) if event.type == "extraction.completed"]
+        [told] = [event for event in await read_all_events(store) if event.type == "extraction.completed"]
         assert (told.subject_id, told.data["added"], told.scope) == (job.id, 2, MAYA)
         assert told.data["conversation_id"] == job.conversation_id
 
     async def test_jobs_of_a_space_run_one_after_the_other_and_those_of_others_beside_them(self, store: Store) -> None:
         first, second = await make_jobs(store, 2)
-        [other] = await make_jobs(store, scope=OTHERS[0])
-        assert (await running_job(store)).id == first.id
-        assert (await running_job(store)).id == other.id
-        assert await claimed(store) is None
-        assert await claimed(store, id=second.id) is None
+        [other] = await make_jobs(store, scope=OTHER_SCOPES[0])
+        assert (await claim_available_job(store)).id == first.id
+        assert (await claim_available_job(store)).id == other.id
+        assert await claim_job(store) is None
+        assert await claim_job(store, id=second.id) is None
         await store.jobs.finish(JobEnd(first.id, 1), now=NOON)
-        assert (await running_job(store, id=second.id)).id == second.id
+        assert (await claim_available_job(store, id=second.id)).id == second.id
 
     async def test_what_comes_after_a_job_that_is_put_off_waits_for_it(self, store: Store) -> None:
         first, second = await make_jobs(store, 2)
-        await running_job(store)
+        await claim_available_job(store)
         await store.jobs.postpone(JobEnd(first.id, 1), until=time.time() + 1000, now=NOON)
-        assert await claimed(store) is None
-        assert (await running_job(store, after=1001)).id == first.id
-        await store.jobs.fail(JobEnd(first.id, 2), "no", raw=None, retry_at=None, now=NOON)
-        assert (await running_job(store)).id == second.id
+        assert await claim_job(store) is None
+        assert (await claim_available_job(store, after=1001)).id == first.id
+        await store.jobs.fail(JobEnd(first.id, 2), "no", raw_output=None, retry_at=None, now=NOON)
+        assert (await claim_available_job(store)).id == second.id
 
     async def test_of_many_who_claim_at_once_each_gets_another_job(self, store: Store, second: Store) -> None:
         spaces = [await make_space(store, name=str(n)) for n in range(4)]
         await make_binding(store, *spaces)
         for _ in range(3):
-            await closed_conversation(store)
-        await dispatched(store)
+            await make_closed_conversation(store)
+        await dispatch_all(store)
         for _ in range(3):
-            got = await asyncio.gather(*(claimed((store, second)[n % 2], str(n)) for n in range(20)))
+            got = await asyncio.gather(*(claim_job((store, second)[n % 2], str(n)) for n in range(20)))
             jobs = [job for job in got if job is not None]
             assert len({job.id for job in jobs}) == len(jobs)
             while len(jobs) < 4:  # whoever looked while another had it locked was sent away
-                jobs.append(await running_job(store))
+                jobs.append(await claim_available_job(store))
             assert {job.memory_space_id for job in jobs} == {space.id for space in spaces}
             for job in jobs:
                 await store.jobs.finish(JobEnd(job.id, job.runs), now=NOON)
-        assert await claimed(store) is None
+        assert await claim_job(store) is None
 
     async def test_a_lease_that_is_over_gives_the_job_to_another_and_the_first_ends_nothing(self, store: Store) -> None:
         [job] = await make_jobs(store)
-        await running_job(store, owner="slow", lease=10)
-        assert await claimed(store, after=9) is None
-        taken = await running_job(store, owner="quick", after=11)
+        await claim_available_job(store, owner="slow", lease=10)
+        assert await claim_job(store, after=9) is None
+        taken = await claim_available_job(store, owner="quick", after=11)
         assert (taken.id, taken.attempts) == (job.id, 2)
         late = JobEnd(job.id, 1, usage=[make_usage(job_id=job.id, conversation_id=job.conversation_id)])
         assert not await store.jobs.extend(job.id, 1, until=time.time() + 99)
         assert await store.jobs.finish(late, now=NOON) is None
-        assert await store.jobs.fail(JobEnd(job.id, 1), "late", raw=None, retry_at=None, now=NOON) is None
+        assert await store.jobs.fail(JobEnd(job.id, 1), "late", raw_output=None, retry_at=None, now=NOON) is None
         assert await store.jobs.postpone(JobEnd(job.id, 1), until=0, now=NOON) is None
         assert await store.jobs.get(MAYA, job.id) == taken
         [used] = await self._usage(store, job_id=job.id)
@@ -118,43 +118,43 @@ class JobContract:
 
     async def test_a_lease_is_prolonged_while_it_is_held(self, store: Store) -> None:
         [job] = await make_jobs(store)
-        await running_job(store, lease=10)
+        await claim_available_job(store, lease=10)
         assert await store.jobs.extend(job.id, 1, until=time.time() + 100)
-        assert await claimed(store, after=50) is None
-        assert (await running_job(store, after=101)).attempts == 2
+        assert await claim_job(store, after=50) is None
+        assert (await claim_available_job(store, after=101)).attempts == 2
         assert not await store.jobs.extend("job_unknown", 1, until=time.time() + 100)
 
     async def test_ending_twice_ends_once_and_counts_what_was_used_once(self, store: Store) -> None:
         [job] = await make_jobs(store)
-        await running_job(store)
+        await claim_available_job(store)
         end = JobEnd(job.id, 1, {"added": 1}, [make_usage(job_id=job.id, conversation_id=job.conversation_id)])
         assert await store.jobs.finish(end, now=NOON) is not None
         assert await store.jobs.finish(end, now=NOON) is None
-        assert await store.jobs.fail(end, "no", raw=None, retry_at=None, now=NOON) is None
+        assert await store.jobs.fail(end, "no", raw_output=None, retry_at=None, now=NOON) is None
         assert len(await self._usage(store, job_id=job.id)) == 1
         assert await store.jobs.finish(JobEnd("job_unknown", 1), now=NOON) is None
 
     async def test_a_job_that_fails_waits_for_its_next_attempt_or_is_over(self, store: Store) -> None:
         [job] = await make_jobs(store)
-        await running_job(store)
-        again = await store.jobs.fail(JobEnd(job.id, 1), "bad", raw="{", retry_at=time.time() + 30, now=NOON)
+        await claim_available_job(store)
+        again = await store.jobs.fail(JobEnd(job.id, 1), "bad", raw_output="{", retry_at=time.time() + 30, now=NOON)
         assert again is not None
         assert (again.status, again.error, again.raw_output, again.attempts) == (JobStatus.QUEUED, "bad", "{", 1)
-        assert await claimed(store) is None
-        await running_job(store, after=31)
-        over = await store.jobs.fail(JobEnd(job.id, 2), "worse", raw="[", retry_at=None, now=NOON)
+        assert await claim_job(store) is None
+        await claim_available_job(store, after=31)
+        over = await store.jobs.fail(JobEnd(job.id, 2), "worse", raw_output="[", retry_at=None, now=NOON)
         assert over is not None
         assert (over.status, over.error, over.raw_output, over.finished_at) == (JobStatus.FAILED, "worse", "[", NOON)
-        assert await claimed(store, after=3600) is None
-        [told] = [event for event in await all_events(store) if event.type == "extraction.failed"]
+        assert await claim_job(store, after=3600) is None
+        [told] = [event for event in await read_all_events(store) if event.type == "extraction.failed"]
         assert (told.subject_id, told.data["error"]) == (job.id, "worse")
 
     async def test_a_run_that_was_cancelled_cannot_end_the_one_after_it(self, store: Store) -> None:
         [job] = await make_jobs(store)
-        cancelled = await running_job(store)
+        cancelled = await claim_available_job(store)
         await store.jobs.cancel(MAYA, job.id, now=NOON)
         await store.jobs.retry(MAYA, job.id, now=NOON)
-        running = await running_job(store)
+        running = await claim_available_job(store)
         assert (running.attempts, running.runs) == (1, 2)
         assert await store.jobs.finish(JobEnd(job.id, cancelled.runs), now=NOON) is None
         assert not await store.jobs.extend(job.id, cancelled.runs, until=time.time() + 9)
@@ -163,7 +163,7 @@ class JobContract:
     async def test_what_is_postponed_is_not_counted_as_an_attempt(self, store: Store) -> None:
         [job] = await make_jobs(store)
         for run in range(1, 4):
-            assert (await running_job(store, most=1)).runs == run
+            assert (await claim_available_job(store, most=1)).runs == run
             postponed = await store.jobs.postpone(JobEnd(job.id, run), until=time.time(), now=NOON)
             assert postponed is not None
             assert (postponed.status, postponed.attempts) == (JobStatus.QUEUED, 0)
@@ -171,64 +171,64 @@ class JobContract:
     async def test_a_job_that_stopped_its_workers_too_often_fails(self, store: Store) -> None:
         first, second = await make_jobs(store, 2)
         for attempt in (1, 2):
-            assert (await running_job(store, after=100 * attempt, lease=10, most=2)).attempts == attempt
-        assert (await running_job(store, after=300, most=2)).id == second.id
+            assert (await claim_available_job(store, after=100 * attempt, lease=10, most=2)).attempts == attempt
+        assert (await claim_available_job(store, after=300, most=2)).id == second.id
         over = await store.jobs.get(MAYA, first.id)
         assert over is not None
         assert (over.status, over.error) == (JobStatus.FAILED, "The worker stopped while it ran this job, 2 times.")
-        assert await claimed(store, after=300, most=2, id=first.id) is None
+        assert await claim_job(store, after=300, most=2, id=first.id) is None
 
     async def test_what_an_owner_that_is_gone_was_running_is_queued_again(self, store: Store) -> None:
         [mine] = await make_jobs(store)
-        [other] = await make_jobs(store, scope=OTHERS[0])
-        await running_job(store, owner="gone", id=mine.id)
-        await running_job(store, owner="alive", id=other.id)
+        [other] = await make_jobs(store, scope=OTHER_SCOPES[0])
+        await claim_available_job(store, owner="gone", id=mine.id)
+        await claim_available_job(store, owner="alive", id=other.id)
         assert sorted(await store.jobs.owners()) == ["alive", "gone"]
         [released] = await store.jobs.release("gone", now=NOON)
         assert (released.id, released.status) == (mine.id, JobStatus.QUEUED)
         assert await store.jobs.owners() == ["alive"]
         assert await store.jobs.release("gone", now=NOON) == []
         assert await store.jobs.finish(JobEnd(mine.id, 1), now=NOON) is None
-        assert (await running_job(store)).attempts == 2
+        assert (await claim_available_job(store)).attempts == 2
 
     @pytest.mark.parametrize("scope", [MAYA, None])
     async def test_a_job_that_is_over_is_retried_as_new(self, store: Store, scope: Scope | None) -> None:
         [job] = await make_jobs(store)
         assert await store.jobs.retry(scope, job.id, now=NOON) == job
-        await running_job(store)
-        await store.jobs.fail(JobEnd(job.id, 1), "no", raw="{", retry_at=None, now=NOON)
+        await claim_available_job(store)
+        await store.jobs.fail(JobEnd(job.id, 1), "no", raw_output="{", retry_at=None, now=NOON)
         again = await store.jobs.retry(scope, job.id, now=NOON)
         assert (again.status, again.attempts, again.error, again.raw_output) == (JobStatus.QUEUED, 0, None, None)
         assert again.finished_at is None
-        assert (await running_job(store)).attempts == 1
-        types = [event.type for event in await all_events(store) if event.subject_id == job.id]
+        assert (await claim_available_job(store)).attempts == 1
+        types = [event.type for event in await read_all_events(store) if event.subject_id == job.id]
         assert types == ["extraction.queued", "extraction.failed", "extraction.queued"]
 
     @pytest.mark.parametrize("scope", [MAYA, None])
     async def test_a_cancelled_job_is_over_also_for_whoever_runs_it(self, store: Store, scope: Scope | None) -> None:
         first, second = await make_jobs(store, 2)
-        await running_job(store)
+        await claim_available_job(store)
         for job in (first, second):
             cancelled = await store.jobs.cancel(scope, job.id, now=NOON)
             assert (cancelled.status, cancelled.finished_at) == (JobStatus.CANCELLED, NOON)
             assert await store.jobs.cancel(scope, job.id, now=utc_now()) == cancelled
         assert await store.jobs.finish(JobEnd(first.id, 1), now=NOON) is None
         assert not await store.jobs.extend(first.id, 1, until=time.time() + 100)
-        assert await claimed(store, after=3600) is None
+        assert await claim_job(store, after=3600) is None
 
     async def test_jobs_of_others_cannot_be_touched(self, store: Store) -> None:
         [job] = await make_jobs(store)
-        for scope in (*OTHERS, MAYA):
+        for scope in (*OTHER_SCOPES, MAYA):
             id = "job_unknown" if scope == MAYA else job.id
             for attempt in (store.jobs.retry(scope, id, now=NOON), store.jobs.cancel(scope, id, now=NOON)):
                 with pytest.raises(NotFoundError):
                     await attempt
-            assert await store.jobs.listed(scope) == ([job] if scope == MAYA else [])
+            assert await store.jobs.list_jobs(scope) == ([job] if scope == MAYA else [])
 
     async def test_jobs_are_listed_the_newest_first_in_pages(self, store: Store) -> None:
         jobs = (await make_jobs(store, 5))[::-1]
-        await running_job(store)
-        listed = store.jobs.listed
+        await claim_available_job(store)
+        listed = store.jobs.list_jobs
         assert [job.id for job in await listed(MAYA)] == [job.id for job in jobs]
         assert [job.id for job in await listed(None, limit=2, before=jobs[1].id)] == [job.id for job in jobs[2:4]]
         assert await listed(MAYA, status=JobStatus.QUEUED) == jobs[:4]
@@ -236,34 +236,36 @@ class JobContract:
         assert await listed(None, conversation_id="conv_unknown") == []
 
     async def test_waiting_counts_what_is_due_or_runs_and_knows_when_the_next_is(self, store: Store) -> None:
-        assert await store.jobs.waiting(at=time.time()) == (0, None)
+        assert await store.jobs.backlog(at=time.time()) == (0, None)
         [job] = await make_jobs(store)
-        [other] = await make_jobs(store, scope=OTHERS[0])
-        assert await store.jobs.waiting(at=time.time()) == (2, None)
-        await running_job(store, id=job.id)
-        assert await store.jobs.waiting(at=time.time()) == (2, None)
+        [other] = await make_jobs(store, scope=OTHER_SCOPES[0])
+        assert await store.jobs.backlog(at=time.time()) == (2, None)
+        await claim_available_job(store, id=job.id)
+        assert await store.jobs.backlog(at=time.time()) == (2, None)
         await store.jobs.finish(JobEnd(job.id, 1), now=NOON)
-        await running_job(store, id=other.id)
+        await claim_available_job(store, id=other.id)
         later = float(int(time.time()) + 500)
         await store.jobs.postpone(JobEnd(other.id, 1), until=later, now=NOON)
-        assert await store.jobs.waiting(at=time.time()) == (0, later)
-        assert await store.jobs.waiting(at=later) == (1, None)
+        assert await store.jobs.backlog(at=time.time()) == (0, later)
+        assert await store.jobs.backlog(at=later) == (1, None)
 
     async def test_what_waits_for_a_job_that_was_put_off_is_not_due(self, store: Store) -> None:
         first, _ = await make_jobs(store, 2)
-        await running_job(store)
-        assert await store.jobs.waiting(at=time.time()) == (1, None)
+        await claim_available_job(store)
+        assert await store.jobs.backlog(at=time.time()) == (1, None)
         later = float(int(time.time()) + 500)
         await store.jobs.postpone(JobEnd(first.id, 1), until=later, now=NOON)
-        assert await store.jobs.waiting(at=time.time()) == (0, later)
+        assert await store.jobs.backlog(at=time.time()) == (0, later)
 
     async def test_what_calls_cost_is_listed_and_added_up(self, store: Store) -> None:
-        talk = await make_conversation(store)
+        conversation = await make_conversation(store)
         records = [
             make_usage(model="m", provider="p", input_tokens=10, output_tokens=2, cost_usd=0.5, job_id="job_1"),
-            make_usage(model="m", input_tokens=5, output_tokens=1, conversation_id=talk.id, created_at=NOON + DAY),
+            make_usage(
+                model="m", input_tokens=5, output_tokens=1, conversation_id=conversation.id, created_at=NOON + DAY
+            ),
             make_usage(purpose="summary", cost_usd=0.25, created_at=NOON + 2 * DAY),
-            make_usage(OTHERS[0], model="m", input_tokens=7),
+            make_usage(OTHER_SCOPES[0], model="m", input_tokens=7),
         ]
         await store.jobs.add_usage(records)
         own = records[2::-1]
@@ -280,7 +282,7 @@ class JobContract:
         ]
         assert await store.jobs.usage_totals(MAYA, since=None, until=None) == summed
         assert await store.jobs.usage_totals(None, since=None, until=None) == [
-            UsageTotal(OTHERS[0], "extraction", "m", 1, 7, 0, 0.0, 1),
+            UsageTotal(OTHER_SCOPES[0], "extraction", "m", 1, 7, 0, 0.0, 1),
             *summed,
         ]
         assert await store.jobs.usage_totals(MAYA, since=NOON + DAY, until=NOON + 2 * DAY) == [
@@ -292,10 +294,10 @@ class JobContract:
         take = [(opened, name) for opened in (store, second) for name in ("nightly", "hourly") for _ in range(5)]
         # 1,059.8: who looked at the clock first and came second; 900: a clock that was wrong has been set back
         for at, wanted in ((1_000.0, 1), (1_059.9, 0), (1_060.0, 1), (1_059.8, 0), (900.0, 1)):
-            got = await asyncio.gather(*(each.jobs.take_schedule(name, at=at, every=60) for each, name in take))
+            got = await asyncio.gather(*(each.jobs.claim_schedule(name, at=at, every=60) for each, name in take))
             for name in ("nightly", "hourly"):
                 assert sum(taken for (_, named), taken in zip(take, got, strict=True) if named == name) == wanted
 
-    async def _usage(self, store: Store, scope: Scope | None = MAYA, **asked: Any) -> list[UsageRecord]:
-        wanted = {"job_id": None, "since": None, "until": None, "limit": 100, **asked}
-        return await store.jobs.usage(scope, **wanted)
+    async def _usage(self, store: Store, scope: Scope | None = MAYA, **options: Any) -> list[UsageRecord]:
+        values = {"job_id": None, "since": None, "until": None, "limit": 100, **options}
+        return await store.jobs.usage(scope, **values)

@@ -20,12 +20,12 @@ from tellback.types.times import utc_now
 MakeStore = Callable[[], Store]
 
 MAYA = Scope("acme", "support", "maya")
-OTHERS = (Scope("acme", "support", "omar"), Scope("acme", "sales", "maya"), Scope("globex", "support", "maya"))
+OTHER_SCOPES = (Scope("acme", "support", "omar"), Scope("acme", "sales", "maya"), Scope("globex", "support", "maya"))
 
 FACT = Category("home", CategoryKind.FACT)
 DAY = timedelta(days=1)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-LONG = 24_000
+WINDOW_CHARS = 24_000
 """Characters of a window that holds all that is said in a test."""
 
 
@@ -44,11 +44,11 @@ def make_turn(*drafts: MessageDraft) -> list[TurnDraft]:
 async def make_conversation(store: Store, scope: Scope = MAYA, **fields: Any) -> Conversation:
     """A conversation that is open."""
     now = utc_now()
-    given = {"id": new_id("conv"), "scope": scope, "namespace": "chat", "status": "open", "created_at": now, **fields}
-    return await store.conversations.create(scope, Conversation(**{"updated_at": now, **given}))
+    values = {"id": new_id("conv"), "scope": scope, "namespace": "chat", "status": "open", "created_at": now, **fields}
+    return await store.conversations.create(scope, Conversation(**{"updated_at": now, **values}))
 
 
-async def say(store: Store, id: str, text: str, scope: Scope = MAYA) -> int:
+async def append_message(store: Store, id: str, text: str, scope: Scope = MAYA) -> int:
     """Append one message; gives its seq."""
     appended = await store.conversations.append(scope, id, make_turn(make_draft(text)), now=utc_now())
     return appended.messages[0].seq
@@ -59,12 +59,12 @@ def make_claim(owner: str, seconds: float = 30, evict: str | None = None) -> Tur
     return TurnClaim(new_id("turn"), owner, time.time(), time.time() + seconds, evict)
 
 
-def both_sides() -> list[MessageDraft]:
+def make_exchange() -> list[MessageDraft]:
     """A turn's two messages, with new ids."""
     return [make_draft(), make_draft(role="assistant")]
 
 
-async def all_events(store: Store) -> list[Event]:
+async def read_all_events(store: Store) -> list[Event]:
     """Every event there is."""
     return (await store.events.read(after=0, limit=1_000))[0]
 
@@ -77,8 +77,8 @@ def make_atom(text: str = "Lives in Rome", **fields: Any) -> AtomDraft:
 async def make_space(store: Store, scope: Scope = MAYA, name: str = "chat") -> MemorySpace:
     """A space."""
     now = utc_now()
-    made = MemorySpace(new_id("ms"), scope, name, now, now, {"k": ["v", None]})
-    return await store.memories.create_space(scope, made)
+    space = MemorySpace(new_id("ms"), scope, name, now, now, {"k": ["v", None]})
+    return await store.memories.create_space(scope, space)
 
 
 async def make_entity(store: Store, space: MemorySpace, name: str, *aliases: str) -> Entity:
@@ -87,27 +87,29 @@ async def make_entity(store: Store, space: MemorySpace, name: str, *aliases: str
     return await store.memories.create_entity(space.scope, space.id, draft, now=utc_now())
 
 
-async def add(store: Store, space: MemorySpace, *drafts: AtomDraft, now: datetime = NOON) -> list[Atom]:
+async def add_atoms(store: Store, space: MemorySpace, *drafts: AtomDraft, now: datetime = NOON) -> list[Atom]:
     """Add atoms."""
     return await store.memories.add(space.scope, space.id, drafts, now=now)
 
 
-async def held(store: Store, space: MemorySpace, valid_at: datetime, known_at: datetime | None = None) -> list[str]:
+async def valid_texts(
+    store: Store, space: MemorySpace, valid_at: datetime, known_at: datetime | None = None
+) -> list[str]:
     """What held then, as was known then."""
-    wanted = AtomFilter(AtomStatus.ACTIVE, valid_at, known_at, begun=True)
-    return [atom.text for atom in await store.memories.atoms(space.scope, space.id, wanted)]
+    atom_filter = AtomFilter(AtomStatus.ACTIVE, valid_at, known_at, must_have_started=True)
+    return [atom.text for atom in await store.memories.atoms(space.scope, space.id, atom_filter)]
 
 
 async def make_binding(
-    store: Store, *spaces: MemorySpace, scope: Scope = MAYA, about: Sequence[ConversationScope] = (), **fields: Any
+    store: Store, *spaces: MemorySpace, scope: Scope = MAYA, scopes: Sequence[ConversationScope] = (), **fields: Any
 ) -> Binding:
     """A binding of conversations, all of them unless told, to spaces."""
     now = utc_now()
-    given = {
+    values = {
         "id": new_id("bind"),
         "tenant_id": scope.tenant_id,
         "app_id": scope.app_id,
-        "conversation_scope": tuple(about) or (ConversationScope(),),
+        "conversation_scope": tuple(scopes) or (ConversationScope(),),
         "memory_space_ids": tuple(space.id for space in spaces),
         "memory_space_names": tuple(space.name for space in spaces),
         "extraction_policy": ExtractionPolicy(),
@@ -116,55 +118,55 @@ async def make_binding(
         "created_by": scope.user_id,
         **fields,
     }
-    return await store.bindings.create(scope, Binding(**given))
+    return await store.bindings.create(scope, Binding(**values))
 
 
-async def talk_over(store: Store, id: str, turns: int = 1, scope: Scope = MAYA, text: str = "Hello") -> None:
+async def append_turns(store: Store, id: str, turns: int = 1, scope: Scope = MAYA, text: str = "Hello") -> None:
     """Append whole turns of two messages each."""
     for _ in range(turns):
         drafts = make_turn(make_draft(text), make_draft(text, "assistant"))
         await store.conversations.append(scope, id, drafts, now=utc_now())
 
 
-async def closed_conversation(store: Store, scope: Scope = MAYA, *, turns: int = 1, **fields: Any) -> Conversation:
+async def make_closed_conversation(store: Store, scope: Scope = MAYA, *, turns: int = 1, **fields: Any) -> Conversation:
     """A conversation that was had and closed."""
-    talk = await make_conversation(store, scope, **fields)
-    await talk_over(store, talk.id, turns, scope)
-    return await store.conversations.close(scope, talk.id, now=utc_now())
+    conversation = await make_conversation(store, scope, **fields)
+    await append_turns(store, conversation.id, turns, scope)
+    return await store.conversations.close(scope, conversation.id, now=utc_now())
 
 
-async def dispatched(store: Store, *, length: int = LONG, limit: int = 500) -> list[Job]:
+async def dispatch_all(store: Store, *, length: int = WINDOW_CHARS, limit: int = 500) -> list[Job]:
     """The jobs of all events that nobody has looked at."""
     jobs: list[Job] = []
     more = True
     while more:
         found = await store.jobs.dispatch(window_length=length, limit=limit, now=utc_now())
-        jobs, more = [*jobs, *found.jobs], found.more
+        jobs, more = [*jobs, *found.jobs], found.has_more
     return jobs
 
 
-async def planned(
-    store: Store, id: str, *, version: str | None = None, space_id: str | None = None, length: int = LONG
+async def plan_jobs(
+    store: Store, id: str, *, version: str | None = None, space_id: str | None = None, length: int = WINDOW_CHARS
 ) -> list[Job]:
     """The jobs of a conversation of Maya's that someone asks for."""
     return await store.jobs.plan(MAYA, id, version=version, space_id=space_id, window_length=length, now=utc_now())
 
 
-async def claimed(
+async def claim_job(
     store: Store, owner: str = "worker", *, after: float = 0, lease: float = 60, most: int = 5, id: str | None = None
 ) -> Job | None:
     """The next job, as a worker whose clock is so many seconds ahead would get it."""
     at = time.time() + after
-    return await store.jobs.claim(owner=owner, at=at, until=at + lease, most=most, now=utc_now(), id=id)
+    return await store.jobs.claim(owner=owner, at=at, until=at + lease, max_attempts=most, now=utc_now(), id=id)
 
 
-async def running_job(store: Store, **asked: Any) -> Job:
+async def claim_available_job(store: Store, **options: Any) -> Job:
     """A job that is surely there, claimed."""
-    job = await claimed(store, **asked)
+    job = await claim_job(store, **options)
     assert job is not None
     return job
 
 
-def windows(jobs: Sequence[Job]) -> list[tuple[int, int]]:
+def job_windows(jobs: Sequence[Job]) -> list[tuple[int, int]]:
     """The stretches that jobs are about."""
     return [(job.from_seq, job.to_seq) for job in jobs]

@@ -16,13 +16,13 @@ from tellback.testing.stores.making import (
     DAY,
     MAYA,
     NOON,
-    OTHERS,
-    add,
-    all_events,
-    held,
+    OTHER_SCOPES,
+    add_atoms,
     make_atom,
     make_entity,
     make_space,
+    read_all_events,
+    valid_texts,
 )
 from tellback.types.ids import new_id
 from tellback.types.memory import (
@@ -35,7 +35,7 @@ from tellback.types.memory import (
 )
 from tellback.types.times import utc_now
 
-HALVES = bytes.fromhex("003c00c0")
+HALF_VECTOR = bytes.fromhex("003c00c0")
 """1 and -2, half-precision."""
 
 
@@ -55,13 +55,15 @@ class MemoryContract:
     async def test_a_space_made_once_is_found_the_next_time_also_by_many_at_once(self, store: Store) -> None:
         now = utc_now()
         spaces = [MemorySpace(new_id("ms"), MAYA, "notes", now, now) for _ in range(8)]
-        made = await asyncio.gather(*(store.memories.create_space(MAYA, space, once=True) for space in spaces))
+        made = await asyncio.gather(
+            *(store.memories.create_space(MAYA, space, reuse_existing=True) for space in spaces)
+        )
         assert len({space.id for space in made}) == 1
         assert await store.memories.spaces(MAYA, name="notes") == made[:1]
 
     async def test_a_deleted_space_is_gone_with_all_that_is_in_it(self, store: Store) -> None:
         space = await make_space(store)
-        [atom] = await add(store, space, make_atom())
+        [atom] = await add_atoms(store, space, make_atom())
         ann = await make_entity(store, space, "Ann")
         memories = store.memories
         await memories.delete_space(MAYA, space.id, now=utc_now())
@@ -71,15 +73,15 @@ class MemoryContract:
         assert await memories.entity(MAYA, ann.id) is None
         for attempt in (
             memories.delete_space(MAYA, space.id, now=utc_now()),
-            add(store, space, make_atom()),
-            held(store, space, NOON),
+            add_atoms(store, space, make_atom()),
+            valid_texts(store, space, NOON),
             memories.supersede(MAYA, atom.id, make_atom(), now=utc_now()),
             memories.set_status(MAYA, atom.id, AtomStatus.ARCHIVED, now=utc_now()),
             memories.entities(MAYA, space.id),
-            memories.entities_named(MAYA, space.id, "Ann"),
+            memories.find_entities(MAYA, space.id, "Ann"),
             memories.merge(MAYA, ann.id, ann.id, now=utc_now()),
             memories.changes(MAYA, space.id, after=-1, embedder="e"),
-            memories.save_vectors(MAYA, space.id, "e", [(1, HALVES)], now=utc_now()),
+            memories.save_vectors(MAYA, space.id, "e", [(1, HALF_VECTOR)], now=utc_now()),
         ):
             with pytest.raises(NotFoundError):
                 await attempt
@@ -97,10 +99,10 @@ class MemoryContract:
             source_message_ids=("msg_1", "msg_2"),
             entity_ids=(ann.id,),
             embedder="e",
-            vector=HALVES,
+            vector=HALF_VECTOR,
         )
         moment = datetime(2026, 3, 2, 3, 4, 5, 678901, tzinfo=UTC)
-        [atom] = await add(store, space, draft, now=moment)
+        [atom] = await add_atoms(store, space, draft, now=moment)
         assert await store.memories.atom(MAYA, atom.id) == atom
         assert (atom.text, atom.category, atom.importance) == (draft.text, draft.category, 5)
         assert (atom.created_at, atom.valid_from, atom.valid_to) == (moment, NOON, NOON + DAY)
@@ -113,27 +115,27 @@ class MemoryContract:
     async def test_adding_is_all_or_nothing(self, store: Store) -> None:
         space = await make_space(store)
         with pytest.raises(NotFoundError):
-            await add(store, space, make_atom(), make_atom(entity_ids=("ent_unknown",)))
-        assert await held(store, space, NOON) == []
+            await add_atoms(store, space, make_atom(), make_atom(entity_ids=("ent_unknown",)))
+        assert await valid_texts(store, space, NOON) == []
         assert (await store.memories.changes(MAYA, space.id, after=-1, embedder="")).last_seq == 0
 
     async def test_an_origin_is_added_once_also_by_many_at_once(self, store: Store) -> None:
         space = await make_space(store)
-        tasks = [add(store, space, make_atom("first", origin="m1"), make_atom(f"{n}")) for n in range(10)]
+        tasks = [add_atoms(store, space, make_atom("first", origin="m1"), make_atom(f"{n}")) for n in range(10)]
         added = await asyncio.gather(*tasks)
         assert len({atoms[0].id for atoms in added}) == 1
-        assert len(await held(store, space, NOON)) == 11
+        assert len(await valid_texts(store, space, NOON)) == 11
         changes = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
         assert [row[-1] for row in changes.atoms] == list(range(1, 12))
         first = added[0][0]
-        assert await store.memories.originals(MAYA, space.id, ["m1", "m2"]) == {"m1": first}
-        assert await store.memories.originals(MAYA, (await make_space(store)).id, ["m1"]) == {}
+        assert await store.memories.atoms_by_origin(MAYA, space.id, ["m1", "m2"]) == {"m1": first}
+        assert await store.memories.atoms_by_origin(MAYA, (await make_space(store)).id, ["m1"]) == {}
 
     async def test_listing_gives_the_newest_first_by_category_status_and_page(self, store: Store) -> None:
         space = await make_space(store)
         names = ["a", "b", "a", "c", "b"]
         drafts = [make_atom(str(n), category=Category(name, CategoryKind.FACT)) for n, name in enumerate(names)]
-        atoms = await add(store, space, *drafts)
+        atoms = await add_atoms(store, space, *drafts)
         await store.memories.set_status(MAYA, atoms[2].id, AtomStatus.ARCHIVED, now=utc_now())
 
         async def listed(**given: Any) -> list[str]:
@@ -157,7 +159,7 @@ class MemoryContract:
         assert jose.aliases == ("Pepe",)
         draft = EntityDraft(new_id("ent"), EntityType.PLACE, "Pepe", "a bar", {"stars": 4})
         bar = await store.memories.create_entity(MAYA, space.id, draft, now=utc_now())
-        named = store.memories.entities_named
+        named = store.memories.find_entities
         assert await named(MAYA, space.id, " jose MARÍA") == [jose]
         assert await named(MAYA, space.id, "PEPE") == [bar, jose]
         assert await named(MAYA, space.id, "pepe", type=EntityType.PERSON) == [jose]
@@ -174,7 +176,7 @@ class MemoryContract:
         space = await make_space(store)
         ann = await make_entity(store, space, "Ann")
         for day in (3, 1, 2):
-            await add(store, space, make_atom(valid_from=NOON + day * DAY, entity_ids=(ann.id,)))
+            await add_atoms(store, space, make_atom(valid_from=NOON + day * DAY, entity_ids=(ann.id,)))
         seen = await store.memories.entity(MAYA, ann.id)
         assert seen is not None
         assert (seen.atom_count, seen.first_seen_at, seen.last_seen_at) == (3, NOON + DAY, NOON + 3 * DAY)
@@ -182,7 +184,7 @@ class MemoryContract:
     async def test_merging_repoints_atoms_keeps_names_follows_chains_and_is_harmless_twice(self, store: Store) -> None:
         space = await make_space(store)
         acme, corp, inc = [await make_entity(store, space, name) for name in ("Acme", "Acme Corp", "ACME Inc")]
-        one, both = await add(
+        one, both = await add_atoms(
             store,
             space,
             make_atom("one", entity_ids=(corp.id,)),
@@ -204,10 +206,10 @@ class MemoryContract:
         assert gone is not None
         assert (gone.status, gone.merged_into, gone.atom_count) == (EntityStatus.MERGED, inc.id, 0)
         for name in ("acme", "ACME CORP", "acme inc"):
-            assert await store.memories.entities_named(MAYA, space.id, name) == [merged]
-        [late] = await add(store, space, make_atom("late", entity_ids=(corp.id,)))
+            assert await store.memories.find_entities(MAYA, space.id, name) == [merged]
+        [late] = await add_atoms(store, space, make_atom("late", entity_ids=(corp.id,)))
         assert late.entity_ids == (acme.id,)
-        events = [event.subject_id for event in await all_events(store) if event.type == "entity.merged"]
+        events = [event.subject_id for event in await read_all_events(store) if event.type == "entity.merged"]
         assert events == [corp.id, inc.id]
         elsewhere = await make_entity(store, await make_space(store), "Acme")
         with pytest.raises(InvalidArgumentError):
@@ -215,23 +217,25 @@ class MemoryContract:
         with pytest.raises(NotFoundError):
             await merge(MAYA, acme.id, "ent_unknown", now=utc_now())
         with pytest.raises(NotFoundError):
-            await add(store, space, make_atom(entity_ids=(elsewhere.id,)))
+            await add_atoms(store, space, make_atom(entity_ids=(elsewhere.id,)))
 
     async def test_changes_go_on_from_a_version_and_miss_nothing(self, store: Store) -> None:
         space = await make_space(store)
         ann = await make_entity(store, space, "Ann")
         memories = store.memories
-        first, second = await add(store, space, make_atom("first", embedder="e", vector=HALVES), make_atom("second"))
+        first, second = await add_atoms(
+            store, space, make_atom("first", embedder="e", vector=HALF_VECTOR), make_atom("second")
+        )
         read = await memories.changes(MAYA, space.id, after=-1, embedder="e")
         assert [row[0] for row in read.atoms] == [first.id, second.id]
-        assert [(seq, bytes(vector)) for seq, vector in read.vectors] == [(1, HALVES)]
+        assert [(seq, bytes(vector)) for seq, vector in read.vectors] == [(1, HALF_VECTOR)]
         assert [entity.id for entity in read.entities] == [ann.id]
         assert (await memories.changes(MAYA, space.id, after=-1, embedder="other")).vectors == []
         nothing = await memories.changes(MAYA, space.id, after=read.version, embedder="e")
         assert (nothing.version, len(nothing.atoms), len(nothing.vectors)) == (read.version, 0, 0)
 
         third = await memories.supersede(MAYA, first.id, make_atom("third", entity_ids=(ann.id,)), now=NOON)
-        await memories.save_vectors(MAYA, space.id, "e", [(2, HALVES)], now=utc_now())
+        await memories.save_vectors(MAYA, space.id, "e", [(2, HALF_VECTOR)], now=utc_now())
         more = await memories.changes(MAYA, space.id, after=read.version, embedder="e")
         assert [row[0] for row in more.atoms] == [first.id, third.id]
         assert [seq for seq, _, _ in more.closings] == [1]
@@ -240,7 +244,7 @@ class MemoryContract:
         await memories.set_status(MAYA, second.id, AtomStatus.DELETED, now=utc_now())
         last = await memories.changes(MAYA, space.id, after=more.version, embedder="e")
         assert [row[0] for row in last.atoms] == [second.id]
-        large = await memories.changes(MAYA, space.id, after=-1, embedder="e", most=2)
+        large = await memories.changes(MAYA, space.id, after=-1, embedder="e", max_atoms=2)
         assert (large.last_seq, len(large.atoms)) == (3, 0)
 
     async def test_a_reader_beside_many_writers_sees_every_atom_once_in_order(
@@ -251,7 +255,7 @@ class MemoryContract:
 
         async def write(store: Store, name: str) -> None:
             for n in range(15):
-                await add(store, space, make_atom(f"{name} {n}"))
+                await add_atoms(store, space, make_atom(f"{name} {n}"))
 
         async def follow() -> None:
             version = -1
@@ -269,9 +273,11 @@ class MemoryContract:
 
     async def test_what_is_not_embedded_by_an_embedder_is_found_the_newest_first(self, store: Store) -> None:
         space = await make_space(store)
-        atoms = await add(store, space, *[make_atom(str(n), embedder="old", vector=HALVES) for n in range(5)])
+        atoms = await add_atoms(
+            store, space, *[make_atom(str(n), embedder="old", vector=HALF_VECTOR) for n in range(5)]
+        )
         await store.memories.set_status(MAYA, atoms[3].id, AtomStatus.DELETED, now=utc_now())
-        to_embed = store.memories.to_embed
+        to_embed = store.memories.atoms_without_vector
 
         async def missing(embedder: str, before: int | None = None, limit: int = 9) -> Sequence[tuple[int, str]]:
             return await to_embed(MAYA, space.id, embedder=embedder, before=before, limit=limit)
@@ -279,7 +285,7 @@ class MemoryContract:
         assert await missing("old") == []
         assert await missing("new") == [(5, "4"), (3, "2"), (2, "1"), (1, "0")]
         assert await missing("new", before=3, limit=1) == [(2, "1")]
-        await store.memories.save_vectors(MAYA, space.id, "new", [(5, HALVES), (2, HALVES)], now=utc_now())
+        await store.memories.save_vectors(MAYA, space.id, "new", [(5, HALF_VECTOR), (2, HALF_VECTOR)], now=utc_now())
         assert await missing("new") == [(3, "2"), (1, "0")]
         assert (MAYA, space.id) in await store.memories.all_spaces(after="", limit=100)
 
@@ -288,34 +294,34 @@ class MemoryContract:
     ) -> None:
         space = await make_space(store)
         memories = store.memories
-        await add(store, space, *[make_atom(str(n), embedder="old", vector=HALVES) for n in range(3)])
+        await add_atoms(store, space, *[make_atom(str(n), embedder="old", vector=HALF_VECTOR) for n in range(3)])
         read = await memories.changes(MAYA, space.id, after=-1, embedder="old")
 
         async def kept(embedder: str, after: int = -1) -> dict[int, bytes]:
             found = await memories.changes(MAYA, space.id, after=after, embedder=embedder)
             return {seq: bytes(vector) for seq, vector in found.vectors}
 
-        await memories.save_vectors(MAYA, space.id, "new", [(1, HALVES * 2), (3, HALVES * 2)], now=utc_now())
-        assert await kept("old") == {1: HALVES, 2: HALVES, 3: HALVES}
+        await memories.save_vectors(MAYA, space.id, "new", [(1, HALF_VECTOR * 2), (3, HALF_VECTOR * 2)], now=utc_now())
+        assert await kept("old") == {1: HALF_VECTOR, 2: HALF_VECTOR, 3: HALF_VECTOR}
         assert await kept("old", after=read.version) == {}
-        assert await kept("new", after=read.version) == {1: HALVES * 2, 3: HALVES * 2}
-        await memories.save_vectors(MAYA, space.id, "new", [(3, HALVES)], now=utc_now())
-        assert await kept("new") == {1: HALVES * 2, 3: HALVES}
-        assert await memories.to_embed(MAYA, space.id, embedder="old", before=None, limit=9) == []
-        await memories.forget_vectors(MAYA, space.id, but="new")
+        assert await kept("new", after=read.version) == {1: HALF_VECTOR * 2, 3: HALF_VECTOR * 2}
+        await memories.save_vectors(MAYA, space.id, "new", [(3, HALF_VECTOR)], now=utc_now())
+        assert await kept("new") == {1: HALF_VECTOR * 2, 3: HALF_VECTOR}
+        assert await memories.atoms_without_vector(MAYA, space.id, embedder="old", before=None, limit=9) == []
+        await memories.delete_other_vectors(MAYA, space.id, embedder="new")
         assert (await kept("old"), len(await kept("new"))) == ({}, 2)
 
     async def test_memory_of_another_scope_does_not_exist(self, store: Store) -> None:
         space = await make_space(store)
-        [atom] = await add(store, space, make_atom("private", embedder="e", vector=HALVES))
+        [atom] = await add_atoms(store, space, make_atom("private", embedder="e", vector=HALF_VECTOR))
         ann = await make_entity(store, space, "Ann")
         memories = store.memories
-        for other in OTHERS:
+        for other in OTHER_SCOPES:
             assert await memories.space(other, space.id) is None
             assert await memories.spaces(other) == []
             assert await memories.atom(other, atom.id) is None
             assert await memories.entity(other, ann.id) is None
-            assert await memories.to_embed(other, space.id, embedder="x", before=None, limit=9) == []
+            assert await memories.atoms_without_vector(other, space.id, embedder="x", before=None, limit=9) == []
             theirs = await make_space(store, other)
             for attempt in (
                 memories.delete_space(other, space.id, now=utc_now()),
@@ -326,27 +332,27 @@ class MemoryContract:
                 memories.set_status(other, atom.id, AtomStatus.DELETED, now=utc_now()),
                 memories.create_entity(other, space.id, EntityDraft("ent_x", EntityType.PLACE, "x"), now=utc_now()),
                 memories.entities(other, space.id),
-                memories.entities_named(other, space.id, "Ann"),
+                memories.find_entities(other, space.id, "Ann"),
                 memories.merge(other, ann.id, ann.id, now=utc_now()),
                 memories.changes(other, space.id, after=-1, embedder="e"),
-                memories.originals(other, space.id, ["m1"]),
-                memories.save_vectors(other, space.id, "e", [(1, HALVES)], now=utc_now()),
-                memories.forget_vectors(other, space.id, but="none"),
+                memories.atoms_by_origin(other, space.id, ["m1"]),
+                memories.save_vectors(other, space.id, "e", [(1, HALF_VECTOR)], now=utc_now()),
+                memories.delete_other_vectors(other, space.id, embedder="none"),
                 memories.add(other, theirs.id, [make_atom(entity_ids=(ann.id,))], now=utc_now()),
             ):
                 with pytest.raises(NotFoundError):
                     await attempt
         assert await memories.atom(MAYA, atom.id) == atom
         assert await memories.entity(MAYA, ann.id) == ann
-        assert await memories.to_embed(MAYA, space.id, embedder="e", before=None, limit=9) == []
+        assert await memories.atoms_without_vector(MAYA, space.id, embedder="e", before=None, limit=9) == []
 
     async def test_every_change_tells_of_itself_in_order(self, store: Store) -> None:
         space = await make_space(store)
-        [atom] = await add(store, space, make_atom())
+        [atom] = await add_atoms(store, space, make_atom())
         new = await store.memories.supersede(MAYA, atom.id, make_atom(), now=utc_now())
         ann = await make_entity(store, space, "Ann")
         await store.memories.delete_space(MAYA, space.id, now=utc_now())
-        events = await all_events(store)
+        events = await read_all_events(store)
         assert [(event.type, event.subject_id) for event in events] == [
             ("space.created", space.id),
             ("atom.added", atom.id),

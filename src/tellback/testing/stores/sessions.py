@@ -13,13 +13,13 @@ from tellback.stores import SessionTurn, Store
 from tellback.testing.stores.making import (
     MAYA,
     NOON,
-    OTHERS,
-    all_events,
+    OTHER_SCOPES,
+    append_message,
     make_claim,
     make_conversation,
     make_draft,
     make_turn,
-    say,
+    read_all_events,
 )
 from tellback.types.conversations import Conversation
 from tellback.types.ids import new_id
@@ -30,8 +30,8 @@ from tellback.types.times import utc_now
 
 def make_session(id: str = "web-42", scope: Scope = MAYA, **fields: Any) -> SessionData:
     """A session of a user."""
-    made = SessionData(id, scope.user_id, "Wanda", created_at=NOON, updated_at=NOON, collected_data={"to": "Rome"})
-    return replace(made, **fields)
+    session = SessionData(id, scope.user_id, "Wanda", created_at=NOON, updated_at=NOON, collected_data={"to": "Rome"})
+    return replace(session, **fields)
 
 
 def make_message(content: str, role: Any = "user", session_id: str = "web-42") -> MessageData:
@@ -39,71 +39,75 @@ def make_message(content: str, role: Any = "user", session_id: str = "web-42") -
     return MessageData(new_id("msg"), session_id, role, content, "maya", created_at=NOON)
 
 
-def talk_of(session_id: str = "web-42", scope: Scope = MAYA) -> Conversation:
+def make_conversation_to_open(session_id: str = "web-42", scope: Scope = MAYA) -> Conversation:
     """A conversation to open."""
     return Conversation(new_id("conv"), scope, "wanda", "open", NOON, NOON, session_id=session_id)
 
 
-async def texts(store: Store, id: str = "web-42", scope: Scope = MAYA) -> list[str]:
+async def session_texts(store: Store, id: str = "web-42", scope: Scope = MAYA) -> list[str]:
     """What was said in a session."""
     found = await store.sessions.messages(scope, id, limit=1_000, before=None, after=None)
     return [each.content for each in found]
 
 
-class SessionContract:
+class AgentSessionContract:
     """`AgentSessions`."""
 
     async def test_what_is_said_in_a_session_is_in_the_log(self, store: Store) -> None:
         said = [make_message("To Rome"), make_message("When?", "agent")]
-        saved = await store.sessions.save(MAYA, make_session(version=1), said, talk_of())
+        saved = await store.sessions.save(MAYA, make_session(version=1), said, make_conversation_to_open())
         assert (saved.version, saved.message_count, saved.last_message_at) == (1, 2, NOON)
         assert await store.sessions.get(MAYA, "web-42") == saved
         assert await store.sessions.owner("acme", "support", "web-42") == MAYA
-        talk = await store.conversations.in_session(MAYA, "wanda", "web-42")
-        assert talk is not None
-        assert (talk.turns, talk.last_seq) == (1, 2)
-        found = await store.conversations.messages(MAYA, talk.id)
+        conversation = await store.conversations.find_in_session(MAYA, "wanda", "web-42")
+        assert conversation is not None
+        assert (conversation.turns, conversation.last_seq) == (1, 2)
+        found = await store.conversations.messages(MAYA, conversation.id)
         assert [(each.role, each.text, each.id) for each in found] == [
             ("user", "To Rome", said[0].id),
             ("assistant", "When?", said[1].id),
         ]
-        told = [event.type for event in await all_events(store)]
+        told = [event.type for event in await read_all_events(store)]
         assert told == ["conversation.created", "message.appended", "message.appended"]
 
     async def test_what_was_logged_elsewhere_is_said_in_the_session(self, store: Store) -> None:
-        talk = await make_conversation(store, session_id="web-42")
+        conversation = await make_conversation(store, session_id="web-42")
         drafts = [make_draft("Hi"), make_draft("Psst", "system", visibility="hidden"), make_draft("Hello", "assistant")]
         turn = SessionTurn(make_session(version=1), (make_message("Hi"), make_message("Hello", "agent")))
-        await store.conversations.append(MAYA, talk.id, make_turn(*drafts), now=utc_now(), session=turn)
+        await store.conversations.append(MAYA, conversation.id, make_turn(*drafts), now=utc_now(), session=turn)
         stored = await store.sessions.get(MAYA, "web-42")
         assert stored is not None
         assert (stored.version, stored.message_count) == (1, 2)
-        assert await texts(store) == ["Hi", "Hello"]
-        await store.sessions.add(MAYA, [make_message("Still there?")], talk_of(), at=NOON)
-        assert await texts(store) == ["Hi", "Hello", "Still there?"]
-        found = await store.conversations.get(MAYA, talk.id)
+        assert await session_texts(store) == ["Hi", "Hello"]
+        await store.sessions.add_messages(MAYA, [make_message("Still there?")], make_conversation_to_open(), at=NOON)
+        assert await session_texts(store) == ["Hi", "Hello", "Still there?"]
+        found = await store.conversations.get(MAYA, conversation.id)
         assert found is not None
         assert found.last_seq == 4
 
     async def test_messages_and_their_session_are_stored_both_or_not_at_all(self, store: Store) -> None:
-        talk = await make_conversation(store, session_id="web-42")
+        conversation = await make_conversation(store, session_id="web-42")
         turn = SessionTurn(make_session(version=2))
         with pytest.raises(SessionConflictError):
-            await store.conversations.append(MAYA, talk.id, make_turn(make_draft("lost")), now=utc_now(), session=turn)
-        assert await store.conversations.messages(MAYA, talk.id) == []
-        await store.conversations.close(MAYA, talk.id, now=utc_now())
+            await store.conversations.append(
+                MAYA, conversation.id, make_turn(make_draft("lost")), now=utc_now(), session=turn
+            )
+        assert await store.conversations.messages(MAYA, conversation.id) == []
+        await store.conversations.close(MAYA, conversation.id, now=utc_now())
         turn = SessionTurn(make_session(version=1))
         with pytest.raises(ConversationClosedError):
-            await store.conversations.append(MAYA, talk.id, make_turn(make_draft("lost")), now=utc_now(), session=turn)
+            await store.conversations.append(
+                MAYA, conversation.id, make_turn(make_draft("lost")), now=utc_now(), session=turn
+            )
         assert await store.sessions.get(MAYA, "web-42") is None
 
     async def test_turns_of_log_and_sessions_at_once_lose_nothing(self, store: Store) -> None:
         await store.sessions.create(MAYA, make_session())
-        talk = await make_conversation(store, session_id="web-42")
+        conversation = await make_conversation(store, session_id="web-42")
 
         async def log() -> None:
             for n in range(10):
-                await say(store, talk.id, f"log {n}")
+                await append_message(store, conversation.id, f"log {n}")
 
         async def turns(name: str) -> None:
             for n in range(5):
@@ -113,30 +117,32 @@ class SessionContract:
                     turn = SessionTurn(make_session(version=found.version + 1), (make_message("x"),))
                     drafts = make_turn(make_draft(f"{name} {n}"))
                     try:
-                        await store.conversations.append(MAYA, talk.id, drafts, now=utc_now(), session=turn)
+                        await store.conversations.append(MAYA, conversation.id, drafts, now=utc_now(), session=turn)
                     except SessionConflictError:
                         continue
                     break
 
         async def notes() -> None:
             for n in range(10):
-                await store.sessions.add(MAYA, [make_message(f"note {n}")], talk_of(), at=NOON)
+                await store.sessions.add_messages(
+                    MAYA, [make_message(f"note {n}")], make_conversation_to_open(), at=NOON
+                )
 
         await asyncio.gather(log(), turns("a"), turns("b"), notes())
         found = await store.sessions.get(MAYA, "web-42")
         assert found is not None
         assert (found.version, found.message_count) == (10, 20)
-        assert len(await texts(store)) == 30
+        assert len(await session_texts(store)) == 30
 
     async def test_completing_closes_the_conversation_and_the_next_message_opens_another(self, store: Store) -> None:
-        await store.sessions.save(MAYA, make_session(version=1), [make_message("one")], talk_of())
+        await store.sessions.save(MAYA, make_session(version=1), [make_message("one")], make_conversation_to_open())
         done = await store.sessions.set_status(MAYA, "web-42", "completed", at=NOON, completed_at=NOON)
         assert done is not None
         assert done.status == "completed"
-        assert (await all_events(store))[-1].type == "conversation.closed"
-        await store.sessions.add(MAYA, [make_message("two")], talk_of(), at=NOON)
-        assert await texts(store) == ["one", "two"]
-        found = await store.conversations.listed(MAYA, namespace=None, status=None, limit=None, before=None)
+        assert (await read_all_events(store))[-1].type == "conversation.closed"
+        await store.sessions.add_messages(MAYA, [make_message("two")], make_conversation_to_open(), at=NOON)
+        assert await session_texts(store) == ["one", "two"]
+        found = await store.conversations.list_conversations(MAYA, namespace=None, status=None, limit=None, before=None)
         assert [each.status for each in found] == ["open", "closed"]
         said = await store.sessions.messages(MAYA, "web-42", limit=9, before=None, after=None)
         assert said[0].position < said[1].position
@@ -145,54 +151,64 @@ class SessionContract:
         assert (after, before) == (said[1:], said[:1])
 
     async def test_a_deleted_session_leaves_the_log(self, store: Store) -> None:
-        await store.sessions.save(MAYA, make_session(version=1), [make_message("one")], talk_of())
+        await store.sessions.save(MAYA, make_session(version=1), [make_message("one")], make_conversation_to_open())
         assert await store.sessions.delete(MAYA, "web-42", now=NOON)
         assert await store.sessions.get(MAYA, "web-42") is None
         assert not await store.sessions.delete(MAYA, "web-42", now=NOON)
-        [talk] = await store.conversations.listed(MAYA, namespace=None, status=None, limit=None, before=None)
-        assert talk.status == "closed"
-        assert [each.text for each in await store.conversations.messages(MAYA, talk.id)] == ["one"]
-        await store.sessions.save(MAYA, make_session(version=1), [make_message("anew")], talk_of())
-        assert await texts(store) == ["anew"]
+        [conversation] = await store.conversations.list_conversations(
+            MAYA, namespace=None, status=None, limit=None, before=None
+        )
+        assert conversation.status == "closed"
+        assert [each.text for each in await store.conversations.messages(MAYA, conversation.id)] == ["one"]
+        await store.sessions.save(MAYA, make_session(version=1), [make_message("anew")], make_conversation_to_open())
+        assert await session_texts(store) == ["anew"]
 
     async def test_a_running_turn_is_not_disturbed(self, store: Store) -> None:
-        talk = await make_conversation(store, session_id="web-42")
+        conversation = await make_conversation(store, session_id="web-42")
         await store.sessions.create(MAYA, make_session())
         claim = make_claim(store.owner + "/1")
-        await store.conversations.begin_turn(MAYA, talk.id, claim, make_draft("Hi"), tail_limit=9, now=utc_now())
-        await store.sessions.add(MAYA, [make_message("a note", "system")], talk_of(), at=NOON)
+        await store.conversations.begin_turn(
+            MAYA, conversation.id, claim, make_draft("Hi"), tail_limit=9, now=utc_now()
+        )
+        await store.sessions.add_messages(
+            MAYA, [make_message("a note", "system")], make_conversation_to_open(), at=NOON
+        )
         await store.conversations.append(
             MAYA,
-            talk.id,
+            conversation.id,
             make_turn(make_draft("Hello", "assistant")),
             now=utc_now(),
-            release=claim.owner,
-            held_by=claim.owner,
+            release_owner=claim.owner,
+            required_owner=claim.owner,
             session=SessionTurn(make_session(version=1), (make_message("Hello", "agent"),)),
         )
-        assert await texts(store) == ["Hi", "a note", "Hello"]
+        assert await session_texts(store) == ["Hi", "a note", "Hello"]
 
     async def test_an_id_is_taken_once_in_an_app(self, store: Store) -> None:
-        for scope in (MAYA, *OTHERS[1:]):
+        for scope in (MAYA, *OTHER_SCOPES[1:]):
             await store.sessions.create(scope, make_session(scope=scope))
         with pytest.raises(SessionConflictError):
-            await store.sessions.create(OTHERS[0], make_session(scope=OTHERS[0]))
+            await store.sessions.create(OTHER_SCOPES[0], make_session(scope=OTHER_SCOPES[0]))
         with pytest.raises(NotFoundError):
-            await store.sessions.save(OTHERS[0], make_session(scope=OTHERS[0], version=1), [], talk_of())
-        assert await store.sessions.owner("globex", "support", "web-42") == OTHERS[2]
+            await store.sessions.save(
+                OTHER_SCOPES[0], make_session(scope=OTHER_SCOPES[0], version=1), [], make_conversation_to_open()
+            )
+        assert await store.sessions.owner("globex", "support", "web-42") == OTHER_SCOPES[2]
         assert await store.sessions.owner("globex", "sales", "web-42") is None
 
     async def test_another_users_session_is_not_there(self, store: Store) -> None:
-        await store.sessions.save(MAYA, make_session(version=1), [make_message("secret")], talk_of())
-        for scope in OTHERS:
+        await store.sessions.save(MAYA, make_session(version=1), [make_message("secret")], make_conversation_to_open())
+        for scope in OTHER_SCOPES:
             assert await store.sessions.get(scope, "web-42") is None
-            assert await texts(store, scope=scope) == []
-            assert await store.sessions.active(scope, None) is None
-            assert await store.sessions.listed(scope, limit=9, before=None) == []
+            assert await session_texts(store, scope=scope) == []
+            assert await store.sessions.find_active(scope, None) is None
+            assert await store.sessions.list_sessions(scope, limit=9, before=None) == []
             assert await store.sessions.set_status(scope, "web-42", "completed", at=NOON, completed_at=NOON) is None
             assert not await store.sessions.delete(scope, "web-42", now=NOON)
             with pytest.raises(NotFoundError):
-                await store.sessions.add(scope, [make_message("mine")], talk_of(scope=scope), at=NOON)
+                await store.sessions.add_messages(
+                    scope, [make_message("mine")], make_conversation_to_open(scope=scope), at=NOON
+                )
             with pytest.raises(SessionConflictError):
-                await store.sessions.save(scope, make_session(version=2), [], talk_of(scope=scope))
-        assert await texts(store) == ["secret"]
+                await store.sessions.save(scope, make_session(version=2), [], make_conversation_to_open(scope=scope))
+        assert await session_texts(store) == ["secret"]

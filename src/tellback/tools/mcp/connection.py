@@ -15,137 +15,145 @@ from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
 from tellback.errors import McpError
-from tellback.tools.mcp.http import HttpWire
-from tellback.tools.mcp.listing import Listing, McpToolInfo, Pages, Refused, TooMuch
-from tellback.tools.mcp.options import Options, Program, SessionGone, Target
-from tellback.tools.mcp.program import ProgramWire
-from tellback.tools.mcp.results import fewer_blocks
-from tellback.tools.mcp.waiting import finish
-from tellback.tools.mcp.wire import Broken, Clean, Wire
+from tellback.tools.mcp.http import HttpTransport
+from tellback.tools.mcp.listing import McpToolInfo, RefusedTool, ToolListing, ToolListPages, ToolListTooLarge
+from tellback.tools.mcp.options import McpOptions, SessionLost, StdioTarget, Target
+from tellback.tools.mcp.program import StdioTransport
+from tellback.tools.mcp.results import limit_blocks
+from tellback.tools.mcp.waiting import finish_tasks
+from tellback.tools.mcp.wire import AnswerFilter, ConnectionBroken, McpTransport
 
 MAX_PAGES = 100
-CLOSE_PROGRAM = 10.0  # it may take 7 to end a process that does not want to
-CLOSE_HTTP = 3.0
+CLOSE_STDIO_SECONDS = 10.0  # it may take 7 to end a process that does not want to
+CLOSE_HTTP_SECONDS = 3.0
 
 log = logging.getLogger("tellback.tools.mcp")
 
 T = TypeVar("T")
-_ANSWER: TypeAdapter[Any] = TypeAdapter(dict[str, Any])  # the session has checked it before; this keeps it as it came
+_ANSWER_ADAPTER: TypeAdapter[Any] = TypeAdapter(
+    dict[str, Any]
+)  # the session has checked it before; this keeps it as it came
 
 
-class Connection:
+class McpConnection:
     """A live session with a server. Its methods may be called from any task of the event loop."""
 
-    def __init__(self, server: str, target: Target, options: Options) -> None:
+    def __init__(self, server: str, target: Target, options: McpOptions) -> None:
         self._server = server
         self._target = target
         self._options = options
-        self._wire = _wire_to(server, target, self._clean)
-        self._opened = asyncio.Event()
+        self._transport = _create_transport(server, target, self._filter_answer)
+        self._open_event = asyncio.Event()
         self._session: ClientSession | None = None
         self._failure: BaseException | None = None
         self._requests: set[asyncio.Task[Any]] = set()
-        self._pages = Pages()
-        self._listing: Listing | None = None
-        self._listed_at = 0
-        self._relisting: asyncio.Task[Listing] | None = None
+        self._pages = ToolListPages()
+        self._listing: ToolListing | None = None
+        self._listing_version = 0
+        self._listing_task: asyncio.Task[ToolListing] | None = None
         # In a context of its own: nothing of whoever connects first, such as a user or a trace, reaches the server.
-        self._living = asyncio.create_task(self._live(), context=contextvars.Context())
+        self._session_task = asyncio.create_task(self._run_session(), context=contextvars.Context())
 
     @property
-    def alive(self) -> bool:
-        return self._session is not None and not self._wire.ended.is_set()
+    def is_alive(self) -> bool:
+        return self._session is not None and not self._transport.ended.is_set()
 
-    async def opened(self) -> None:
+    async def wait_open(self) -> None:
         """Wait until it can be used; raises `McpError` when it cannot, or not in time."""
         try:
             async with asyncio.timeout(self._options.connect_timeout):
-                await self._opened.wait()
+                await self._open_event.wait()
         except TimeoutError:
             raise self._error(
-                f"it did not connect within {self._options.connect_timeout:g} seconds.{self._wire.last_words()}"
+                f"it did not connect within {self._options.connect_timeout:g} seconds.{self._transport.describe_stderr()}"
             ) from None
         if self._session is None:
-            raise self._error(f"it cannot be connected: {_reason(self._failure)}.{self._wire.last_words()}")
+            raise self._error(
+                f"it cannot be connected: {_format_reason(self._failure)}.{self._transport.describe_stderr()}"
+            )
 
     async def close(self) -> None:
         """End the session and what carries it, in a bounded time."""
         if self._session is None:
-            self._living.cancel()
-        self._wire.ended.set()
+            self._session_task.cancel()
+        self._transport.ended.set()
         for request in self._requests:
             request.cancel()
-        await finish([self._living], CLOSE_PROGRAM if isinstance(self._target, Program) else CLOSE_HTTP)
-        await finish(list(self._requests), 1)
+        await finish_tasks(
+            [self._session_task], CLOSE_STDIO_SECONDS if isinstance(self._target, StdioTarget) else CLOSE_HTTP_SECONDS
+        )
+        await finish_tasks(list(self._requests), 1)
 
-    async def listing(self) -> Listing:
+    async def listing(self) -> ToolListing:
         """The tools: as listed before where the server tells of changes and told of none, else listed anew."""
-        wanted = self._wire.changes
-        if self._listing is not None and self._tells_changes and self._listed_at >= wanted:
+        version = self._transport.tool_changes
+        if self._listing is not None and self._notifies_changes and self._listing_version >= version:
             return self._listing
-        found = await self._relisted()
+        found = await self._refresh_listing()
         # It may have been asked for before the last change, by somebody else.
-        return found if self._listed_at >= wanted else await self._relisted()
+        return found if self._listing_version >= version else await self._refresh_listing()
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """The server's answer to a call, made once and never again."""
         if self._listing is None:  # some servers want header fields that only their list tells of
             await self.listing()
-        return await self._answered(self._call(tool, arguments), self._options.call_timeout, tool)
+        return await self._send_request(self._call_tool(tool, arguments), self._options.call_timeout, tool)
 
     @property
-    def _tells_changes(self) -> bool:
+    def _notifies_changes(self) -> bool:
         # Over HTTP they are told on a stream that may break unseen; from protocol 2026-07-28 on, to subscribers only.
         session = self._session
-        if not isinstance(self._target, Program) or session is None or session.initialize_result is None:
+        if not isinstance(self._target, StdioTarget) or session is None or session.initialize_result is None:
             return False
         tools = session.initialize_result.capabilities.tools
         return tools is not None and bool(tools.list_changed)
 
-    async def _live(self) -> None:
+    async def _run_session(self) -> None:
         try:
-            me = types.Implementation(name="tellback", version=metadata.version("tellback"))
-            async with self._wire, ClientSession(dispatcher=self._wire, client_info=me) as session:
+            client_info = types.Implementation(name="tellback", version=metadata.version("tellback"))
+            async with self._transport, ClientSession(dispatcher=self._transport, client_info=client_info) as session:
                 await _negotiate(session)
                 self._session = session
-                self._opened.set()
-                await self._wire.ended.wait()
+                self._open_event.set()
+                await self._transport.ended.wait()
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001
             # A transport may fail with anything; whoever waits is told, and later failures are logged.
             self._failure = error
             if self._session is not None:
-                log.warning("MCP server %r: the connection broke: %s", self._server, _reason(error))
+                log.warning("MCP server %r: the connection broke: %s", self._server, _format_reason(error))
         finally:
-            self._wire.ended.set()
-            self._opened.set()
+            self._transport.ended.set()
+            self._open_event.set()
 
-    async def _clean(self, method: str, answer: dict[str, Any]) -> dict[str, Any]:
+    async def _filter_answer(self, method: str, answer: dict[str, Any]) -> dict[str, Any]:
         """The SDK throws a whole page away for one wrong entry, and reads any number of blocks."""
         if method == "tools/list" and isinstance(answer.get("tools"), list):
-            return await asyncio.to_thread(self._pages.clean, answer)
-        return fewer_blocks(answer) if method == "tools/call" else answer
+            return await asyncio.to_thread(self._pages.filter_page, answer)
+        return limit_blocks(answer) if method == "tools/call" else answer
 
-    async def _relisted(self) -> Listing:
+    async def _refresh_listing(self) -> ToolListing:
         """A new listing, which all share who ask for it meanwhile, and which goes on when one of them gives up."""
-        if self._relisting is None:
-            self._relisting = asyncio.create_task(self._relist(), context=contextvars.Context())
-            self._relisting.add_done_callback(self._settle)
-        return await asyncio.shield(self._relisting)
+        if self._listing_task is None:
+            self._listing_task = asyncio.create_task(self._fetch_listing(), context=contextvars.Context())
+            self._listing_task.add_done_callback(self._on_listing_done)
+        return await asyncio.shield(self._listing_task)
 
-    def _settle(self, relisting: asyncio.Task[Listing]) -> None:
-        self._relisting = None
-        if not relisting.cancelled():
-            relisting.exception()  # all who waited may be gone
+    def _on_listing_done(self, task: asyncio.Task[ToolListing]) -> None:
+        self._listing_task = None
+        if not task.cancelled():
+            task.exception()  # all who waited may be gone
 
-    async def _relist(self) -> Listing:
-        began = self._wire.changes
-        found = await self._answered(self._list(), self._options.connect_timeout, "tools/list", repeatable=True)
-        self._listing, self._listed_at = found, began
+    async def _fetch_listing(self) -> ToolListing:
+        version = self._transport.tool_changes
+        found = await self._send_request(
+            self._list_tools(), self._options.connect_timeout, "tools/list", is_repeatable=True
+        )
+        self._listing, self._listing_version = found, version
         return found
 
-    async def _list(self) -> Listing:
-        session = self._ready()
-        self._pages = pages = Pages()
+    async def _list_tools(self) -> ToolListing:
+        session = self._require_session()
+        self._pages = pages = ToolListPages()
         tools: list[McpToolInfo] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -153,62 +161,62 @@ class Connection:
                 page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
             except MCPError as error:
                 if error.code == types.METHOD_NOT_FOUND and not _has_tools(session):
-                    return Listing()
+                    return ToolListing()
                 raise
-            tools.extend(_described(tool) for tool in page.tools)
-            dropped = set(pages.kept) - {tool.name for tool in page.tools}
-            pages.refused += [Refused(name, "its x-mcp-header annotations are wrong") for name in sorted(dropped)]
+            tools.extend(_to_tool_info(tool) for tool in page.tools)
+            dropped = set(pages.usable_names) - {tool.name for tool in page.tools}
+            pages.refused += [RefusedTool(name, "its x-mcp-header annotations are wrong") for name in sorted(dropped)]
             cursor = page.next_cursor
             if not cursor:
-                return Listing(tuple(tools), tuple(pages.refused))
-        raise TooMuch(f"its list of tools does not end: it was stopped after {MAX_PAGES} pages")
+                return ToolListing(tuple(tools), tuple(pages.refused))
+        raise ToolListTooLarge(f"its list of tools does not end: it was stopped after {MAX_PAGES} pages")
 
-    async def _call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        session = self._ready()
+    async def _call_tool(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        session = self._require_session()
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
         try:
-            answer = await session.send_request(request, _ANSWER)
+            answer = await session.send_request(request, _ANSWER_ADAPTER)
         except MCPError as error:
             if error.code != types.HEADER_MISMATCH:
                 raise
-            await self._relisted()  # the server did nothing, as its list has changed since we read it
-            answer = await session.send_request(request, _ANSWER)
+            await self._refresh_listing()  # the server did nothing, as its list has changed since we read it
+            answer = await session.send_request(request, _ANSWER_ADAPTER)
         if answer.get("resultType") == "input_required":
             raise self._error(f"{tool} asks for more than its arguments, which cannot be given here.")
         return dict(answer)
 
-    async def _answered(
-        self, request: Coroutine[Any, Any, T], seconds: float, what: str, *, repeatable: bool = False
+    async def _send_request(
+        self, request: Coroutine[Any, Any, T], seconds: float, label: str, *, is_repeatable: bool = False
     ) -> T:
         """The outcome of a request, with all other errors as ours."""
         try:
-            return await self._in_time(request, seconds)
+            return await self._run_with_timeout(request, seconds)
         except TimeoutError:
-            doubt = "" if repeatable else " It may still take effect."
-            raise self._error(f"{what} was not answered within {seconds:g} seconds.{doubt}") from None
+            warning = "" if is_repeatable else " It may still take effect."
+            raise self._error(f"{label} was not answered within {seconds:g} seconds.{warning}") from None
         except MCPError as error:
-            raise self._error(f"{what} was refused: {error.message:.1000} (code {error.code}).") from error
-        except Broken as error:
-            if not error.sent and not self._wire.ended.is_set():
+            raise self._error(f"{label} was refused: {error.message:.1000} (code {error.code}).") from error
+        except ConnectionBroken as error:
+            if not error.was_sent and not self._transport.ended.is_set():
                 raise self._error(f"it cannot be connected: {error}. Nothing was called.") from error
-            if repeatable or not error.sent:
-                raise SessionGone from error
+            if is_repeatable or not error.was_sent:
+                raise SessionLost from error
             raise self._error(
-                f"the connection broke while {what} was running: {error}. It may or may not have taken effect,"
+                f"the connection broke while {label} was running: {error}. It may or may not have taken effect,"
                 " and was not repeated; the next call connects again."
             ) from error
-        except TooMuch as error:
+        except ToolListTooLarge as error:
             raise self._error(f"{error}.") from error
         except ValidationError as error:
-            raise self._error(f"the answer to {what} cannot be read: {error.errors()[0]['msg']:.200}.") from error
+            raise self._error(f"the answer to {label} cannot be read: {error.errors()[0]['msg']:.200}.") from error
         except (ValueError, RecursionError) as error:
-            raise self._error(f"the answer to {what} cannot be read: {error!s:.200}.") from error
+            raise self._error(f"the answer to {label} cannot be read: {error!s:.200}.") from error
 
-    async def _in_time(self, request: Coroutine[Any, Any, T], seconds: float) -> T:
+    async def _run_with_timeout(self, request: Coroutine[Any, Any, T], seconds: float) -> T:
         """Run a request in a task that can be left behind: ending it may itself take a while."""
         task = asyncio.create_task(request, context=contextvars.Context())
         self._requests.add(task)
-        task.add_done_callback(self._forget)
+        task.add_done_callback(self._discard_request)
         try:
             done, _ = await asyncio.wait({task}, timeout=seconds)
         except asyncio.CancelledError:
@@ -218,15 +226,15 @@ class Connection:
             task.cancel()
             raise TimeoutError
         if task.cancelled():
-            raise Broken("it was closed")
+            raise ConnectionBroken("it was closed")
         return task.result()
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
+    def _discard_request(self, task: asyncio.Task[Any]) -> None:
         self._requests.discard(task)
         if not task.cancelled():
             task.exception()  # whoever waited may be gone
 
-    def _ready(self) -> ClientSession:
+    def _require_session(self) -> ClientSession:
         if self._session is None:
             raise self._error("it is not connected.")
         return self._session
@@ -235,8 +243,12 @@ class Connection:
         return McpError(self._server, problem)
 
 
-def _wire_to(server: str, target: Target, clean: Clean) -> Wire:
-    return ProgramWire(server, target, clean) if isinstance(target, Program) else HttpWire(target, clean)
+def _create_transport(server: str, target: Target, filter_answer: AnswerFilter) -> McpTransport:
+    return (
+        StdioTransport(server, target, filter_answer)
+        if isinstance(target, StdioTarget)
+        else HttpTransport(target, filter_answer)
+    )
 
 
 async def _negotiate(session: ClientSession) -> None:
@@ -256,17 +268,17 @@ def _has_tools(session: ClientSession) -> bool:
     return session.server_capabilities is not None and session.server_capabilities.tools is not None
 
 
-def _described(tool: types.Tool) -> McpToolInfo:
+def _to_tool_info(tool: types.Tool) -> McpToolInfo:
     hints = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else {}
     return McpToolInfo(tool.name, tool.description or "", tool.input_schema, hints)
 
 
-def _reason(error: BaseException | None) -> str:
+def _format_reason(error: BaseException | None) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if error is None:
         return "it was closed"
     if isinstance(error, MCPError):
         return error.message[:1_000].rstrip(".: ")
-    text = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, ConnectionBroken) else f"{type(error).__name__}: {error}"
     return text[:1_000].rstrip(".: ")

@@ -7,28 +7,30 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-MAX_NAME = 64
+MAX_TOOL_NAME = 64
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def legal_names(names: Sequence[str], prefix: str | None = None) -> dict[str, str]:
+def assign_legal_names(names: Sequence[str], prefix: str | None = None) -> dict[str, str]:
     """A name for each of the servers' names: legal, different from all others, and the same every time.
 
     What no provider takes becomes `_`. Where two would be called the same, or one is too long, those that were
     changed end in a digest of their own name.
 
-    >>> legal_names(["read", "files.read"], prefix="disk")
+    >>> assign_legal_names(["read", "files.read"], prefix="disk")
     {'read': 'disk_read', 'files.read': 'disk_files_read'}
     """
-    wished = {name: f"{prefix}_{name}" if prefix else name for name in names}
-    cleaned = {name: _ILLEGAL.sub("_", wish) for name, wish in wished.items()}
-    taken = Counter(cleaned.values())
+    wanted = {name: f"{prefix}_{name}" if prefix else name for name in names}
+    cleaned = {name: _ILLEGAL.sub("_", wish) for name, wish in wanted.items()}
+    counts = Counter(cleaned.values())
     return {
-        name: clean if len(clean) <= MAX_NAME and (clean == wished[name] or taken[clean] == 1) else _marked(clean, name)
+        name: clean
+        if len(clean) <= MAX_TOOL_NAME and (clean == wanted[name] or counts[clean] == 1)
+        else _append_digest(clean, name)
         for name, clean in cleaned.items()
     }
 
 
-def _marked(clean: str, name: str) -> str:
+def _append_digest(clean: str, name: str) -> str:
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:10]
-    return f"{clean[: MAX_NAME - 11]}_{digest}"
+    return f"{clean[: MAX_TOOL_NAME - 11]}_{digest}"

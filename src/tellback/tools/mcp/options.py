@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 from tellback.errors import ConfigurationError, InvalidArgumentError
 from tellback.tools.mcp.listing import McpToolInfo
 
-Approval = bool | Collection[str] | Callable[[McpToolInfo], bool]
+ApprovalRule = bool | Collection[str] | Callable[[McpToolInfo], bool]
 """Which tools need approval: all or none, those named as the server names them, or those a function picks."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class StdioTarget:
     """A server to start as a child process and to talk to over its standard input and output."""
 
     command: str
@@ -30,13 +30,13 @@ class Program:
     cwd: str | Path | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("command", (self.command,)), ("args", self.args), ("env", _flat(self.env))):
+        for name, value in (("command", (self.command,)), ("args", self.args), ("env", _flatten_pairs(self.env))):
             if not all(isinstance(text, str) for text in value):
                 raise InvalidArgumentError(f"{name} cannot be used: pass text only.")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class HttpTarget:
     """A server to talk to over streamable HTTP."""
 
     url: str = field(repr=False)
@@ -45,7 +45,7 @@ class Address:
     def __post_init__(self) -> None:
         if not self.host:
             raise InvalidArgumentError("The url of an MCP server must be a whole http:// or https:// address.")
-        if not all(isinstance(text, str) for text in _flat(self.headers)):
+        if not all(isinstance(text, str) for text in _flatten_pairs(self.headers)):
             raise InvalidArgumentError("headers cannot be used: pass a mapping of text to text.")
 
     @property
@@ -58,15 +58,15 @@ class Address:
         return (parts.hostname or "") if parts.scheme in ("http", "https") else ""
 
 
-Target = Program | Address
+Target = StdioTarget | HttpTarget
 
 
-class SessionGone(Exception):
+class SessionLost(Exception):
     """The request was not done, or may be done again: a new connection can take it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class McpOptions:
     """Limits in seconds and characters, and the choice of tools."""
 
     connect_timeout: float = 30
@@ -74,19 +74,19 @@ class Options:
     max_result_chars: int = 100_000
     prefix: str | None = None
     only: Collection[str] | None = None
-    requires_approval: Approval = False
+    requires_approval: ApprovalRule = False
 
     def __post_init__(self) -> None:
         for name in ("connect_timeout", "call_timeout", "max_result_chars"):
-            _check_number(name, getattr(self, name), whole=name == "max_result_chars")
+            _validate_number(name, getattr(self, name), is_integer=name == "max_result_chars")
         if self.prefix is not None and not (isinstance(self.prefix, str) and _PREFIX.match(self.prefix)):
             raise InvalidArgumentError(
                 f"prefix={self.prefix!r} cannot start a tool's name: use 1 to 32 letters, digits, '_' and '-'."
             )
         if self.only is not None:
-            _check_names("only", self.only, "a list of names")
+            _validate_names("only", self.only, "a list of names")
         if not isinstance(self.requires_approval, bool) and not callable(self.requires_approval):
-            _check_names("requires_approval", self.requires_approval, "True, False, a list of names, or a function")
+            _validate_names("requires_approval", self.requires_approval, "True, False, a list of names, or a function")
 
     def needs_approval(self, tool: McpToolInfo) -> bool:
         """Whether the loop must stop and ask before it runs the tool."""
@@ -103,7 +103,7 @@ class Options:
             ) from error
 
 
-def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def validate_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments, if they can be sent; one that cannot would take the whole connection down."""
     try:
         json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
@@ -112,21 +112,21 @@ def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return dict(arguments)
 
 
-def _flat(pairs: Mapping[str, str] | None) -> tuple[object, ...]:
+def _flatten_pairs(pairs: Mapping[str, str] | None) -> tuple[object, ...]:
     if pairs is not None and not isinstance(pairs, Mapping):
         return (pairs, None)
     return (*(pairs or {}), *(pairs or {}).values())
 
 
-def _check_number(name: str, value: object, *, whole: bool) -> None:
-    fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    if not fits or not value > 0 or value == math.inf:  # type: ignore[operator]
-        kind = "a whole number" if whole else "a number of seconds"
+def _validate_number(name: str, value: object, *, is_integer: bool) -> None:
+    is_number = isinstance(value, int if is_integer else (int, float)) and not isinstance(value, bool)
+    if not is_number or not value > 0 or value == math.inf:  # type: ignore[operator]
+        kind = "a whole number" if is_integer else "a number of seconds"
         raise InvalidArgumentError(f"{name}={value!r} cannot be used: pass {kind}, more than 0.")
 
 
-def _check_names(option: str, names: object, wanted: str) -> None:
+def _validate_names(option: str, names: object, expected: str) -> None:
     if isinstance(names, (str, bytes)) or not isinstance(names, Collection):
-        raise InvalidArgumentError(f"{option}={names!r} cannot be used: pass {wanted}.")
+        raise InvalidArgumentError(f"{option}={names!r} cannot be used: pass {expected}.")
     if not all(isinstance(name, str) for name in names):
-        raise InvalidArgumentError(f"{option}={names!r} holds what is no name: pass {wanted}.")
+        raise InvalidArgumentError(f"{option}={names!r} holds what is no name: pass {expected}.")

@@ -21,24 +21,24 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
     "string": str,
 }
-_ONE = (
+_SINGLE_KEYWORDS = (
     *("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not"),
     *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
 )
-_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
-_NAMED = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
-_REFS = ("$dynamicRef", "$recursiveRef", "$ref")
-_SIZES = (
+_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_MAP_KEYWORDS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
+_REF_KEYWORDS = ("$dynamicRef", "$recursiveRef", "$ref")
+_SIZE_KEYWORDS = (
     *("maxContains", "maxItems", "maxLength", "maxProperties"),
     *("minContains", "minItems", "minLength", "minProperties"),
 )
-_FORMS = {
+_KEYWORD_TYPES = {
     **dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"), "number"),
-    **dict.fromkeys(_SIZES, "integer"),
+    **dict.fromkeys(_SIZE_KEYWORDS, "integer"),
     **dict.fromkeys(("$comment", "description", "format", "pattern", "title"), "string"),
     **dict.fromkeys(("deprecated", "readOnly", "uniqueItems", "writeOnly"), "boolean"),
-    **dict.fromkeys(("enum", "examples", "required", *_MANY), "array"),
-    **dict.fromkeys(_NAMED, "object"),
+    **dict.fromkeys(("enum", "examples", "required", *_LIST_KEYWORDS), "array"),
+    **dict.fromkeys(_MAP_KEYWORDS, "object"),
 }
 
 
@@ -46,37 +46,37 @@ class UnusableSchema(ValueError):
     """A tool's input schema cannot be used; the message says why."""
 
 
-def usable_schema(schema: Any) -> dict[str, Any]:
+def normalize_schema(schema: Any) -> dict[str, Any]:
     """The schema as providers take it; raises `UnusableSchema`. Nothing is ever fetched.
 
     One wrong schema makes a provider refuse the whole request, so its form is checked here.
 
-    >>> usable_schema({"properties": {"x": {"type": "integer"}}})["type"]
+    >>> normalize_schema({"properties": {"x": {"type": "integer"}}})["type"]
     'object'
     """
     if not isinstance(schema, dict):
         raise UnusableSchema(f"its input schema is {type(schema).__name__}, not an object")
     if schema.get("type", "object") != "object":
         raise UnusableSchema(f"its input schema is for {schema['type']!r:.80}, not for an object")
-    if schema_chars(schema) > MAX_SCHEMA_CHARS:
+    if count_schema_chars(schema) > MAX_SCHEMA_CHARS:
         raise UnusableSchema(f"its input schema has more than {MAX_SCHEMA_CHARS} characters")
-    if _depth_over(schema, MAX_DEPTH):
+    if _is_deeper_than(schema, MAX_DEPTH):
         raise UnusableSchema(f"its input schema is nested deeper than {MAX_DEPTH}")
-    kept = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "id")}
-    waiting: list[Any] = [kept]
+    root = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "id")}
+    pending: list[Any] = [root]
     seen: set[int] = set()
-    while waiting:
-        found = waiting.pop()
-        if isinstance(found, bool) or id(found) in seen:
+    while pending:
+        node = pending.pop()
+        if isinstance(node, bool) or id(node) in seen:
             continue
-        _check(found, kept)
-        seen.add(id(found))
-        waiting.extend(_children(found))
-        waiting.extend(_referred(found[key], kept) for key in _REFS if key in found)
-    return {"properties": {}, **kept, "type": "object"}
+        _validate_node(node, root)
+        seen.add(id(node))
+        pending.extend(_children(node))
+        pending.extend(_resolve_reference(node[key], root) for key in _REF_KEYWORDS if key in node)
+    return {"properties": {}, **root, "type": "object"}
 
 
-def schema_chars(schema: Any) -> int:
+def count_schema_chars(schema: Any) -> int:
     """How long a schema is as JSON."""
     try:
         return len(json.dumps(schema))
@@ -84,11 +84,11 @@ def schema_chars(schema: Any) -> int:
         raise UnusableSchema(f"its input schema is nested deeper than {MAX_DEPTH}") from None
 
 
-def binder_for(schema: Mapping[str, Any]) -> Bind:
+def build_shallow_binder(schema: Mapping[str, Any]) -> Bind:
     """A quick check of a call's input, one level deep: the server checks the rest, and its schema may be a trap."""
     required = schema.get("required", [])
     properties = schema.get("properties", {})
-    closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
 
     def bind(values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         for name in required:
@@ -96,26 +96,26 @@ def binder_for(schema: Mapping[str, Any]) -> Bind:
                 raise InvalidInput(f"{name!r:.200} is a required property")
         for name, value in values.items():
             if name in properties:
-                _check_value(name, value, properties[name])
-            elif closed:
+                _validate_value(name, value, properties[name])
+            elif is_closed:
                 raise InvalidInput(f"{name!r:.200} is not a property of this tool")
         return [], dict(values)
 
     return bind
 
 
-def _check_value(name: str, value: Any, schema: Any) -> None:
+def _validate_value(name: str, value: Any, schema: Any) -> None:
     if not isinstance(schema, dict):
         return
-    wanted = schema.get("type", [])
-    kinds = [wanted] if isinstance(wanted, str) else wanted
-    if kinds and not any(_is(value, kind) for kind in kinds):
+    declared = schema.get("type", [])
+    kinds = [declared] if isinstance(declared, str) else declared
+    if kinds and not any(_is_of_type(value, kind) for kind in kinds):
         raise InvalidInput(f"{name:.200}: {value!r:.80} is not of type {' or '.join(map(repr, kinds))}")
     if "enum" in schema and value not in schema["enum"]:
         raise InvalidInput(f"{name:.200}: {value!r:.80} is not one of {schema['enum']!r:.300}")
 
 
-def _is(value: Any, kind: str) -> bool:
+def _is_of_type(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     if kind == "integer" and isinstance(value, float):
@@ -123,57 +123,57 @@ def _is(value: Any, kind: str) -> bool:
     return isinstance(value, _TYPES[kind])
 
 
-def _check(schema: Any, root: dict[str, Any]) -> None:
+def _validate_node(schema: Any, root: dict[str, Any]) -> None:
     if not isinstance(schema, dict):
         raise UnusableSchema(f"its input schema holds {schema!r:.80} where a schema belongs")
     if schema is not root and "$id" in schema:
         raise UnusableSchema("its input schema holds another one with an $id of its own")
-    for key, kind in _FORMS.items():
-        if key in schema and not _is(schema[key], kind):
+    for key, kind in _KEYWORD_TYPES.items():
+        if key in schema and not _is_of_type(schema[key], kind):
             raise UnusableSchema(f"its input schema is not valid: {key} is {schema[key]!r:.80}, not of type {kind}")
     for key in ("type", "required"):
         names = schema.get(key, [])
-        if not _distinct_texts(names if isinstance(names, list) else [names]):
+        if not _are_distinct_strings(names if isinstance(names, list) else [names]):
             raise UnusableSchema(f"its input schema is not valid: {key} is {names!r:.80}")
     kinds = schema.get("type", "object")
     if not kinds or any(kind not in _TYPES for kind in ([kinds] if isinstance(kinds, str) else kinds)):
         raise UnusableSchema(f"its input schema is not valid: type is {kinds!r:.80}")
-    if any(schema[key] < 0 for key in _SIZES if key in schema) or schema.get("multipleOf", 1) <= 0:
+    if any(schema[key] < 0 for key in _SIZE_KEYWORDS if key in schema) or schema.get("multipleOf", 1) <= 0:
         raise UnusableSchema("its input schema is not valid: one of its limits is negative")
-    if any(not schema[key] for key in _MANY if key in schema):
+    if any(not schema[key] for key in _LIST_KEYWORDS if key in schema):
         raise UnusableSchema("its input schema is not valid: it is to be one of no schemas")
 
 
-def _referred(ref: Any, root: Any) -> Any:
+def _resolve_reference(ref: Any, root: Any) -> Any:
     if not isinstance(ref, str) or not ref.startswith("#"):
         raise UnusableSchema(f"its input schema refers to {ref!r:.120}, outside itself; nothing is fetched")
-    found = root
+    node = root
     for step in unquote(ref[1:]).split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict) and name in found:
-            found = found[name]
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
+        if isinstance(node, dict) and name in node:
+            node = node[name]
+        elif isinstance(node, list) and name.isdecimal() and int(name) < len(node):
+            node = node[int(name)]
         else:
-            found = None
-    if not isinstance(found, (dict, bool)) or ref[1:2] not in ("", "/"):
+            node = None
+    if not isinstance(node, (dict, bool)) or ref[1:2] not in ("", "/"):
         raise UnusableSchema(f"its input schema refers to {ref!r:.120}, which it does not hold")
-    return found
+    return node
 
 
 def _children(schema: dict[str, Any]) -> Iterator[Any]:
-    yield from (schema[key] for key in _ONE if key in schema)
-    for key in _MANY:
+    yield from (schema[key] for key in _SINGLE_KEYWORDS if key in schema)
+    for key in _LIST_KEYWORDS:
         yield from schema.get(key, ())
-    for key in _NAMED:
+    for key in _MAP_KEYWORDS:
         yield from schema.get(key, {}).values()
 
 
-def _distinct_texts(names: list[Any]) -> bool:
+def _are_distinct_strings(names: list[Any]) -> bool:
     return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
 
 
-def _depth_over(value: Any, limit: int) -> bool:
+def _is_deeper_than(value: Any, limit: int) -> bool:
     level: list[Any] = [value]
     for _ in range(limit):
         level = [

@@ -10,20 +10,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellback.errors import McpError, MissingExtraError
-from tellback.tools.mcp.listing import Listing, McpToolInfo, Refused
-from tellback.tools.mcp.names import legal_names
-from tellback.tools.mcp.options import Address, Approval, Options, Program, SessionGone, Target, plain_arguments
-from tellback.tools.mcp.results import tool_result
-from tellback.tools.mcp.schemas import binder_for
-from tellback.tools.mcp.waiting import finish
+from tellback.tools.mcp.listing import McpToolInfo, RefusedTool, ToolListing
+from tellback.tools.mcp.names import assign_legal_names
+from tellback.tools.mcp.options import (
+    ApprovalRule,
+    HttpTarget,
+    McpOptions,
+    SessionLost,
+    StdioTarget,
+    Target,
+    validate_arguments,
+)
+from tellback.tools.mcp.results import to_tool_result
+from tellback.tools.mcp.schemas import build_shallow_binder
+from tellback.tools.mcp.waiting import finish_tasks
 from tellback.tools.tool import Tool
 from tellback.types import ToolResult
 
 if TYPE_CHECKING:
-    from tellback.tools.mcp.connection import Connection
+    from tellback.tools.mcp.connection import McpConnection
 
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
+INITIAL_RETRY_DELAY = 0.1
+MAX_RETRY_DELAY = 5.0
 CLOSE_SECONDS = 15.0
 
 log = logging.getLogger("tellback.tools.mcp")
@@ -42,19 +50,19 @@ class McpServer:
     McpServer('weather')
     """
 
-    def __init__(self, target: Target, options: Options, name: str) -> None:
+    def __init__(self, target: Target, options: McpOptions, name: str) -> None:
         self.name = name
         self._target = target
         self._options = options
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._connection: Connection | None = None
-        self._connecting: asyncio.Task[Connection] | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._connection: McpConnection | None = None
+        self._connect_task: asyncio.Task[McpConnection] | None = None
+        self._close_tasks: set[asyncio.Task[None]] = set()
         self._failures = 0
-        self._inside = 0
-        self._kept_open = False
-        self._listed: tuple[Listing, list[Tool]] | None = None
-        self._refused: tuple[Refused, ...] = ()
+        self._enter_count = 0
+        self._is_held_open = False
+        self._cached_tools: tuple[ToolListing, list[Tool]] | None = None
+        self._refused: tuple[RefusedTool, ...] = ()
 
     @classmethod
     def stdio(
@@ -70,14 +78,14 @@ class McpServer:
         max_result_chars: int = 100_000,
         prefix: str | None = None,
         only: Collection[str] | None = None,
-        requires_approval: Approval = False,
+        requires_approval: ApprovalRule = False,
     ) -> McpServer:
         """A server that is a program to start.
 
         It gets `env` and a few variables such as PATH and HOME, nothing else of this process's environment.
         """
-        options = Options(connect_timeout, call_timeout, max_result_chars, prefix, only, requires_approval)
-        return cls(Program(command, tuple(args), env, cwd), options, name or Path(command).name)
+        options = McpOptions(connect_timeout, call_timeout, max_result_chars, prefix, only, requires_approval)
+        return cls(StdioTarget(command, tuple(args), env, cwd), options, name or Path(command).name)
 
     @classmethod
     def http(
@@ -91,65 +99,65 @@ class McpServer:
         max_result_chars: int = 100_000,
         prefix: str | None = None,
         only: Collection[str] | None = None,
-        requires_approval: Approval = False,
+        requires_approval: ApprovalRule = False,
     ) -> McpServer:
         """A server that is reached over streamable HTTP; `headers` go with every request."""
-        options = Options(connect_timeout, call_timeout, max_result_chars, prefix, only, requires_approval)
-        address = Address(url, headers)
-        return cls(address, options, name or address.host)
+        options = McpOptions(connect_timeout, call_timeout, max_result_chars, prefix, only, requires_approval)
+        target = HttpTarget(url, headers)
+        return cls(target, options, name or target.host)
 
     @property
     def connected(self) -> bool:
         """Whether a connection is up, as far as is known."""
-        return self._connection is not None and self._connection.alive
+        return self._connection is not None and self._connection.is_alive
 
     @property
-    def refused(self) -> tuple[Refused, ...]:
+    def refused(self) -> tuple[RefusedTool, ...]:
         """The tools that the last `tools()` left out, with the reasons."""
         return self._refused
 
     async def connect(self) -> None:
         """Start or reach the server, until `close()`; nothing happens if that was done before."""
         await self._open()
-        self._kept_open = True
+        self._is_held_open = True
 
     async def close(self) -> None:
         """End the connection for all who use it, and the server's process if it has one.
 
         It may be connected again.
         """
-        self._check_loop()
-        self._kept_open = False
-        connecting, connection = self._connecting, self._connection
-        self._loop = self._connection = self._connecting = self._listed = None
+        self._validate_loop()
+        self._is_held_open = False
+        connecting, connection = self._connect_task, self._connection
+        self._loop = self._connection = self._connect_task = self._cached_tools = None
         if connecting is not None:
             connecting.cancel()
         if connection is not None:
-            self._leave(connection)
+            self._close_in_background(connection)
         try:
-            await finish([connecting] if connecting is not None else [], CLOSE_SECONDS)
+            await finish_tasks([connecting] if connecting is not None else [], CLOSE_SECONDS)
         finally:
-            await finish(list(self._leaving), CLOSE_SECONDS)
+            await finish_tasks(list(self._close_tasks), CLOSE_SECONDS)
 
     async def tools(self) -> list[Tool]:
         """The server's tools. Those that cannot be used are left out: see `refused`."""
         listing = await self._with_connection(lambda connection: connection.listing())
-        if self._listed is None or self._listed[0] != listing:
-            self._listed = listing, self._offered(listing)
-        return list(self._listed[1])
+        if self._cached_tools is None or self._cached_tools[0] != listing:
+            self._cached_tools = listing, self._build_tools(listing)
+        return list(self._cached_tools[1])
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Call a tool by the server's own name for it.
 
         Cancelling this cancels the call at the server, and nothing else.
         """
-        plain = plain_arguments(arguments or {})
-        answer = await self._with_connection(lambda connection: connection.call(name, plain))
-        return tool_result(answer, self._options.max_result_chars)
+        checked_arguments = validate_arguments(arguments or {})
+        answer = await self._with_connection(lambda connection: connection.call(name, checked_arguments))
+        return to_tool_result(answer, self._options.max_result_chars)
 
     async def __aenter__(self) -> McpServer:
-        self._check_loop()
-        self._inside += 1
+        self._validate_loop()
+        self._enter_count += 1
         try:
             await self._open()
         except BaseException:
@@ -158,32 +166,32 @@ class McpServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._inside = max(self._inside - 1, 0)
-        if not self._inside and not self._kept_open:
+        self._enter_count = max(self._enter_count - 1, 0)
+        if not self._enter_count and not self._is_held_open:
             await self.close()
 
     def __repr__(self) -> str:
         return f"McpServer({self.name!r})"
 
-    def _offered(self, listing: Listing) -> list[Tool]:
+    def _build_tools(self, listing: ToolListing) -> list[Tool]:
         only = self._options.only
         refused = [entry for entry in listing.refused if only is None or entry.name in only]
-        wanted: dict[str, McpToolInfo] = {}
+        selected: dict[str, McpToolInfo] = {}
         for info in listing.tools:
-            if info.name in wanted:
-                refused.append(Refused(info.name, "it is listed twice, and the first is used"))
+            if info.name in selected:
+                refused.append(RefusedTool(info.name, "it is listed twice, and the first is used"))
             elif only is None or info.name in only:
-                wanted[info.name] = info
-        missing = [name for name in only or () if name not in wanted]
+                selected[info.name] = info
+        missing = [name for name in only or () if name not in selected]
         if missing:
             log.warning("MCP server %r does not offer %s, named in only=...", self.name, ", ".join(map(repr, missing)))
         for name, reason in refused:
             log.warning("MCP server %r: tool %r is left out: %s", self.name, name, reason)
         self._refused = tuple(refused)
-        names = legal_names(list(wanted), self._options.prefix)
-        return [self._tool(names[name], info) for name, info in wanted.items()]
+        names = assign_legal_names(list(selected), self._options.prefix)
+        return [self._build_tool(names[name], info) for name, info in selected.items()]
 
-    def _tool(self, name: str, info: McpToolInfo) -> Tool:
+    def _build_tool(self, name: str, info: McpToolInfo) -> Tool:
         async def fn(**arguments: Any) -> ToolResult:
             return await self.call(info.name, arguments)
 
@@ -193,24 +201,24 @@ class McpServer:
             parameters=info.parameters,
             fn=fn,
             requires_approval=self._options.needs_approval(info),
-            bind=binder_for(info.parameters),
+            bind=build_shallow_binder(info.parameters),
         )
 
-    async def _with_connection(self, do: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _with_connection(self, operation: Callable[[McpConnection], Awaitable[T]]) -> T:
         """Do it on a live connection; on a new one if the server says that it has forgotten ours."""
         for _ in range(2):
             connection = await self._live_connection()
             try:
-                done = await do(connection)
-            except SessionGone:
-                self._drop(connection)
+                result = await operation(connection)
+            except SessionLost:
+                self._discard(connection)
             else:
                 self._failures = 0
-                return done
+                return result
         raise McpError(self.name, "it lost the session twice in a row; nothing was called. Try again later.")
 
     async def _open(self) -> None:
-        self._check_loop()
+        self._validate_loop()
         if self._loop is not None:
             await self._live_connection()
             return
@@ -221,72 +229,72 @@ class McpServer:
             await self.close()
             raise
 
-    async def _live_connection(self) -> Connection:
-        self._check_loop()
+    async def _live_connection(self) -> McpConnection:
+        self._validate_loop()
         if self._loop is None:
             raise McpError(self.name, "it is not connected: use it inside `async with server:`, or after connect().")
         if self._connection is not None:
-            if self._connection.alive:
+            if self._connection.is_alive:
                 return self._connection
-            self._drop(self._connection)
-        if self._connecting is None:
+            self._discard(self._connection)
+        if self._connect_task is None:
             # One attempt for all who wait, which goes on when one of them gives up.
-            self._connecting = asyncio.create_task(self._connect(), context=contextvars.Context())
-            self._connecting.add_done_callback(self._settle)
+            self._connect_task = asyncio.create_task(self._connect(), context=contextvars.Context())
+            self._connect_task.add_done_callback(self._on_connect_done)
         try:
-            return await asyncio.shield(self._connecting)
+            return await asyncio.shield(self._connect_task)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             raise McpError(self.name, "it was closed while it was being connected.") from None
 
-    def _check_loop(self) -> None:
+    def _validate_loop(self) -> None:
         """A connection lives in one event loop, and is forgotten when that has ended."""
         if self._loop is None or self._loop is asyncio.get_running_loop():
             return
         if not self._loop.is_closed():
             raise McpError(self.name, "it is connected in another event loop, and can be used and closed there only.")
-        self._loop = self._connection = self._connecting = self._listed = None
-        self._inside, self._kept_open = 0, False
-        self._leaving.clear()
+        self._loop = self._connection = self._connect_task = self._cached_tools = None
+        self._enter_count, self._is_held_open = 0, False
+        self._close_tasks.clear()
 
-    async def _connect(self) -> Connection:
-        make = await asyncio.to_thread(_connection_class)  # the SDK takes a second or two to load
+    async def _connect(self) -> McpConnection:
+        connection_class = await asyncio.to_thread(_load_connection_class)  # the SDK takes a second or two to load
         if self._failures:
-            await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(self._failures - 1, 10), LONGEST_PAUSE))
-        connection = make(self.name, self._target, self._options)
+            await asyncio.sleep(min(INITIAL_RETRY_DELAY * 2 ** min(self._failures - 1, 10), MAX_RETRY_DELAY))
+        connection = connection_class(self.name, self._target, self._options)
         try:
-            await connection.opened()
+            await connection.wait_open()
         except BaseException:
             self._failures += 1
-            self._leave(connection)
+            self._close_in_background(connection)
             raise
         self._connection = connection
         return connection
 
-    def _settle(self, connecting: asyncio.Task[Connection]) -> None:
-        if self._connecting is connecting:
-            self._connecting = None
-        if not connecting.cancelled():
-            connecting.exception()  # all who waited may be gone
+    def _on_connect_done(self, task: asyncio.Task[McpConnection]) -> None:
+        if self._connect_task is task:
+            self._connect_task = None
+        if not task.cancelled():
+            task.exception()  # all who waited may be gone
 
-    def _drop(self, connection: Connection) -> None:
+    def _discard(self, connection: McpConnection) -> None:
         if self._connection is connection:
             self._connection = None
             self._failures += 1
-            self._leave(connection)
+            self._close_in_background(connection)
 
-    def _leave(self, connection: Connection) -> None:
+    def _close_in_background(self, connection: McpConnection) -> None:
         """Close a connection without waiting for it; `close` does."""
         task = asyncio.create_task(connection.close(), context=contextvars.Context())
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._close_tasks.add(task)
+        task.add_done_callback(self._close_tasks.discard)
 
 
-def _connection_class() -> type[Connection]:
+def _load_connection_class() -> type[McpConnection]:
     try:
-        from tellback.tools.mcp.connection import Connection
+        from tellback.tools.mcp.connection import McpConnection
     except ImportError as error:
         raise MissingExtraError("mcp", "mcp", "An MCP server") from error
-    return Connection
+    return McpConnection

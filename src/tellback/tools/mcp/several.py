@@ -18,12 +18,12 @@ async def mcp_tools(*servers: McpServer) -> AsyncIterator[list[Tool]]:
 
     A server that somebody else is inside of, too, stays open until they leave.
     """
-    entering = [asyncio.ensure_future(server.__aenter__()) for server in servers]
+    enter_tasks = [asyncio.ensure_future(server.__aenter__()) for server in servers]
     try:
-        await _all(entering)
-        found = await _all(server.tools() for server in servers)
+        await _gather_all(enter_tasks)
+        tool_lists = await _gather_all(server.tools() for server in servers)
         owners: dict[str, McpServer] = {}
-        for server, tools in zip(servers, found, strict=True):
+        for server, tools in zip(servers, tool_lists, strict=True):
             for tool in tools:
                 first = owners.setdefault(tool.name, server)
                 if first is not server:
@@ -31,13 +31,15 @@ async def mcp_tools(*servers: McpServer) -> AsyncIterator[list[Tool]]:
                         f"MCP servers {first.name!r} and {server.name!r} both have a tool {tool.name!r}:"
                         " give one of them a prefix=... ."
                     )
-        yield [tool for tools in found for tool in tools]
+        yield [tool for tools in tool_lists for tool in tools]
     finally:
-        entered = [task.result() for task in entering if task.done() and not task.cancelled() and not task.exception()]
-        await _all(server.__aexit__() for server in entered)
+        entered = [
+            task.result() for task in enter_tasks if task.done() and not task.cancelled() and not task.exception()
+        ]
+        await _gather_all(server.__aexit__() for server in entered)
 
 
-async def _all(work: Any) -> list[Any]:
+async def _gather_all(work: Any) -> list[Any]:
     """Every outcome, once all have ended; the first error is raised."""
     outcomes = await asyncio.gather(*work, return_exceptions=True)
     for outcome in outcomes:

@@ -24,34 +24,34 @@ MAX_MESSAGE = 16 * 1024 * 1024
 MAX_VALUES = 500_000
 TOO_LONG = f"it sent a message of more than {MAX_MESSAGE // 1024 // 1024} MB"
 
-Clean = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+AnswerFilter = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 """Makes an answer to a method small and usable, before anything else reads it."""
 
-_HALF_A_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
+_LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-class Broken(Exception):
+class ConnectionBroken(Exception):
     """An answer can no longer come; the message says why."""
 
-    def __init__(self, why: str, *, sent: bool = True) -> None:
-        super().__init__(why)
-        self.sent = sent
+    def __init__(self, reason: str, *, was_sent: bool = True) -> None:
+        super().__init__(reason)
+        self.was_sent = was_sent
 
 
-class Wire(ABC):
+class McpTransport(ABC):
     """The channel of one connection, for the SDK's session to run on.
 
     `ended` is set when nothing more can be sent; `changes` counts how often the server said that its tools changed.
     """
 
-    def __init__(self, clean: Clean) -> None:
+    def __init__(self, filter_answer: AnswerFilter) -> None:
         self.ended = asyncio.Event()
-        self.changes = 0
-        self._clean = clean
-        self._numbers = itertools.count(1)
+        self.tool_changes = 0
+        self._filter_answer = filter_answer
+        self._request_ids = itertools.count(1)
 
     @abstractmethod
-    async def __aenter__(self) -> Wire: ...
+    async def __aenter__(self) -> McpTransport: ...
 
     @abstractmethod
     async def __aexit__(self, *_: object) -> None: ...
@@ -61,10 +61,10 @@ class Wire(ABC):
         """Send what has no answer; a failure is not reported."""
 
     @abstractmethod
-    async def _ask(self, request: dict[str, Any], opts: CallOptions) -> dict[str, Any]:
+    async def _request(self, request: dict[str, Any], opts: CallOptions) -> dict[str, Any]:
         """The message that answers a request; raises `Broken` when none can come."""
 
-    def last_words(self) -> str:
+    def describe_stderr(self) -> str:
         """A sentence about what the server wrote beside its messages, for when it cannot be connected."""
         return ""
 
@@ -85,26 +85,26 @@ class Wire(ABC):
     ) -> dict[str, Any]:
         """The result of a request; raises `MCPError` if the server refuses it, and `Broken`."""
         opts = opts or {}
-        request = {"id": next(self._numbers), **message(method, params)}
+        request = {"id": next(self._request_ids), **build_message(method, params)}
         try:
             async with asyncio.timeout(opts.get("timeout")):
-                answer = await self._ask(request, opts)
+                answer = await self._request(request, opts)
         except TimeoutError:
             raise MCPError(types.REQUEST_TIMEOUT, f"{method} was not answered in time") from None
-        return await self._clean(method, _result(answer))
+        return await self._filter_answer(method, _extract_result(answer))
 
 
-def message(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+def build_message(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
     """A message to send; `params` is left out where there are none."""
     return {"jsonrpc": "2.0", "method": method, **({"params": dict(params)} if params else {})}
 
 
-def cancelled(request: Mapping[str, Any]) -> dict[str, Any]:
+def build_cancellation(request: Mapping[str, Any]) -> dict[str, Any]:
     """The message that tells a server to stop."""
-    return message("notifications/cancelled", {"requestId": request["id"], "reason": "nobody waits any more"})
+    return build_message("notifications/cancelled", {"requestId": request["id"], "reason": "nobody waits any more"})
 
 
-def reply_to(request: Mapping[str, Any]) -> dict[str, Any]:
+def build_response(request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to what a server asks of us: we are here, and can do nothing for it."""
     if request["method"] == "ping":
         return {"jsonrpc": "2.0", "id": request["id"], "result": {}}
@@ -112,9 +112,9 @@ def reply_to(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request["id"], "error": error}
 
 
-def encode(sent: Mapping[str, Any]) -> bytes:
+def encode(message: Mapping[str, Any]) -> bytes:
     """A message as one line of JSON, without the line's end."""
-    return json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def decode(data: bytes) -> dict[str, Any] | None:
@@ -123,22 +123,22 @@ def decode(data: bytes) -> dict[str, Any] | None:
     Raises `Broken` for one that would take too long to read.
     """
     if data.count(b"[") + data.count(b"{") > MAX_VALUES:
-        raise Broken(f"it sent a message of more than {MAX_VALUES} values")
+        raise ConnectionBroken(f"it sent a message of more than {MAX_VALUES} values")
     try:
-        found = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _: None)
-        if _HALF_A_CHARACTER.search(data):
-            found = json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+        parsed = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _: None)
+        if _LONE_SURROGATE.search(data):
+            parsed = json.loads(json.dumps(parsed, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
-def _result(answer: Mapping[str, Any]) -> dict[str, Any]:
+def _extract_result(answer: Mapping[str, Any]) -> dict[str, Any]:
     error, result = answer.get("error"), answer.get("result")
     if isinstance(error, dict):
         code = error.get("code")
-        known = code if isinstance(code, int) else types.INTERNAL_ERROR
-        raise MCPError(known, str(error.get("message", ""))[:1_000], error.get("data"))
+        error_code = code if isinstance(code, int) else types.INTERNAL_ERROR
+        raise MCPError(error_code, str(error.get("message", ""))[:1_000], error.get("data"))
     if not isinstance(result, dict):
         raise MCPError(types.PARSE_ERROR, "the answer holds neither a result nor an error")
     return result

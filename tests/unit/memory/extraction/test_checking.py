@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tellback.errors import ExtractionError
-from tellback.memory.checks import NAME_LENGTH, TEXT_LENGTH
-from tellback.memory.extraction.checking import checked
+from tellback.memory.checks import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
+from tellback.memory.extraction.checking import validate_extraction
 from tellback.memory.extraction.values import ExtractedEntity, ExtractedFact, Extraction
 from tellback.types.memory import Category, CategoryKind, EntityType
 from tellback.types.replies import ChatUsage
-from tests.unit.memory.extraction.making import said, window
+from tests.unit.memory.extraction.making import make_message, make_window
 
-WINDOW = window("I live in Lisbon.", "I see.", before=(said(0, "user", "Hello."),))
+WINDOW = make_window("I live in Lisbon.", "I see.", before=(make_message(0, "user", "Hello."),))
 FACT = ExtractedFact("User lives in Lisbon.", Category("home", CategoryKind.FACT), (WINDOW.messages[0].id,))
 ANNA = ExtractedEntity("Anna", EntityType.PERSON, ("Annie",), "a friend")
 JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,12 +27,12 @@ def test_what_is_in_order_is_passed_on() -> None:
         FACT, valid_from=JANUARY, valid_to=JANUARY.replace(year=2027), entities=("Anna",), subject="user", value="x"
     )
     extraction = Extraction((FACT, whole), (ANNA,), usage=(ChatUsage(1),))
-    assert checked(extraction, WINDOW) is extraction
-    assert checked(Extraction(), WINDOW) == Extraction()
+    assert validate_extraction(extraction, WINDOW) is extraction
+    assert validate_extraction(Extraction(), WINDOW) == Extraction()
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    *(({"text": text}, "text") for text in ("", " \n", None, "x" * (TEXT_LENGTH + 1), "a\x00b", "\ud800")),
+    *(({"text": text}, "text") for text in ("", " \n", None, "x" * (MAX_TEXT_LENGTH + 1), "a\x00b", "\ud800")),
     ({"category": Category("habits", CategoryKind.PATTERN)}, "platform"),
     ({"category": Category("turn", CategoryKind.EPISODE)}, "turn"),
     ({"category": Category("", CategoryKind.FACT)}, "category"),
@@ -49,7 +49,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"message_ids": (WINDOW.messages[0].id, "msg_elsewhere")}, "msg_elsewhere"),
     ({"message_ids": (WINDOW.before[0].id,)}, "message_ids"),
     ({"value": "\ud800"}, "value"),
-    ({"subject": "x" * (NAME_LENGTH + 1)}, "subject"),
+    ({"subject": "x" * (MAX_NAME_LENGTH + 1)}, "subject"),
     ({"attribute": 5}, "attribute"),
     ({"entities": ("",)}, "entities"),
     ({"entities": "Anna"}, "entities"),
@@ -62,20 +62,26 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_a_fact_that_cannot_be_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
     given = Extraction((FACT, replace(FACT, **fields)), usage=(ChatUsage(7),))
     with pytest.raises(ExtractionError, match=rf"facts\.1.*{named}") as failure:
-        checked(given, WINDOW)
+        validate_extraction(given, WINDOW)
     assert failure.value.usage == given.usage
 
 
 @pytest.mark.parametrize(
     "fields",
-    [{"name": " "}, {"name": "x" * (NAME_LENGTH + 1)}, {"aliases": ("\x00",)}, {"type": "ALIEN"}, {"description": 5}],
+    [
+        {"name": " "},
+        {"name": "x" * (MAX_NAME_LENGTH + 1)},
+        {"aliases": ("\x00",)},
+        {"type": "ALIEN"},
+        {"description": 5},
+    ],
 )
 def test_an_entity_that_cannot_be_is_refused_by_name(fields: dict[str, Any]) -> None:
     with pytest.raises(ExtractionError, match=r"entities\.0"):
-        checked(Extraction((FACT,), (replace(ANNA, **fields),)), WINDOW)
+        validate_extraction(Extraction((FACT,), (replace(ANNA, **fields),)), WINDOW)
 
 
 @pytest.mark.parametrize("given", [None, [FACT], Extraction(None), Extraction(("a fact",)), Extraction((), ("Anna",))])  # type: ignore[arg-type]
 def test_what_is_no_extraction_is_refused(given: Any) -> None:
     with pytest.raises(ExtractionError):
-        checked(given, WINDOW)
+        validate_extraction(given, WINDOW)

@@ -8,7 +8,7 @@ import pytest
 
 from tellback.errors import ConfigurationError
 from tellback.memory.extraction.prompts import Prompts
-from tellback.memory.extraction.schema import FoundEntity, FoundFact
+from tellback.memory.extraction.schema import EntityOutput, FactOutput
 
 
 def test_our_versions_are_found() -> None:
@@ -21,7 +21,7 @@ def test_our_versions_are_found() -> None:
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_a_prompt_explains_every_field(version: str) -> None:
     text = Prompts().extraction(version).text
-    fields = {*FoundFact.model_fields, *FoundEntity.model_fields} - ({"quote"} if version == "v1" else set())
+    fields = {*FactOutput.model_fields, *EntityOutput.model_fields} - ({"quote"} if version == "v1" else set())
     assert [field for field in fields if f"`{field}`" not in text] == []
 
 

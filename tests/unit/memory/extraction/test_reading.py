@@ -10,23 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellback.chat.output import InvalidOutput
-from tellback.memory.checks import NAME_LENGTH, TEXT_LENGTH
-from tellback.memory.extraction.moments import period
+from tellback.memory.checks import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
+from tellback.memory.extraction.moments import parse_period
 from tellback.memory.extraction.quotes import is_quoted
-from tellback.memory.extraction.reading import BLANK, NOT_QUOTED, NOT_THE_USERS, TOO_LONG, read
-from tellback.memory.extraction.schema import Found
-from tellback.memory.extraction.transcript import transcribe
+from tellback.memory.extraction.reading import BLANK, NOT_FROM_USER, NOT_QUOTED, TOO_LONG, parse_extraction
+from tellback.memory.extraction.schema import ExtractionOutput
+from tellback.memory.extraction.transcript import render_transcript
 from tellback.memory.extraction.values import Change, ExtractedEntity, ExtractedFact, Extraction
 from tellback.types.memory import Category, CategoryKind, EntityType
-from tests.unit.memory.extraction.making import fact, window
+from tests.unit.memory.extraction.making import fact_output, make_window
 
-SAID = transcribe(
-    window("I moved to Lisbon yesterday!", "You must love the sea, then.", "Yes, I do. 👍", "Shall I remember that?")
+SAID = render_transcript(
+    make_window(
+        "I moved to Lisbon yesterday!", "You must love the sea, then.", "Yes, I do. 👍", "Shall I remember that?"
+    )
 )
 
 
 def reading(*facts: dict[str, Any], entities: tuple[dict[str, Any], ...] = (), quotes: bool = False) -> Extraction:
-    return read(Found.model_validate({"facts": facts, "entities": entities}), SAID, quotes=quotes)
+    return parse_extraction(
+        ExtractionOutput.model_validate({"facts": facts, "entities": entities}), SAID, quotes=quotes
+    )
 
 
 def only(*facts: dict[str, Any], **more: Any) -> ExtractedFact:
@@ -35,7 +39,7 @@ def only(*facts: dict[str, Any], **more: Any) -> ExtractedFact:
 
 
 def test_a_fact_is_read_in_full() -> None:
-    given = fact(
+    given = fact_output(
         category=" Home ",
         messages=["m1", "m3", "m1"],
         subject="user",
@@ -77,22 +81,22 @@ def test_nothing_found_is_an_empty_extraction() -> None:
 
 def test_an_unknown_citation_is_for_the_model_to_mend() -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.1 \('User sings\.'\): messages: .*no message 'm9', 'x'; .*m1, m2"):
-        reading(fact(), fact("User sings.", messages=["m1", "m9", "x"]))
+        reading(fact_output(), fact_output("User sings.", messages=["m1", "m9", "x"]))
 
 
 def test_every_problem_is_told_at_once() -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.0 .*'soon' is not a date.*facts\.1 .*no message 'm9'"):
-        reading(fact(since="soon"), fact(messages=["m9"]))
+        reading(fact_output(since="soon"), fact_output(messages=["m9"]))
 
 
 def test_what_only_the_assistant_said_is_left_out() -> None:
-    found = reading(fact("User loves the sea.", messages=["m2", "m4"]), fact())
-    assert [(left.text, left.why) for left in found.left_out] == [("User loves the sea.", NOT_THE_USERS)]
+    found = reading(fact_output("User loves the sea.", messages=["m2", "m4"]), fact_output())
+    assert [(left.text, left.why) for left in found.left_out] == [("User loves the sea.", NOT_FROM_USER)]
     assert len(found.facts) == 1
 
 
 def test_what_the_user_confirms_is_kept() -> None:
-    assert only(fact("User loves the sea.", messages=["m2", "m3"])).message_ids == ("msg_2", "msg_3")
+    assert only(fact_output("User loves the sea.", messages=["m2", "m3"])).message_ids == ("msg_2", "msg_3")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +116,7 @@ def test_what_the_user_confirms_is_kept() -> None:
 def test_dates_months_and_years_are_moments(
     since: str | None, until: str | None, valid_from: str | None, valid_to: str | None
 ) -> None:
-    found = only(fact(since=since, until=until))
+    found = only(fact_output(since=since, until=until))
     expected = [None if text is None else datetime.fromisoformat(f"{text}+00:00") for text in (valid_from, valid_to)]
     assert [found.valid_from, found.valid_to] == expected
 
@@ -132,13 +136,13 @@ def test_dates_months_and_years_are_moments(
 )
 def test_dates_that_cannot_be_are_for_the_model_to_mend(when: dict[str, str]) -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.0 .*(since|until): "):
-        reading(fact(**when))
+        reading(fact_output(**when))
 
 
 @given(st.one_of(st.text(max_size=30), st.datetimes().map(str), st.dates().map(str), st.from_regex(r"\d{4}(-\d\d)?")))
 def test_a_date_is_a_stretch_in_utc_or_refused(text: str) -> None:
     try:
-        begins, ends = period(text)
+        begins, ends = parse_period(text)
     except ValueError:
         return
     assert begins.tzinfo is UTC
@@ -147,17 +151,17 @@ def test_a_date_is_a_stretch_in_utc_or_refused(text: str) -> None:
 
 def test_quotes_are_looked_for_in_the_words_of_the_user() -> None:
     found = reading(
-        fact("a", quote="i moved   to LISBON"),
-        fact("b", quote="I moved to Lisbon yesterday [2026-03-04]!"),
-        fact("c", messages=["m2", "m3"], quote="Yes, I do"),
-        fact("d", messages=["m3"], quote="👍"),
-        fact("e", quote="I moved … yesterday"),
-        fact("f", quote="I moved to Porto"),
-        fact("g", messages=["m2", "m3"], quote="love the sea"),
-        fact("h", messages=["m3"], quote="I moved to Lisbon"),
-        fact("i", quote=" "),
-        fact("j", quote="…"),
-        fact("k", quote="yesterday … I moved"),
+        fact_output("a", quote="i moved   to LISBON"),
+        fact_output("b", quote="I moved to Lisbon yesterday [2026-03-04]!"),
+        fact_output("c", messages=["m2", "m3"], quote="Yes, I do"),
+        fact_output("d", messages=["m3"], quote="👍"),
+        fact_output("e", quote="I moved … yesterday"),
+        fact_output("f", quote="I moved to Porto"),
+        fact_output("g", messages=["m2", "m3"], quote="love the sea"),
+        fact_output("h", messages=["m3"], quote="I moved to Lisbon"),
+        fact_output("i", quote=" "),
+        fact_output("j", quote="…"),
+        fact_output("k", quote="yesterday … I moved"),
         quotes=True,
     )
     assert [each.text for each in found.facts] == ["a", "b", "c", "d", "e"]
@@ -166,7 +170,7 @@ def test_quotes_are_looked_for_in_the_words_of_the_user() -> None:
 
 def test_a_missing_quote_is_for_the_model_to_mend() -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.0 .*quote"):
-        reading(fact(), quotes=True)
+        reading(fact_output(), quotes=True)
 
 
 @given(st.text(max_size=40), st.text(max_size=20), st.text(max_size=40))
@@ -216,21 +220,23 @@ def test_two_words_or_all_that_was_said_are_proof(quote: str, said: str) -> None
 
 
 def test_texts_that_cannot_be_kept_are_left_out() -> None:
-    found = reading(fact(" \n\x00"), fact("x" * (TEXT_LENGTH + 1)), fact("y" * TEXT_LENGTH))
+    found = reading(
+        fact_output(" \n\x00"), fact_output("x" * (MAX_TEXT_LENGTH + 1)), fact_output("y" * MAX_TEXT_LENGTH)
+    )
     assert [left.why for left in found.left_out] == [BLANK, TOO_LONG]
-    assert all(len(left.text) <= TEXT_LENGTH for left in found.left_out)
+    assert all(len(left.text) <= MAX_TEXT_LENGTH for left in found.left_out)
     assert len(found.facts) == 1
 
 
 def test_what_no_database_can_hold_is_taken_out() -> None:
-    found = only(fact("User\x00 lives\nin \ud800Lisbon.", value="Lis\x00bon", subject="user", attribute="home"))
+    found = only(fact_output("User\x00 lives\nin \ud800Lisbon.", value="Lis\x00bon", subject="user", attribute="home"))
     assert (found.text, found.value) == ("User lives in Lisbon.", "Lisbon")
 
 
 def test_the_same_fact_given_twice_is_one() -> None:
     found = only(
-        fact("User likes tea.", importance=2, confidence=0.5),
-        fact("user likes  tea", messages=["m3"], importance=4, confidence=0.9),
+        fact_output("User likes tea.", importance=2, confidence=0.5),
+        fact_output("user likes  tea", messages=["m3"], importance=4, confidence=0.9),
     )
     assert (found.text, found.message_ids, found.importance, found.confidence) == (
         "User likes tea.",
@@ -242,27 +248,27 @@ def test_the_same_fact_given_twice_is_one() -> None:
 
 def test_the_same_words_about_another_day_are_another_fact() -> None:
     run = "User went running."
-    assert len(reading(fact(run, since="2026-03-01"), fact(run, since="2026-03-02")).facts) == 2
+    assert len(reading(fact_output(run, since="2026-03-01"), fact_output(run, since="2026-03-02")).facts) == 2
 
 
 @pytest.mark.parametrize("slot", [{"subject": "user"}, {"attribute": "age"}, {"subject": " ", "attribute": "age"}])
 def test_only_a_named_attribute_can_be_single(slot: dict[str, str]) -> None:
-    assert not only(fact(single=True, **slot)).single
+    assert not only(fact_output(single=True, **slot)).single
 
 
 def test_a_slot_that_is_too_long_is_none() -> None:
-    assert only(fact(subject="user", attribute="a" * (NAME_LENGTH + 1))).attribute is None
+    assert only(fact_output(subject="user", attribute="a" * (MAX_NAME_LENGTH + 1))).attribute is None
 
 
 @pytest.mark.parametrize("category", ["", "  ", "turn", "PATTERN"])
 def test_a_category_without_a_name_of_its_own_is_named_by_its_kind(category: str) -> None:
-    assert only(fact(category=category, kind="RULE")).category == Category("rule", CategoryKind.RULE)
+    assert only(fact_output(category=category, kind="RULE")).category == Category("rule", CategoryKind.RULE)
 
 
 def test_entities_are_known_by_all_their_names() -> None:
     anna = {"name": "Anna Silva", "type": "PERSON", "aliases": ["Anna", "my sister"]}
     again = {"name": "anna silva", "type": "PERSON", "aliases": ["Annie"], "description": "the user's sister"}
-    found = reading(fact(entities=["anna", "ANNIE", "Anna Silva"]), entities=(anna, again))
+    found = reading(fact_output(entities=["anna", "ANNIE", "Anna Silva"]), entities=(anna, again))
     assert found.facts[0].entities == ("Anna Silva",)
     assert found.entities == (
         ExtractedEntity("Anna Silva", EntityType.PERSON, ("Anna", "my sister", "Annie"), "the user's sister"),
@@ -271,13 +277,15 @@ def test_entities_are_known_by_all_their_names() -> None:
 
 def test_entities_that_no_fact_names_are_dropped() -> None:
     sea = {"name": "sea", "type": "PLACE"}
-    found = reading(fact("User loves the sea.", messages=["m2"], entities=["sea"]), fact(), entities=(sea,))
+    found = reading(
+        fact_output("User loves the sea.", messages=["m2"], entities=["sea"]), fact_output(), entities=(sea,)
+    )
     assert found.entities == ()
 
 
 def test_entities_without_a_usable_name_are_dropped() -> None:
     found = reading(
-        fact(entities=["", "x" * 600]),
+        fact_output(entities=["", "x" * 600]),
         entities=({"name": " ", "type": "PERSON"}, {"name": "x" * 600, "type": "PERSON"}),
     )
     assert (found.entities, found.facts[0].entities) == ((), ())

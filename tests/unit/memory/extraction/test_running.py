@@ -13,13 +13,13 @@ from tellback.app import User
 from tellback.errors import ProviderOverloadedError
 from tellback.testing import ScriptedModel, answers, raises, says
 from tellback.types.memory import CategoryKind
-from tests.unit.memory.extraction.making import fact
+from tests.unit.memory.extraction.making import fact_output
 
 PAID = ChatUsage(input_tokens=1000, output_tokens=10)
 SOON = WorkerOptions(first_delay=0.05, poll=0.2, heartbeat=0.1)
 
 
-async def told(rc: Tellback, *words: str) -> tuple[User, Job]:
+async def open_job(rc: Tellback, *words: str) -> tuple[User, Job]:
     """A user who said something that is to be extracted."""
     user = rc.user("maya")
     space = await user.memory.create_space("chat")
@@ -38,7 +38,7 @@ async def ended(user: User, job: Job) -> Job:
     async with asyncio.timeout(30):
         while True:
             [found] = [each for each in await user.memory.list_jobs() if each.id == job.id]
-            if found.status.is_over:
+            if found.status.is_finished:
                 return found
             await asyncio.sleep(0.02)
 
@@ -48,7 +48,7 @@ async def test_calls_before_a_providers_failure_are_paid_for() -> None:
     script = [says("no JSON", usage=PAID), raises(ProviderOverloadedError("busy", retryable=True)), found]
     with ScriptedModel(script) as model:
         async with Tellback(":memory:", model=model, worker=SOON) as rc:
-            user, job = await told(rc, "I live in Porto.")
+            user, job = await open_job(rc, "I live in Porto.")
             assert (await ended(user, job)).attempts == 2
             assert await spent(user) == [1000, 1000]
 
@@ -58,7 +58,7 @@ async def test_calls_before_a_cancellation_are_paid_for(tmp_path: Path) -> None:
     asked = asyncio.Event()
     script = [says("no JSON", usage=PAID), says("never", delay=30, expect=lambda _: asked.set())]
     async with Tellback(url, model=ScriptedModel(script), worker=SOON) as rc:
-        _, job = await told(rc, "I live in Porto.")
+        _, job = await open_job(rc, "I live in Porto.")
         async with asyncio.timeout(30):
             await asked.wait()
         await rc.jobs.cancel(job.id)
@@ -82,7 +82,7 @@ class Giving:
 )
 async def test_what_an_extractor_of_ones_own_gives_is_checked(fields: dict[str, Any]) -> None:
     async with Tellback(":memory:", extractor=Giving(**fields)) as rc:
-        user, job = await told(rc, "Hello.")
+        user, job = await open_job(rc, "Hello.")
         over = await ended(user, job)
         assert (over.status.value, over.attempts) == ("failed", 1)
         assert "facts.0" in str(over.error)
@@ -92,10 +92,10 @@ async def test_what_an_extractor_of_ones_own_gives_is_checked(fields: dict[str, 
 
 async def test_a_year_before_all_others_is_mended_by_the_model() -> None:
     def found(**dates: str) -> Any:
-        return answers({"facts": [fact("User lived in Porto.", **dates)], "entities": []})
+        return answers({"facts": [fact_output("User lived in Porto.", **dates)], "entities": []})
 
     with ScriptedModel([found(until="0001-01-01"), found(until="2020")]) as model:
         async with Tellback(":memory:", model=model) as rc:
-            user, job = await told(rc, "I lived in Porto.")
+            user, job = await open_job(rc, "I lived in Porto.")
             assert (await ended(user, job)).status.value == "done"
     assert "0001-01-01" in str(model.requests[-1].messages[-1])

@@ -6,27 +6,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellback.memory.recall.dates import LANGUAGES, Span, has_time_expression, read_query, read_text
-from tellback.memory.recall.dates.civil import DAY, civil, day_of, easter, nth_weekday, weekday
+from tellback.memory.recall.dates import LANGUAGES, TimeSpan, has_time_expression, parse_query_time, parse_time_spans
+from tellback.memory.recall.dates.civil import DAY, civil_date, day_number, easter, nth_weekday, weekday
 from tellback.types.times import as_utc, from_micros, to_micros
 
 WEDNESDAY = "2023-06-14T15:30"
 
 
-def at(moment: str) -> int:
+def to_us(moment: str) -> int:
     """Microseconds of a date, or of a date and a time, in UTC."""
     return to_micros(as_utc(f"{moment}:00Z" if "T" in moment else f"{moment}T00:00:00Z"))
 
 
-def shown(span: Span) -> str:
+def format_span(span: TimeSpan) -> str:
     """From and to, as short as they can be written, and how exact."""
     start, end = (from_micros(each).isoformat()[:16].removesuffix("T00:00") for each in (span.start, span.end))
     one_day = span.end - span.start == DAY and len(start) == 10
     return f"{start if one_day else f'{start} {end}'} {span.precision}"
 
 
-def read(text: str, now: str = WEDNESDAY) -> list[str]:
-    return [shown(span) for span in read_query(text, at(now)).spans]
+def parse(text: str, now: str = WEDNESDAY) -> list[str]:
+    return [format_span(span) for span in parse_query_time(text, to_us(now)).spans]
 
 
 NAMED_DAYS = [
@@ -245,7 +245,7 @@ RANGES = [
     ("by Friday", "2023-06-14T15:30 2023-06-17 range"),
 ]
 
-LEANING = [
+DEPENDENT = [
     ("the weekend before 8 May 2023", "2023-05-06 2023-05-08 weekend"),
     ("the weekend before 7 May 2023", "2023-04-29 2023-05-01 weekend"),
     ("the weekend after 20 May 2023", "2023-05-27 2023-05-29 weekend"),
@@ -332,14 +332,14 @@ SPANISH = [
         *SEASONS_AND_HOLIDAYS,
         *PARTS,
         *RANGES,
-        *LEANING,
+        *DEPENDENT,
         *FUTURE,
         *GERMAN,
         *SPANISH,
     ],
 )
 def test_an_expression_asked_on_a_wednesday_in_june_means(text: str, expected: str) -> None:
-    assert read(text)[-1:] == [expected]
+    assert parse(text)[-1:] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -368,10 +368,10 @@ def test_an_expression_asked_on_a_wednesday_in_june_means(text: str, expected: s
     ],
 )
 def test_the_moment_decides(text: str, now: str, expected: str) -> None:
-    assert read(text, now) == [expected]
+    assert parse(text, now) == [expected]
 
 
-NOTHING = """
+NO_TIMES = """
 It may rain, she said.
 May I ask you something?
 You may well be right, and they might too.
@@ -416,28 +416,30 @@ Me levanto por la mañana.
 """
 
 
-@pytest.mark.parametrize("text", NOTHING.strip("\n").split("\n"))
+@pytest.mark.parametrize("text", NO_TIMES.strip("\n").split("\n"))
 def test_ordinary_words_are_no_dates(text: str) -> None:
-    assert read(text) == []
+    assert parse(text) == []
     assert not has_time_expression(text)
 
 
 def test_a_text_may_name_several_times_and_each_knows_its_words() -> None:
-    spans = read_text(
-        "I moved to Lisbon in March, then last week to Porto; by then (since 2021!) I cooked.", at(WEDNESDAY)
+    spans = parse_time_spans(
+        "I moved to Lisbon in March, then last week to Porto; by then (since 2021!) I cooked.", to_us(WEDNESDAY)
     )
     assert [span.text for span in spans] == ["March", "last week", "since 2021"]
 
 
 def test_the_words_are_those_of_the_text_even_when_small_letters_are_longer() -> None:
-    spans = read_text("İİİ said: we met LAST Friday, ok?", at(WEDNESDAY))
+    spans = parse_time_spans("İİİ said: we met LAST Friday, ok?", to_us(WEDNESDAY))
     assert [span.text for span in spans] == ["LAST Friday"]
 
 
 def test_a_remembered_text_is_read_from_when_it_was_said() -> None:
-    said = at("2021-03-10T09:00")
-    assert [shown(span) for span in read_text("I saw Noor last Friday", said)] == ["2021-03-05 day"]
-    assert [shown(span) for span in read_text("I bought it last May", said)] == ["2020-05-01 2020-06-01 month"]
+    said = to_us("2021-03-10T09:00")
+    assert [format_span(span) for span in parse_time_spans("I saw Noor last Friday", said)] == ["2021-03-05 day"]
+    assert [format_span(span) for span in parse_time_spans("I bought it last May", said)] == [
+        "2020-05-01 2020-06-01 month"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -463,7 +465,7 @@ def test_a_remembered_text_is_read_from_when_it_was_said() -> None:
     ],
 )
 def test_a_question_for_a_time_is_noticed(question: str) -> None:
-    found = read_query(question, at(WEDNESDAY))
+    found = parse_query_time(question, to_us(WEDNESDAY))
     assert found.asks_when
     assert found.spans == ()
 
@@ -473,7 +475,7 @@ def test_a_question_for_a_time_is_noticed(question: str) -> None:
     ["When I was in Rome, what did I eat?", "What did Ana say when I called?", "Who came?", "What is whenever?", ""],
 )
 def test_other_questions_are_not_for_a_time(question: str) -> None:
-    assert not read_query(question, at(WEDNESDAY)).asks_when
+    assert not parse_query_time(question, to_us(WEDNESDAY)).asks_when
 
 
 @pytest.mark.parametrize(
@@ -495,11 +497,11 @@ def test_other_questions_are_not_for_a_time(question: str) -> None:
     ],
 )
 def test_questions_for_the_latest_and_the_first(question: str, latest: bool, first: bool) -> None:
-    found = read_query(question, at(WEDNESDAY))
+    found = parse_query_time(question, to_us(WEDNESDAY))
     assert (found.wants_latest, found.wants_first) == (latest, first)
 
 
-YEAR_1, YEAR_10000 = day_of(1) * DAY, day_of(10_000) * DAY
+YEAR_1, YEAR_10000 = day_number(1) * DAY, day_number(10_000) * DAY
 MOMENTS = st.integers(YEAR_1, YEAR_10000 - 1) | st.integers()
 WORDS = st.sampled_from(
     sorted({word for language in LANGUAGES.values() for word in language.words})
@@ -509,8 +511,8 @@ WORDS = st.sampled_from(
 
 
 def check(text: str, now: int) -> None:
-    spans = read_query(text, now).spans
-    assert spans == read_text(text, now)
+    spans = parse_query_time(text, now).spans
+    assert spans == parse_time_spans(text, now)
     for span in spans:
         assert YEAR_1 <= span.start < span.end <= YEAR_10000
         assert span.text
@@ -536,16 +538,16 @@ def test_no_digits_raise(text: str, now: int) -> None:
 @given(st.dates(), MOMENTS)
 def test_a_whole_date_is_that_day_whenever_it_is_read(date: object, now: int) -> None:
     text = f"it was on {date}"
-    (span,) = read_text(text, now)
-    assert (shown(span), span.text) == (f"{date} day", str(date))
+    (span,) = parse_time_spans(text, now)
+    assert (format_span(span), span.text) == (f"{date} day", str(date))
 
 
 @given(st.dates(), st.integers(0, 6))
 def test_last_and_next_weekdays_are_at_most_a_week_away(today: object, number: int) -> None:
     names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-    now = at(str(today))
+    now = to_us(str(today))
     for word, sign in (("last", -1), ("next", 1)):
-        for span in read_text(f"{word} {names[number]}", now):
+        for span in parse_time_spans(f"{word} {names[number]}", now):
             days = (span.start - now) // DAY
             assert 1 <= days * sign <= 7
             assert weekday(span.start // DAY) == number
@@ -553,7 +555,7 @@ def test_last_and_next_weekdays_are_at_most_a_week_away(today: object, number: i
 
 @given(st.integers(-2_000_000, 3_000_000))
 def test_days_and_dates_are_each_others_inverse(day: int) -> None:
-    assert day_of(*civil(day)) == day
+    assert day_number(*civil_date(day)) == day
 
 
 @given(st.dates())
@@ -561,11 +563,11 @@ def test_the_calendar_is_that_of_the_standard_library(date: object) -> None:
     import datetime
 
     assert isinstance(date, datetime.date)
-    day = day_of(date.year, date.month, date.day)
+    day = day_number(date.year, date.month, date.day)
     assert day == date.toordinal() - datetime.date(1970, 1, 1).toordinal()
     assert weekday(day) == date.weekday()
 
 
 def test_movable_feasts() -> None:
-    assert [civil(easter(year))[1:] for year in (2000, 2019, 2024, 2038)] == [(4, 23), (4, 21), (3, 31), (4, 25)]
-    assert civil(nth_weekday(2023, 5, 0, -1)) == (2023, 5, 29)
+    assert [civil_date(easter(year))[1:] for year in (2000, 2019, 2024, 2038)] == [(4, 23), (4, 21), (3, 31), (4, 25)]
+    assert civil_date(nth_weekday(2023, 5, 0, -1)) == (2023, 5, 29)

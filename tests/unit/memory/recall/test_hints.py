@@ -5,53 +5,53 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellback.memory.recall import hints
-from tellback.memory.recall.hints import Asks, language_of, read_question, text_signs
-from tellback.memory.recall.words import PLACE
+from tellback.memory.recall.hints import QuestionIntent, detect_features, detect_question_language, parse_question
+from tellback.memory.recall.words import HAS_PLACE
 
 
 @pytest.mark.parametrize(
     ("question", "asks"),
     [
-        ("When did she leave?", Asks(when=True)),
-        ("What year was it?", Asks(when=True)),
-        ("Where do they live?", Asks(where=True)),
-        ("What small city is that?", Asks(where=True)),
-        ("How many cats are there?", Asks(count=True)),
-        ("Who called?", Asks(who=True)),
-        ("What do Ana and Ben like?", Asks(both=True)),
-        ("What does she like?", Asks()),
-        ("Wo wohnt sie?", Asks()),
-        ("何時?", Asks()),
-        ("", Asks()),
+        ("When did she leave?", QuestionIntent(when=True)),
+        ("What year was it?", QuestionIntent(when=True)),
+        ("Where do they live?", QuestionIntent(where=True)),
+        ("What small city is that?", QuestionIntent(where=True)),
+        ("How many cats are there?", QuestionIntent(count=True)),
+        ("Who called?", QuestionIntent(who=True)),
+        ("What do Ana and Ben like?", QuestionIntent(both=True)),
+        ("What does she like?", QuestionIntent()),
+        ("Wo wohnt sie?", QuestionIntent()),
+        ("何時?", QuestionIntent()),
+        ("", QuestionIntent()),
     ],
 )
-def test_a_question_tells_what_it_asks_for(question: str, asks: Asks) -> None:
-    assert read_question(question) == asks
+def test_a_question_tells_what_it_asks_for(question: str, asks: QuestionIntent) -> None:
+    assert parse_question(question) == asks
 
 
 def test_a_question_of_no_known_language_asks_for_nothing() -> None:
-    assert language_of("Wann kommt ihr?") is None
-    assert language_of("How so?") is hints.ENGLISH
+    assert detect_question_language("Wann kommt ihr?") is None
+    assert detect_question_language("How so?") is hints.ENGLISH_QUESTIONS
 
 
 @pytest.mark.parametrize(
     ("text", "signs"),
     [
         ("Nothing here", 0),
-        ("Is it raining?", hints.QUESTION),
-        ("Then came Olga", hints.NAMED),
+        ("Is it raining?", hints.IS_QUESTION),
+        ("Then came Olga", hints.HAS_NAME),
         ("It rained. Then it stopped! Now it is dry", 0),
-        ("We moved to Porto", hints.NAMED | PLACE),
-        ("We hiked in the Alps", hints.NAMED | PLACE),
-        ("I like your hat", hints.ADDRESS),
-        ("You are late", hints.ADDRESS),
+        ("We moved to Porto", hints.HAS_NAME | HAS_PLACE),
+        ("We hiked in the Alps", hints.HAS_NAME | HAS_PLACE),
+        ("I like your hat", hints.ADDRESSES_SOMEONE),
+        ("You are late", hints.ADDRESSES_SOMEONE),
     ],
 )
 def test_a_text_shows_what_it_may_answer(text: str, signs: int) -> None:
-    assert text_signs(text) == signs
+    assert detect_features(text) == signs
 
 
 @given(st.text())
 def test_any_text_has_signs(text: str) -> None:
-    assert 0 <= text_signs(text) < 256
-    read_question(text)
+    assert 0 <= detect_features(text) < 256
+    parse_question(text)

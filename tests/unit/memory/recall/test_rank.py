@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tellback.embed.static import StaticEmbedder
 from tellback.memory.recall import meaning
-from tellback.memory.recall.dates import read_query
-from tellback.memory.recall.entry import Entry
+from tellback.memory.recall.dates import parse_query_time
+from tellback.memory.recall.entry import IndexEntry
 from tellback.memory.recall.index import SpaceIndex
-from tellback.memory.recall.rank import DEFAULT, Query, Relevance, Weights, read, relevance
+from tellback.memory.recall.rank import DEFAULT_WEIGHTS, Query, RelevanceScores, Weights, parse_query, score_rows
 from tellback.types.times import as_utc, to_micros
 
 STATIC = StaticEmbedder()
@@ -28,8 +28,8 @@ DAY = 86_400_000_000
 FACTS = ["User prefers morning meetings", "User is allergic to peanuts", "User's sister Clara lives in Porto"]
 
 
-def space(entries: Sequence[str | Entry], *, embedded: bool = True) -> SpaceIndex:
-    made = [entry if isinstance(entry, Entry) else Entry(entry, NOW) for entry in entries]
+def space(entries: Sequence[str | IndexEntry], *, embedded: bool = True) -> SpaceIndex:
+    made = [entry if isinstance(entry, IndexEntry) else IndexEntry(entry, NOW) for entry in entries]
     index = SpaceIndex(STATIC if embedded else None)
     index.extend(made)
     if embedded and made:
@@ -37,22 +37,22 @@ def space(entries: Sequence[str | Entry], *, embedded: bool = True) -> SpaceInde
     return index
 
 
-def rank(index: SpaceIndex, text: str, *, vector: bool = True, now: int = NOW, **options: Any) -> Relevance:
-    reading = read_query(text, now)
-    embedded = STATIC.vectors([read(index, Query(text, now, None, reading)).topic])[0] if vector else None
-    return relevance(index, Query(text, now, embedded, reading), **options)
+def rank(index: SpaceIndex, text: str, *, vector: bool = True, now: int = NOW, **options: Any) -> RelevanceScores:
+    reading = parse_query_time(text, now)
+    embedded = STATIC.vectors([parse_query(index, Query(text, now, None, reading)).topic])[0] if vector else None
+    return score_rows(index, Query(text, now, embedded, reading), **options)
 
 
 def best(index: SpaceIndex, text: str, **options: Any) -> int:
     return int(np.argmax(rank(index, text, **options).total))
 
 
-def scores(found: Relevance) -> npt.NDArray[np.float64]:
+def scores(found: RelevanceScores) -> npt.NDArray[np.float64]:
     return 1 / (1 + np.exp(-found.total.astype(np.float64)))
 
 
-def talk(*lines: str, group: str = "g", start: int = NOW) -> list[Entry]:
-    return [Entry(line, start + at * 60_000_000, group) for at, line in enumerate(lines)]
+def conversation(*lines: str, group: str = "g", start: int = NOW) -> list[IndexEntry]:
+    return [IndexEntry(line, start + at * 60_000_000, group) for at, line in enumerate(lines)]
 
 
 @pytest.mark.parametrize("embedded", [True, False])
@@ -93,22 +93,22 @@ def test_other_languages_match_by_equal_words(texts: list[str], question: str, a
 
 def test_a_word_of_like_meaning_matches() -> None:
     index = SpaceIndex(STATIC)
-    index.extend([Entry("Rents a large automobile", NOW), Entry("Rents a large apartment", NOW)])
+    index.extend([IndexEntry("Rents a large automobile", NOW), IndexEntry("Rents a large apartment", NOW)])
     assert best(index, "car", vector=False) == 0
 
 
 def test_the_answer_after_a_matching_question_is_found() -> None:
     index = space(
-        talk("Ana: Which instrument do you play?", "Ben: The cello, since I was nine!", "Ana: Lovely.")
-        + talk("Ana: The soup was cold.", "Ben: Mine was fine.", "Ana: Odd.", group="h")
+        conversation("Ana: Which instrument do you play?", "Ben: The cello, since I was nine!", "Ana: Lovely.")
+        + conversation("Ana: The soup was cold.", "Ben: Mine was fine.", "Ana: Odd.", group="h")
     )
     order = np.argsort(-rank(index, "Which instrument does Ben play?").total)
     assert order[0] == 1
 
 
 def test_neighbours_do_not_reach_into_another_conversation_or_session() -> None:
-    apart = talk("Ana: We talked about the lighthouse") + talk("Ben: Sure", "Ana: Fine", group="h")
-    later = [Entry("Ben: Sure", NOW + 3 * DAY, "g")]
+    apart = conversation("Ana: We talked about the lighthouse") + conversation("Ben: Sure", "Ana: Fine", group="h")
+    later = [IndexEntry("Ben: Sure", NOW + 3 * DAY, "g")]
     index = space(apart + later, embedded=False)
     parts = rank(index, "lighthouse", vector=False).parts
     for part in ("same words", "words nearby", "same conversation"):
@@ -117,16 +117,16 @@ def test_neighbours_do_not_reach_into_another_conversation_or_session() -> None:
 
 
 def test_who_is_asked_about_is_preferred_as_speaker() -> None:
-    index = space(talk("Ana: I adopted a cat", "Ben: I adopted a cat", "Ana: I adopted a cat"))
+    index = space(conversation("Ana: I adopted a cat", "Ben: I adopted a cat", "Ana: I adopted a cat"))
     assert best(index, "What did Ben adopt?") == 1
-    assert rank(index, "What did Ben adopt?").names == ("Ben",)
-    assert rank(index, "What did Ben's boss and Ana adopt?").names == ("Ben", "Ana")
+    assert rank(index, "What did Ben adopt?").speaker_names == ("Ben",)
+    assert rank(index, "What did Ben's boss and Ana adopt?").speaker_names == ("Ben", "Ana")
 
 
 def test_names_and_dates_are_no_part_of_the_topic() -> None:
-    index = space(talk("Ana: hello", "Ben: hello"))
+    index = space(conversation("Ana: hello", "Ben: hello"))
     text = "What did Ana's sister buy in May 2023?"
-    assert read(index, Query(text, NOW, None, read_query(text, NOW))).topic.split() == [
+    assert parse_query(index, Query(text, NOW, None, parse_query_time(text, NOW))).topic.split() == [
         "What",
         "did",
         "sister",
@@ -134,7 +134,7 @@ def test_names_and_dates_are_no_part_of_the_topic() -> None:
         "in",
         "?",
     ]
-    assert read(index, Query("What was bought?", NOW)).topic == "What was bought?"
+    assert parse_query(index, Query("What was bought?", NOW)).topic == "What was bought?"
 
 
 @pytest.mark.parametrize(
@@ -149,41 +149,41 @@ def test_names_and_dates_are_no_part_of_the_topic() -> None:
 def test_times_are_cut_out_of_a_question_and_names_that_look_like_them_are_not(
     question: str, topic: str, people: tuple[str, ...]
 ) -> None:
-    index = space([Entry("Maya: hello", NOW), Entry("June: hello", NOW)], embedded=False)
-    read_so = read(index, Query(question, NOW, None, read_query(question, NOW)))
+    index = space([IndexEntry("Maya: hello", NOW), IndexEntry("June: hello", NOW)], embedded=False)
+    read_so = parse_query(index, Query(question, NOW, None, parse_query_time(question, NOW)))
     assert read_so.topic.split() == topic.split()
-    assert tuple(index.speaker_names[number] for number in read_so.people) == people
+    assert tuple(index.speaker_names[number] for number in read_so.speakers) == people
 
 
 def test_a_log_full_of_dates_is_read_for_a_few_of_them() -> None:
     log = " ".join(f"On {day} May 20{year:02d} it rained." for year in range(10, 40) for day in range(1, 29))
-    index = space([Entry(f"{n} {log}", NOW) for n in range(20)], embedded=False)
-    asked = Query(log, NOW, None, read_query(log, NOW))
-    assert len(read(index, asked).spans) <= 8
-    assert np.isfinite(relevance(index, asked).total).all()
-    assert max(len(index.times_of(row)) for row in range(20)) <= 16
+    index = space([IndexEntry(f"{n} {log}", NOW) for n in range(20)], embedded=False)
+    asked = Query(log, NOW, None, parse_query_time(log, NOW))
+    assert len(parse_query(index, asked).spans) <= 8
+    assert np.isfinite(score_rows(index, asked).total).all()
+    assert max(len(index.dates_in_row(row)) for row in range(20)) <= 16
 
 
 def test_a_large_space_is_looked_at_twice_and_gives_what_one_look_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{place} is where the {thing} was {done}" for place in PLACES for thing in THINGS for done in DONE]
     index = SpaceIndex(STATIC, ordered=True)
-    index.extend([Entry(text, NOW, f"g{row // 20}") for row, text in enumerate(texts)])
+    index.extend([IndexEntry(text, NOW, f"g{row // 20}") for row, text in enumerate(texts)])
     index.set_vectors(np.arange(len(texts)), STATIC.vectors(texts))
     questions = [f"Who bought a {thing} in {place}?" for place in PLACES[:4] for thing in THINGS[:4]]
     whole = [rank(index, question).total for question in questions]
-    monkeypatch.setattr(meaning, "WHOLE", 100)
-    monkeypatch.setattr(meaning, "LOOKS", 40)
+    monkeypatch.setattr(meaning, "MAX_FULL_SCAN_ROWS", 100)
+    monkeypatch.setattr(meaning, "RESCORED_ROWS", 40)
     for question, total in zip(questions, whole, strict=True):
         twice = rank(index, question).total
         assert np.isfinite(twice).all()
         assert len({*np.argsort(-twice)[:10].tolist()} & {*np.argsort(-total)[:10].tolist()}) >= 6
         eligible = np.arange(len(texts)) % 3 != 0
-        some = relevance(index, Query(question, NOW, STATIC.vectors([question])[0]), eligible).total
+        some = score_rows(index, Query(question, NOW, STATIC.vectors([question])[0]), eligible).total
         assert np.isfinite(some).all()
 
 
 def test_a_date_in_the_question_prefers_what_is_from_that_time() -> None:
-    texts = [Entry("Went swimming", NOW - days * DAY) for days in (400, 30, 3)]
+    texts = [IndexEntry("Went swimming", NOW - days * DAY) for days in (400, 30, 3)]
     index = space(texts, embedded=False)
     assert best(index, "Who went swimming in May 2024?", vector=False) == 1
     assert best(index, "Who went swimming in April 2023?", vector=False) == 0
@@ -191,17 +191,17 @@ def test_a_date_in_the_question_prefers_what_is_from_that_time() -> None:
 
 def test_a_text_may_speak_of_the_time_that_is_asked_about() -> None:
     said = to_micros(as_utc("2024-03-20T10:00:00Z"))
-    index = space([Entry("Had the flu two months ago", said), Entry("Had the flu", said)], embedded=False)
+    index = space([IndexEntry("Had the flu two months ago", said), IndexEntry("Had the flu", said)], embedded=False)
     found = rank(index, "Who had the flu in January 2024?", vector=False).parts["date"]
     assert found[0] > found[1]
 
 
 def test_of_many_texts_those_that_answer_best_are_read_for_their_times() -> None:
     said = to_micros(as_utc("2024-03-20T10:00:00Z"))
-    others = [Entry(f"Sold {n} chairs last week", said) for n in range(200)]
-    index = space([*others, Entry("Had the flu two months ago", said)], embedded=False)
+    others = [IndexEntry(f"Sold {n} chairs last week", said) for n in range(200)]
+    index = space([*others, IndexEntry("Had the flu two months ago", said)], embedded=False)
     assert rank(index, "Who had the flu in January 2024?", vector=False).parts["date"][-1] > 0
-    assert len(index._times) <= 64
+    assert len(index._dates_by_row) <= 64
 
 
 def test_questions_for_a_time_prefer_texts_that_tell_one() -> None:
@@ -212,7 +212,7 @@ def test_questions_for_a_time_prefer_texts_that_tell_one() -> None:
 
 def test_rows_without_a_vector_are_neutral_in_meaning() -> None:
     index = space(FACTS)
-    index.extend([Entry("User has a canoe", NOW)])
+    index.extend([IndexEntry("User has a canoe", NOW)])
     found = rank(index, "canoe trips")
     assert found.parts["meaning"][3] == 0
     assert int(np.argmax(found.total)) == 3
@@ -221,14 +221,14 @@ def test_rows_without_a_vector_are_neutral_in_meaning() -> None:
 def test_without_vectors_or_with_those_of_another_embedder_words_decide() -> None:
     index = space(FACTS)
     query = Query("peanuts", NOW, np.ones(7, np.float32))
-    assert "meaning" not in relevance(index, query).parts
-    assert int(np.argmax(relevance(index, query).total)) == 1
+    assert "meaning" not in score_rows(index, query).parts
+    assert int(np.argmax(score_rows(index, query).total)) == 1
 
 
 def test_vectors_of_another_length_take_the_place_of_all() -> None:
     index = space(FACTS)
     index.set_vectors(np.array([1]), np.array([[0.6, 0.8]], np.float32))
-    found = relevance(index, Query("x", NOW, np.array([0.6, 0.8], np.float32)))
+    found = score_rows(index, Query("x", NOW, np.array([0.6, 0.8], np.float32)))
     assert found.parts["meaning"][1] > 0
     assert found.parts["meaning"][0] == found.parts["meaning"][2] == 0
 
@@ -247,7 +247,7 @@ def test_weights_can_be_others() -> None:
     index = space(FACTS)
     silent = Weights(**dict.fromkeys(Weights.__dataclass_fields__, 0.0))
     assert not rank(index, "Where does Clara live?", weights=silent).total.any()
-    assert Weights() == DEFAULT
+    assert Weights() == DEFAULT_WEIGHTS
 
 
 def test_a_query_of_ten_thousand_words_is_ranked_by_its_rarest() -> None:
@@ -259,9 +259,9 @@ def test_a_query_of_ten_thousand_words_is_ranked_by_its_rarest() -> None:
 
 
 def test_an_empty_space_ranks_nothing() -> None:
-    found = relevance(SpaceIndex(), Query("anything", NOW))
+    found = score_rows(SpaceIndex(), Query("anything", NOW))
     assert len(found.total) == 0
-    assert found.names == ()
+    assert found.speaker_names == ()
 
 
 ANY_TEXT = st.one_of(
@@ -272,7 +272,7 @@ ANY_TEXT = st.one_of(
 )
 ENTRIES = st.lists(
     st.builds(
-        Entry,
+        IndexEntry,
         ANY_TEXT,
         st.integers(0, 4_000_000_000_000_000),
         st.sampled_from([None, "a", "b", "c"]),
@@ -283,9 +283,9 @@ ENTRIES = st.lists(
 
 @settings(deadline=None)
 @given(ENTRIES, ANY_TEXT, st.booleans(), st.booleans(), st.randoms())
-@example([Entry("", 0)], "", True, True, None)
+@example([IndexEntry("", 0)], "", True, True, None)
 def test_any_space_and_query_give_finite_parts_that_add_up(
-    entries: list[Entry], text: str, embedded: bool, masked: bool, random: Any
+    entries: list[IndexEntry], text: str, embedded: bool, masked: bool, random: Any
 ) -> None:
     index = space(entries, embedded=embedded)
     eligible = np.array([random.random() < 0.5 for _ in entries], np.bool_) if masked and random else None
@@ -298,12 +298,12 @@ def test_any_space_and_query_give_finite_parts_that_add_up(
         assert np.allclose(added, found.total, atol=1e-4)
     assert index.nbytes > 0
     for name in ("Porto", "tea river", text):
-        assert index.mentions(name).shape == (len(entries),)
+        assert index.rows_mentioning(name).shape == (len(entries),)
 
 
 @settings(deadline=None, max_examples=50)
 @given(ENTRIES, ANY_TEXT, st.data())
-def test_an_index_grown_bit_by_bit_ranks_as_one_made_at_once(entries: list[Entry], text: str, data: Any) -> None:
+def test_an_index_grown_bit_by_bit_ranks_as_one_made_at_once(entries: list[IndexEntry], text: str, data: Any) -> None:
     grown = SpaceIndex(STATIC)
     at = 0
     while at < len(entries):
@@ -321,16 +321,16 @@ def test_an_index_grown_bit_by_bit_ranks_as_one_made_at_once(entries: list[Entry
 @given(ANY_TEXT, ANY_TEXT, st.integers(1, 70))
 @example("yesterday", "yesterday", 65)
 def test_equal_texts_score_equally(said: str, asked: str, count: int) -> None:
-    index = space([Entry(said, NOW)] * count)
+    index = space([IndexEntry(said, NOW)] * count)
     assert len(set(rank(index, asked).total.tolist())) == 1
 
 
 @given(st.lists(st.sampled_from([None, "a", "b"]), min_size=1, max_size=20), st.integers(0, 6))
 def test_neighbours_are_those_of_the_group_in_order(groups: list[str | None], around: int) -> None:
     index = SpaceIndex()
-    index.extend([Entry("x", NOW, group) for group in groups])
+    index.extend([IndexEntry("x", NOW, group) for group in groups])
     for row, group in enumerate(groups):
-        found = index.group_rows(row, around)
+        found = index.neighbour_rows(row, around)
         members = [other for other, its in enumerate(groups) if its == group] if group else [row]
         place = members.index(row)
         assert found == [*members[max(0, place - around) : place], *members[place + 1 : place + 1 + around]]
@@ -340,23 +340,23 @@ def test_mentions_are_by_speaker_or_by_words() -> None:
     index = SpaceIndex()
     index.extend(
         [
-            Entry("Ana Ruiz: hello", NOW),
-            Entry("I met Ana Ruiz", NOW),
-            Entry("Ruiz called", NOW),
-            Entry("She called", NOW),
+            IndexEntry("Ana Ruiz: hello", NOW),
+            IndexEntry("I met Ana Ruiz", NOW),
+            IndexEntry("Ruiz called", NOW),
+            IndexEntry("She called", NOW),
         ]
     )
-    assert index.mentions("ana ruiz").tolist() == [True, True, False, False]
-    assert index.mentions("Ruiz").tolist() == [True, True, True, False]
-    assert index.mentions("nobody").tolist() == [False] * 4
-    assert index.mentions(" ").tolist() == [False] * 4
+    assert index.rows_mentioning("ana ruiz").tolist() == [True, True, False, False]
+    assert index.rows_mentioning("Ruiz").tolist() == [True, True, True, False]
+    assert index.rows_mentioning("nobody").tolist() == [False] * 4
+    assert index.rows_mentioning(" ").tolist() == [False] * 4
 
 
 def test_memory_is_told_as_it_grows() -> None:
     index = space([])
     sizes = []
     for _ in range(4):
-        index.extend([Entry(f"A text about number {n}", NOW, "g") for n in range(500)])
+        index.extend([IndexEntry(f"A text about number {n}", NOW, "g") for n in range(500)])
         index.set_vectors(np.arange(len(index)), np.ones((len(index), 8), np.float32))
         rank(index, "number", vector=False)
         sizes.append(index.nbytes)

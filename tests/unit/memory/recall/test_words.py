@@ -6,11 +6,18 @@ from hypothesis import strategies as st
 
 from tellback.memory.recall import words as module
 from tellback.memory.recall.entry import split_speaker
-from tellback.memory.recall.words import NUMBER, PLACE, TIME, all_words, name_words, words
+from tellback.memory.recall.words import (
+    HAS_NUMBER,
+    HAS_PLACE,
+    HAS_TIME,
+    extract_all_words,
+    extract_words,
+    normalize_name,
+)
 
 
 def terms(text: str) -> list[str]:
-    return [word.term for word in words(text)]
+    return [word.term for word in extract_words(text)]
 
 
 @pytest.mark.parametrize(
@@ -36,11 +43,11 @@ def test_the_same_is_said_in_several_ways(one: str, other: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "   ", "?!…", "the and of", "I'll, you're, it's", "👍🏽 🎉", "'", "''", "__"])
 def test_some_texts_say_nothing(text: str) -> None:
-    assert words(text) == []
+    assert extract_words(text) == []
 
 
 def test_a_text_of_stopwords_alone_still_has_words() -> None:
-    assert [word.term for word in all_words("To be, or not to be")] == ["to", "be", "or", "not", "to", "be"]
+    assert [word.term for word in extract_all_words("To be, or not to be")] == ["to", "be", "or", "not", "to", "be"]
 
 
 def test_scripts_without_spaces_are_read_in_pairs() -> None:
@@ -56,16 +63,16 @@ def test_other_alphabets_keep_their_words() -> None:
 
 
 def test_words_are_signs() -> None:
-    assert [word.signs & TIME for word in words("yesterday river")] == [TIME, 0]
-    assert words("seven")[0].signs & NUMBER
-    assert words("12th")[0].term == "12"
-    assert words("2021")[0].signs & TIME
-    assert words("museum")[0].signs & PLACE
+    assert [word.features & HAS_TIME for word in extract_words("yesterday river")] == [HAS_TIME, 0]
+    assert extract_words("seven")[0].features & HAS_NUMBER
+    assert extract_words("12th")[0].term == "12"
+    assert extract_words("2021")[0].features & HAS_TIME
+    assert extract_words("museum")[0].features & HAS_PLACE
 
 
 def test_names_are_compared_plainly() -> None:
-    assert name_words("José O'Neil") == ("jose", "oneil")
-    assert name_words("…") == ()
+    assert normalize_name("José O'Neil") == ("jose", "oneil")
+    assert normalize_name("…") == ()
 
 
 @given(st.text())
@@ -73,19 +80,19 @@ def test_names_are_compared_plainly() -> None:
 @example("a" * 10_000)
 @example("i̇stanbul İSTANBUL")
 def test_any_text_is_read_and_read_alike_again(text: str) -> None:
-    first = words(text)
-    assert words(text) == first
+    first = extract_words(text)
+    assert extract_words(text) == first
     assert all(word.term and word.form for word in first)
-    all_words(text)
-    name_words(text)
+    extract_all_words(text)
+    normalize_name(text)
 
 
 def test_the_table_of_known_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_KNOWN", 10)
-    module._KNOWN.clear()
+    monkeypatch.setattr(module, "_MAX_CACHED_TOKENS", 10)
+    module._TOKEN_CACHE.clear()
     for number in range(100):
-        words(f"made{number}up")
-    assert len(module._KNOWN) <= 10
+        extract_words(f"made{number}up")
+    assert len(module._TOKEN_CACHE) <= 10
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.unit.memory.reconciling.space import Space, opened
+from tests.unit.memory.reconciling.space import Space, open_space
 
 
 @pytest.fixture
 async def space() -> AsyncIterator[Space]:
-    async with opened() as made:
-        yield made
+    async with open_space() as empty_space:
+        yield empty_space

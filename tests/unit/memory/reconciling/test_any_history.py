@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from tellback.memory.extraction.values import Change, Decision, ExtractedEntity, ExtractedFact, Verdict
 from tellback.stores import AddedCitation, Reconciliation, Replacement
 from tellback.types.memory import AtomStatus, EntityType
-from tests.unit.memory.reconciling.space import EVENT, PROFILE, Space, day, fact, home, opened, window
+from tests.unit.memory.reconciling.space import (
+    EVENT,
+    PROFILE,
+    Space,
+    day,
+    home_fact,
+    make_fact,
+    make_window,
+    open_space,
+)
 
 CITIES = ["Lisbon", "Porto", "Paris", "Rome", "Oslo", "New York", "Lisbon, Portugal"]
 unhurried = settings(deadline=None, suppress_health_check=list(HealthCheck))
@@ -23,7 +32,7 @@ def in_a_space(run: Callable[[Space], Awaitable[None]]) -> None:
     """Run something in a space of its own."""
 
     async def main() -> None:
-        async with opened() as space:
+        async with open_space() as space:
             await run(space)
 
     asyncio.run(main())
@@ -41,7 +50,7 @@ def facts(draw: st.DrawFn) -> ExtractedFact:
         ends = None
     value = draw(st.sampled_from(CITIES))
     slotted = draw(st.booleans())
-    return fact(
+    return make_fact(
         f"User {draw(st.sampled_from(['lives in', 'moved to', 'does not live in']))} {value}",
         said,
         category=draw(st.sampled_from([PROFILE, PROFILE, EVENT])),
@@ -66,13 +75,13 @@ def test_learning_the_same_again_changes_nothing(
     before: list[ExtractedFact], said: list[ExtractedFact], forgotten: set[int]
 ) -> None:
     async def run(space: Space) -> None:
-        await space.learn(window(*range(10), conversation_id="conv_0"), *_of("conv_0", before))
+        await space.plan_and_apply(make_window(*range(10), conversation_id="conv_0"), *_of("conv_0", before))
         for number, atom in enumerate(await space.atoms()):
             if number in forgotten:
                 await space.set_status(atom, AtomStatus.DELETED if number % 2 else AtomStatus.ARCHIVED)
-        learned = await space.learn(window(*range(10)), *said, entities=places)
+        learned = await space.plan_and_apply(make_window(*range(10)), *said, entities=places)
         assert_sound(learned.reconciliation)
-        again = await space.plan(window(*range(10)), *said, entities=places)
+        again = await space.plan(make_window(*range(10)), *said, entities=places)
         assert again.reconciliation.changes == ()
         assert again.reconciliation.entities == ()
         assert not again.reconciliation.aliases
@@ -92,14 +101,14 @@ def test_whatever_is_decided_is_done_once(
     before: list[ExtractedFact], said: list[ExtractedFact], verdicts: list[Verdict], chosen: int
 ) -> None:
     async def run(space: Space) -> None:
-        await space.learn(window(*range(10), conversation_id="conv_0"), *_of("conv_0", before))
-        every = window(*range(10))
+        await space.plan_and_apply(make_window(*range(10), conversation_id="conv_0"), *_of("conv_0", before))
+        every = make_window(*range(10))
         asked = await space.plan(every, *said)
         decisions = {
             number: Decision(verdicts[number], question.candidates[chosen % len(question.candidates)].id)
             for number, question in asked.questions.items()
         }
-        planned = await space.learn(every, *said, decisions=decisions)
+        planned = await space.plan_and_apply(every, *said, decisions=decisions)
         assert_sound(planned.reconciliation)
         done = planned.added + planned.superseded + planned.cited + planned.unchanged
         assert done + len(planned.left_out) == len(said)
@@ -123,14 +132,14 @@ def test_in_whatever_order_conversations_are_read_the_latest_value_holds(
     async def run(space: Space) -> None:
         for number, city in told:
             name = f"conv_{number}"
-            said = home(city, number, conversation_id=name, valid_from=day(number) if dated else None)
-            await space.say(said, conversation_id=name)
-            again = await space.plan(window(number, conversation_id=name), said)
+            said = home_fact(city, number, conversation_id=name, valid_from=day(number) if dated else None)
+            await space.learn_facts(said, conversation_id=name)
+            again = await space.plan(make_window(number, conversation_id=name), said)
             assert again.reconciliation.changes == ()
         for moment in range(-1, 22):
             begun = [city for number, city in sorted(told) if number <= moment]
             expected = [f"User lives in {begun[-1]}."] if begun else []
-            assert await space.held(day(moment)) == expected, moment
+            assert await space.texts_valid_at(day(moment)) == expected, moment
 
     in_a_space(run)
 
@@ -146,12 +155,12 @@ def test_read_in_order_the_latest_value_holds_also_if_it_was_so_before(
     said: list[tuple[int, str]], at_once: bool
 ) -> None:
     async def run(space: Space) -> None:
-        in_order = [home(city, number) for number, city in sorted(said)]
+        in_order = [home_fact(city, number) for number, city in sorted(said)]
         for each in [in_order] if at_once else [[one] for one in in_order]:
-            await space.learn(window(*range(10)), *each)
+            await space.plan_and_apply(make_window(*range(10)), *each)
         for moment in range(10):
             begun = [city for number, city in sorted(said) if number <= moment]
-            assert await space.held(day(moment)) == [f"User lives in {city}." for city in begun[-1:]]
+            assert await space.texts_valid_at(day(moment)) == [f"User lives in {city}." for city in begun[-1:]]
 
     in_a_space(run)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellback.memory.extraction.likeness import negates, overlap, same_value, same_words, slot, stems
+from tellback.memory.extraction.likeness import negates, overlap, same_value, same_words, slot_name, stems
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_a_text_tells_that_something_is_not_so(text: str) -> None:
     ],
 )
 def test_a_slot_is_named_the_same_however_it_is_written(subject: str, attribute: str, named: str | None) -> None:
-    assert slot(subject, attribute) == named
+    assert slot_name(subject, attribute) == named

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tellback.memory.extraction.mining import clusters
-from tellback.memory.extraction.patterns import Mined, mine
-from tellback.memory.extraction.regularity import regularity, undated
+from tellback.memory.extraction.mining import cluster_episodes
+from tellback.memory.extraction.patterns import PatternChanges, find_patterns
+from tellback.memory.extraction.regularity import describe_regularity, remove_dates
 from tellback.stores import AddedCitation, Replacement
 from tellback.testing.stores.making import make_entity
-from tellback.types.memory import TURN, Atom, AtomStatus, Category, CategoryKind, Citation
+from tellback.types.memory import TURN_CATEGORY, Atom, AtomStatus, Category, CategoryKind, Citation
 from tellback.types.times import to_micros
-from tests.unit.memory.reconciling.space import EVENT, MAYA, NOON, Space, day, opened
+from tests.unit.memory.reconciling.space import EVENT, MAYA, NOON, Space, day, open_space
 
 MONDAYS = [1, 8, 15, 22, 29, 36]
 """Days after the first of March 2026, a Sunday."""
@@ -44,15 +44,15 @@ async def happen(space: Space, text: str, days: Sequence[float], **fields: Any) 
     ]
 
 
-async def mined(space: Space, **options: Any) -> Mined:
+async def mined(space: Space, **options: Any) -> PatternChanges:
     """What mining would change."""
     every = [atom for status in AtomStatus for atom in await space.atoms(status)]
-    return mine(every, every, **options)
+    return find_patterns(every, every, **options)
 
 
-async def apply(space: Space, found: Mined) -> None:
+async def apply(space: Space, found: PatternChanges) -> None:
     """Change a space as mining asks for it."""
-    await space.apply(found.wanted)
+    await space.apply(found.reconciliation)
     for id in found.archived:
         await space.set_status(await space.atom(id), AtomStatus.ARCHIVED)
     for id in found.restored:
@@ -79,7 +79,7 @@ async def test_what_happens_twice_or_on_one_day_is_none(space: Space) -> None:
     await happen(space, "User went running in the park.", [1, 2])
     await happen(space, "User called Anna.", [1, 1.1, 1.2, 1.3])
     assert await patterns(space) == []
-    assert len((await mined(space, at_least=2)).wanted.changes) == 1
+    assert len((await mined(space, at_least=2)).reconciliation.changes) == 1
 
 
 async def test_a_plain_rule_is_told(space: Space) -> None:
@@ -133,16 +133,16 @@ async def test_people_of_one_name_are_told_apart(space: Space) -> None:
     await happen(space, "User met Anna.", [16, 18, 24], entity_ids=(other.id,), **nowhere)
     found = await patterns(space)
     assert {pattern.entity_ids for pattern in found} == {(one.id,), (other.id,)}
-    assert (await mined(space)).is_nothing
+    assert (await mined(space)).is_empty
 
 
 async def test_only_episodes_that_count_do(space: Space) -> None:
-    await happen(space, "User: I am tired.", [1, 2, 3], category=TURN)
+    await happen(space, "User: I am tired.", [1, 2, 3], category=TURN_CATEGORY)
     await happen(space, "User took pills.", [1, 2, 3], category=Category("health", CategoryKind.EPISODE))
     await happen(space, "User likes tea.", [1, 2, 3], category=Category("taste", CategoryKind.FACT))
     for atom in (await happen(space, "User saw a doctor.", [1, 2, 3]))[:1]:
         await space.set_status(atom, AtomStatus.DELETED)
-    assert (await mined(space, exclude=["HEALTH"])).is_nothing
+    assert (await mined(space, exclude=["HEALTH"])).is_empty
     [pattern] = await patterns(space)
     assert pattern.text == "Recurs: User took pills."
 
@@ -151,7 +151,7 @@ async def test_more_of_the_same_is_cited(space: Space) -> None:
     await happen(space, "User had dinner with Anna.", MONDAYS[:3])
     [pattern] = await patterns(space)
     await happen(space, "User had a nice dinner with Anna.", MONDAYS[3:4])
-    changes = (await mined(space)).wanted.changes
+    changes = (await mined(space)).reconciliation.changes
     assert changes == (AddedCitation(pattern.id, Citation("conv_22", ("m22",))),)
     [again] = await patterns(space)
     assert (again.id, again.text) == (pattern.id, pattern.text)
@@ -161,7 +161,7 @@ async def test_a_pattern_whose_rule_changed_is_replaced(space: Space) -> None:
     await happen(space, "User had dinner with Anna.", MONDAYS[:3])
     [pattern] = await patterns(space)
     await happen(space, "User had dinner with Anna.", [16, 18, 24])
-    [change] = (await mined(space)).wanted.changes
+    [change] = (await mined(space)).reconciliation.changes
     assert isinstance(change, Replacement)
     [again] = await patterns(space)
     assert (again.text, again.supersedes) == ("Recurs: User had dinner with Anna.", pattern.id)
@@ -185,14 +185,14 @@ async def test_a_deleted_pattern_does_not_come_back_from_what_was_known(space: S
     await happen(space, "User had dinner with Anna.", MONDAYS[:3])
     [pattern] = await patterns(space)
     await space.set_status(pattern, AtomStatus.DELETED)
-    assert (await mined(space)).is_nothing
+    assert (await mined(space)).is_empty
     space.now += timedelta(hours=1)
     await happen(space, "User had dinner with Anna.", MONDAYS[3:5])
-    assert (await mined(space)).is_nothing
+    assert (await mined(space)).is_empty
     await happen(space, "User had dinner with Anna.", MONDAYS[5:])
     [again] = await patterns(space)
     assert [each.conversation_id for each in again.citations] == ["conv_22", "conv_29", "conv_36"]
-    assert (await mined(space)).is_nothing
+    assert (await mined(space)).is_empty
 
 
 async def test_an_archived_pattern_is_cited_and_stays_so(space: Space) -> None:
@@ -200,9 +200,9 @@ async def test_an_archived_pattern_is_cited_and_stays_so(space: Space) -> None:
     [pattern] = await patterns(space)
     await space.set_status(pattern, AtomStatus.ARCHIVED)
     await happen(space, "User had dinner with Anna.", [16, 18, 24])
-    assert all(isinstance(change, AddedCitation) for change in (await mined(space)).wanted.changes)
+    assert all(isinstance(change, AddedCitation) for change in (await mined(space)).reconciliation.changes)
     assert await patterns(space) == []
-    assert (await mined(space)).is_nothing
+    assert (await mined(space)).is_empty
 
 
 async def test_a_pattern_without_its_episodes_is_archived_and_restored_with_them(space: Space) -> None:
@@ -211,12 +211,12 @@ async def test_a_pattern_without_its_episodes_is_archived_and_restored_with_them
     await space.set_status(episodes[0], AtomStatus.ARCHIVED)
     assert (await mined(space)).archived == (pattern.id,)
     assert await patterns(space) == []
-    assert (await mined(space)).is_nothing
+    assert (await mined(space)).is_empty
     space.now += timedelta(hours=1)
     await space.set_status(episodes[0], AtomStatus.ACTIVE)
     [again] = await patterns(space)
     assert again.id == pattern.id
-    assert (await mined(space)).is_nothing
+    assert (await mined(space)).is_empty
 
 
 async def test_a_pattern_that_returns_by_another_rule_is_replaced(space: Space) -> None:
@@ -228,7 +228,7 @@ async def test_a_pattern_that_returns_by_another_rule_is_replaced(space: Space) 
     await happen(space, "User had dinner with Anna.", [18])
     [again] = await patterns(space)
     assert (again.text, again.supersedes) == ("Recurs: User had dinner with Anna.", pattern.id)
-    assert (await mined(space)).is_nothing
+    assert (await mined(space)).is_empty
 
 
 async def test_a_pattern_of_the_same_messages_does_not_keep_another_alive(space: Space) -> None:
@@ -248,23 +248,23 @@ async def test_what_a_deleted_pattern_had_replaced_goes_with_it(space: Space) ->
     assert second.supersedes == first.id
     await space.set_status(second, AtomStatus.DELETED)
     assert await patterns(space) == []
-    assert (await mined(space)).is_nothing
+    assert (await mined(space)).is_empty
 
 
 async def test_what_a_user_put_in_a_patterns_place_stands_for_it(space: Space) -> None:
     await happen(space, "User had dinner with Anna.", MONDAYS[:3])
     [pattern] = await patterns(space)
     await space.supersede(pattern, "User is married to Anna.", day(30))
-    assert (await mined(space)).is_nothing
+    assert (await mined(space)).is_empty
     await happen(space, "User had dinner with Anna.", [16, 18, 24])
-    assert (await mined(space)).is_nothing
+    assert (await mined(space)).is_empty
 
 
 async def test_two_patterns_of_the_same_messages_are_not_mistaken_for_each_other(space: Space) -> None:
     await happen(space, "User went running in the park.", [1, 2, 4])
     await happen(space, "User drank coffee.", [1, 2, 4])
     running, coffee = await patterns(space)
-    assert (await mined(space)).is_nothing
+    assert (await mined(space)).is_empty
     await space.set_status(coffee, AtomStatus.DELETED)
     await happen(space, "User went running in the park.", [6])
     [again] = await patterns(space)
@@ -278,7 +278,7 @@ async def test_what_was_written_without_sources_recurs_too(space: Space) -> None
     [pattern] = await patterns(space)
     assert pattern.citations == ()
     await happen(space, "User called Anna.", [5], **nowhere)
-    assert (await mined(space)).is_nothing
+    assert (await mined(space)).is_empty
 
 
 async def test_a_pattern_is_about_what_most_of_its_episodes_are(space: Space) -> None:
@@ -305,7 +305,7 @@ async def test_a_pattern_is_about_what_most_of_its_episodes_are(space: Space) ->
     ],
 )
 def test_days_follow_a_rule_if_it_is_plain(days: list[str], when: str) -> None:
-    assert regularity([date.fromisoformat(each) for each in days], at_least=3) == when
+    assert describe_regularity([date.fromisoformat(each) for each in days], at_least=3) == when
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_days_follow_a_rule_if_it_is_plain(days: list[str], when: str) -> None:
     ],
 )
 def test_a_sentence_loses_its_date(text: str, sentence: str) -> None:
-    assert undated(text, to_micros(NOON)) == sentence
+    assert remove_dates(text, to_micros(NOON)) == sentence
 
 
 def episode(number: int, text: str) -> Atom:
@@ -334,7 +334,7 @@ def test_ten_thousand_episodes_are_put_together_by_what_they_say() -> None:
         for number in range(5_000)
         for kind in ("old", "new")
     ]
-    found = clusters(episode(number, text) for number, text in enumerate(texts))
+    found = cluster_episodes(episode(number, text) for number, text in enumerate(texts))
     assert [len(each.episodes) for each in found] == [2] * 5_000
     assert all(len({atom.text for atom in each.episodes}) == 1 for each in found)
 
@@ -357,13 +357,13 @@ def test_mining_again_changes_nothing(
     gone: set[int],
 ) -> None:
     async def run() -> None:
-        async with opened() as space:
+        async with open_space() as space:
             for round in (happened, again):
                 for said, number, message in round:
                     cited = {"source_conversation_id": "conv_1", "source_message_ids": (f"m{message}",)}
                     await happen(space, f"User {' '.join(said)}", [number], **(cited if message % 5 else {}))
                 found = await patterns(space)
-                assert (await mined(space)).is_nothing
+                assert (await mined(space)).is_empty
                 for place, pattern in enumerate(found):
                     if place in forgotten:
                         await space.set_status(pattern, AtomStatus.DELETED if place % 2 else AtomStatus.ARCHIVED)
@@ -371,8 +371,8 @@ def test_mining_again_changes_nothing(
                     if place in gone:
                         await space.set_status(atom, AtomStatus.DELETED if place % 2 else AtomStatus.ARCHIVED)
                 await patterns(space)
-                assert (await mined(space)).is_nothing
+                assert (await mined(space)).is_empty
                 space.now += timedelta(hours=1)
-            assert (await mined(space)).is_nothing
+            assert (await mined(space)).is_empty
 
     asyncio.run(run())

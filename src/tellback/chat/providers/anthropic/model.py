@@ -9,10 +9,10 @@ from tellback.chat.model import ChatRequest
 from tellback.chat.providers import stainless
 from tellback.chat.providers.anthropic.decode import decode
 from tellback.chat.providers.anthropic.encode import encode
-from tellback.chat.providers.anthropic.stream import Collected
+from tellback.chat.providers.anthropic.stream import AnthropicStreamReader
 from tellback.chat.providers.base import ModelOptions, ProviderModel
-from tellback.chat.providers.collect import collect
-from tellback.chat.providers.pace import Pace, watch_bytes
+from tellback.chat.providers.collect import read_stream
+from tellback.chat.providers.pace import IdleTimeout, watch_bytes
 from tellback.errors import MissingExtraError, MissingKeyError, ProviderError
 from tellback.types import ChatReply, ReplyDelta, StreamStop
 
@@ -37,13 +37,13 @@ class AnthropicModel(ProviderModel):
         super().__init__(model, **options)
         self.cache = cache
 
-    def _open_client(self, given: Any) -> Any:
+    def _open_client(self, user_client: Any) -> Any:
         try:
             import anthropic
         except ImportError as error:
             raise MissingExtraError("anthropic", "anthropic", "AnthropicModel") from error
-        if given is not None:
-            return stainless.without_retries(given, given.messages.create, "anthropic.AsyncAnthropic()")
+        if user_client is not None:
+            return stainless.disable_sdk_retries(user_client, user_client.messages.create, "anthropic.AsyncAnthropic()")
         client = anthropic.AsyncAnthropic(
             api_key=self._api_key,
             base_url=self._base_url,
@@ -54,27 +54,33 @@ class AnthropicModel(ProviderModel):
             raise MissingKeyError(self.provider, ["ANTHROPIC_API_KEY"])
         return client
 
-    def _arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
+    def _build_arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
         body, config = encode(model, request, default_max_tokens=DEFAULT_MAX_TOKENS, cache=self.cache)
-        return stainless.arguments(body, config, self.timeout)
+        return stainless.build_arguments(body, config, self.timeout)
 
-    async def _complete_once(self, model: str, request: ChatRequest, pace: Pace) -> ChatReply:
-        arguments = self._arguments(model, request)
+    async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
+        arguments = self._build_arguments(model, request)
         if arguments["max_tokens"] <= STREAM_ABOVE_TOKENS:
-            return decode(await pace.wait(self.client.messages.create(**arguments)), self.provider, model)
-        async for delta in self._stream_once(model, request, pace):
+            return decode(await idle_timeout.wait(self.client.messages.create(**arguments)), self.provider, model)
+        async for delta in self._stream_once(model, request, idle_timeout):
             if isinstance(delta, StreamStop) and delta.reply is not None:
                 return delta.reply
         raise ConnectionResetError("the stream ended before the reply was complete")
 
-    async def _stream_once(self, model: str, request: ChatRequest, pace: Pace) -> AsyncIterator[ReplyDelta]:
-        stream = await pace.wait(self.client.messages.create(**self._arguments(model, request), stream=True))
-        watch_bytes(stream.response, lambda _: pace.alive())
+    async def _stream_once(
+        self, model: str, request: ChatRequest, idle_timeout: IdleTimeout
+    ) -> AsyncIterator[ReplyDelta]:
+        stream = await idle_timeout.wait(
+            self.client.messages.create(**self._build_arguments(model, request), stream=True)
+        )
+        watch_bytes(stream.response, lambda _: idle_timeout.reset())
         async with stream:
-            async for delta in collect(pace.each(stream), Collected(self.provider, model), model):
+            async for delta in read_stream(
+                idle_timeout.iterate(stream), AnthropicStreamReader(self.provider, model), model
+            ):
                 yield delta
 
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
         import anthropic
 
-        return stainless.failure(anthropic, error, self.provider, model)
+        return stainless.error_from_sdk(anthropic, error, self.provider, model)

@@ -8,19 +8,19 @@ from typing import Any
 from tellback.chat.providers.media import EARLIER_TEXT
 from tellback.types import Message, message_text
 
-KEY = "anthropic"
+META_KEY = "anthropic"
 
 
-def keep_blocks(blocks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def blocks_to_meta(blocks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """A message's `meta` for these blocks, or None when text and calls say it all."""
     if all(block.get("type") in ("text", "tool_use") and not block.get("citations") for block in blocks):
         return None
-    return {KEY: {"content": [_sendable(block) for block in blocks]}}
+    return {META_KEY: {"content": [_drop_nulls(block) for block in blocks]}}
 
 
-def kept_blocks(message: Message) -> list[dict[str, Any]] | None:
+def blocks_from_meta(message: Message) -> list[dict[str, Any]] | None:
     """The blocks as they came, unless the message has been changed since."""
-    state = (message.meta or {}).get(KEY)
+    state = (message.meta or {}).get(META_KEY)
     if not state:
         return None
     blocks = [dict(block) for block in state["content"]]
@@ -36,5 +36,5 @@ def kept_blocks(message: Message) -> list[dict[str, Any]] | None:
     return [block for block in blocks if block.get("type") != "text" or (block.get("text") or "").strip()]
 
 
-def _sendable(block: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_nulls(block: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in block.items() if value is not None}

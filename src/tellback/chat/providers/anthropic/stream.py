@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tellback.chat.providers.anthropic.decode import make_reply, name_call
+from tellback.chat.providers.anthropic.decode import build_reply, ensure_call_id_and_name
 from tellback.chat.providers.stainless import as_dict
 from tellback.types import (
     ChatReply,
@@ -18,23 +18,23 @@ from tellback.types import (
 )
 
 
-class Collected:
+class AnthropicStreamReader:
     """What the events of one call have given so far: its blocks, by index, and the pieces they come in."""
 
     def __init__(self, provider: str, model: str) -> None:
-        self.is_over = False
+        self.is_finished = False
         self._provider = provider
         self._model = model
         self._blocks: dict[int, dict[str, Any]] = {}
         self._pieces: dict[tuple[int, str], list[str]] = {}
         self._usage: dict[str, Any] = {}
-        self._head: dict[str, Any] = {}
+        self._message_info: dict[str, Any] = {}
         self._stop_reason: str | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether Claude said why it stopped."""
-        return self.is_over or self._stop_reason is not None
+        return self.is_finished or self._stop_reason is not None
 
     def add(self, event: Any) -> Iterator[ReplyDelta]:
         """Take one event, and give its deltas; kinds that are not known give none."""
@@ -42,19 +42,19 @@ class Collected:
             case "content_block_delta":
                 yield from self._add_delta(event.index, event.delta)
             case "content_block_start":
-                yield from self._start(event.index, as_dict(event.content_block))
+                yield from self._start_block(event.index, as_dict(event.content_block))
             case "content_block_stop":
                 block = self._blocks.get(event.index, {})
                 if block.get("type") == "tool_use":
                     yield ToolUseEnd(block["id"])
             case "message_start":
-                self._head = {"id": event.message.id, "model": event.message.model}
-                self._count(event.message)
+                self._message_info = {"id": event.message.id, "model": event.message.model}
+                self._update_usage(event.message)
             case "message_delta":
                 self._stop_reason = event.delta.stop_reason or self._stop_reason
-                self._count(event)
+                self._update_usage(event)
             case "message_stop":
-                self.is_over = True
+                self.is_finished = True
 
     def close(self) -> Iterator[ReplyDelta]:
         """Nothing is held back."""
@@ -71,14 +71,14 @@ class Collected:
                 block[name] = (block.get(name) or "") + "".join(pieces)
         self._pieces.clear()
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
-        raw = {**self._head, "stop_reason": self._stop_reason, "content": blocks, "usage": self._usage}
-        model = self._head.get("model") or self._model
-        return make_reply(blocks, self._stop_reason, self._usage, raw, self._provider, model, inputs)
+        raw = {**self._message_info, "stop_reason": self._stop_reason, "content": blocks, "usage": self._usage}
+        model = self._message_info.get("model") or self._model
+        return build_reply(blocks, self._stop_reason, self._usage, raw, self._provider, model, inputs)
 
-    def _start(self, index: int, block: dict[str, Any]) -> Iterator[ReplyDelta]:
+    def _start_block(self, index: int, block: dict[str, Any]) -> Iterator[ReplyDelta]:
         self._blocks[index] = block
         if block.get("type") == "tool_use":
-            name_call(block)
+            ensure_call_id_and_name(block)
             yield ToolUseStart(block["id"], block["name"])
         elif block.get("type") == "text" and block.get("text"):
             yield TextDelta(block["text"])
@@ -88,30 +88,30 @@ class Collected:
         match getattr(delta, "type", None):
             case "text_delta":
                 if delta.text:
-                    self._keep(index, "text", delta.text)
+                    self._append_piece(index, "text", delta.text)
                     yield TextDelta(delta.text)
             case "thinking_delta":
                 if delta.thinking:
-                    self._keep(index, "thinking", delta.thinking)
+                    self._append_piece(index, "thinking", delta.thinking)
                     yield ThinkingDelta(delta.thinking)
             case "input_json_delta":
-                self._keep(index, "input", delta.partial_json or "")
+                self._append_piece(index, "input", delta.partial_json or "")
                 if block.get("type") == "tool_use" and delta.partial_json:
                     yield ToolUseInputDelta(block["id"], delta.partial_json)
             case _:
-                _merge(block, as_dict(delta))
+                _merge_delta(block, as_dict(delta))
 
-    def _keep(self, index: int, name: str, piece: str) -> None:
+    def _append_piece(self, index: int, name: str, piece: str) -> None:
         self._pieces.setdefault((index, name), []).append(piece)
 
-    def _count(self, event: Any) -> None:
+    def _update_usage(self, event: Any) -> None:
         """The last number given counts: later events repeat usage, and may correct it."""
         usage = getattr(event, "usage", None)
         if usage is not None:
             self._usage.update({name: value for name, value in as_dict(usage).items() if value is not None})
 
 
-def _merge(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
+def _merge_delta(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
     """Deltas of kinds we do not read ourselves (signatures, citations, compaction): collected, to be sent back."""
     for name, value in delta.items():
         if name == "type":

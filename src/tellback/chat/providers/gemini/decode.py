@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tellback.chat.providers.failures import unreadable
-from tellback.chat.providers.gemini.stream import Collected
+from tellback.chat.providers.failures import unreadable_response_error
+from tellback.chat.providers.gemini.stream import GeminiStreamReader
 from tellback.types import ChatReply
 
 
 def decode(response: Any, provider: str, model: str) -> ChatReply:
     """A whole response."""
-    collected = Collected(provider, model)
-    for _ in collected.add(response):
+    reader = GeminiStreamReader(provider, model)
+    for _ in reader.add(response):
         pass
-    if not response.candidates and collected.blocked is None:
-        raise unreadable(provider, model, "no candidates, and no reason why")
-    return replace(collected.reply(), raw=response)
+    if not response.candidates and reader.block_reason is None:
+        raise unreadable_response_error(provider, model, "no candidates, and no reason why")
+    return replace(reader.reply(), raw=response)

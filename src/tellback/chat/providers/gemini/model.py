@@ -8,12 +8,12 @@ from typing import Any, Unpack
 
 from tellback.chat.model import ChatRequest
 from tellback.chat.providers.base import ModelOptions, ProviderModel
-from tellback.chat.providers.collect import collect
-from tellback.chat.providers.failures import status_failure, transport_failure, unreadable
+from tellback.chat.providers.collect import read_stream
+from tellback.chat.providers.failures import error_from_status, error_from_transport, unreadable_response_error
 from tellback.chat.providers.gemini.decode import decode
 from tellback.chat.providers.gemini.encode import encode
-from tellback.chat.providers.gemini.stream import Collected
-from tellback.chat.providers.pace import Pace, abandon
+from tellback.chat.providers.gemini.stream import GeminiStreamReader
+from tellback.chat.providers.pace import IdleTimeout, close_iterator
 from tellback.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from tellback.types import ChatReply, ReplyDelta
 
@@ -31,39 +31,39 @@ class GeminiModel(ProviderModel):
 
     def __init__(self, model: str = "gemini-2.5-flash", **options: Unpack[ModelOptions]) -> None:
         super().__init__(model, **options)
-        self._http: Any = None
+        self._http_client: Any = None
 
-    def _open_client(self, given: Any) -> Any:
+    def _open_client(self, user_client: Any) -> Any:
         try:
             import httpx2
             from google import genai
         except ImportError as error:
             raise MissingExtraError("google-genai", "gemini", "GeminiModel") from error
-        if given is not None:
-            return given
+        if user_client is not None:
+            return user_client
         key = self._api_key or os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
         if not key and not any(map(os.environ.get, _CLOUD_VARIABLES)):
             raise MissingKeyError(self.provider, ["GEMINI_API_KEY", "GOOGLE_API_KEY"])
         # With aiohttp installed for some other reason the SDK would use it, which behaves differently when cancelled.
-        self._http = httpx2.AsyncClient(follow_redirects=True)
+        self._http_client = httpx2.AsyncClient(follow_redirects=True)
         return genai.Client(
             api_key=key,
-            http_options=genai.types.HttpOptions(base_url=self._base_url, httpx_async_client=self._http),
+            http_options=genai.types.HttpOptions(base_url=self._base_url, httpx_async_client=self._http_client),
         )
 
     async def _close_client(self, client: Any) -> None:
         await client.aio.aclose()
         client.close()
-        await self._http.aclose()
+        await self._http_client.aclose()
 
-    def _arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
+    def _build_arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
         from google.genai import types
         from pydantic import ValidationError
 
         contents, config = encode(model, request)
         # One attempt: the SDK would retry on its own. Its timeout must not undercut ours.
-        http = {"retry_options": {"attempts": 1}, "timeout": round((self.timeout + 30) * 1000)}
-        config["http_options"] = {**http, **config.get("http_options", {})}
+        http_options = {"retry_options": {"attempts": 1}, "timeout": round((self.timeout + 30) * 1000)}
+        config["http_options"] = {**http_options, **config.get("http_options", {})}
         try:
             checked = types.GenerateContentConfig.model_validate(config)
         except ValidationError as error:
@@ -78,36 +78,42 @@ class GeminiModel(ProviderModel):
         client = self.client
         return getattr(client, "aio", client).models
 
-    async def _complete_once(self, model: str, request: ChatRequest, pace: Pace) -> ChatReply:
-        response = await pace.wait(self._models.generate_content(**self._arguments(model, request)))
+    async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
+        response = await idle_timeout.wait(self._models.generate_content(**self._build_arguments(model, request)))
         return decode(response, self.provider, model)
 
-    async def _stream_once(self, model: str, request: ChatRequest, pace: Pace) -> AsyncIterator[ReplyDelta]:
-        responses = await pace.wait(self._models.generate_content_stream(**self._arguments(model, request)))
+    async def _stream_once(
+        self, model: str, request: ChatRequest, idle_timeout: IdleTimeout
+    ) -> AsyncIterator[ReplyDelta]:
+        responses = await idle_timeout.wait(
+            self._models.generate_content_stream(**self._build_arguments(model, request))
+        )
         try:
-            async for delta in collect(pace.each(responses), Collected(self.provider, model), model):
+            async for delta in read_stream(
+                idle_timeout.iterate(responses), GeminiStreamReader(self.provider, model), model
+            ):
                 yield delta
         finally:
-            await abandon(responses)
+            await close_iterator(responses)
 
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
         from google.genai import errors
         from pydantic import ValidationError
 
         if isinstance(error, errors.APIError):
-            return status_failure(
+            return error_from_status(
                 *(self.provider, model, error.code if isinstance(error.code, int) else None),
                 error.message or str(error),
                 headers=getattr(error.response, "headers", None),
                 body=error.details,
-                retry_after=_retry_delay(error.details),
+                retry_after=_parse_retry_delay(error.details),
             )
         if isinstance(error, (errors.UnknownApiResponseError, ValidationError)):
-            return unreadable(self.provider, model, error)
-        return transport_failure(self.provider, model, error)
+            return unreadable_response_error(self.provider, model, error)
+        return error_from_transport(self.provider, model, error)
 
 
-def _retry_delay(body: Any) -> float | None:
+def _parse_retry_delay(body: Any) -> float | None:
     """Seconds from the RetryInfo that Google puts into an error's details."""
     inner = body.get("error", body) if isinstance(body, Mapping) else {}
     for detail in (inner.get("details") if isinstance(inner, Mapping) else None) or ():

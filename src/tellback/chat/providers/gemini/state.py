@@ -9,27 +9,27 @@ from typing import Any
 from tellback.chat.providers.media import EARLIER_TEXT
 from tellback.types import Message, ToolCall, message_text
 
-KEY = "gemini"
+META_KEY = "gemini"
 
 
-def keep_parts(parts: Sequence[Mapping[str, Any]], calls: Sequence[ToolCall]) -> Mapping[str, Any] | None:
+def parts_to_meta(parts: Sequence[Mapping[str, Any]], calls: Sequence[ToolCall]) -> Mapping[str, Any] | None:
     """A message's `meta` for these parts (JSON only), or None when text and calls say it all."""
     if all(
         not part.get("thought_signature") and set(part) <= {"text", "thought", "function_call"} for part in parts
     ) and not any((part.get("function_call") or {}).get("id") for part in parts):
         return None
-    kept = []
+    stored_parts = []
     for part in parts:
         # Summaries of thoughts are for people; Gemini wants only its signatures back.
         if part.get("thought") and not part.get("thought_signature"):
             continue
-        kept.append({name: _to_json(value) for name, value in part.items()})
-    return {KEY: {"parts": kept, "calls": [call.id for call in calls]}}
+        stored_parts.append({name: _to_json(value) for name, value in part.items()})
+    return {META_KEY: {"parts": stored_parts, "calls": [call.id for call in calls]}}
 
 
-def kept_parts(message: Message) -> list[dict[str, Any]] | None:
+def parts_from_meta(message: Message) -> list[dict[str, Any]] | None:
     """The parts as they came, unless the message has been changed since."""
-    state = (message.meta or {}).get(KEY)
+    state = (message.meta or {}).get(META_KEY)
     if not state:
         return None
     earlier = (message.meta or {}).get(EARLIER_TEXT)

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tellback.chat.providers.gemini.state import keep_parts
+from tellback.chat.providers.gemini.state import parts_to_meta
 from tellback.chat.usage import make_usage
 from tellback.types import (
     ChatReply,
@@ -29,12 +29,12 @@ STOP_REASONS = {
 }
 
 
-class Collected:
+class GeminiStreamReader:
     """What the responses of one call have given so far."""
 
     def __init__(self, provider: str, model: str) -> None:
-        self.finish: str | None = None
-        self.blocked: str | None = None
+        self.finish_reason: str | None = None
+        self.block_reason: str | None = None
         self._provider = provider
         self._model = model
         self._parts: list[dict[str, Any]] = []
@@ -44,10 +44,10 @@ class Collected:
     @property
     def is_complete(self) -> bool:
         """Whether Gemini said why it stopped, or that it would not start."""
-        return self.finish is not None or self.blocked is not None
+        return self.finish_reason is not None or self.block_reason is not None
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Gemini just ends."""
         return False
 
@@ -62,12 +62,12 @@ class Collected:
             self._usage = response.usage_metadata.model_dump(exclude_none=True)
         feedback = response.prompt_feedback
         if feedback is not None and feedback.block_reason is not None:
-            self.blocked = _name(feedback.block_reason)
+            self.block_reason = _enum_value(feedback.block_reason)
         candidate = next(iter(response.candidates or ()), None)
         if candidate is None:
             return
         if candidate.finish_reason is not None:
-            self.finish = _name(candidate.finish_reason)
+            self.finish_reason = _enum_value(candidate.finish_reason)
         for part in (candidate.content.parts if candidate.content is not None else None) or ():
             yield from self._add_part(part)
 
@@ -86,7 +86,7 @@ class Collected:
             yield ToolUseEnd(call.id)
             return
         last = self._parts[-1] if self._parts else None
-        if last is not None and _continues(last, raw):
+        if last is not None and _continues_part(last, raw):
             last.update(raw, text=last["text"] + raw["text"])
         else:
             self._parts.append(raw)
@@ -101,20 +101,20 @@ class Collected:
             tool_calls=tuple(self._calls),
             stop_reason=self._stop_reason(),
             usage=make_usage(self._usage, self._provider, self._model) if self._usage else None,
-            raw={"finish_reason": self.finish, "block_reason": self.blocked},
+            raw={"finish_reason": self.finish_reason, "block_reason": self.block_reason},
             thinking="".join(part["text"] for part in texts if part.get("thought")),
-            meta=keep_parts(self._parts, self._calls),
+            meta=parts_to_meta(self._parts, self._calls),
         )
 
     def _stop_reason(self) -> str:
-        if self._calls and self.finish in ("STOP", None):
+        if self._calls and self.finish_reason in ("STOP", None):
             return "tool_use"
-        if self.finish is None:
-            return "refusal" if self.blocked else "end_turn"
-        return STOP_REASONS.get(self.finish, self.finish)
+        if self.finish_reason is None:
+            return "refusal" if self.block_reason else "end_turn"
+        return STOP_REASONS.get(self.finish_reason, self.finish_reason)
 
 
-def _continues(last: Mapping[str, Any], part: Mapping[str, Any]) -> bool:
+def _continues_part(last: Mapping[str, Any], part: Mapping[str, Any]) -> bool:
     """Whether a part is more text of the one before it, not yet closed by a signature."""
     return (
         "text" in last
@@ -125,5 +125,5 @@ def _continues(last: Mapping[str, Any], part: Mapping[str, Any]) -> bool:
     )
 
 
-def _name(value: Any) -> str:
+def _enum_value(value: Any) -> str:
     return str(getattr(value, "value", value))

@@ -15,62 +15,62 @@ from tellback.types.jsontext import parse_arguments
 
 _BLANKS = " \t\r\n"
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_LOST = "\N{REPLACEMENT CHARACTER}"
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
-class JsonString:
+class JsonStringDecoder:
     """The inside of one JSON string, decoded from pieces cut anywhere, also within an escape."""
 
     def __init__(self) -> None:
         self.is_closed = False
         self._escape = ""
-        self._high = ""
+        self._high_surrogate = ""
 
     def feed(self, char: str) -> str:
         """The text that is certain after this character: none, some or more than one."""
         if self._escape:
             self._escape += char
-            return self._unescaped()
+            return self._decode_escape()
         if char == "\\":
             self._escape = char
             return ""
         if char == '"':
             self.is_closed = True
-            return self._flushed("")
-        return self._flushed(char)
+            return self._flush("")
+        return self._flush(char)
 
-    def _unescaped(self) -> str:
+    def _decode_escape(self) -> str:
         if self._escape[1] != "u":
             char = self._escape[1]
             self._escape = ""
-            return self._flushed(_ESCAPES.get(char, char))
+            return self._flush(_ESCAPES.get(char, char))
         if len(self._escape) < 6:
             return ""
         digits, self._escape = self._escape[2:], ""
         try:
             code = int(digits, 16)
         except ValueError:
-            return self._flushed(_LOST)
+            return self._flush(_REPLACEMENT)
         if 0xD800 <= code < 0xDC00:
-            lost = self._flushed("")
-            self._high = chr(code)
+            lost = self._flush("")
+            self._high_surrogate = chr(code)
             return lost
         if 0xDC00 <= code < 0xE000:
-            if not self._high:
-                return _LOST
-            high, self._high = ord(self._high), ""
+            if not self._high_surrogate:
+                return _REPLACEMENT
+            high, self._high_surrogate = ord(self._high_surrogate), ""
             return chr(0x10000 + ((high - 0xD800) << 10) + code - 0xDC00)
-        return self._flushed(chr(code))
+        return self._flush(chr(code))
 
-    def _flushed(self, text: str) -> str:
+    def _flush(self, text: str) -> str:
         """The text, and before it a mark for half a character whose other half never came."""
-        if self._high:
-            self._high = ""
-            return _LOST + text
+        if self._high_surrogate:
+            self._high_surrogate = ""
+            return _REPLACEMENT + text
         return text
 
 
-class RawValue:
+class JsonValueScanner:
     """One JSON value as the text it is written in; says where it ends."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class RawValue:
         self._in_string = False
         self._escaped = False
 
-    def takes(self, char: str) -> bool:
+    def accept(self, char: str) -> bool:
         """Whether the character belongs to the value; one that does not has ended it."""
         if self._in_string:
             if self._escaped:
@@ -106,32 +106,32 @@ class RawValue:
 class AnswerReader:
     """Deltas from the pieces of an answer. `says_json` is for answers whose `say` is itself of a schema."""
 
-    def __init__(self, *, says_json: bool = False) -> None:
-        self._says_json = says_json
+    def __init__(self, *, expects_json: bool = False) -> None:
+        self._expects_json = expects_json
         self._state = "start"
-        self._string = JsonString()
-        self._raw = RawValue()
+        self._string = JsonStringDecoder()
+        self._raw = JsonValueScanner()
         self._key = ""
         self._name = ""
         self._id = ""
         self._input: list[str] = []
-        self._input_is_whole = False
+        self._is_input_complete = False
 
     def feed(self, piece: str) -> Iterator[ReplyDelta]:
         """Take the next piece, and give its deltas: at most one of each kind in a row."""
-        said: list[str] = []
-        written: list[str] = []
+        text_pieces: list[str] = []
+        input_pieces: list[str] = []
         for char in piece:
             text = self._step(char)
             if text:
-                (written if self._key == INPUT else said).append(text)
+                (input_pieces if self._key == INPUT else text_pieces).append(text)
             if self._id == "" and self._name and self._state != "name":
                 self._id = f"call_{uuid.uuid4().hex[:24]}"
                 yield ToolUseStart(self._id, self._name)
-        if said:
-            yield TextDelta("".join(said))
-        if written:
-            text = "".join(written)
+        if text_pieces:
+            yield TextDelta("".join(text_pieces))
+        if input_pieces:
+            text = "".join(input_pieces)
             self._input.append(text)
             if self._id:
                 yield ToolUseInputDelta(self._id, text)
@@ -148,7 +148,7 @@ class AnswerReader:
             return None
         text = "".join(self._input)
         value, invalid = parse_arguments(text)
-        if not self._input_is_whole:
+        if not self._is_input_complete:
             value, invalid = {}, text
         return ToolCall(self._id, self._name, value, invalid)
 
@@ -164,7 +164,7 @@ class AnswerReader:
                 return char
             case "object":
                 if char == '"':
-                    self._state, self._string, self._key = "key", JsonString(), ""
+                    self._state, self._string, self._key = "key", JsonStringDecoder(), ""
                 elif char == "}":
                     self._state = "end"
             case "key":
@@ -173,7 +173,7 @@ class AnswerReader:
                     self._state = "colon"
             case "colon":
                 if char not in f":{_BLANKS}":
-                    return self._begin_value(char)
+                    return self._start_value(char)
             case "name":
                 self._name += self._string.feed(char)
                 if self._string.is_closed:
@@ -187,20 +187,20 @@ class AnswerReader:
                 return self._raw_step(char)
         return ""
 
-    def _begin_value(self, char: str) -> str:
-        self._string = JsonString()
+    def _start_value(self, char: str) -> str:
+        self._string = JsonStringDecoder()
         if char == '"' and self._key == TOOL:
             self._state = "name"
             return ""
-        if char == '"' and self._key == SAY and not self._says_json:
+        if char == '"' and self._key == SAY and not self._expects_json:
             self._state = "saying"
             return ""
-        self._state, self._raw = "raw", RawValue()
+        self._state, self._raw = "raw", JsonValueScanner()
         return self._raw_step(char)
 
     def _raw_step(self, char: str) -> str:
-        is_part = self._raw.takes(char)
+        is_part = self._raw.accept(char)
         if self._raw.is_closed:
-            self._input_is_whole |= self._key == INPUT
+            self._is_input_complete |= self._key == INPUT
             self._state = "object" if is_part or char != "}" else "end"
         return char if is_part and self._key in (SAY, INPUT) else ""

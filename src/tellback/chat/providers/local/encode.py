@@ -12,38 +12,44 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tellback.chat.model import ChatRequest
-from tellback.chat.output import with_schema_instructions
-from tellback.chat.providers.local.schema import GUIDANCE, held_to
-from tellback.chat.providers.media import EARLIER, decoded_text, inline_data, is_text, system_and_rest
+from tellback.chat.output import append_schema_instructions
+from tellback.chat.providers.local.schema import GUIDANCE, to_llama_schema
+from tellback.chat.providers.media import (
+    HISTORY_OMITTED,
+    decode_base64_text,
+    get_inline_data,
+    is_text_type,
+    split_system_messages,
+)
 from tellback.tools import Tool
 from tellback.types import Message, MessagePart, ToolCall, message_text, render_part
 from tellback.types.jsontext import dump_json
 
 SAY, TOOL, INPUT = "say", "tool", "input"
-MOST_TOKENS = 1_024
+DEFAULT_MAX_TOKENS = 1_024
 """How long an answer may get that nobody has set a cap for: a small model may never stop by itself."""
 
 
-_MARKS = re.compile(r"<(?=\|[^<>\s|]{1,40}\|>|/?(?:s|bos|eos|start_of_turn|end_of_turn)>)", re.IGNORECASE)
+_CONTROL_TOKENS = re.compile(r"<(?=\|[^<>\s|]{1,40}\|>|/?(?:s|bos|eos|start_of_turn|end_of_turn)>)", re.IGNORECASE)
 
 
 def encode(request: ChatRequest) -> dict[str, Any]:
     """The body of a streamed request, but for the schema, which `answer_schema` gives."""
     config = dict(request.config)
-    most = config.pop("max_tokens", MOST_TOKENS)
+    max_tokens = config.pop("max_tokens", DEFAULT_MAX_TOKENS)
     if request.max_output_tokens is not None:
-        most = request.max_output_tokens
-    tools = offered(request)
-    system, rest = system_and_rest(request.system, request.messages)
+        max_tokens = request.max_output_tokens
+    tools = offered_tools(request)
+    system, messages = split_system_messages(request.system, request.messages)
     if tools:
-        system = _joined(system, _instructions(request, tools))
+        system = _join_paragraphs(system, _tool_instructions(request, tools))
     elif request.output_schema is not None:
-        system = with_schema_instructions(system, request.output_schema)
-    head = [{"role": "system", "content": _unmarked(system)}] if system else []
+        system = append_schema_instructions(system, request.output_schema)
+    head = [{"role": "system", "content": _escape_control_tokens(system)}] if system else []
     return {
         **config,
-        "messages": [*head, *_in_turns(rest, as_answers=bool(tools))],
-        "max_tokens": most,
+        "messages": [*head, *_encode_messages(messages, as_answers=bool(tools))],
+        "max_tokens": max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
         # Word from within a long prompt: it can be given up there, and its silence is no timeout.
@@ -51,7 +57,7 @@ def encode(request: ChatRequest) -> dict[str, Any]:
     }
 
 
-def offered(request: ChatRequest) -> tuple[Tool, ...]:
+def offered_tools(request: ChatRequest) -> tuple[Tool, ...]:
     """The tools that may be called: all, one, or none, as `tool_choice` says."""
     choice = request.tool_choice
     if choice == "none":
@@ -61,26 +67,29 @@ def offered(request: ChatRequest) -> tuple[Tool, ...]:
     return tuple(tool for tool in request.tools if tool.name == choice)
 
 
-def answer_schema(request: ChatRequest) -> dict[str, Any] | None:
+def build_answer_schema(request: ChatRequest) -> dict[str, Any] | None:
     """What the answer is held to, or None where it is free text."""
-    tools = offered(request)
+    tools = offered_tools(request)
     if not tools:
-        return None if request.output_schema is None else {**held_to(request.output_schema), **GUIDANCE}
-    forms = []
-    parts: dict[str, Any] = {}
+        return None if request.output_schema is None else {**to_llama_schema(request.output_schema), **GUIDANCE}
+    alternatives = []
+    definitions: dict[str, Any] = {}
     if request.tool_choice in (None, "auto"):
-        said: dict[str, Any] = {"type": "string", "minLength": 1}
+        say_schema: dict[str, Any] = {"type": "string", "minLength": 1}
         if request.output_schema is not None:
-            parts[SAY] = held_to(request.output_schema, place=f"/$defs/{SAY}")
-            said = {"$ref": f"#/$defs/{SAY}"}
-        forms.append(_form({SAY: said}))
+            definitions[SAY] = to_llama_schema(request.output_schema, ref_prefix=f"/$defs/{SAY}")
+            say_schema = {"$ref": f"#/$defs/{SAY}"}
+        alternatives.append(_object_schema({SAY: say_schema}))
     for position, tool in enumerate(tools):
-        parts[str(position)] = {"type": "object", **held_to(tool.parameters, place=f"/$defs/{position}")}
-        forms.append(_form({TOOL: {"const": tool.name}, INPUT: {"$ref": f"#/$defs/{position}"}}))
-    return {"anyOf": forms, "$defs": parts, **GUIDANCE}
+        definitions[str(position)] = {
+            "type": "object",
+            **to_llama_schema(tool.parameters, ref_prefix=f"/$defs/{position}"),
+        }
+        alternatives.append(_object_schema({TOOL: {"const": tool.name}, INPUT: {"$ref": f"#/$defs/{position}"}}))
+    return {"anyOf": alternatives, "$defs": definitions, **GUIDANCE}
 
 
-def _form(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": dict(properties),
@@ -89,7 +98,7 @@ def _form(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _instructions(request: ChatRequest, tools: Sequence[Tool]) -> str:
+def _tool_instructions(request: ChatRequest, tools: Sequence[Tool]) -> str:
     call = '{"tool": "<name>", "input": {...}} to use a tool; you are told its result, and answer then'
     if request.tool_choice in (None, "auto"):
         answer = "JSON of the schema below" if request.output_schema is not None else '"<your answer>"'
@@ -105,62 +114,62 @@ def _instructions(request: ChatRequest, tools: Sequence[Tool]) -> str:
     return text
 
 
-def _in_turns(messages: Sequence[Message], *, as_answers: bool) -> list[dict[str, str]]:
+def _encode_messages(messages: Sequence[Message], *, as_answers: bool) -> list[dict[str, str]]:
     """User and assistant in turns: messages that follow each other from one side are one."""
     names = {call.id: call.name for message in messages for call in message.tool_calls}
-    turns: list[dict[str, str]] = []
+    encoded: list[dict[str, str]] = []
     for message in messages:
         if message.role == "assistant":
-            role, text = "assistant", _assistant(message, as_answers)
+            role, text = "assistant", _encode_assistant(message, as_answers)
         elif message.role == "tool":
-            role, text = "user", _result(message, names)
+            role, text = "user", _encode_result(message, names)
         else:
-            role, text = "user", _content(message)
+            role, text = "user", _encode_content(message)
         if not text.strip():
             continue
-        text = _unmarked(text)
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["content"] = _joined(turns[-1]["content"], text)
+        text = _escape_control_tokens(text)
+        if encoded and encoded[-1]["role"] == role:
+            encoded[-1]["content"] = _join_paragraphs(encoded[-1]["content"], text)
         else:
-            turns.append({"role": role, "content": text})
-    if not turns or turns[0]["role"] != "user":
-        turns.insert(0, {"role": "user", "content": EARLIER})
-    return turns
+            encoded.append({"role": role, "content": text})
+    if not encoded or encoded[0]["role"] != "user":
+        encoded.insert(0, {"role": "user", "content": HISTORY_OMITTED})
+    return encoded
 
 
-def _assistant(message: Message, as_answers: bool) -> str:
+def _encode_assistant(message: Message, as_answers: bool) -> str:
     """What the model said, in the form that it is to answer in now."""
     text = message_text(message)
-    said = [dump_json({SAY: text}) if as_answers else text] if text.strip() else []
-    return "\n".join([*said, *(_call(call) for call in message.tool_calls)])
+    text_lines = [dump_json({SAY: text}) if as_answers else text] if text.strip() else []
+    return "\n".join([*text_lines, *(_encode_call(call) for call in message.tool_calls)])
 
 
-def _call(call: ToolCall) -> str:
+def _encode_call(call: ToolCall) -> str:
     return dump_json({TOOL: call.name, INPUT: call.input if call.invalid_input is None else call.invalid_input})
 
 
-def _result(message: Message, names: Mapping[str, str]) -> str:
+def _encode_result(message: Message, names: Mapping[str, str]) -> str:
     name = message.name or names.get(message.tool_call_id or "") or "a tool"
-    return f"{'Error' if message.is_error else 'Result'} of {name}: {_content(message) or '(nothing)'}"
+    return f"{'Error' if message.is_error else 'Result'} of {name}: {_encode_content(message) or '(nothing)'}"
 
 
-def _content(message: Message) -> str:
+def _encode_content(message: Message) -> str:
     if not message.parts:
         return message_text(message)
-    return "\n\n".join(filter(None, map(_part, message.parts)))
+    return "\n\n".join(filter(None, map(_encode_part, message.parts)))
 
 
-def _part(part: MessagePart) -> str:
-    mime, data = inline_data(part)
-    if part.kind == "file" and data and is_text(mime):
-        return (f"{part.name}:\n" if part.name else "") + decoded_text(data)
+def _encode_part(part: MessagePart) -> str:
+    mime, data = get_inline_data(part)
+    if part.kind == "file" and data and is_text_type(mime):
+        return (f"{part.name}:\n" if part.name else "") + decode_base64_text(data)
     return render_part(part)
 
 
-def _unmarked(text: str) -> str:
+def _escape_control_tokens(text: str) -> str:
     """The text, with no mark that ends a message: llama.cpp reads such marks in any text, also in what a user wrote."""
-    return _MARKS.sub("<\u200b", text)
+    return _CONTROL_TOKENS.sub("<\u200b", text)
 
 
-def _joined(before: str | None, text: str) -> str:
+def _join_paragraphs(before: str | None, text: str) -> str:
     return f"{before}\n\n{text}" if before else text

@@ -20,20 +20,20 @@ from weakref import WeakValueDictionary
 
 from tellback.errors import ConfigurationError, MissingExtraError
 
-PROMPT_BATCH: Final = 128
+PROMPT_BATCH_TOKENS: Final = 128
 """How many tokens of a prompt are read in one go: giving up has to wait for the end of one."""
 
-PROMPTS_MEBIBYTES: Final = 512
+PROMPT_CACHE_MIB: Final = 512
 """How much memory llama.cpp may keep of prompts it has read, for those who come back to them."""
 
 _MAGIC = b"GGUF"
-_PIECE = 1 << 24
-_BEGUN: Final = object()
+_READ_SIZE = 1 << 24
+_STARTED: Final = object()
 _ENDED: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class EngineSettings:
     """What is loaded, and how. Equal settings share one engine."""
 
     path: Path
@@ -50,18 +50,18 @@ class LlamaError(Exception):
         self.is_refusal = is_refusal
 
 
-_engines: WeakValueDictionary[Settings, Engine] = WeakValueDictionary()
-_opening = threading.Lock()
-_left_behind: list[Engine] = []
+_engines: WeakValueDictionary[EngineSettings, LlamaEngine] = WeakValueDictionary()
+_engines_lock = threading.Lock()
+_left_behind: list[LlamaEngine] = []
 
 
-def engine_for(settings: Settings) -> Engine:
+def get_engine(settings: EngineSettings) -> LlamaEngine:
     """The engine of these settings, which lives as long as someone holds it."""
-    with _opening:
-        found = _engines.get(settings)
-        if found is None:
-            found = _engines[settings] = Engine(settings)
-        return found
+    with _engines_lock:
+        engine = _engines.get(settings)
+        if engine is None:
+            engine = _engines[settings] = LlamaEngine(settings)
+        return engine
 
 
 def _after_fork() -> None:
@@ -74,17 +74,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-class Engine:
+class LlamaEngine:
     """One file in memory, from the first request on."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
         self._server: Any = None
         self._process = os.getpid()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tellback-llama")
 
     @property
-    def is_here(self) -> bool:
+    def is_in_this_process(self) -> bool:
         """Whether it runs in this process, and not in the one that this was forked from."""
         return self._process == os.getpid()
 
@@ -103,10 +103,10 @@ class Engine:
             self._server = _load(self._settings)
 
     def _run(self, generation: Generation, body: Mapping[str, Any], schema: Mapping[str, Any] | None) -> None:
-        if generation.is_unwanted:
+        if generation.is_abandoned:
             return
         self._load()
-        generation.put(_BEGUN)
+        generation.put(_STARTED)
         try:
             request = dict(body)
             if schema is not None:
@@ -115,7 +115,7 @@ class Engine:
                 # The schema as a grammar: as a response format, llama.cpp would leave out ranges and patterns.
                 request["grammar"] = xllamacpp.json_schema_to_grammar(json.dumps(schema))
                 request["reasoning_format"] = "none"
-            self._server.handle_chat_completions(request, generation.take)
+            self._server.handle_chat_completions(request, generation.on_chunk)
         except ValueError as error:
             raise LlamaError(str(error), is_refusal=True) from error
         except (RuntimeError, MemoryError) as error:
@@ -128,13 +128,13 @@ class Generation:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
-        self._unwanted = threading.Event()
+        self._abandoned = threading.Event()
         self._work: Future[None] | None = None
 
     @property
-    def is_unwanted(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Whether nobody waits for it any more."""
-        return self._unwanted.is_set()
+        return self._abandoned.is_set()
 
     def watch(self, work: Future[None]) -> None:
         """Tell the reader when the work is done."""
@@ -146,15 +146,15 @@ class Generation:
         try:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
         except RuntimeError:  # the loop is closed, and its reader gone with it
-            self._unwanted.set()
+            self._abandoned.set()
 
-    def take(self, chunk: Any) -> bool:
+    def on_chunk(self, chunk: Any) -> bool:
         """llama.cpp's callback; True stops it."""
-        if not self.is_unwanted:
+        if not self.is_abandoned:
             self.put(chunk)
-        return self.is_unwanted
+        return self.is_abandoned
 
-    async def begun(self) -> None:
+    async def wait_started(self) -> None:
         """Wait for the answers before this one, and for the file to be loaded; raises why it could not be."""
         if await self._queue.get() is _ENDED:
             self._raise_failure()
@@ -168,7 +168,7 @@ class Generation:
 
     def close(self) -> None:
         """Give it up, wherever it is: waiting, reading its prompt, or writing."""
-        self._unwanted.set()
+        self._abandoned.set()
         if self._work is not None:
             self._work.cancel()
 
@@ -177,21 +177,21 @@ class Generation:
             self._work.result()
 
 
-def _load(settings: Settings) -> Any:
+def _load(settings: EngineSettings) -> Any:
     path = settings.path
-    _check_file(path)
+    _validate_file(path)
     try:
         import xllamacpp
     except ImportError as error:
         raise MissingExtraError("xllamacpp", "local", "LocalModel") from error
-    _read_ahead(path)
+    _preload_file(path)
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_ctx = settings.context
-    params.n_batch = PROMPT_BATCH
+    params.n_batch = PROMPT_BATCH_TOKENS
     params.n_parallel = 1
     params.fit_params = False
-    params.cache_ram_mib = PROMPTS_MEBIBYTES
+    params.cache_ram_mib = PROMPT_CACHE_MIB
     params.warmup = False
     params.prefill_assistant = False
     params.verbosity = -1
@@ -206,12 +206,12 @@ def _load(settings: Settings) -> Any:
     except (RuntimeError, MemoryError, ValueError) as error:
         raise ConfigurationError(
             f"llama.cpp cannot load {str(path)!r}, {path.stat().st_size / 1e9:.1f} GB, with a context of"
-            f" {settings.context} tokens{_free_memory()}. Either the file is damaged or of a kind this version of"
+            f" {settings.context} tokens{_format_free_memory()}. Either the file is damaged or of a kind this version of"
             " xllamacpp does not know, or there is too little memory: pass a smaller context=, or take a smaller file."
         ) from error
 
 
-def _check_file(path: Path) -> None:
+def _validate_file(path: Path) -> None:
     try:
         with path.open("rb") as file:
             magic = file.read(len(_MAGIC))
@@ -228,15 +228,15 @@ def _check_file(path: Path) -> None:
         )
 
 
-def _read_ahead(path: Path) -> None:
+def _preload_file(path: Path) -> None:
     """Bring the file into the system's cache. While it loads, xllamacpp holds up all of Python: not for a disk."""
-    piece = memoryview(bytearray(_PIECE))
+    piece = memoryview(bytearray(_READ_SIZE))
     with path.open("rb", buffering=0) as file:
         while file.readinto(piece):
             pass
 
 
-def _free_memory() -> str:
+def _format_free_memory() -> str:
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # not on every system

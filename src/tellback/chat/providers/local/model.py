@@ -10,13 +10,13 @@ from typing import Any
 
 from tellback.chat.model import ChatRequest, Model, close_stream
 from tellback.chat.providers.base import ProviderModel
-from tellback.chat.providers.collect import collect
-from tellback.chat.providers.failures import status_failure
+from tellback.chat.providers.collect import read_stream
+from tellback.chat.providers.failures import error_from_status
 from tellback.chat.providers.local.decode import AnswerReader
-from tellback.chat.providers.local.encode import answer_schema, encode, offered
-from tellback.chat.providers.local.engine import Engine, Generation, LlamaError, Settings, engine_for
-from tellback.chat.providers.local.stream import Collected
-from tellback.chat.providers.pace import Pace
+from tellback.chat.providers.local.encode import build_answer_schema, encode, offered_tools
+from tellback.chat.providers.local.engine import EngineSettings, Generation, LlamaEngine, LlamaError, get_engine
+from tellback.chat.providers.local.stream import LocalStreamReader
+from tellback.chat.providers.pace import IdleTimeout
 from tellback.errors import ConfigurationError, ProviderConnectionError, ProviderError, ProviderRequestError
 from tellback.types import ChatReply, ReplyDelta, StreamStop
 
@@ -57,7 +57,7 @@ class LocalModel(ProviderModel):
         self.context = context
         self.threads = threads
         self.chat_template = chat_template
-        self._engines: dict[str, Engine] = {}
+        self._engines: dict[str, LlamaEngine] = {}
 
     async def load(self) -> None:
         """Load the file now, so that the first request need not wait for it; raises why it cannot be.
@@ -65,9 +65,9 @@ class LocalModel(ProviderModel):
         A server does so before it takes requests: for the last moment of it, about a second, nothing else runs.
         """
         _ = self.client  # what is opened on this event loop is what aclose() closes
-        await asyncio.wrap_future(self._engine(self.model).load())
+        await asyncio.wrap_future(self._get_engine(self.model).load())
 
-    def _open_client(self, given: Any) -> set[Generation]:
+    def _open_client(self, user_client: Any) -> set[Generation]:
         return set()  # the answers that are under way on an event loop
 
     async def _close_client(self, client: set[Generation]) -> None:
@@ -76,8 +76,8 @@ class LocalModel(ProviderModel):
         if all(loop.is_closed() for loop in self._clients):
             self._engines.clear()
 
-    async def _complete_once(self, model: str, request: ChatRequest, pace: Pace) -> ChatReply:
-        deltas = self._stream_once(model, request, pace)
+    async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
+        deltas = self._stream_once(model, request, idle_timeout)
         try:
             async for delta in deltas:
                 if isinstance(delta, StreamStop) and delta.reply is not None:
@@ -88,35 +88,37 @@ class LocalModel(ProviderModel):
             f"{model} was closed before its answer was complete.", provider=self.provider, model=model
         )
 
-    async def _stream_once(self, model: str, request: ChatRequest, pace: Pace) -> AsyncIterator[ReplyDelta]:
-        _check_choice(request, model)
-        running: set[Generation] = self.client
-        reader = AnswerReader(says_json=request.output_schema is not None) if offered(request) else None
-        generation = self._engine(model).generate(encode(request), answer_schema(request))
-        running.add(generation)
+    async def _stream_once(
+        self, model: str, request: ChatRequest, idle_timeout: IdleTimeout
+    ) -> AsyncIterator[ReplyDelta]:
+        _validate_tool_choice(request, model)
+        generations: set[Generation] = self.client
+        answer_reader = AnswerReader(expects_json=request.output_schema is not None) if offered_tools(request) else None
+        generation = self._get_engine(model).generate(encode(request), build_answer_schema(request))
+        generations.add(generation)
         try:
-            await generation.begun()
-            collected = Collected(self.provider, Path(model).stem, reader)
-            async for delta in collect(pace.each(generation.chunks()), collected, model):
+            await generation.wait_started()
+            stream_reader = LocalStreamReader(self.provider, Path(model).stem, answer_reader)
+            async for delta in read_stream(idle_timeout.iterate(generation.chunks()), stream_reader, model):
                 yield delta
         finally:
             generation.close()
-            running.discard(generation)
+            generations.discard(generation)
 
-    def _engine(self, path: str) -> Engine:
-        found = self._engines.get(path)
-        if found is None or not found.is_here:
-            settings = Settings(_file(path), self.context, self.threads, self.chat_template)
-            found = self._engines[path] = engine_for(settings)
-        return found
+    def _get_engine(self, path: str) -> LlamaEngine:
+        engine = self._engines.get(path)
+        if engine is None or not engine.is_in_this_process:
+            settings = EngineSettings(_resolve_path(path), self.context, self.threads, self.chat_template)
+            engine = self._engines[path] = get_engine(settings)
+        return engine
 
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
         if isinstance(error, LlamaError):
-            return status_failure(self.provider, model, 400 if error.is_refusal else 500, str(error))
+            return error_from_status(self.provider, model, 400 if error.is_refusal else 500, str(error))
         return None
 
 
-def _file(path: str) -> Path:
+def _resolve_path(path: str) -> Path:
     """The file that is meant: `local/` before a path only says whose it is, unless there is such a folder."""
     found = Path(path).expanduser()
     if path.lower().startswith(PREFIX) and not found.exists():
@@ -124,8 +126,8 @@ def _file(path: str) -> Path:
     return found.resolve()
 
 
-def _check_choice(request: ChatRequest, model: str) -> None:
-    if request.tool_choice not in (None, "auto", "none") and not offered(request):
+def _validate_tool_choice(request: ChatRequest, model: str) -> None:
+    if request.tool_choice not in (None, "auto", "none") and not offered_tools(request):
         raise ProviderRequestError(
             f"tool_choice={request.tool_choice!r} asks for a tool that is not offered: there are"
             f" {', '.join(tool.name for tool in request.tools) or 'none'}.",

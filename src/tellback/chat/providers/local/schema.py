@@ -14,47 +14,57 @@ GUIDANCE = {"x-guidance": {"whitespace_flexible": False, "lenient": True, "coerc
 """No blanks between the tokens, which small models write without end; keywords it does not know are passed over."""
 
 _TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
-_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions")
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_ONE = ("items", "additionalProperties", "contains")
-_UNTOLD = ("title", "description", "default", "examples", "discriminator", "deprecated", "readOnly", "writeOnly", "$id")
-_BEYOND_REGULAR = re.compile(r"\(\?[=!<]|\\[1-9]")
+_SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLE_SCHEMAS = ("items", "additionalProperties", "contains")
+_IGNORED_KEYWORDS = (
+    "title",
+    "description",
+    "default",
+    "examples",
+    "discriminator",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "$id",
+)
+_NON_REGULAR = re.compile(r"\(\?[=!<]|\\[1-9]")
 
 
-def held_to(schema: Mapping[str, Any], *, place: str = "") -> dict[str, Any]:
+def to_llama_schema(schema: Mapping[str, Any], *, ref_prefix: str = "") -> dict[str, Any]:
     """The schema without what cannot be held to. Its references start at `place`, where another schema takes it in.
 
-    >>> held_to({"type": "string", "pattern": "(?=x)", "maxLength": 3})
+    >>> to_llama_schema({"type": "string", "pattern": "(?=x)", "maxLength": 3})
     {'type': 'string', 'maxLength': 3}
     """
-    held: dict[str, Any] = _Held(schema, place).read(schema)
-    return held
+    converted: dict[str, Any] = _SchemaConverter(schema, ref_prefix).convert(schema)
+    return converted
 
 
-class _Held:
-    def __init__(self, root: Mapping[str, Any], place: str) -> None:
+class _SchemaConverter:
+    def __init__(self, root: Mapping[str, Any], ref_prefix: str) -> None:
         self._root = root
-        self._place = place
+        self._ref_prefix = ref_prefix
 
-    def read(self, node: Any) -> Any:
+    def convert(self, node: Any) -> Any:
         if not isinstance(node, Mapping):
             return node
-        made: dict[str, Any] = {}
+        converted: dict[str, Any] = {}
         for name, value in node.items():
-            if name in _OF_SCHEMAS and isinstance(value, Mapping):
-                made[name] = {key: self.read(inner) for key, inner in value.items()}
-            elif name in _LISTS and isinstance(value, list):
-                made[name] = [self.read(inner) for inner in value]
-            elif name in _ONE:
-                made[name] = self.read(value)
+            if name in _SCHEMA_MAPS and isinstance(value, Mapping):
+                converted[name] = {key: self.convert(inner) for key, inner in value.items()}
+            elif name in _SCHEMA_LISTS and isinstance(value, list):
+                converted[name] = [self.convert(inner) for inner in value]
+            elif name in _SINGLE_SCHEMAS:
+                converted[name] = self.convert(value)
             elif name == "$ref":
-                if self._leads_somewhere(value):
-                    made[name] = f"#{self._place}{value[1:]}"
-            elif name not in _UNTOLD and _can_be_held(name, value):
-                made[name] = value
-        return made
+                if self._resolves(value):
+                    converted[name] = f"#{self._ref_prefix}{value[1:]}"
+            elif name not in _IGNORED_KEYWORDS and _is_supported(name, value):
+                converted[name] = value
+        return converted
 
-    def _leads_somewhere(self, ref: Any) -> bool:
+    def _resolves(self, ref: Any) -> bool:
         if not isinstance(ref, str) or not ref.startswith("#") or ref[1:2] not in ("", "/"):
             return False
         node: Any = self._root
@@ -66,7 +76,7 @@ class _Held:
         return isinstance(node, Mapping)
 
 
-def _can_be_held(name: str, value: Any) -> bool:
+def _is_supported(name: str, value: Any) -> bool:
     if name == "type":
         types = value if isinstance(value, list) else [value]
         return bool(types) and all(isinstance(each, str) and each in _TYPES for each in types)
@@ -80,4 +90,4 @@ def _is_regular(pattern: str) -> bool:
         re.compile(pattern)
     except re.error:
         return False
-    return _BEYOND_REGULAR.search(pattern) is None
+    return _NON_REGULAR.search(pattern) is None

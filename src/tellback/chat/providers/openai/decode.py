@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tellback.chat.providers.failures import error_fields, status_failure, status_of
-from tellback.chat.providers.openai.dialect import Dialect
-from tellback.chat.providers.openai.encode import KEY
+from tellback.chat.providers.failures import error_from_status, parse_error_body, status_from_error
+from tellback.chat.providers.openai.dialect import OpenAIDialect
+from tellback.chat.providers.openai.encode import META_KEY
 from tellback.chat.providers.openai.thinktags import split_thinking
 from tellback.chat.providers.stainless import as_dict
 from tellback.chat.usage import make_usage
@@ -31,49 +31,53 @@ STOP_REASONS = {
 }
 
 
-def decode(completion: Any, provider: str, model: str, dialect: Dialect) -> ChatReply:
+def decode(completion: Any, provider: str, model: str, dialect: OpenAIDialect) -> ChatReply:
     """A whole completion."""
     body = as_dict(completion)
     if body.get("error"):
-        raise reported_error(body, provider, model)
+        raise error_from_body(body, provider, model)
     choice = next(iter(body.get("choices") or ()), None) or {}
     if choice.get("error") or choice.get("finish_reason") == "error":
-        raise reported_error(choice, provider, model)
+        raise error_from_body(choice, provider, model)
     message = choice.get("message") or {}
-    text, thought = _content(message.get("content"), dialect)
-    calls = [_whole_call(call) for call in message.get("tool_calls") or ()]
+    text, thought = _decode_content(message.get("content"), dialect)
+    calls = [_decode_call(call) for call in message.get("tool_calls") or ()]
     if message.get("function_call"):
-        calls.append(_whole_call({"function": message["function_call"]}))
-    calls = _with_ids_of_their_own(calls)
+        calls.append(_decode_call({"function": message["function_call"]}))
+    calls = _with_unique_ids(calls)
     refusal = message.get("refusal")
-    reason = "refusal" if refusal else stop_reason(choice.get("finish_reason"), bool(calls))
+    reason = "refusal" if refusal else normalize_stop_reason(choice.get("finish_reason"), bool(calls))
     text += refusal or ""
     return ChatReply(
         text=text,
         tool_calls=tuple(calls),
         stop_reason=reason,
-        usage=_usage(body, provider, body.get("model") or model),
+        usage=_decode_usage(body, provider, body.get("model") or model),
         raw=completion,
-        thinking=(_reasoning(message) or "") + thought,
-        meta=kept_reasoning(message.get("reasoning_details"), dialect),
+        thinking=(_find_reasoning(message) or "") + thought,
+        meta=reasoning_to_meta(message.get("reasoning_details"), dialect),
     )
 
 
-def _with_ids_of_their_own(calls: list[ToolCall]) -> list[ToolCall]:
+def _with_unique_ids(calls: list[ToolCall]) -> list[ToolCall]:
     seen: set[str] = set()
     for index, call in enumerate(calls):
         if call.id in seen:
-            calls[index] = replace(call, id=make_id())
+            calls[index] = replace(call, id=generate_call_id())
         seen.add(calls[index].id)
     return calls
 
 
-def _whole_call(call: Mapping[str, Any]) -> ToolCall:
+def _decode_call(call: Mapping[str, Any]) -> ToolCall:
     function = call.get("function") or {}
     value, invalid = parse_arguments(arguments_text(function.get("arguments")))
-    kept = {name: item for name, item in call.items() if name not in ("id", "type", "function", "index")}
+    extras = {name: item for name, item in call.items() if name not in ("id", "type", "function", "index")}
     return ToolCall(
-        call.get("id") or make_id(), function.get("name") or "", value, invalid, {KEY: kept} if kept else None
+        call.get("id") or generate_call_id(),
+        function.get("name") or "",
+        value,
+        invalid,
+        {META_KEY: extras} if extras else None,
     )
 
 
@@ -84,7 +88,7 @@ def arguments_text(arguments: Any) -> str:
     return dump_json(arguments)
 
 
-def _content(content: Any, dialect: Dialect) -> tuple[str, str]:
+def _decode_content(content: Any, dialect: OpenAIDialect) -> tuple[str, str]:
     if content is None:
         return "", ""
     if isinstance(content, str):
@@ -92,11 +96,11 @@ def _content(content: Any, dialect: Dialect) -> tuple[str, str]:
     text: list[str] = []
     thinking: list[str] = []
     for part in content:
-        (thinking if is_thinking(part) else text).append(part_text(part))
+        (thinking if is_thinking_part(part) else text).append(part_text(part))
     return "".join(text), "".join(thinking)
 
 
-def is_thinking(part: Any) -> bool:
+def is_thinking_part(part: Any) -> bool:
     """Whether a part of the content is thinking."""
     return isinstance(part, Mapping) and part.get("type") == "thinking"
 
@@ -111,7 +115,7 @@ def part_text(part: Any) -> str:
     return inner if isinstance(inner, str) else "".join(map(part_text, inner))
 
 
-def _reasoning(message: Mapping[str, Any]) -> str | None:
+def _find_reasoning(message: Mapping[str, Any]) -> str | None:
     for name in ("reasoning_content", "reasoning"):
         value = message.get(name)
         if value and isinstance(value, str):
@@ -119,7 +123,7 @@ def _reasoning(message: Mapping[str, Any]) -> str | None:
     return None
 
 
-def stop_reason(finish: str | None, has_calls: bool) -> str:
+def normalize_stop_reason(finish: str | None, has_calls: bool) -> str:
     """The reason in our words; some hosts say "stop", or nothing, beside calls."""
     if has_calls and finish in (None, "", "stop", "tool_calls", "function_call"):
         return "tool_use"
@@ -128,12 +132,12 @@ def stop_reason(finish: str | None, has_calls: bool) -> str:
     return STOP_REASONS.get(finish, finish)
 
 
-def _usage(body: Mapping[str, Any], provider: str, model: str) -> Any:
+def _decode_usage(body: Mapping[str, Any], provider: str, model: str) -> Any:
     usage = body.get("usage") or (body.get("x_groq") or {}).get("usage")
     return make_usage(usage, provider, model) if usage else None
 
 
-def kept_reasoning(details: Any, dialect: Dialect) -> Mapping[str, Any] | None:
+def reasoning_to_meta(details: Any, dialect: OpenAIDialect) -> Mapping[str, Any] | None:
     """A message's `meta` for reasoning that must be sent back."""
     if not details or not dialect.reasoning_details:
         return None
@@ -146,15 +150,17 @@ def kept_reasoning(details: Any, dialect: Dialect) -> Mapping[str, Any] | None:
         for name, value in detail.items():  # a stream gives each block in pieces
             is_piece = name in ("text", "summary", "data") and isinstance(last.get(name), str)
             last[name] = last[name] + value if is_piece and isinstance(value, str) else value or last.get(name)
-    return {KEY: {"reasoning_details": merged}}
+    return {META_KEY: {"reasoning_details": merged}}
 
 
-def reported_error(body: Mapping[str, Any], provider: str, model: str) -> Exception:
+def error_from_body(body: Mapping[str, Any], provider: str, model: str) -> Exception:
     """The error that a host reports inside an answer that began well."""
-    message, kind, code = error_fields(body)
-    return status_failure(provider, model, status_of(kind, code), message or "it reported an error", body=dict(body))
+    message, error_type, code = parse_error_body(body)
+    return error_from_status(
+        provider, model, status_from_error(error_type, code), message or "it reported an error", body=dict(body)
+    )
 
 
-def make_id() -> str:
+def generate_call_id() -> str:
     """An id for a call that came without one."""
     return f"call_{uuid.uuid4().hex[:24]}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class OpenAIDialect:
     """What one host takes and gives."""
 
     max_tokens_field: str = "max_tokens"
@@ -24,6 +24,6 @@ class Dialect:
     """Whether reasoning comes in blocks that must be sent back."""
 
 
-OPENAI = Dialect(max_tokens_field="max_completion_tokens", think_tags=False, call_extras=False)
-OPENROUTER = Dialect(cache_control=True, reasoning_details=True)
-COMPATIBLE = Dialect()
+OPENAI_DIALECT = OpenAIDialect(max_tokens_field="max_completion_tokens", think_tags=False, call_extras=False)
+OPENROUTER_DIALECT = OpenAIDialect(cache_control=True, reasoning_details=True)
+COMPATIBLE_DIALECT = OpenAIDialect()

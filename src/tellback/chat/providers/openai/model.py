@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Unpack
 
 from tellback.chat.model import ChatRequest
-from tellback.chat.ollama import ollama_url
+from tellback.chat.ollama import build_ollama_url
 from tellback.chat.providers import stainless
 from tellback.chat.providers.base import ModelOptions, ProviderModel
-from tellback.chat.providers.collect import collect
-from tellback.chat.providers.failures import unreadable
+from tellback.chat.providers.collect import read_stream
+from tellback.chat.providers.failures import unreadable_response_error
 from tellback.chat.providers.openai.decode import decode
-from tellback.chat.providers.openai.dialect import COMPATIBLE, OPENAI, OPENROUTER, Dialect
+from tellback.chat.providers.openai.dialect import COMPATIBLE_DIALECT, OPENAI_DIALECT, OPENROUTER_DIALECT, OpenAIDialect
 from tellback.chat.providers.openai.encode import encode
-from tellback.chat.providers.openai.stream import Collected
-from tellback.chat.providers.pace import Pace, watch_bytes
+from tellback.chat.providers.openai.stream import OpenAIStreamReader
+from tellback.chat.providers.pace import IdleTimeout, watch_bytes
 from tellback.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from tellback.types import ChatReply, ReplyDelta
 
@@ -29,66 +29,72 @@ class OpenAIModel(ProviderModel):
     """
 
     provider = "OpenAI"
-    dialect: Dialect = OPENAI
+    dialect: OpenAIDialect = OPENAI_DIALECT
     key_variables: tuple[str, ...] = ("OPENAI_API_KEY",)
     default_base_url: str | None = None
     headers: Mapping[str, str] | None = None
 
-    def _key(self) -> str:
+    def _resolve_api_key(self) -> str:
         key = self._api_key or next(filter(None, map(os.environ.get, self.key_variables)), None)
         if not key:
             raise MissingKeyError(self.provider, self.key_variables)
         return key
 
-    def _open_client(self, given: Any) -> Any:
+    def _open_client(self, user_client: Any) -> Any:
         try:
             import openai
         except ImportError as error:
             raise MissingExtraError("openai", "openai", type(self).__name__) from error
-        if given is not None:
-            return stainless.without_retries(given, given.chat.completions.create, "openai.AsyncOpenAI()")
+        if user_client is not None:
+            return stainless.disable_sdk_retries(
+                user_client, user_client.chat.completions.create, "openai.AsyncOpenAI()"
+            )
         return openai.AsyncOpenAI(
-            api_key=self._key(),
+            api_key=self._resolve_api_key(),
             base_url=self._base_url or self.default_base_url,
             default_headers=self.headers,
             max_retries=0,
             http_client=openai.DefaultAsyncHttpxClient(),  # the SDK's own, less the task it starts when dropped
         )
 
-    def _arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
+    def _build_arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
         body, config = encode(model, request, self.dialect)
-        return stainless.arguments(body, config, self.timeout)
+        return stainless.build_arguments(body, config, self.timeout)
 
-    async def _complete_once(self, model: str, request: ChatRequest, pace: Pace) -> ChatReply:
-        completion = await pace.wait(self.client.chat.completions.create(**self._arguments(model, request)))
+    async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
+        completion = await idle_timeout.wait(
+            self.client.chat.completions.create(**self._build_arguments(model, request))
+        )
         if not hasattr(completion, "model_dump"):
-            raise unreadable(self.provider, model, f"{completion!r:.200}")
+            raise unreadable_response_error(self.provider, model, f"{completion!r:.200}")
         return decode(completion, self.provider, model, self.dialect)
 
-    async def _stream_once(self, model: str, request: ChatRequest, pace: Pace) -> AsyncIterator[ReplyDelta]:
-        arguments = self._arguments(model, request)
+    async def _stream_once(
+        self, model: str, request: ChatRequest, idle_timeout: IdleTimeout
+    ) -> AsyncIterator[ReplyDelta]:
+        arguments = self._build_arguments(model, request)
         if self.dialect.stream_usage:
             arguments["stream_options"] = {"include_usage": True}
-        stream = await pace.wait(self.client.chat.completions.create(**arguments, stream=True))
+        stream = await idle_timeout.wait(self.client.chat.completions.create(**arguments, stream=True))
         # The SDK swallows the closing [DONE]. Without it, a connection closed half-way cannot be told from a host
         # that never says why it stops.
         tail = b""
 
-        def seen(chunk: bytes) -> None:
+        def on_chunk(chunk: bytes) -> None:
             nonlocal tail
             tail = (tail + chunk)[-64:]
-            pace.alive()
+            idle_timeout.reset()
 
-        watch_bytes(stream.response, seen)
+        watch_bytes(stream.response, on_chunk)
         async with stream:
-            collected = Collected(self.provider, model, self.dialect, saw_end=lambda: b"[DONE]" in tail)
-            async for delta in collect(pace.each(stream), collected, model):
+            reader = OpenAIStreamReader(self.provider, model, self.dialect, saw_end=lambda: b"[DONE]" in tail)
+            async for delta in read_stream(idle_timeout.iterate(stream), reader, model):
                 yield delta
 
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
         import openai
 
-        return stainless.failure(openai, error, self.provider, model)
+        return stainless.error_from_sdk(openai, error, self.provider, model)
 
 
 class OpenRouterModel(OpenAIModel):
@@ -101,7 +107,7 @@ class OpenRouterModel(OpenAIModel):
     """
 
     provider = "OpenRouter"
-    dialect = OPENROUTER
+    dialect = OPENROUTER_DIALECT
     key_variables = ("OPENROUTER_API_KEY",)
     default_base_url = "https://openrouter.ai/api/v1"
 
@@ -109,8 +115,8 @@ class OpenRouterModel(OpenAIModel):
         self, model: str, *, site_url: str | None = None, site_name: str | None = None, **options: Unpack[ModelOptions]
     ) -> None:
         super().__init__(model, **options)
-        named = {"HTTP-Referer": site_url, "X-Title": site_name}
-        self.headers = {name: value for name, value in named.items() if value}
+        site_headers = {"HTTP-Referer": site_url, "X-Title": site_name}
+        self.headers = {name: value for name, value in site_headers.items() if value}
 
 
 class CompatibleModel(OpenAIModel):
@@ -124,7 +130,7 @@ class CompatibleModel(OpenAIModel):
     """
 
     provider = "compatible server"
-    dialect = COMPATIBLE
+    dialect = COMPATIBLE_DIALECT
 
     def __init__(
         self,
@@ -136,13 +142,13 @@ class CompatibleModel(OpenAIModel):
         **options: Unpack[ModelOptions],
     ) -> None:
         super().__init__(model, **options)
-        if not (self._base_url or self.default_base_url or self._given_client):
+        if not (self._base_url or self.default_base_url or self._user_client):
             raise ConfigurationError("CompatibleModel needs base_url=, such as 'http://127.0.0.1:8000/v1'.")
         if provider is not None:
             self.provider = provider
-        self.dialect = Dialect(json_schema=json_schema, stream_usage=stream_usage)
+        self.dialect = OpenAIDialect(json_schema=json_schema, stream_usage=stream_usage)
 
-    def _key(self) -> str:
+    def _resolve_api_key(self) -> str:
         return self._api_key or "not-needed"  # the SDK insists on one; most such servers do not
 
 
@@ -154,7 +160,7 @@ class XaiModel(OpenAIModel):
     """
 
     provider = "xAI"
-    dialect = COMPATIBLE
+    dialect = COMPATIBLE_DIALECT
     key_variables = ("XAI_API_KEY",)
     default_base_url = "https://api.x.ai/v1"
 
@@ -172,5 +178,5 @@ class OllamaModel(CompatibleModel):
     def __init__(self, model: str, **options: Unpack[ModelOptions]) -> None:
         host = os.environ.get("OLLAMA_HOST")
         if host and options.get("base_url") is None and options.get("client") is None:
-            options["base_url"] = f"{ollama_url(host)}/v1"
+            options["base_url"] = f"{build_ollama_url(host)}/v1"
         super().__init__(model, **options)

@@ -7,16 +7,16 @@ from typing import Any
 
 from tellback.chat.providers.openai.decode import (
     arguments_text,
-    is_thinking,
-    kept_reasoning,
-    make_id,
+    error_from_body,
+    generate_call_id,
+    is_thinking_part,
+    normalize_stop_reason,
     part_text,
-    reported_error,
-    stop_reason,
+    reasoning_to_meta,
 )
-from tellback.chat.providers.openai.dialect import Dialect
-from tellback.chat.providers.openai.encode import KEY
-from tellback.chat.providers.openai.thinktags import ThinkSplitter
+from tellback.chat.providers.openai.dialect import OpenAIDialect
+from tellback.chat.providers.openai.encode import META_KEY
+from tellback.chat.providers.openai.thinktags import ThinkTagSplitter
 from tellback.chat.providers.stainless import as_dict
 from tellback.chat.usage import make_usage
 from tellback.types import (
@@ -32,37 +32,37 @@ from tellback.types import (
 from tellback.types.jsontext import parse_arguments
 
 
-class Collected:
+class OpenAIStreamReader:
     """What the chunks of one call have given so far.
 
     Some hosts never say why they stop, so a reply counts as complete when a reason came, a last chunk of usage and
     nothing else, or the closing mark, which only `saw_end` knows of.
     """
 
-    def __init__(self, provider: str, model: str, dialect: Dialect, saw_end: Callable[[], bool]) -> None:
-        self._finish: str | None = None
+    def __init__(self, provider: str, model: str, dialect: OpenAIDialect, saw_end: Callable[[], bool]) -> None:
+        self._finish_reason: str | None = None
         self._has_closing_usage = False
         self._saw_end = saw_end
         self._provider = provider
         self._model = model
         self._dialect = dialect
-        self._splitter = ThinkSplitter(dialect.think_tags)
+        self._splitter = ThinkTagSplitter(dialect.think_tags)
         self._text: list[str] = []
         self._thinking: list[str] = []
-        self._calls = Calls()
-        self._details: list[Any] = []
-        self._refused = False
+        self._calls = ToolCallAssembler()
+        self._reasoning_details: list[Any] = []
+        self._is_refusal = False
         self._usage: Mapping[str, Any] | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether the host said, one way or another, that this was all."""
-        if self._finish == "error":
+        if self._finish_reason == "error":
             return False
-        return bool(self._finish) or self._has_closing_usage or self._saw_end()
+        return bool(self._finish_reason) or self._has_closing_usage or self._saw_end()
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Usage may follow the reason, so only the end is the end."""
         return False
 
@@ -75,29 +75,29 @@ class Collected:
             self._usage = usage
             self._has_closing_usage = not choices
         for choice in choices:
-            self._finish = getattr(choice, "finish_reason", None) or self._finish
-            if self._finish == "error":
-                raise reported_error(as_dict(choice), self._provider, self._model)
+            self._finish_reason = getattr(choice, "finish_reason", None) or self._finish_reason
+            if self._finish_reason == "error":
+                raise error_from_body(as_dict(choice), self._provider, self._model)
             delta = getattr(choice, "delta", None)
             if delta is not None:
                 yield from self._add_delta(delta)
 
     def _add_delta(self, delta: Any) -> Iterator[ReplyDelta]:
-        self._details.extend(getattr(delta, "reasoning_details", None) or ())
+        self._reasoning_details.extend(getattr(delta, "reasoning_details", None) or ())
         reasoning = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
         if reasoning and isinstance(reasoning, str):
-            yield self._keep(ThinkingDelta(reasoning))
+            yield self._record(ThinkingDelta(reasoning))
         content: Any = getattr(delta, "content", None)
         if isinstance(content, str):
-            yield from map(self._keep, self._splitter.feed(content))
+            yield from map(self._record, self._splitter.feed(content))
         else:
             for part in content or ():
                 if piece := part_text(part):
-                    yield self._keep(ThinkingDelta(piece) if is_thinking(part) else TextDelta(piece))
+                    yield self._record(ThinkingDelta(piece) if is_thinking_part(part) else TextDelta(piece))
         refusal = getattr(delta, "refusal", None)
         if refusal:
-            self._refused = True
-            yield self._keep(TextDelta(refusal))
+            self._is_refusal = True
+            yield self._record(TextDelta(refusal))
         for position, call in enumerate(getattr(delta, "tool_calls", None) or ()):
             yield from self._calls.add(call, position)
         function = getattr(delta, "function_call", None)
@@ -106,54 +106,56 @@ class Collected:
 
     def close(self) -> Iterator[ReplyDelta]:
         """What is left to give when no chunk follows."""
-        yield from map(self._keep, self._splitter.finish())
+        yield from map(self._record, self._splitter.finish())
         yield from self._calls.close()
 
     def reply(self) -> ChatReply:
         """The whole reply."""
-        calls = self._calls.whole()
+        calls = self._calls.build_calls()
         return ChatReply(
             text="".join(self._text),
             tool_calls=calls,
-            stop_reason="refusal" if self._refused else stop_reason(self._finish, bool(calls)),
+            stop_reason="refusal" if self._is_refusal else normalize_stop_reason(self._finish_reason, bool(calls)),
             usage=make_usage(self._usage, self._provider, self._model) if self._usage else None,
-            raw={"model": self._model, "finish_reason": self._finish, "usage": self._usage},
+            raw={"model": self._model, "finish_reason": self._finish_reason, "usage": self._usage},
             thinking="".join(self._thinking),
-            meta=kept_reasoning(self._details, self._dialect),
+            meta=reasoning_to_meta(self._reasoning_details, self._dialect),
         )
 
-    def _keep(self, delta: TextDelta | ThinkingDelta) -> TextDelta | ThinkingDelta:
+    def _record(self, delta: TextDelta | ThinkingDelta) -> TextDelta | ThinkingDelta:
         (self._text if isinstance(delta, TextDelta) else self._thinking).append(delta.text)
         return delta
 
 
-class Calls:
+class ToolCallAssembler:
     """Tool calls put together from pieces that hosts number and name as they like."""
 
     def __init__(self) -> None:
-        self._open: dict[Any, dict[str, Any]] = {}
-        self._all: list[dict[str, Any]] = []
+        self._open_calls: dict[Any, dict[str, Any]] = {}
+        self._calls: list[dict[str, Any]] = []
 
     def add(self, piece: Any, position: int) -> Iterator[ReplyDelta]:
         """A piece, and where it stands in its chunk, for hosts that give it no index."""
         index = getattr(piece, "index", None)
         key = ("position", position) if index is None else index
-        yield from self._add(key, getattr(piece, "function", None), getattr(piece, "id", None) or "", _kept(piece))
+        yield from self._add(
+            key, getattr(piece, "function", None), getattr(piece, "id", None) or "", _call_extras(piece)
+        )
 
     def add_function(self, function: Any) -> Iterator[ReplyDelta]:
         """A piece of the one call that the API knew before it knew tools."""
         yield from self._add("function_call", function, "", None)
 
-    def _add(self, key: Any, function: Any, given_id: str, kept: Mapping[str, Any] | None) -> Iterator[ReplyDelta]:
+    def _add(self, key: Any, function: Any, host_id: str, extras: Mapping[str, Any] | None) -> Iterator[ReplyDelta]:
         name = getattr(function, "name", None) or ""
         arguments = arguments_text(getattr(function, "arguments", None))
-        call = self._open.get(key)
-        if call is None or (name and call["started"] and _is_another(call, given_id, arguments)):
-            used = {other["id"] for other in self._all}
-            id = given_id if given_id and given_id not in used else make_id()
-            call = {"id": id, "given_id": given_id, "name": "", "pieces": [], "started": False, "kept": kept}
-            self._open[key] = call
-            self._all.append(call)
+        call = self._open_calls.get(key)
+        if call is None or (name and call["started"] and _starts_new_call(call, host_id, arguments)):
+            used = {other["id"] for other in self._calls}
+            id = host_id if host_id and host_id not in used else generate_call_id()
+            call = {"id": id, "given_id": host_id, "name": "", "pieces": [], "started": False, "kept": extras}
+            self._open_calls[key] = call
+            self._calls.append(call)
         if name and not call["started"]:
             call["name"] = name
             call["started"] = True
@@ -167,32 +169,32 @@ class Calls:
 
     def close(self) -> Iterator[ReplyDelta]:
         """The ends of all calls."""
-        for call in self._all:
+        for call in self._calls:
             if call["started"]:
                 yield ToolUseEnd(call["id"])
 
-    def whole(self) -> tuple[ToolCall, ...]:
+    def build_calls(self) -> tuple[ToolCall, ...]:
         """The calls, put together."""
-        made = []
-        for call in self._all:
+        calls = []
+        for call in self._calls:
             if call["name"]:
                 value, invalid = parse_arguments("".join(call["pieces"]))
-                made.append(ToolCall(call["id"], call["name"], value, invalid, call["kept"]))
-        return tuple(made)
+                calls.append(ToolCall(call["id"], call["name"], value, invalid, call["kept"]))
+        return tuple(calls)
 
 
-def _is_another(call: Mapping[str, Any], given_id: str, arguments: str) -> bool:
+def _starts_new_call(call: Mapping[str, Any], host_id: str, arguments: str) -> bool:
     """Whether a piece with a name begins a new call, though its index is that of one under way."""
-    if given_id:
-        return bool(given_id != call["given_id"])
+    if host_id:
+        return bool(host_id != call["given_id"])
     # Without ids: some hosts repeat the name with every piece, so the call before must be whole.
     value, invalid = parse_arguments("".join(call["pieces"]))
     return bool(arguments) and bool(value) and invalid is None
 
 
-def _kept(piece: Any) -> Mapping[str, Any] | None:
+def _call_extras(piece: Any) -> Mapping[str, Any] | None:
     extra = getattr(piece, "model_extra", None)
-    return {KEY: dict(extra)} if extra else None
+    return {META_KEY: dict(extra)} if extra else None
 
 
 def _chunk_usage(chunk: Any) -> Mapping[str, Any] | None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from tellback.types import TextDelta, ThinkingDelta
 
-OPEN, CLOSE = "<think>", "</think>"
+THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 
 
-class ThinkSplitter:
+class ThinkTagSplitter:
     """Feed it text; it gives text and thinking deltas. Only a tag at the very beginning counts."""
 
     def __init__(self, enabled: bool = True) -> None:
@@ -27,24 +27,24 @@ class ThinkSplitter:
             return
         self._held += text
         if self._state == "start":
-            begun = self._held.lstrip()
-            if begun.startswith(OPEN):
-                self._state, self._held = "thinking", begun[len(OPEN) :]
-            elif OPEN.startswith(begun):
+            stripped = self._held.lstrip()
+            if stripped.startswith(THINK_OPEN):
+                self._state, self._held = "thinking", stripped[len(THINK_OPEN) :]
+            elif THINK_OPEN.startswith(stripped):
                 return
             else:
                 self._state, text, self._held = "text", self._held, ""
                 yield TextDelta(text)
                 return
-        thought, closed, rest = self._held.partition(CLOSE)
+        thought, closed, rest = self._held.partition(THINK_CLOSE)
         if closed:
             if thought:
                 yield ThinkingDelta(thought)
             self._held, self._state = "", "after"
             yield from self.feed(rest)
             return
-        keep = _overlap(self._held, CLOSE)
-        ready, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        held_length = _partial_tag_length(self._held, THINK_CLOSE)
+        ready, self._held = self._held[: len(self._held) - held_length], self._held[len(self._held) - held_length :]
         if ready:
             yield ThinkingDelta(ready)
 
@@ -57,7 +57,7 @@ class ThinkSplitter:
 
 def split_thinking(text: str, enabled: bool = True) -> tuple[str, str]:
     """Text and thinking of a whole reply."""
-    splitter = ThinkSplitter(enabled)
+    splitter = ThinkTagSplitter(enabled)
     pieces = [*splitter.feed(text), *splitter.finish()]
     return (
         "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)),
@@ -65,6 +65,6 @@ def split_thinking(text: str, enabled: bool = True) -> tuple[str, str]:
     )
 
 
-def _overlap(text: str, tag: str) -> int:
+def _partial_tag_length(text: str, tag: str) -> int:
     """How many characters at the end of `text` may be the beginning of `tag`."""
     return next((size for size in range(min(len(text), len(tag) - 1), 0, -1) if tag.startswith(text[-size:])), 0)

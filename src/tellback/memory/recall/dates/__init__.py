@@ -25,40 +25,49 @@ from __future__ import annotations
 import re
 
 from tellback.memory.recall.dates.languages import LANGUAGES, Language
-from tellback.memory.recall.dates.lexer import language_of
-from tellback.memory.recall.dates.reader import spans_of
-from tellback.memory.recall.dates.values import Precision, QueryTime, Span
+from tellback.memory.recall.dates.lexer import detect_language
+from tellback.memory.recall.dates.reader import find_spans
+from tellback.memory.recall.dates.values import Precision, QueryTime, TimeSpan
 
-__all__ = ["LANGUAGES", "Language", "Precision", "QueryTime", "Span", "has_time_expression", "read_query", "read_text"]
+__all__ = [
+    "LANGUAGES",
+    "Language",
+    "Precision",
+    "QueryTime",
+    "TimeSpan",
+    "has_time_expression",
+    "parse_query_time",
+    "parse_time_spans",
+]
 
-_WHEN = re.compile(rf"\b(?:{'|'.join(one.when for one in LANGUAGES.values())})")
-_LATEST = re.compile(rf"\b(?:{'|'.join(one.latest for one in LANGUAGES.values())})")
-_FIRST = re.compile(rf"\b(?:{'|'.join(one.first for one in LANGUAGES.values())})")
-_ANY_MOMENT = 1_700_000_000_000_000
+_ASKS_WHEN = re.compile(rf"\b(?:{'|'.join(one.when_pattern for one in LANGUAGES.values())})")
+_ASKS_LATEST = re.compile(rf"\b(?:{'|'.join(one.latest_pattern for one in LANGUAGES.values())})")
+_ASKS_FIRST = re.compile(rf"\b(?:{'|'.join(one.first_pattern for one in LANGUAGES.values())})")
+_ANY_TIME = 1_700_000_000_000_000
 
 
-def read_query(text: str, now_us: int) -> QueryTime:
+def parse_query_time(text: str, now_us: int) -> QueryTime:
     """What a question says about time, for someone who asks it at that moment.
 
     >>> from tellback.types.times import as_utc, from_micros, to_micros
-    >>> found = read_query("When did I go swimming last May?", to_micros(as_utc("2024-02-10T12:00:00Z")))
+    >>> found = parse_query_time("When did I go swimming last May?", to_micros(as_utc("2024-02-10T12:00:00Z")))
     >>> found.asks_when, str(from_micros(found.spans[0].start).date()), found.spans[0].text
     (True, '2023-05-01', 'last May')
     """
-    lower = text.lower()
-    language = language_of(lower)
+    lowered = text.lower()
+    language = detect_language(lowered)
     return QueryTime(
-        () if language is None else spans_of(text, language, now_us),
-        _WHEN.search(lower) is not None,
-        _LATEST.search(lower) is not None,
-        _FIRST.search(lower) is not None,
+        () if language is None else find_spans(text, language, now_us),
+        _ASKS_WHEN.search(lowered) is not None,
+        _ASKS_LATEST.search(lowered) is not None,
+        _ASKS_FIRST.search(lowered) is not None,
     )
 
 
-def read_text(text: str, said_us: int) -> tuple[Span, ...]:
+def parse_time_spans(text: str, reference_us: int) -> tuple[TimeSpan, ...]:
     """What the time expressions of a text mean, in their order, for someone who said it at that moment."""
-    language = language_of(text.lower())
-    return () if language is None else spans_of(text, language, said_us)
+    language = detect_language(text.lower())
+    return () if language is None else find_spans(text, language, reference_us)
 
 
 def has_time_expression(text: str) -> bool:
@@ -67,4 +76,4 @@ def has_time_expression(text: str) -> bool:
     >>> has_time_expression("We met last spring."), has_time_expression("We may spring a leak.")
     (True, False)
     """
-    return bool(read_text(text, _ANY_MOMENT))
+    return bool(parse_time_spans(text, _ANY_TIME))

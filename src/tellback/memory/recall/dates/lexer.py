@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tellback.memory.recall.dates.civil import DAY, day_of, month_length
+from tellback.memory.recall.dates.civil import DAY, day_number, month_length
 from tellback.memory.recall.dates.languages import LANGUAGES, Language
 from tellback.memory.recall.dates.languages.table import Phrase
 
-Item = tuple[Any, int, int]
+TaggedItem = tuple[Any, int, int]
 """What a word means, and where it begins and ends in the text."""
 
 # Faster than `\w`, and wide enough for the letters of the tables.
-_WORDS = re.compile(r"[a-z0-9\u00df-\u024f]+")
+_WORD = re.compile(r"[a-z0-9\u00df-\u024f]+")
 _TRIGGERS = frozenset[str]().union(*(one.triggers for one in LANGUAGES.values()))
 _DIGIT = re.compile(r"[0-9]")
-_NUMERIC = re.compile(r"(?:19|20)[0-9][0-9]|[0-9](?:0s|st|nd|rd|th)\b|[0-9][/.-][0-9]{1,2}[/.-][0-9]")
+_DATE_DIGITS = re.compile(r"(?:19|20)[0-9][0-9]|[0-9](?:0s|st|nd|rd|th)\b|[0-9][/.-][0-9]{1,2}[/.-][0-9]")
 _TOKEN = re.compile(
     r"[^\W\d_][^\W_]*(?:['\u2019][^\W\d_]+)?"
     r"|[0-9]+(?:[-/.\u2013][0-9]+)*(?:[^\W\d_][^\W_]*)?"
@@ -34,14 +34,14 @@ _PUNCTUATION = (
 )
 _NUMBER = re.compile(r"([0-9]{1,6})(?:([-/.\u2013])([0-9]{1,6})(?:\2([0-9]{1,6}))?)?((?:[^\W\d_][^\W_]*)?)\Z")
 _ORDINAL = frozenset(("st", "nd", "rd", "th"))
-_NOTHING: Item = (None, 0, 0)
+_EMPTY_ITEM: TaggedItem = (None, 0, 0)
 
 
-def language_of(lower: str) -> Language | None:
+def detect_language(lowered: str) -> Language | None:
     """The language to read a text in small letters in, or None when nothing in it can be part of a time expression."""
-    words = _WORDS.findall(lower)
+    words = _WORD.findall(lowered)
     if _TRIGGERS.isdisjoint(words):
-        return LANGUAGES["en"] if _DIGIT.search(lower) and _NUMERIC.search(lower) else None
+        return LANGUAGES["en"] if _DIGIT.search(lowered) and _DATE_DIGITS.search(lowered) else None
     known = [one for one in LANGUAGES.values() if not one.triggers.isdisjoint(words)]
     if len(known) == 1:
         return known[0]
@@ -50,90 +50,90 @@ def language_of(lower: str) -> Language | None:
 
 
 @dataclass(slots=True)
-class Tagged:
+class TaggedText:
     """A text as tags, with what stands behind each, where its sentences end and which of them speak of the future."""
 
     text: str
     language: Language
     tags: str
-    items: list[Item]
-    stops: list[int]
-    future: set[int]
+    items: list[TaggedItem]
+    sentence_ends: list[int]
+    future_sentences: set[int]
 
-    def speaks_of_future(self, position: int) -> bool:
+    def is_future(self, position: int) -> bool:
         """Whether the sentence around a position does."""
-        return bool(self.future) and bisect_left(self.stops, position) in self.future
+        return bool(self.future_sentences) and bisect_left(self.sentence_ends, position) in self.future_sentences
 
-    def told_as_past(self, position: int) -> bool:
+    def follows_past_verb(self, position: int) -> bool:
         """Whether a verb in the past stands shortly before a position, in the same sentence."""
-        sentence = bisect_left(self.stops, position)
-        begins = max(self.stops[sentence - 1] if sentence else 0, position - _SHORTLY)
-        return self.language.past.search(self.text, begins, position) is not None
+        sentence = bisect_left(self.sentence_ends, position)
+        begins = max(self.sentence_ends[sentence - 1] if sentence else 0, position - _PAST_VERB_DISTANCE)
+        return self.language.past_verbs.search(self.text, begins, position) is not None
 
 
-_SHORTLY = 40
+_PAST_VERB_DISTANCE = 40
 
 
-def tagged(text: str, language: Language) -> Tagged:
+def tag_text(text: str, language: Language) -> TaggedText:
     """Reads a text word by word."""
     return _Lexer(text, language).read()
 
 
 class _Lexer:
-    __slots__ = ("future", "items", "language", "stops", "tags", "text")
+    __slots__ = ("future_sentences", "items", "language", "sentence_ends", "tags", "text")
 
     def __init__(self, text: str, language: Language) -> None:
         self.text, self.language = text, language
         self.tags: list[str] = []
-        self.items: list[Item] = []
-        self.stops: list[int] = []
-        self.future: set[int] = set()
+        self.items: list[TaggedItem] = []
+        self.sentence_ends: list[int] = []
+        self.future_sentences: set[int] = set()
 
-    def read(self) -> Tagged:
+    def read(self) -> TaggedText:
         tags, items = self.tags, self.items
-        known = self.language.words.get
+        lookup = self.language.words.get
         tokens = list(_TOKEN.finditer(self.text))
         skip = 0
-        for index, found in enumerate(tokens):
+        for index, match in enumerate(tokens):
             if skip:
                 skip -= 1
                 continue
-            token = found[0]
+            token = match[0]
             word = token.lower()
-            entry = known(word)
+            entry = lookup(word)
             if entry is None and not word.isalnum():
-                word = _plain(word)
-                entry = known(word)
+                word = _normalize_word(word)
+                entry = lookup(word)
             if entry is not None:
-                tag, value, plain = entry
-                if plain:
+                tag, value, is_plain = entry
+                if is_plain:
                     tags.append(tag)
-                    items.append((value, *found.span()))
+                    items.append((value, *match.span()))
                 else:
-                    skip = self._special(word, tag, value, tokens, index)
+                    skip = self._read_special(word, tag, value, tokens, index)
             elif word[:1].isalpha():
                 tags.append("x")
-                items.append(_NOTHING)
+                items.append(_EMPTY_ITEM)
             else:
-                self._other(token, *found.span())
-        return Tagged(self.text, self.language, "".join(tags), items, self.stops, self.future)
+                self._read_other(token, *match.span())
+        return TaggedText(self.text, self.language, "".join(tags), items, self.sentence_ends, self.future_sentences)
 
-    def _special(self, word: str, tag: str, value: Any, tokens: Sequence[re.Match[str]], index: int) -> int:
+    def _read_special(self, word: str, tag: str, value: Any, tokens: Sequence[re.Match[str]], index: int) -> int:
         """A word that may start a phrase or depends on its neighbours; how many of the next words it takes."""
         start, end = tokens[index].span()
         skip = 0
-        if phrase := _phrase(self.language.phrases.get(word, ()), tokens, index):
+        if phrase := _match_phrase(self.language.phrases.get(word, ()), tokens, index):
             following, tag, value = phrase
             skip = len(following)
             end = tokens[index + skip].end()
         elif tag in "MwU":
-            tag = self._checked(word, tokens[index][0], tag)
+            tag = self._disambiguate(word, tokens[index][0], tag)
         elif tag == "c":
             tag = "x"
             if self.tags and self.tags[-1] in "dyo":
                 self.tags[-1] = "c"
         if tag in "UNC" or (tag == "D" and value[0] > 0) or (tag in "KY" and value > 0):
-            self.future.add(len(self.stops))
+            self.future_sentences.add(len(self.sentence_ends))
         self._add(tag, value, start, end)
         return skip
 
@@ -141,98 +141,100 @@ class _Lexer:
         self.tags.append(tag)
         self.items.append((value, start, end))
 
-    def _checked(self, word: str, token: str, tag: str) -> str:
+    def _disambiguate(self, word: str, token: str, tag: str) -> str:
         """Whether May is a month, Sun a day and Will no name, as far as capitals and the place in the sentence say."""
-        capital = token[0].isupper() and not (len(token) > 1 and token.isupper())
-        starts = not self.tags or self.tags[-1] in '."'
+        is_capitalized = token[0].isupper() and not (len(token) > 1 and token.isupper())
+        starts_sentence = not self.tags or self.tags[-1] in '."'
         if tag == "U":
-            named = capital and not starts and word == "will"
-            return "x" if named or "<" in self.tags[-2:] else tag
+            is_name = is_capitalized and not starts_sentence and word == "will"
+            return "x" if is_name or "<" in self.tags[-2:] else tag
         if tag == "w":
-            return "x" if word in self.language.guarded and not capital else tag
-        if word in self.language.abbreviations or (word in self.language.guarded and not capital):
+            return "x" if word in self.language.ambiguous_lowercase and not is_capitalized else tag
+        if word in self.language.abbreviations or (word in self.language.ambiguous_lowercase and not is_capitalized):
             return "m"
-        return "m" if starts and capital and word in self.language.named else tag
+        return "m" if starts_sentence and is_capitalized and word in self.language.ambiguous_capitalized else tag
 
-    def _other(self, token: str, start: int, end: int) -> None:
+    def _read_other(self, token: str, start: int, end: int) -> None:
         if token[0] in "0123456789":
-            self._number(token, start, end)
+            self._read_number(token, start, end)
         elif len(token) > 1:
-            self._apostrophe(token, start, end)
+            self._read_apostrophe(token, start, end)
         else:
-            self._punctuation(token, start, end)
+            self._read_punctuation(token, start, end)
 
-    def _number(self, token: str, start: int, end: int) -> None:
-        found = _NUMBER.match(token)
-        if found is None:
+    def _read_number(self, token: str, start: int, end: int) -> None:
+        match = _NUMBER.match(token)
+        if match is None:
             self._add("#", None, start, end)
             return
-        first, separator, second, third, suffix = found.groups()
+        first, separator, second, third, suffix = match.groups()
         suffix = suffix.lower()
         if (self.tags and self.tags[-1] == "#") or self.text[end : end + 1] in ("%", "°"):
             self._add("x" if separator or suffix else "c", int(first), start, end)
         elif not separator:
-            self._add(*_whole(first, suffix, self.tags), start, end)
+            self._add(*_tag_number(first, suffix, self.tags), start, end)
         elif third is not None:
-            date = _date(first, separator, second, third, self.language) if suffix[:1] in ("", "t") else None
+            date = (
+                _parse_numeric_date(first, separator, second, third, self.language) if suffix[:1] in ("", "t") else None
+            )
             self._add("A" if date else "x", date, start, end)
-        elif not suffix and separator in "-/" and (month := _month(first, second)):
+        elif not suffix and separator in "-/" and (month := _parse_year_month(first, second)):
             self._add("A", month, start, end)
         elif separator in "-\u2013" and (not suffix or suffix in _ORDINAL):
             middle = start + len(first)
-            self._add(*_whole(first, "", self.tags), start, middle)
+            self._add(*_tag_number(first, "", self.tags), start, middle)
             self._add("-", None, middle, middle + 1)
-            self._add(*_whole(second, suffix, self.tags), middle + 1, end)
+            self._add(*_tag_number(second, suffix, self.tags), middle + 1, end)
         else:
             self._add("x", None, start, end)
 
-    def _apostrophe(self, token: str, start: int, end: int) -> None:
+    def _read_apostrophe(self, token: str, start: int, end: int) -> None:
         """'22 after a month, a season or "of"; the '90s."""
         if token[-1] == "s":
             self._add("Z" if token[-2] == "0" else "x", int(token[1:3]), start, end)
         elif self.tags and self.tags[-1] in "MmSVHOido":
-            self._add("y", _century(int(token[1:])), start, end)
+            self._add("y", _expand_year(int(token[1:])), start, end)
         else:
             self._add("x", None, start, end)
 
-    def _punctuation(self, token: str, start: int, end: int) -> None:
+    def _read_punctuation(self, token: str, start: int, end: int) -> None:
         tag = _PUNCTUATION.get(token, '"')
         if token == "." and self.tags:
-            _, begun, ended = self.items[-1]
-            if ended == start and self.text[begun:ended].lower() in self.language.abbreviations:
+            _, item_start, item_end = self.items[-1]
+            if item_end == start and self.text[item_start:item_end].lower() in self.language.abbreviations:
                 return
-            if ended == start and self.tags[-1] == "d" and self.language.dot_is_ordinal:
+            if item_end == start and self.tags[-1] == "d" and self.language.dot_is_ordinal:
                 self.tags[-1] = "o"
                 return
         if tag == ".":
-            self.stops.append(start)
+            self.sentence_ends.append(start)
         self._add(tag, None, start, end)
 
 
-def _plain(token: str) -> str:
+def _normalize_word(token: str) -> str:
     """In small letters, with a plain apostrophe, and without 's."""
     word = token.lower()
     return word if word.isalnum() else word.replace("\u2019", "'").removesuffix("'s")
 
 
-def _phrase(phrases: Sequence[Phrase], tokens: Sequence[re.Match[str]], index: int) -> Phrase | None:
+def _match_phrase(phrases: Sequence[Phrase], tokens: Sequence[re.Match[str]], index: int) -> Phrase | None:
     if not phrases or index + 1 == len(tokens):
         return None
-    second = _plain(tokens[index + 1][0])
+    second = _normalize_word(tokens[index + 1][0])
     for phrase in phrases:
         following = phrase[0]
         if following[0] == second and (
             len(following) == 1
             or (
                 index + len(following) < len(tokens)
-                and all(_plain(tokens[index + 1 + place][0]) == word for place, word in enumerate(following))
+                and all(_normalize_word(tokens[index + 1 + offset][0]) == word for offset, word in enumerate(following))
             )
         ):
             return phrase
     return None
 
 
-def _whole(digits: str, suffix: str, before: Sequence[str]) -> tuple[str, Any]:
+def _tag_number(digits: str, suffix: str, previous_tags: Sequence[str]) -> tuple[str, Any]:
     """A number without separators: a year, a day, a count, an ordinal or a decade."""
     number = int(digits)
     if not suffix:
@@ -245,28 +247,30 @@ def _whole(digits: str, suffix: str, before: Sequence[str]) -> tuple[str, Any]:
         if len(digits) == 4 and 1500 <= number <= 2090:
             return "Z", number
         # "The 90s" and "mid-90s" are years, "in her 90s" is an age.
-        if len(digits) == 2 and "".join(before[-2:]).rstrip("-")[-1:] in ("h", "E"):
+        if len(digits) == 2 and "".join(previous_tags[-2:]).rstrip("-")[-1:] in ("h", "E"):
             return "Z", number
     return "x", None
 
 
-def _century(year: int) -> int:
+def _expand_year(year: int) -> int:
     return year + (2000 if year < 50 else 1900)
 
 
-def _month(first: str, second: str) -> tuple[int, int, str] | None:
+def _parse_year_month(first: str, second: str) -> tuple[int, int, str] | None:
     if len(first) != 4 or len(second) != 2 or not (1900 <= int(first) <= 2099 and 1 <= int(second) <= 12):
         return None
     year, month = int(first), int(second)
-    return day_of(year, month) * DAY, day_of(year, month + 1) * DAY, "month"
+    return day_number(year, month) * DAY, day_number(year, month + 1) * DAY, "month"
 
 
-def _date(first: str, separator: str, second: str, third: str, language: Language) -> tuple[int, int, str] | None:
+def _parse_numeric_date(
+    first: str, separator: str, second: str, third: str, language: Language
+) -> tuple[int, int, str] | None:
     """A date in digits: 2023-05-08, 8.5.2023, and 05/08/2023 as the language reads it where both readings are dates."""
     if len(first) == 4:
         year, month, day = int(first), int(second), int(third)
     elif len(third) == 4 or (len(third) == 2 and separator == "/"):
-        year = int(third) if len(third) == 4 else _century(int(third))
+        year = int(third) if len(third) == 4 else _expand_year(int(third))
         day, month = int(first), int(second)
         month_first = separator != "." and not language.day_first
         if month > 12 or (month_first and day <= 12):
@@ -275,5 +279,5 @@ def _date(first: str, separator: str, second: str, third: str, language: Languag
         return None
     if not (1 <= year <= 9999 and 1 <= month <= 12 and 1 <= day <= month_length(year, month)):
         return None
-    start = day_of(year, month, day)
+    start = day_number(year, month, day)
     return start * DAY, (start + 1) * DAY, "day"

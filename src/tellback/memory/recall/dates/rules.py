@@ -6,74 +6,74 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tellback.memory.recall.dates.lexer import Item
-from tellback.memory.recall.dates.moment import Moment, Point
+from tellback.memory.recall.dates.lexer import TaggedItem
+from tellback.memory.recall.dates.moment import ReferenceTime, TimeExpression
 
-Made = tuple[str, Point] | None
+RuleResult = tuple[str, TimeExpression] | None
 """The tag and the meaning of what takes the place of the match, or None if it means nothing."""
 
-Builder = Callable[[Moment, str, Sequence[Item]], Made]
+RuleAction = Callable[[ReferenceTime, str, Sequence[TaggedItem]], RuleResult]
 
 COUNT = r"(?:a?n(?:-?n)?|[adcy])/?"
 DAY_OF_MONTH = r"(?:(?:n-)?o|d)"
 YEAR = r"(?:,?O?i?h?[yY]|\([yY]\))"
 
 
-class Rules:
+class RuleSet:
     """One round: every match becomes one piece."""
 
-    __slots__ = ("_builders", "_pattern")
+    __slots__ = ("_actions", "_pattern")
 
-    def __init__(self, starts: str, rules: Sequence[tuple[str, Builder]]) -> None:
-        self._builders = [builder for _, builder in rules]
+    def __init__(self, first_tags: str, rules: Sequence[tuple[str, RuleAction]]) -> None:
+        self._actions = [action for _, action in rules]
         # Most words start nothing: looking for those that can first is several times faster.
-        self._pattern = re.compile(f"(?=[{starts}])(?:{'|'.join(f'({rule})' for rule, _ in rules)})")
+        self._pattern = re.compile(f"(?=[{first_tags}])(?:{'|'.join(f'({rule})' for rule, _ in rules)})")
 
-    def apply(self, moment: Moment) -> bool:
+    def apply(self, reference: ReferenceTime) -> bool:
         """Replaces what matches in the tagged text of a moment; whether anything did."""
-        tagged, search = moment.tagged, self._pattern.search
-        tags, items = tagged.tags, tagged.items
-        found = search(tags)
+        tagged_text, search = reference.tagged_text, self._pattern.search
+        tags, items = tagged_text.tags, tagged_text.items
+        match = search(tags)
         pieces: list[str] = []
-        kept: list[Item] = []
-        done = 0
-        while found:
-            start, end = found.span()
-            made = self._builders[(found.lastindex or 1) - 1](moment, tags[start:end], items[start:end])
-            if made is None:
-                found = search(tags, start + 1)
+        new_items: list[TaggedItem] = []
+        consumed = 0
+        while match:
+            start, end = match.span()
+            result = self._actions[(match.lastindex or 1) - 1](reference, tags[start:end], items[start:end])
+            if result is None:
+                match = search(tags, start + 1)
                 continue
-            pieces += (tags[done:start], made[0])
-            kept += items[done:start]
-            kept.append((made[1], items[start][1], items[end - 1][2]))
-            done = end
-            found = search(tags, end)
+            pieces += (tags[consumed:start], result[0])
+            new_items += items[consumed:start]
+            new_items.append((result[1], items[start][1], items[end - 1][2]))
+            consumed = end
+            match = search(tags, end)
         if not pieces:
             return False
-        tagged.tags = "".join(pieces) + tags[done:]
-        tagged.items = kept + items[done:]
+        tagged_text.tags = "".join(pieces) + tags[consumed:]
+        tagged_text.items = new_items + items[consumed:]
         return True
 
 
-def value_of(tags: str, items: Sequence[Item], which: str) -> Any:
+def find_value(tags: str, items: Sequence[TaggedItem], wanted_tags: str) -> Any:
     """The value of the first word with one of some tags, or None."""
-    for place, tag in enumerate(tags):
-        if tag in which:
-            return items[place][0]
+    for index, tag in enumerate(tags):
+        if tag in wanted_tags:
+            return items[index][0]
     return None
 
 
-def places_of(tags: str, which: str) -> list[int]:
+def find_tags(tags: str, wanted_tags: str) -> list[int]:
     """Where tags are."""
-    return [place for place, tag in enumerate(tags) if tag in which]
+    return [index for index, tag in enumerate(tags) if tag in wanted_tags]
 
 
-def count_of(tags: str, items: Sequence[Item]) -> tuple[int, int]:
+def parse_count(tags: str, items: Sequence[TaggedItem]) -> tuple[int, int]:
     """At least and at most how many; "twenty-one" is two words."""
     low = high = 0
-    for place, tag in enumerate(tags):
-        value = items[place][0]
-        if tag == "n" or (tag == "a" and tags[place + 1 : place + 2] != "n"):
+    for index, tag in enumerate(tags):
+        value = items[index][0]
+        if tag == "n" or (tag == "a" and tags[index + 1 : index + 2] != "n"):
             low, high = low + value[0], high + value[1]
         elif tag in "dcy":
             low, high = low + value, high + value

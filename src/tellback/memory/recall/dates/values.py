@@ -9,7 +9,7 @@ Precision = Literal["hour", "day", "week", "weekend", "month", "season", "year",
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """A stretch of time some words mean: microseconds since 1970 UTC, half-open; `text` is the words."""
 
     start: int
@@ -22,7 +22,7 @@ class Span:
 class QueryTime:
     """What a question says about time: stretches it names, and whether it asks for a time, the latest or the first."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[TimeSpan, ...]
     asks_when: bool
     wants_latest: bool
     wants_first: bool

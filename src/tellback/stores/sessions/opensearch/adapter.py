@@ -17,18 +17,18 @@ from tellback.errors import (
 )
 from tellback.stores.sessions import checks
 from tellback.stores.sessions.opensearch import indices as definitions
-from tellback.stores.sessions.opensearch.documents import Held, Layout
-from tellback.stores.sessions.opensearch.keeper import Keeper
-from tellback.stores.sessions.opensearch.link import Link, checked, place_of
+from tellback.stores.sessions.opensearch.documents import DocumentLayout, SessionEntry
+from tellback.stores.sessions.opensearch.keeper import DocumentStore
+from tellback.stores.sessions.opensearch.link import OpenSearchConnection, describe_server, validate_target
 from tellback.stores.sessions.opensearch.purging import purge
-from tellback.stores.sessions.opensearch.repositories import Messages, Open, Sessions
+from tellback.stores.sessions.opensearch.repositories import OpenResources, OpenSearchMessages, OpenSearchSessions
 from tellback.stores.sessions.opensearch.searching import Searcher
-from tellback.stores.sessions.saving import after_turn
+from tellback.stores.sessions.saving import merge_turn
 from tellback.types.jsontext import is_storable
 from tellback.types.sessions import MessageData, SessionData
 
 _REFRESH = {False: "false", True: "true", "wait_for": "wait_for"}
-_LONGEST_QUERY = 2_000
+_MAX_QUERY_LENGTH = 2_000
 """Characters. More words than a server puts into one query do not fit into that."""
 
 
@@ -67,24 +67,24 @@ class OpenSearchAdapter:
     ) -> None:
         if refresh not in (True, False, "wait_for"):
             raise ConfigurationError(f"refresh is True, False or 'wait_for', not {refresh!r:.80}.")
-        self._client = checked(client)
-        self._create = auto_create_indices
+        self._client = validate_target(client)
+        self._auto_create = auto_create_indices
         self._refresh = _REFRESH[refresh]
-        self._fresh = fresh_searches
-        self.indices = definitions.names(indices)
-        self._layout = Layout(
+        self._fresh_searches = fresh_searches
+        self.indices = definitions.resolve_index_names(indices)
+        self._layout = DocumentLayout(
             self.indices["sessions"],
             self.indices["messages"],
-            *definitions.fields(field_mappings),
-            _millis("session_ttl", session_ttl),
-            _millis("message_ttl", message_ttl),
+            *definitions.resolve_field_names(field_mappings),
+            _ttl_millis("session_ttl", session_ttl),
+            _ttl_millis("message_ttl", message_ttl),
         )
-        self._opened: Open | None = None
-        self.session_repository = Sessions(self._open, self._layout)
-        self.message_repository = Messages(self._open, self._layout)
+        self._resources: OpenResources | None = None
+        self.session_repository = OpenSearchSessions(self._require_open, self._layout)
+        self.message_repository = OpenSearchMessages(self._require_open, self._layout)
 
     def __repr__(self) -> str:
-        return f"OpenSearchAdapter({place_of(self._client)!r}, indices={self.indices!r})"
+        return f"OpenSearchAdapter({describe_server(self._client)!r}, indices={self.indices!r})"
 
     @property
     def index_definitions(self) -> dict[str, dict[str, Any]]:
@@ -96,45 +96,45 @@ class OpenSearchAdapter:
 
     async def initialize(self) -> None:
         """Connect, and create the indices that are missing."""
-        current = self._opened
-        if current is not None and current.link.loop.is_closed():
-            await self._give_up(current)
+        current = self._resources
+        if current is not None and current.connection.loop.is_closed():
+            await self._close(current)
             current = None
-        link = Link.to(self._client) if current is None else current.link
+        connection = OpenSearchConnection.connect(self._client) if current is None else current.connection
         try:
             for name, definition in self.index_definitions.items():
-                await definitions.prepare(link, name, definition, create=self._create)
+                await definitions.prepare_index(connection, name, definition, create=self._auto_create)
         except BaseException:
             if current is None:
-                await link.close()
+                await connection.close()
             raise
         if current is not None:
             return
-        if self._opened is None:
-            keeper = Keeper(link, self._layout, self._refresh)
-            self._opened = Open(link, keeper, Searcher(keeper, fresh=self._fresh))
+        if self._resources is None:
+            store = DocumentStore(connection, self._layout, self._refresh)
+            self._resources = OpenResources(connection, store, Searcher(store, fresh=self._fresh_searches))
         else:  # another call of this was faster
-            await link.close()
+            await connection.close()
 
     async def disconnect(self) -> None:
         """Close the connections that were opened here."""
-        if self._opened is not None:
-            await self._give_up(self._opened)
+        if self._resources is not None:
+            await self._close(self._resources)
 
     async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
         """Store a session after a turn, and the messages of that turn, in one step."""
-        checks.session(session)
-        new = checks.messages(messages, session.id)
+        checks.validate_session(session)
+        validated = checks.validate_messages(messages, session.id)
 
-        def decide(held: Held | None, now: int) -> Held:
-            saved = after_turn(None if held is None else held.living(now), session, new)
-            return self._layout.stored(held, session.id, saved, new, now)
+        def decide(entry: SessionEntry | None, now: int) -> SessionEntry:
+            saved = merge_turn(None if entry is None else entry.live_session(now), session, validated)
+            return self._layout.store_turn(entry, session.id, saved, validated, now)
 
-        return self._layout.given_back(await self._open().keeper.change(session.id, decide))
+        return self._layout.read_back(await self._require_open().store.change(session.id, decide))
 
     async def purge_expired(self) -> int:
         """Delete what is past its time, and finish what broke off."""
-        return await purge(self._open().keeper)
+        return await purge(self._require_open().store)
 
     async def search_messages(
         self, text: str, *, user_id: str | None = None, limit: int | None = 20
@@ -143,26 +143,26 @@ class OpenSearchAdapter:
 
         A message without a user is found as one of its session's user.
         """
-        if not isinstance(text, str) or not text.strip() or not is_storable(text) or len(text) > _LONGEST_QUERY:
+        if not isinstance(text, str) or not text.strip() or not is_storable(text) or len(text) > _MAX_QUERY_LENGTH:
             raise InvalidArgumentError(
-                f"text is words to search for, at most {_LONGEST_QUERY} characters: {text!r:.80}"
+                f"text is words to search for, at most {_MAX_QUERY_LENGTH} characters: {text!r:.80}"
             )
-        owner = checks.optional_id("user_id", user_id)
-        found = await self._open().searcher.messages(text, owner, checks.limit_of(limit))
-        return [self._layout.message_of(each) for each in found]
+        owner = checks.validate_optional_id("user_id", user_id)
+        found = await self._require_open().searcher.find_messages(text, owner, checks.validate_limit(limit))
+        return [self._layout.message_from_document(each) for each in found]
 
-    def _open(self) -> Open:
-        if self._opened is None:
+    def _require_open(self) -> OpenResources:
+        if self._resources is None:
             raise StoreClosedError("The OpenSearch adapter is not open: call initialize() first.")
-        return self._opened
+        return self._resources
 
-    async def _give_up(self, opened: Open) -> None:
-        self._opened = None
+    async def _close(self, resources: OpenResources) -> None:
+        self._resources = None
         # Connections of a loop that has ended went with it.
-        with contextlib.suppress(RuntimeError) if opened.link.loop.is_closed() else contextlib.nullcontext():
-            await opened.link.close()
+        with contextlib.suppress(RuntimeError) if resources.connection.loop.is_closed() else contextlib.nullcontext():
+            await resources.connection.close()
 
 
-def _millis(what: str, ttl: timedelta | float | None) -> int | None:
-    seconds = checks.ttl(what, ttl)
+def _ttl_millis(label: str, ttl: timedelta | float | None) -> int | None:
+    seconds = checks.to_ttl_seconds(label, ttl)
     return None if seconds is None else math.ceil(seconds * 1000)

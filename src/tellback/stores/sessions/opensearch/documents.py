@@ -12,25 +12,25 @@ from typing import Any
 
 from tellback.stores.sessions import given
 from tellback.stores.sessions.records import (
-    EXPIRES,
-    Fields,
-    message_of,
-    session_of,
+    EXPIRES_AT,
+    FieldNames,
+    message_from_record,
+    session_from_record,
 )
 from tellback.types.sessions import MessageData, SessionData
 
-OURS = "tellback"
+INTERNAL = "tellback"
 """The field that holds what is nobody's but ours."""
 FOREVER = 2**53
-KEPT_WRITES = 32
+MAX_WRITE_IDS = 32
 
-_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
+_SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 
 Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SessionEntry:
     """All that is held under a session's id.
 
     `session` is None when it was purged while messages of it still have time. `life` is another one each time an id is
@@ -50,7 +50,7 @@ class Held:
     pending: tuple[Document, ...] = ()
     writes: tuple[str, ...] = ()
 
-    def living(self, now: int) -> SessionData | None:
+    def live_session(self, now: int) -> SessionData | None:
         """The session, unless it is past its time."""
         return None if self.expires is not None and self.expires <= now else self.session
 
@@ -70,98 +70,100 @@ def document_id(session_id: str) -> str:
     >>> document_id("web-42"), document_id("a/b")[:9]
     ('web-42', '~c14cddc0')
     """
-    if _PLAIN_ID.fullmatch(session_id):
+    if _SAFE_ID.fullmatch(session_id):
         return session_id
     return "~" + hashlib.sha256(session_id.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DocumentLayout:
     """How documents are written: the names of indices and fields, and the times to live, in milliseconds."""
 
     sessions_index: str
     messages_index: str
-    sessions: Fields
-    messages: Fields
+    sessions: FieldNames
+    messages: FieldNames
     session_ttl: int | None
     message_ttl: int | None
 
-    def stored(self, held: Held | None, id: str, session: SessionData, new: Sequence[MessageData], now: int) -> Held:
+    def store_turn(
+        self, entry: SessionEntry | None, id: str, session: SessionData, messages: Sequence[MessageData], now: int
+    ) -> SessionEntry:
         """What is held after a session is stored and messages are appended to it."""
-        base = Held(id) if held is None or held.deleted else held
+        base = SessionEntry(id) if entry is None or entry.deleted else entry
         first, until = (base.first, base.until) if base.until > now else (base.last + 1, 0)
-        added = FOREVER if self.message_ttl is None else now + self.message_ttl
-        placed = [replace(each, position=base.last + n) for n, each in enumerate(new, start=1)]
+        message_expiry = FOREVER if self.message_ttl is None else now + self.message_ttl
+        positioned = [replace(each, position=base.last + n) for n, each in enumerate(messages, start=1)]
         return replace(
             base,
             session=session,
             expires=None if self.session_ttl is None else now + self.session_ttl,
             first=first,
-            last=base.last + len(new),
-            until=max(until, added) if new else until,
-            pending=tuple(self.message_document(each, added, session.user_id) for each in placed),
+            last=base.last + len(messages),
+            until=max(until, message_expiry) if messages else until,
+            pending=tuple(self.message_document(each, message_expiry, session.user_id) for each in positioned),
         )
 
-    def session_document(self, held: Held, now: int) -> dict[str, Any]:
+    def session_document(self, entry: SessionEntry, now: int) -> dict[str, Any]:
         """A session's document."""
-        theirs = self.sessions
-        own: dict[str, Any] = {theirs["id"]: held.id}
-        if held.session is not None:
-            own = theirs.to_theirs(given.session(held.session))
-        if held.expires is not None:
-            own[theirs[EXPIRES]] = held.expires
-        ours: dict[str, Any] = {
-            "record": "deleted" if held.deleted else "husk" if held.session is None else "session",
-            **{name: getattr(held, name) for name in ("life", "first", "last", "until", "writes", "pending")},
-            "pending_count": len(held.pending),
+        names = self.sessions
+        fields: dict[str, Any] = {names["id"]: entry.id}
+        if entry.session is not None:
+            fields = names.to_database(given.encode_session(entry.session))
+        if entry.expires is not None:
+            fields[names[EXPIRES_AT]] = entry.expires
+        internal: dict[str, Any] = {
+            "record": "deleted" if entry.deleted else "husk" if entry.session is None else "session",
+            **{name: getattr(entry, name) for name in ("life", "first", "last", "until", "writes", "pending")},
+            "pending_count": len(entry.pending),
             "written_at": now,
         }
-        times = [each[self.messages[EXPIRES]] for each in held.pending if self.messages[EXPIRES] in each]
-        if times:
-            ours["pending_until"] = max(times)
-        return {**own, OURS: ours}
+        expiries = [each[self.messages[EXPIRES_AT]] for each in entry.pending if self.messages[EXPIRES_AT] in each]
+        if expiries:
+            internal["pending_until"] = max(expiries)
+        return {**fields, INTERNAL: internal}
 
-    def held_of(self, source: Document) -> Held:
+    def entry_from_document(self, source: Document) -> SessionEntry:
         """What a session's document says. What was left out of it is as if it were nothing."""
-        record = self.sessions.to_ours(source)
-        ours = source.get(OURS) or {}
-        return Held(
+        record = self.sessions.from_database(source)
+        internal = source.get(INTERNAL) or {}
+        return SessionEntry(
             id=record["id"],
-            session=session_of(record) if ours.get("record") == "session" else None,
-            expires=record.get(EXPIRES),
-            deleted=ours.get("record") == "deleted",
-            life=ours.get("life", ""),
-            first=ours.get("first", 1),
-            last=ours.get("last", 0),
-            until=ours.get("until", 0),
-            pending=tuple(ours.get("pending") or ()),
-            writes=tuple(ours.get("writes") or ()),
+            session=session_from_record(record) if internal.get("record") == "session" else None,
+            expires=record.get(EXPIRES_AT),
+            deleted=internal.get("record") == "deleted",
+            life=internal.get("life", ""),
+            first=internal.get("first", 1),
+            last=internal.get("last", 0),
+            until=internal.get("until", 0),
+            pending=tuple(internal.get("pending") or ()),
+            writes=tuple(internal.get("writes") or ()),
         )
 
-    def given_back(self, held: Held | None) -> SessionData:
+    def read_back(self, entry: SessionEntry | None) -> SessionData:
         """The session that was stored, as it is read."""
-        assert held is not None
-        session = self.held_of(self.session_document(held, 0)).session
+        assert entry is not None
+        session = self.entry_from_document(self.session_document(entry, 0)).session
         assert session is not None
         return session
 
-    def message_document(self, message: MessageData, until: int, owner: str | None) -> dict[str, Any]:
+    def message_document(self, message: MessageData, expires_at: int, owner: str | None) -> dict[str, Any]:
         """A message's document. It is found among those of its user, or else of its session's."""
-        found = self.messages.to_theirs(given.message(message))
-        if until != FOREVER:
-            found[self.messages[EXPIRES]] = until
-        return {**found, OURS: {"owner": message.user_id if message.user_id is not None else owner}}
+        document = self.messages.to_database(given.encode_message(message))
+        if expires_at != FOREVER:
+            document[self.messages[EXPIRES_AT]] = expires_at
+        return {**document, INTERNAL: {"owner": message.user_id if message.user_id is not None else owner}}
 
-    def message_of(self, document: Document) -> MessageData:
+    def message_from_document(self, document: Document) -> MessageData:
         """The other way."""
-        return message_of(self.messages.to_ours(document))
+        return message_from_record(self.messages.from_database(document))
 
     def position_of(self, document: Document) -> int:
         """The position that a message's document says."""
         position: int = document[self.messages["position"]]
         return position
 
-    def has_time(self, document: Document, now: int) -> bool:
+    def is_live(self, document: Document, now: int) -> bool:
         """Whether a message is not past its time."""
-        until = document.get(self.messages[EXPIRES])
-        return until is None or until > now
+        expires_at = document.get(self.messages[EXPIRES_AT])
+        return expires_at is None or expires_at > now

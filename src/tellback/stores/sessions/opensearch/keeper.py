@@ -16,210 +16,220 @@ from typing import Any
 
 from tellback.errors import StoreBusyError, StoreError, StoreUnavailableError, TellbackError
 from tellback.stores.sessions.opensearch.documents import (
-    KEPT_WRITES,
-    OURS,
+    INTERNAL,
+    MAX_WRITE_IDS,
     Document,
-    Held,
-    Layout,
+    DocumentLayout,
+    SessionEntry,
     document_id,
     now_millis,
 )
-from tellback.stores.sessions.opensearch.failures import DOUBT, is_lost, refusal
-from tellback.stores.sessions.opensearch.link import Link
+from tellback.stores.sessions.opensearch.failures import IN_DOUBT_HINT, is_connection_lost, response_error
+from tellback.stores.sessions.opensearch.link import OpenSearchConnection
 
 log = logging.getLogger("tellback.stores")
 
-PATIENCE_SECONDS = 25.0
+CONFLICT_SECONDS = 25.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class VersionedEntry:
     """What is held, and which write of it was read."""
 
-    held: Held
+    entry: SessionEntry
     seq_no: int
     primary_term: int
 
 
-WhichWrite = tuple[str, int, int]
+DocumentVersion = tuple[str, int, int]
 """The id of a document, and which write of it was read: its number, and the term of its primary."""
 
-Decide = Callable[[Held | None, int], Held | None]
+Decision = Callable[[SessionEntry | None, int], SessionEntry | None]
 """Makes of what is held now, at this time, what shall be held; None leaves it as it is. It may be called again."""
 
 
 @dataclass(slots=True)
-class _Tried:
+class _WriteAttempts:
     """What one change tried to store, so that it knows its own write when the answer was lost."""
 
     deadline: float
-    longest: float = 0.01
-    last: Held | None = None
-    lost: Held | None = None
+    max_pause: float = 0.01
+    last_sent: SessionEntry | None = None
+    unconfirmed: SessionEntry | None = None
 
     async def pause(self, session_id: str) -> None:
         """Wait so that those who met here do not meet again; but not for ever."""
         if asyncio.get_running_loop().time() > self.deadline:
             raise StoreBusyError(
-                f"Session {session_id!r} was changed by others for {PATIENCE_SECONDS:g} seconds. Try again."
+                f"Session {session_id!r} was changed by others for {CONFLICT_SECONDS:g} seconds. Try again."
             )
-        await asyncio.sleep(random.uniform(0, self.longest))
-        self.longest = min(2 * self.longest, 0.5)
+        await asyncio.sleep(random.uniform(0, self.max_pause))
+        self.max_pause = min(2 * self.max_pause, 0.5)
 
-    def named(self, wanted: Held) -> Held:
+    def add_write_id(self, entry: SessionEntry) -> SessionEntry:
         """The same with a name for this write."""
-        self.last = replace(wanted, writes=(*wanted.writes, uuid.uuid4().hex[:16])[-KEPT_WRITES:])
-        return self.last
+        self.last_sent = replace(entry, writes=(*entry.writes, uuid.uuid4().hex[:16])[-MAX_WRITE_IDS:])
+        return self.last_sent
 
-    def recognized(self, found: Found | None) -> Held | None:
+    def find_own_write(self, found: VersionedEntry | None) -> SessionEntry | None:
         """What was stored, if one of these was. A client may have sent the last one twice, and say it was refused."""
         if found is None:
             return None
-        own = (each for each in (self.last, self.lost) if each is not None and each.writes[-1] in found.held.writes)
-        return next(own, None)
+        own_writes = (
+            each
+            for each in (self.last_sent, self.unconfirmed)
+            if each is not None and each.writes[-1] in found.entry.writes
+        )
+        return next(own_writes, None)
 
-    def in_doubt(self, error: StoreError) -> StoreError:
+    def mark_in_doubt(self, error: StoreError) -> StoreError:
         """The error, and that an earlier attempt may have been stored if so."""
-        if self.lost is None or error.in_doubt:
+        if self.unconfirmed is None or error.in_doubt:
             return error
-        return type(error)(f"{error}{DOUBT}", in_doubt=True)
+        return type(error)(f"{error}{IN_DOUBT_HINT}", in_doubt=True)
 
 
-class Keeper:
+class DocumentStore:
     """Reads and changes what is held of sessions."""
 
-    def __init__(self, link: Link, layout: Layout, refresh: str) -> None:
-        self.link = link
+    def __init__(self, connection: OpenSearchConnection, layout: DocumentLayout, refresh: str) -> None:
+        self.connection = connection
         self.layout = layout
         self._refresh = refresh
 
-    async def find(self, session_id: str, *, brief: bool = False) -> Found | None:
+    async def find(self, session_id: str, *, brief: bool = False) -> VersionedEntry | None:
         """What is held of a session now; `brief` leaves out all but which life of it that is."""
-        wanted = f"{self.layout.sessions['id']},{OURS}.life,{OURS}.record"
-        params = {"_source_includes": wanted} if brief else {}
-        answer = await self.link.ask("GET", self._path(session_id), params=params, accept=(404,))
+        includes = f"{self.layout.sessions['id']},{INTERNAL}.life,{INTERNAL}.record"
+        params = {"_source_includes": includes} if brief else {}
+        answer = await self.connection.request("GET", self._path(session_id), params=params, accept=(404,))
         if "found" not in answer:
-            raise refusal(404, answer.get("error"), self.link.place)
+            raise response_error(404, answer.get("error"), self.connection.place)
         if not answer["found"]:
             return None
-        held = self.layout.held_of(answer["_source"])
-        return Found(held, answer["_seq_no"], answer["_primary_term"])
+        entry = self.layout.entry_from_document(answer["_source"])
+        return VersionedEntry(entry, answer["_seq_no"], answer["_primary_term"])
 
-    async def lives(self, held: Held) -> bool:
+    async def exists(self, entry: SessionEntry) -> bool:
         """Whether it was not deleted since."""
-        found = await self.find(held.id, brief=True)
-        return found is not None and not found.held.deleted and found.held.life == held.life
+        found = await self.find(entry.id, brief=True)
+        return found is not None and not found.entry.deleted and found.entry.life == entry.life
 
-    async def change(self, session_id: str, decide: Decide) -> Held | None:
+    async def change(self, session_id: str, decide: Decision) -> SessionEntry | None:
         """Decide on what is held, store that in one step, and give it; decide again if another was faster."""
-        tried = _Tried(asyncio.get_running_loop().time() + PATIENCE_SECONDS)
+        attempts = _WriteAttempts(asyncio.get_running_loop().time() + CONFLICT_SECONDS)
         while True:
             try:
                 found = await self.find(session_id)
-                own = tried.recognized(found)
-                if own is None:
-                    held = None if found is None else found.held
-                    wanted = decide(held, now_millis())
-                    if wanted is None:
+                stored = attempts.find_own_write(found)
+                if stored is None:
+                    current = None if found is None else found.entry
+                    decided = decide(current, now_millis())
+                    if decided is None:
                         return None
-                    await self._make_room(held)
-                    own = tried.named(wanted)
-                    if not await self._put(own, found, tried):
-                        await tried.pause(session_id)
+                    await self._finish_previous(current)
+                    stored = attempts.add_write_id(decided)
+                    if not await self._write(stored, found, attempts):
+                        await attempts.pause(session_id)
                         continue
             except StoreError as error:
-                raise tried.in_doubt(error) from error.__cause__
-            return await self._finished(own)
+                raise attempts.mark_in_doubt(error) from error.__cause__
+            return await self._finish(stored)
 
-    async def settle(self, several: Sequence[Held]) -> None:
+    async def index_pending(self, entries: Sequence[SessionEntry]) -> None:
         """Put messages into their index that are not there yet."""
         now, layout = now_millis(), self.layout
-        pending = [(held, each) for held in several for each in held.pending if layout.has_time(each, now)]
-        keys = (held.message_key(layout.position_of(each)) for held, each in pending)
-        found = await self.link.get_many(layout.messages_index, [{"_id": key, "_source": False} for key in keys])
-        missing: dict[str, tuple[Held, list[Document]]] = {}
-        for (held, each), there in zip(pending, found, strict=True):
-            if not there["found"]:
-                missing.setdefault(held.id, (held, []))[1].append(each)
-        for held, messages in missing.values():
-            await self._index(held, messages)
+        pending = [
+            (entry, document) for entry in entries for document in entry.pending if layout.is_live(document, now)
+        ]
+        keys = (entry.message_key(layout.position_of(document)) for entry, document in pending)
+        found = await self.connection.get_many(layout.messages_index, [{"_id": key, "_source": False} for key in keys])
+        missing: dict[str, tuple[SessionEntry, list[Document]]] = {}
+        for (entry, document), result in zip(pending, found, strict=True):
+            if not result["found"]:
+                missing.setdefault(entry.id, (entry, []))[1].append(document)
+        for entry, messages in missing.values():
+            await self._index_messages(entry, messages)
 
-    async def messages_at(self, held: Held, positions: Sequence[int]) -> list[Document]:
+    async def messages_at(self, entry: SessionEntry, positions: Sequence[int]) -> list[Document]:
         """The documents of messages that are there, in the order of the positions."""
-        pending = {self.layout.position_of(each): each for each in held.pending}
-        asked = [each for each in positions if each not in pending]
-        found = await self.link.get_many(self.layout.messages_index, ({"_id": held.message_key(n)} for n in asked))
-        known = {n: each["_source"] for n, each in zip(asked, found, strict=True) if each["found"]}
-        return [each for n in positions if (each := pending.get(n, known.get(n))) is not None]
+        pending = {self.layout.position_of(each): each for each in entry.pending}
+        missing = [each for each in positions if each not in pending]
+        found = await self.connection.get_many(
+            self.layout.messages_index, ({"_id": entry.message_key(n)} for n in missing)
+        )
+        indexed = {n: each["_source"] for n, each in zip(missing, found, strict=True) if each["found"]}
+        return [each for n in positions if (each := pending.get(n, indexed.get(n))) is not None]
 
-    async def erase(self, held: Held) -> None:
+    async def delete_remains(self, entry: SessionEntry) -> None:
         """Delete the messages of a session that was deleted, and then what is left of itself."""
-        keys = (held.message_key(position) for position in range(1, held.last + 1))
+        keys = (entry.message_key(position) for position in range(1, entry.last + 1))
         await self.delete_messages(keys)
-        found = await self.find(held.id, brief=True)
-        if found is not None and found.held.deleted and found.held.life == held.life:
-            await self.remove([(document_id(held.id), found.seq_no, found.primary_term)])
+        found = await self.find(entry.id, brief=True)
+        if found is not None and found.entry.deleted and found.entry.life == entry.life:
+            await self.delete_sessions([(document_id(entry.id), found.seq_no, found.primary_term)])
 
-    async def remove(self, documents: Sequence[WhichWrite]) -> int:
+    async def delete_sessions(self, documents: Sequence[DocumentVersion]) -> int:
         """Delete documents of sessions that are as they were read, and say how many."""
         actions = (
             ("delete", {"_id": id, "if_seq_no": seq_no, "if_primary_term": term}, None)
             for id, seq_no, term in documents
         )
-        return await self.link.bulk(actions, self._refresh, self.layout.sessions_index)
+        return await self.connection.bulk(actions, self._refresh, self.layout.sessions_index)
 
-    async def _make_room(self, held: Held | None) -> None:
-        if held is not None and held.deleted:
-            await self.delete_messages(held.message_key(position) for position in range(1, held.last + 1))
-        elif held is not None:
-            await self.settle([held])
+    async def _finish_previous(self, entry: SessionEntry | None) -> None:
+        if entry is not None and entry.deleted:
+            await self.delete_messages(entry.message_key(position) for position in range(1, entry.last + 1))
+        elif entry is not None:
+            await self.index_pending([entry])
 
-    async def _put(self, held: Held, found: Found | None, tried: _Tried) -> bool:
+    async def _write(self, entry: SessionEntry, found: VersionedEntry | None, attempts: _WriteAttempts) -> bool:
         """Store what is held if nobody stored anything since it was read, and say whether so."""
         params: dict[str, Any] = {"refresh": self._refresh}
         if found is None:
             params["op_type"] = "create"
         else:
             params |= {"if_seq_no": found.seq_no, "if_primary_term": found.primary_term}
-        document = self.layout.session_document(held, now_millis())
+        document = self.layout.session_document(entry, now_millis())
         try:
-            answer = await self.link.change("POST", self._path(held.id), body=document, params=params, accept=(409,))
+            answer = await self.connection.request_once(
+                "POST", self._path(entry.id), body=document, params=params, accept=(409,)
+            )
         except StoreUnavailableError as error:
             # Whether it was stored, the next look tells; but a server that is slow is not asked again.
-            if not error.in_doubt or tried.lost or not is_lost(error.__cause__):
+            if not error.in_doubt or attempts.unconfirmed or not is_connection_lost(error.__cause__):
                 raise
-            tried.lost = held
+            attempts.unconfirmed = entry
             return False
         return "error" not in answer
 
-    async def _finished(self, held: Held) -> Held:
+    async def _finish(self, entry: SessionEntry) -> SessionEntry:
         """What was decided is stored: now do what follows from it."""
-        if held.deleted:
+        if entry.deleted:
             try:
-                await self.erase(held)
+                await self.delete_remains(entry)
             except TellbackError as error:
                 text = f"{error} The session is deleted, but not all of its messages: delete it again, or purge."
                 raise StoreUnavailableError(text, in_doubt=True) from error
-        elif held.pending:
+        elif entry.pending:
             try:
-                await self._index(held, held.pending)
+                await self._index_messages(entry, entry.pending)
             except TellbackError as error:
                 # They are stored, in the session's document, and the next change puts them into the index.
-                log.warning("messages of session %r are not in the index yet: %s", held.id, error)
-        return held
+                log.warning("messages of session %r are not in the index yet: %s", entry.id, error)
+        return entry
 
-    async def _index(self, held: Held, messages: Sequence[Document]) -> None:
-        keys = [held.message_key(self.layout.position_of(each)) for each in messages]
+    async def _index_messages(self, entry: SessionEntry, messages: Sequence[Document]) -> None:
+        keys = [entry.message_key(self.layout.position_of(each)) for each in messages]
         actions = (("index", {"_id": key}, each) for key, each in zip(keys, messages, strict=True))
-        await self.link.bulk(actions, self._refresh, self.layout.messages_index)
-        if not await self.lives(held):
+        await self.connection.bulk(actions, self._refresh, self.layout.messages_index)
+        if not await self.exists(entry):
             # It was deleted meanwhile, perhaps before these came.
             await self.delete_messages(keys)
 
     async def delete_messages(self, keys: Iterable[str]) -> int:
         """Delete documents of messages, and say how many were there."""
         actions = (("delete", {"_id": key}, None) for key in keys)
-        return await self.link.bulk(actions, self._refresh, self.layout.messages_index)
+        return await self.connection.bulk(actions, self._refresh, self.layout.messages_index)
 
     def _path(self, session_id: str) -> str:
         return f"/{self.layout.sessions_index}/_doc/{document_id(session_id)}"

@@ -12,22 +12,22 @@ from urllib.parse import unquote, urlsplit
 from opensearchpy import AIOHttpConnection, AsyncOpenSearch, OpenSearchException, TransportError
 
 from tellback.errors import ConfigurationError, StoreClosedError, StoreError
-from tellback.stores.sessions.checks import has_stray_password
-from tellback.stores.sessions.opensearch.failures import is_lost, refusal, store_error
+from tellback.stores.sessions.checks import has_unescaped_password
+from tellback.stores.sessions.opensearch.failures import is_connection_lost, response_error, translate_error
 
 READ_SECONDS = 10.0
 """For what is looked up by its id. Every change begins with that, so this is when a dead server is known."""
 WORK_SECONDS = 30.0
-_SHARDS_SECONDS = "8s"
+_SHARD_TIMEOUT = "8s"
 _POOL_SIZE = 32
-_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
+_RETRY_DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Between attempts while a server is there, but its shards are not yet."""
 _BULK_BYTES = 5_000_000
 _BULK_ITEMS = 500
-_LARGE_BYTES = 2**16
+_STREAMED_BYTES = 2**16
 
 
-class _Connection(AIOHttpConnection):
+class _ChunkedHttpConnection(AIOHttpConnection):
     """The driver's own, but it sends what is large piece by piece: others in the event loop get their turn."""
 
     async def perform_request(
@@ -40,12 +40,12 @@ class _Connection(AIOHttpConnection):
         ignore: Collection[int] = (),
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        if body is not None and len(body) > _LARGE_BYTES:
+        if body is not None and len(body) > _STREAMED_BYTES:
             body = io.BytesIO(body)
         return await super().perform_request(method, url, params, body, timeout, ignore, headers)
 
 
-class Link:
+class OpenSearchConnection:
     """A client, in the event loop that it belongs to. One that was made here is closed here."""
 
     def __init__(self, client: AsyncOpenSearch, place: str, *, owned: bool) -> None:
@@ -56,11 +56,11 @@ class Link:
         self._closed = False
 
     @classmethod
-    def to(cls, target: AsyncOpenSearch | str) -> Link:
+    def connect(cls, target: AsyncOpenSearch | str) -> OpenSearchConnection:
         """A link by a client, or by one that is made for a URL."""
         if isinstance(target, str):
-            return cls(_client_of(target), place_of(target), owned=True)
-        return cls(target, place_of(target), owned=False)
+            return cls(_create_client(target), describe_server(target), owned=True)
+        return cls(target, describe_server(target), owned=False)
 
     async def close(self) -> None:
         """Give up what was opened here."""
@@ -68,7 +68,7 @@ class Link:
         if self._owned:
             await self._client.close()
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -79,25 +79,25 @@ class Link:
         accept: Collection[int] = (),
     ) -> Any:
         """Ask for something that can be asked twice."""
-        for attempt in range(len(_PAUSES) + 1):
+        for attempt in range(len(_RETRY_DELAYS) + 1):
             try:
                 return await self._send(method, path, body, params, seconds, accept)
             except TransportError as error:
-                waiting = error.status_code == 503 and attempt < len(_PAUSES)
-                if not waiting and not (is_lost(error) and attempt == 0):
-                    raise store_error(error, self.place) from error
-                await asyncio.sleep(_PAUSES[attempt] if waiting else 0)
+                is_retryable = error.status_code == 503 and attempt < len(_RETRY_DELAYS)
+                if not is_retryable and not (is_connection_lost(error) and attempt == 0):
+                    raise translate_error(error, self.place) from error
+                await asyncio.sleep(_RETRY_DELAYS[attempt] if is_retryable else 0)
         raise AssertionError("the last attempt has an end")
 
-    async def change(
+    async def request_once(
         self, method: str, path: str, *, body: Any = None, params: Mapping[str, Any], accept: Collection[int] = ()
     ) -> Any:
         """Ask for something that must not be done twice: once, and if it may have been done the error says so."""
         try:
-            waiting = {"timeout": _SHARDS_SECONDS, **params}
-            return await self._send(method, path, body, waiting, WORK_SECONDS, accept)
+            parameters = {"timeout": _SHARD_TIMEOUT, **params}
+            return await self._send(method, path, body, parameters, WORK_SECONDS, accept)
         except TransportError as error:
-            raise store_error(error, self.place, changing=True) from error
+            raise translate_error(error, self.place, is_write=True) from error
 
     async def bulk(
         self, actions: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any] | None]], refresh: str, index: str
@@ -107,12 +107,12 @@ class Link:
         Says how many were done. What is to be deleted may be gone, or be changed since.
         """
         done = 0
-        for lines in _portions(actions):
-            answer = await self.ask(
+        for lines in _bulk_batches(actions):
+            answer = await self.request(
                 "POST",
                 f"/{index}/_bulk",
                 body="".join(lines),
-                params={"refresh": refresh, "timeout": _SHARDS_SECONDS},
+                params={"refresh": refresh, "timeout": _SHARD_TIMEOUT},
                 seconds=WORK_SECONDS,
             )
             for item in answer["items"]:
@@ -120,18 +120,18 @@ class Link:
                 if outcome["status"] < 300:
                     done += 1
                 elif verb != "delete" or outcome["status"] not in (404, 409):
-                    raise refusal(outcome["status"], outcome.get("error"), self.place)
+                    raise response_error(outcome["status"], outcome.get("error"), self.place)
         return done
 
-    async def get_many(self, index: str, wanted: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    async def get_many(self, index: str, documents: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Documents by their ids, as they are now; `found` says which are there."""
-        docs = list(wanted)
-        if not docs:
+        requested = list(documents)
+        if not requested:
             return []
-        answer = await self.ask("POST", f"/{index}/_mget", body={"docs": docs}, seconds=WORK_SECONDS)
+        answer = await self.request("POST", f"/{index}/_mget", body={"docs": requested}, seconds=WORK_SECONDS)
         for each in answer["docs"]:
             if "error" in each:
-                raise refusal(503, each["error"], self.place)
+                raise response_error(503, each["error"], self.place)
         found: list[dict[str, Any]] = answer["docs"]
         return found
 
@@ -144,11 +144,11 @@ class Link:
         seconds: float,
         accept: Collection[int],
     ) -> Any:
-        self._check()
-        text = body if body is None or isinstance(body, str) else to_json(body)
-        sending = self._client.transport.perform_request
+        self._require_open()
+        text = body if body is None or isinstance(body, str) else dump_json(body)
+        perform = self._client.transport.perform_request
         try:
-            answer = await sending(method, path, params=dict(params or {}), body=text, timeout=seconds, ignore=accept)
+            answer = await perform(method, path, params=dict(params or {}), body=text, timeout=seconds, ignore=accept)
         except TransportError:
             raise
         except OpenSearchException as error:
@@ -157,7 +157,7 @@ class Link:
             raise StoreError(f"{self.place} answered {answer!r:.80}. Is it an OpenSearch server?")
         return answer
 
-    def _check(self) -> None:
+    def _require_open(self) -> None:
         if self._closed:
             raise StoreClosedError("The adapter was disconnected: call initialize() to use it again.")
         if asyncio.get_running_loop() is not self.loop:
@@ -166,15 +166,15 @@ class Link:
             )
 
 
-def to_json(value: Any) -> str:
+def dump_json(value: Any) -> str:
     """JSON as it is sent. The texts in it were checked, or are ASCII: so all of it can be sent."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def place_of(target: AsyncOpenSearch | str) -> str:
+def describe_server(target: AsyncOpenSearch | str) -> str:
     """How errors call the server: without its user and password.
 
-    >>> place_of("https://app:secret@search.example:9200/")
+    >>> describe_server("https://app:secret@search.example:9200/")
     'https://search.example:9200'
     """
     if not isinstance(target, str):
@@ -183,7 +183,7 @@ def place_of(target: AsyncOpenSearch | str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def checked(target: Any) -> AsyncOpenSearch | str:
+def validate_target(target: Any) -> AsyncOpenSearch | str:
     """An asynchronous client, or a URL that one can be made for."""
     if isinstance(target, AsyncOpenSearch):
         return target
@@ -191,10 +191,10 @@ def checked(target: Any) -> AsyncOpenSearch | str:
         raise ConfigurationError(f"OpenSearchAdapter takes an AsyncOpenSearch or a URL, not a {type(target).__name__}.")
     try:
         parts = urlsplit(target)
-        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        is_valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        known = False
-    if not known or has_stray_password(target):
+        is_valid = False
+    if not is_valid or has_unescaped_password(target):
         # The text may hold a password.
         raise ConfigurationError(
             "OpenSearchAdapter takes a URL such as https://user:password@search.example:9200, with what is special"
@@ -203,7 +203,7 @@ def checked(target: Any) -> AsyncOpenSearch | str:
     return target
 
 
-def _client_of(url: str) -> AsyncOpenSearch:
+def _create_client(url: str) -> AsyncOpenSearch:
     parts = urlsplit(url)
     secure = parts.scheme == "https"
     host: dict[str, Any] = {"host": parts.hostname, "port": parts.port or (443 if secure else 9200)}
@@ -214,18 +214,18 @@ def _client_of(url: str) -> AsyncOpenSearch:
     if parts.username is not None:
         host["http_auth"] = (unquote(parts.username), unquote(parts.password or ""))
     return AsyncOpenSearch(
-        [host], connection_class=_Connection, max_retries=0, timeout=WORK_SECONDS, pool_maxsize=_POOL_SIZE
+        [host], connection_class=_ChunkedHttpConnection, max_retries=0, timeout=WORK_SECONDS, pool_maxsize=_POOL_SIZE
     )
 
 
-def _portions(
+def _bulk_batches(
     actions: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any] | None]],
 ) -> Iterable[list[str]]:
     """Lines for one request each: servers refuse what is too large."""
     lines: list[str] = []
     size = 0
-    for verb, what, document in actions:
-        text = to_json({verb: what}) + "\n" + ("" if document is None else to_json(document) + "\n")
+    for verb, metadata, document in actions:
+        text = dump_json({verb: metadata}) + "\n" + ("" if document is None else dump_json(document) + "\n")
         length = len(text.encode())
         if lines and (len(lines) == _BULK_ITEMS or size + length > _BULK_BYTES):
             yield lines

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from tellback.stores.sessions.opensearch.documents import Document, Held, now_millis
-from tellback.stores.sessions.opensearch.keeper import Keeper
+from tellback.stores.sessions.opensearch.documents import Document, SessionEntry, now_millis
+from tellback.stores.sessions.opensearch.keeper import DocumentStore
 
-_CHUNK = 250
+_READ_BATCH = 250
 
 
-async def messages_of(
-    keeper: Keeper, session_id: str, most: int, before: int | None, after: int | None
+async def read_messages(
+    store: DocumentStore, session_id: str, max_count: int, before: int | None, after: int | None
 ) -> list[Document]:
     """Documents of a session's messages that have time left, in their order, by their positions alone."""
     while True:
-        found = await keeper.find(session_id)
-        if found is None or found.held.deleted:
+        found = await store.find(session_id)
+        if found is None or found.entry.deleted:
             return []
-        held = found.held
-        low = max(held.first, 1 if after is None else after + 1)
-        high = held.last if before is None else min(held.last, before - 1)
-        gathered, whole = await _gather(keeper, held, low, high, most, forwards=after is not None)
-        if whole or await keeper.lives(held):
-            return gathered
+        entry = found.entry
+        low = max(entry.first, 1 if after is None else after + 1)
+        high = entry.last if before is None else min(entry.last, before - 1)
+        messages, is_complete = await _read_positions(store, entry, low, high, max_count, forward=after is not None)
+        if is_complete or await store.exists(entry):
+            return messages
 
 
-async def _gather(
-    keeper: Keeper, held: Held, low: int, high: int, most: int, *, forwards: bool
+async def _read_positions(
+    store: DocumentStore, entry: SessionEntry, low: int, high: int, max_count: int, *, forward: bool
 ) -> tuple[list[Document], bool]:
     """At most so many from one end, and whether there was one at every position."""
-    gathered: list[Document] = []
-    whole = True
+    messages: list[Document] = []
+    is_complete = True
     now = now_millis()
-    while low <= high and len(gathered) < most:
-        size = min(_CHUNK, most - len(gathered), high - low + 1)
-        positions = range(low, low + size) if forwards else range(high - size + 1, high + 1)
-        there = await keeper.messages_at(held, positions)
-        whole = whole and len(there) == size
-        living = [each for each in there if keeper.layout.has_time(each, now)]
-        gathered = [*gathered, *living] if forwards else [*living, *gathered]
-        low, high = (low + size, high) if forwards else (low, high - size)
-    return gathered, whole
+    while low <= high and len(messages) < max_count:
+        size = min(_READ_BATCH, max_count - len(messages), high - low + 1)
+        positions = range(low, low + size) if forward else range(high - size + 1, high + 1)
+        batch = await store.messages_at(entry, positions)
+        is_complete = is_complete and len(batch) == size
+        live = [each for each in batch if store.layout.is_live(each, now)]
+        messages = [*messages, *live] if forward else [*live, *messages]
+        low, high = (low + size, high) if forward else (low, high - size)
+    return messages, is_complete

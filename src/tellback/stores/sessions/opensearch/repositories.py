@@ -8,126 +8,129 @@ from datetime import datetime
 
 from tellback.errors import InvalidArgumentError, NotFoundError, SessionConflictError
 from tellback.stores.sessions import checks
-from tellback.stores.sessions.opensearch.documents import Held, Layout, now_millis
-from tellback.stores.sessions.opensearch.keeper import Keeper
-from tellback.stores.sessions.opensearch.link import Link
-from tellback.stores.sessions.opensearch.reading import messages_of
+from tellback.stores.sessions.opensearch.documents import DocumentLayout, SessionEntry, now_millis
+from tellback.stores.sessions.opensearch.keeper import DocumentStore
+from tellback.stores.sessions.opensearch.link import OpenSearchConnection
+from tellback.stores.sessions.opensearch.reading import read_messages
 from tellback.stores.sessions.opensearch.searching import Searcher
-from tellback.stores.sessions.saving import counted
+from tellback.stores.sessions.saving import count_messages
 from tellback.types.sessions import MessageData, SessionData, SessionStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenResources:
     """What an adapter works with while it is initialized."""
 
-    link: Link
-    keeper: Keeper
+    connection: OpenSearchConnection
+    store: DocumentStore
     searcher: Searcher
 
 
-class Sessions:
+class OpenSearchSessions:
     """Sessions, by their ids and by whose they are."""
 
-    def __init__(self, opened: Callable[[], Open], layout: Layout) -> None:
-        self._opened = opened
+    def __init__(self, require_open: Callable[[], OpenResources], layout: DocumentLayout) -> None:
+        self._require_open = require_open
         self._layout = layout
 
     async def create(self, session: SessionData) -> SessionData:
-        checks.session(session)
+        checks.validate_session(session)
 
-        def decide(held: Held | None, now: int) -> Held:
-            found = None if held is None else held.living(now)
+        def decide(entry: SessionEntry | None, now: int) -> SessionEntry:
+            found = None if entry is None else entry.live_session(now)
             if found is not None:
                 raise SessionConflictError(session.id, 0, found.version)
-            return self._layout.stored(held, session.id, session, (), now)
+            return self._layout.store_turn(entry, session.id, session, (), now)
 
-        return self._layout.given_back(await self._opened().keeper.change(session.id, decide))
+        return self._layout.read_back(await self._require_open().store.change(session.id, decide))
 
     async def get(self, session_id: str) -> SessionData | None:
-        found = await self._opened().keeper.find(checks.id_of("session_id", session_id))
-        return None if found is None else found.held.living(now_millis())
+        found = await self._require_open().store.find(checks.validate_id("session_id", session_id))
+        return None if found is None else found.entry.live_session(now_millis())
 
     async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
-        wanted = {"user_id": checks.id_of("user_id", user_id), "status": "active"}
-        if checks.optional_id("agent_name", agent_name) is not None:
-            wanted["agent_name"] = str(agent_name)
-        found = await self._opened().searcher.sessions(wanted, 1)
+        terms = {"user_id": checks.validate_id("user_id", user_id), "status": "active"}
+        if checks.validate_optional_id("agent_name", agent_name) is not None:
+            terms["agent_name"] = str(agent_name)
+        found = await self._require_open().searcher.find_sessions(terms, 1)
         return found[0] if found else None
 
     async def of_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
-        wanted = {"user_id": checks.id_of("user_id", user_id)}
-        most = checks.limit_of(limit)
+        terms = {"user_id": checks.validate_id("user_id", user_id)}
+        max_count = checks.validate_limit(limit)
         if before is not None:
             if not isinstance(before, SessionData):
                 raise InvalidArgumentError(f"before is a SessionData, not {before!r:.80}.")
-            checks.id_of("the id of before", before.id)
-        return await self._opened().searcher.sessions(wanted, most, before)
+            checks.validate_id("the id of before", before.id)
+        return await self._require_open().searcher.find_sessions(terms, max_count, before)
 
     async def update_status(
         self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
-        checks.status(status)
-        checks.id_of("session_id", session_id)
-        checks.moments(at=at, completed_at=completed_at)
+        checks.validate_status(status)
+        checks.validate_id("session_id", session_id)
+        checks.validate_times(at=at, completed_at=completed_at)
 
-        def decide(held: Held | None, now: int) -> Held | None:
-            found = None if held is None else held.living(now)
+        def decide(entry: SessionEntry | None, now: int) -> SessionEntry | None:
+            found = None if entry is None else entry.live_session(now)
             if found is None:
                 return None
             changed = replace(found, status=status, completed_at=completed_at, updated_at=at)
-            return self._layout.stored(held, session_id, changed, (), now)
+            return self._layout.store_turn(entry, session_id, changed, (), now)
 
-        changed = await self._opened().keeper.change(session_id, decide)
-        return None if changed is None else self._layout.given_back(changed)
+        changed = await self._require_open().store.change(session_id, decide)
+        return None if changed is None else self._layout.read_back(changed)
 
     async def delete(self, session_id: str) -> bool:
-        checks.id_of("session_id", session_id)
+        checks.validate_id("session_id", session_id)
         was_there = False
 
-        def decide(held: Held | None, now: int) -> Held | None:
+        def decide(entry: SessionEntry | None, now: int) -> SessionEntry | None:
             nonlocal was_there
-            if held is None:
+            if entry is None:
                 return None
-            was_there = held.living(now) is not None
-            return Held(session_id, deleted=True, life=held.life, last=held.last, writes=held.writes)
+            was_there = entry.live_session(now) is not None
+            return SessionEntry(session_id, deleted=True, life=entry.life, last=entry.last, writes=entry.writes)
 
-        await self._opened().keeper.change(session_id, decide)
+        await self._require_open().store.change(session_id, decide)
         return was_there
 
 
-class Messages:
+class OpenSearchMessages:
     """Messages of those sessions, by their positions."""
 
-    def __init__(self, opened: Callable[[], Open], layout: Layout) -> None:
-        self._opened = opened
+    def __init__(self, require_open: Callable[[], OpenResources], layout: DocumentLayout) -> None:
+        self._require_open = require_open
         self._layout = layout
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
-        new = checks.messages(messages)
-        checks.moments(at=at)
-        keeper = self._opened().keeper
-        if not new:
+        validated = checks.validate_messages(messages)
+        checks.validate_times(at=at)
+        store = self._require_open().store
+        if not validated:
             return []
-        id = new[0].session_id
+        id = validated[0].session_id
 
-        def decide(held: Held | None, now: int) -> Held:
-            found = None if held is None else held.living(now)
+        def decide(entry: SessionEntry | None, now: int) -> SessionEntry:
+            found = None if entry is None else entry.live_session(now)
             if found is None:
                 raise NotFoundError("session", id)
-            return self._layout.stored(held, id, counted(found, new, at), new, now)
+            return self._layout.store_turn(entry, id, count_messages(found, validated, at), validated, now)
 
-        held = await keeper.change(id, decide)
-        assert held is not None
-        return [self._layout.message_of(each) for each in held.pending]
+        entry = await store.change(id, decide)
+        assert entry is not None
+        return [self._layout.message_from_document(each) for each in entry.pending]
 
     async def of_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
-        checks.id_of("session_id", session_id)
-        most = checks.limit_of(limit)
-        until, since = checks.position_of("before", before), checks.position_of("after", after)
-        found = await messages_of(self._opened().keeper, session_id, most, until, since)
-        return [self._layout.message_of(each) for each in found]
+        checks.validate_id("session_id", session_id)
+        max_count = checks.validate_limit(limit)
+        before_position, after_position = (
+            checks.validate_position("before", before),
+            checks.validate_position("after", after),
+        )
+        found = await read_messages(self._require_open().store, session_id, max_count, before_position, after_position)
+        return [self._layout.message_from_document(each) for each in found]

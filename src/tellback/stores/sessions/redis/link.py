@@ -16,46 +16,46 @@ from redis.exceptions import NoScriptError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from tellback.errors import ConfigurationError, StoreClosedError
-from tellback.stores.sessions.checks import has_stray_password
-from tellback.stores.sessions.redis.failures import FAILURES, is_lost, store_error
+from tellback.stores.sessions.checks import has_unescaped_password
+from tellback.stores.sessions.redis.failures import DRIVER_ERRORS, is_connection_lost, translate_error
 from tellback.stores.sessions.redis.scripts import Script
 
-Client = Redis | RedisCluster
+RedisClient = Redis | RedisCluster
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 10.0
 OPERATION_SECONDS = 30.0
-AT_ONCE = 50
-SCANNED = 500
+MAX_CONCURRENCY = 50
+SCAN_COUNT = 500
 
 
-class Link:
+class RedisConnection:
     """A client to run scripts with: its owner's, or one of its own between `open` and `close`.
 
     Every change may be sent twice, by the driver too, because its script knows what it did before.
     """
 
-    def __init__(self, given: Any) -> None:
-        if isinstance(given, str):
-            self.place = _place_of_url(given)
-        elif isinstance(given, Client):
-            self.place = _place_of_client(given)
+    def __init__(self, client: Any) -> None:
+        if isinstance(client, str):
+            self.place = _describe_url(client)
+        elif isinstance(client, RedisClient):
+            self.place = _describe_client(client)
         else:
             raise ConfigurationError(
-                f"The Redis adapter takes a client of redis.asyncio or a URL, not {type(given).__name__}."
+                f"The Redis adapter takes a client of redis.asyncio or a URL, not {type(client).__name__}."
             )
-        self._given: str | Client = given
-        self._client: Client | None = None
+        self._client_or_url: str | RedisClient = client
+        self._client: RedisClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._semaphore = asyncio.Semaphore(MAX_CONCURRENCY)
 
     async def open(self, probe: Script, keys: Sequence[bytes]) -> None:
         """Make the client, if need be, and see whether it works."""
         loop = asyncio.get_running_loop()
         is_new = self._client is None or self._loop is not loop
         if is_new:
-            self._client, self._loop = self._make(), loop
-            self._gate = asyncio.Semaphore(AT_ONCE)
+            self._client, self._loop = self._create_client(), loop
+            self._semaphore = asyncio.Semaphore(MAX_CONCURRENCY)
         try:
             await self.run(probe, keys, ())
         except BaseException:
@@ -67,58 +67,60 @@ class Link:
         """Give up the client; one that was passed in stays open."""
         client, self._client = self._client, None
         # The connections of a loop that has ended ended with it.
-        if client is not None and client is not self._given and self._loop is asyncio.get_running_loop():
+        if client is not None and client is not self._client_or_url and self._loop is asyncio.get_running_loop():
             try:
                 await client.aclose()
-            except FAILURES as error:
-                raise store_error(error, self.place) from error
+            except DRIVER_ERRORS as error:
+                raise translate_error(error, self.place) from error
 
     async def run(self, script: Script, keys: Sequence[bytes], values: Sequence[Any], *, changes: bool = False) -> Any:
         """What a script gives. `changes`: it may have been made even if the answer is lost."""
-        arguments = (len(keys), *keys, *map(_encoded, values))
+        arguments = (len(keys), *keys, *map(_encode, values))
 
-        async def send(client: Client) -> Any:
+        async def send(client: RedisClient) -> Any:
             try:
                 return await _send(client, "EVALSHA", script.sha, *arguments)
             except NoScriptError:
                 return await _send(client, "EVAL", script.text, *arguments)
 
-        return await self._twice(send, changes=changes)
+        return await self._send_with_retry(send, changes=changes)
 
-    async def ask(self, command: str, *arguments: Any) -> Any:
+    async def read(self, command: str, *arguments: Any) -> Any:
         """What a command that changes nothing gives."""
-        return await self._twice(lambda client: _send(client, command, *map(_encoded, arguments)), changes=False)
+        return await self._send_with_retry(
+            lambda client: _send(client, command, *map(_encode, arguments)), changes=False
+        )
 
-    async def _twice(self, send: Callable[[Client], Awaitable[Any]], *, changes: bool) -> Any:
+    async def _send_with_retry(self, send: Callable[[RedisClient], Awaitable[Any]], *, changes: bool) -> Any:
         """What is sent, and sent again if the connection is lost."""
-        client, is_sent = self._ready(), False
+        client, is_sent = self._require_open(), False
         try:
-            async with asyncio.timeout(OPERATION_SECONDS), self._gate:
+            async with asyncio.timeout(OPERATION_SECONDS), self._semaphore:
                 try:
-                    await _reach(client)
+                    await _check_reachable(client)
                     is_sent = True
                     return await send(client)
                 except RedisError as error:
-                    if not is_sent or not is_lost(error):
+                    if not is_sent or not is_connection_lost(error):
                         raise
                 if self._client is not client:  # a pool that was closed would open connections that nobody closes
                     raise StoreClosedError(f"The adapter of {self.place} was disconnected meanwhile.", in_doubt=changes)
-                await _reach(client)
+                await _check_reachable(client)
                 return await send(client)
-        except FAILURES as error:
-            raise store_error(error, self.place, in_doubt=changes and is_sent) from error
+        except DRIVER_ERRORS as error:
+            raise translate_error(error, self.place, in_doubt=changes and is_sent) from error
 
     async def scan(self, pattern: bytes) -> AsyncIterator[bytes]:
         """The keys of a pattern, some of them twice perhaps."""
-        client = self._ready()
+        client = self._require_open()
         encoder = client.get_encoder()
         try:
-            async for key in client.scan_iter(match=pattern, count=SCANNED):
+            async for key in client.scan_iter(match=pattern, count=SCAN_COUNT):
                 yield encoder.encode(key)
-        except FAILURES as error:
-            raise store_error(error, self.place) from error
+        except DRIVER_ERRORS as error:
+            raise translate_error(error, self.place) from error
 
-    def _ready(self) -> Client:
+    def _require_open(self) -> RedisClient:
         if self._client is None:
             raise StoreClosedError(f"The adapter of {self.place} is not open: await adapter.initialize() first.")
         if self._loop is not asyncio.get_running_loop():
@@ -128,57 +130,57 @@ class Link:
             )
         return self._client
 
-    def _make(self) -> Client:
-        if not isinstance(self._given, str):
-            return self._given
+    def _create_client(self) -> RedisClient:
+        if not isinstance(self._client_or_url, str):
+            return self._client_or_url
         pool: ConnectionPool = ConnectionPool.from_url(
-            self._given,
+            self._client_or_url,
             socket_timeout=ANSWER_SECONDS,
             socket_connect_timeout=CONNECT_SECONDS,
-            max_connections=2 * AT_ONCE,
+            max_connections=2 * MAX_CONCURRENCY,
             retry=Retry(NoBackoff(), 0),
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
         )
         return Redis.from_pool(pool)
 
 
-async def _reach(client: Client) -> None:
+async def _check_reachable(client: RedisClient) -> None:
     """Raise before anything is sent if the server is not there: then nothing is in doubt."""
     if isinstance(client, Redis) and not client.single_connection_client:
         pool: Any = client.connection_pool
         await pool.release(await pool.get_connection())
 
 
-async def _send(client: Client, *command: Any) -> Any:
+async def _send(client: RedisClient, *command: Any) -> Any:
     # The client may decode, and in any encoding; we do it ourselves.
     return await client.execute_command(*command, **{NEVER_DECODE: []})
 
 
-def _encoded(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-def _place_of_url(url: str) -> str:
+def _describe_url(url: str) -> str:
     # The driver's words are not passed on: they may hold parts of a password.
     try:
         options = parse_url(url)
         has_path = bool(urlsplit(url).path)
     except ValueError:
         options, has_path = {}, False
-    if has_stray_password(url) or (not options.get("host") and not (options.get("path") and has_path)):
+    if has_unescaped_password(url) or (not options.get("host") and not (options.get("path") and has_path)):
         raise ConfigurationError(
             "The URL of a Redis server is like redis://user:password@host:6379/0, rediss://… or unix:///path; what is"
             " special in a password is percent-encoded. The one that was passed is not."
         )
-    return f"Redis at {options.get('path') or _host(options)}"
+    return f"Redis at {options.get('path') or _format_host(options)}"
 
 
-def _place_of_client(client: Client) -> str:
+def _describe_client(client: RedisClient) -> str:
     if isinstance(client, RedisCluster):
         return "the Redis cluster"
     options = client.connection_pool.connection_kwargs
-    return f"Redis at {options.get('path') or _host(options)}"
+    return f"Redis at {options.get('path') or _format_host(options)}"
 
 
-def _host(options: Any) -> str:
+def _format_host(options: Any) -> str:
     return f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"

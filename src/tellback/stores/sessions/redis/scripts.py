@@ -15,10 +15,10 @@ from tellback.stores.sessions.records import SESSION_FIELDS
 FIELDS = tuple(name for name in SESSION_FIELDS if name != "id")
 """The fields of a session's hash, in the order that scripts take and give them."""
 
-KEPT = tuple(name for name in FIELDS if name != "collected_data")
+SAVED_FIELDS = tuple(name for name in FIELDS if name != "collected_data")
 """Those that a save gives back; what was gathered is as it was given."""
 
-REMEMBERED_MS = 60_000
+REPLY_TTL_MS = 60_000
 """How long it is known what a change gave: longer than any call is tried again."""
 
 
@@ -35,16 +35,16 @@ class Script:
         object.__setattr__(self, "sha", digest)
 
 
-def _names(variable: str, names: tuple[str, ...]) -> str:
+def _lua_table(variable: str, names: tuple[str, ...]) -> str:
     return f"local {variable} = {{{', '.join(repr(name) for name in names)}}}\n"
 
 
-_FIELDS = _names("FIELDS", FIELDS)
+_FIELDS_LUA = _lua_table("FIELDS", FIELDS)
 
-_COMMON = (
-    _FIELDS
-    + _names("KEPT", KEPT)
-    + f"local REMEMBERED_MS = {REMEMBERED_MS}\n"
+_COMMON_LUA = (
+    _FIELDS_LUA
+    + _lua_table("KEPT", SAVED_FIELDS)
+    + f"local REMEMBERED_MS = {REPLY_TTL_MS}\n"
     + """
 local session, messages, users, active, done = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, id, session_ms, message_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -143,7 +143,7 @@ end
 )
 
 CREATE = Script(
-    _COMMON
+    _COMMON_LUA
     + """
 local version = redis.call('HGET', session, 'version')
 if version then return {'conflict', version} end
@@ -157,7 +157,7 @@ return finish({'ok'})
 """Values behind those of all: the fields."""
 
 SAVE = Script(
-    _COMMON
+    _COMMON_LUA
     + """
 local expected, newest, fields = ARGV[5], ARGV[6], given(7)
 local first = 7 + #FIELDS
@@ -183,8 +183,8 @@ return finish({'ok', redis.call('HMGET', session, unpack(KEPT))})
 )
 """Values behind those of all: the version before, when the last message was said, the fields, the messages."""
 
-ADD = Script(
-    _COMMON
+ADD_MESSAGES = Script(
+    _COMMON_LUA
     + """
 local at, newest, first = ARGV[5], ARGV[6], 7
 local was = redis.call('HMGET', session, 'version', 'user_id', 'status', 'created_at', 'message_count', 'position')
@@ -201,7 +201,7 @@ return finish({'ok', whole(last + 1)})
 """Values behind those of all: when it changes, when the last message was said, the messages."""
 
 UPDATE_STATUS = Script(
-    _COMMON
+    _COMMON_LUA
     + """
 local status, at, completed_at = ARGV[5], ARGV[6], ARGV[7]
 local was = redis.call('HMGET', session, 'version', 'user_id', 'created_at')
@@ -216,7 +216,7 @@ return {'ok', redis.call('HMGET', session, unpack(FIELDS))}
 """Values behind those of all: the status, when it changes, when it was completed."""
 
 DELETE = Script(
-    _COMMON
+    _COMMON_LUA
     + """
 local was = redis.call('HMGET', session, 'version', 'user_id', 'created_at')
 if (was[2] or '') ~= owner then return {'owner', was[2] or ''} end
@@ -229,8 +229,8 @@ return finish({'ok', was[1] and 1 or 0})
 """
 )
 
-SESSIONS = Script(
-    _FIELDS
+READ_SESSIONS = Script(
+    _FIELDS_LUA
     + """
 local owner, wants_fields = ARGV[1], ARGV[2] == '1'
 local rows = {}
@@ -255,7 +255,7 @@ Keys: the user's list, the list of the active ones, the sessions. Values: the us
 members of the list.
 """
 
-MESSAGES = Script(
+READ_MESSAGES = Script(
     """
 local now = redis.call('TIME')
 now = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
@@ -277,7 +277,7 @@ return reply
 Key: the messages. Values: XRANGE or XREVRANGE, from, to, how many to look at.
 """
 
-PURGE = Script(
+PURGE_MESSAGES = Script(
     """
 local now = redis.call('TIME')
 now = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)

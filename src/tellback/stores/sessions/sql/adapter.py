@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tellback.stores.sessions.adapter import MessageRepository, PersistenceAdapter, SessionRepository
-from tellback.stores.sessions.kept import KeptSessions
+from tellback.stores.sessions.kept import StoreBackend
 from tellback.types.sessions import MessageData, SessionData
 
 
-class BackedAdapter:
+class SqlAdapter:
     """A `PersistenceAdapter` whose work another one does."""
 
     def __init__(self, backend: PersistenceAdapter) -> None:
         self._backend = backend
 
     @property
-    def kept(self) -> KeptSessions | None:
+    def store_backend(self) -> StoreBackend | None:
         """The sessions beside the conversations of a `Tellback`, if that is where they are."""
-        return self._backend if isinstance(self._backend, KeptSessions) else None
+        return self._backend if isinstance(self._backend, StoreBackend) else None
 
     @property
     def session_repository(self) -> SessionRepository:

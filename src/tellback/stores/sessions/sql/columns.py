@@ -8,83 +8,83 @@ from typing import Any, Literal, TypeAlias
 
 from tellback.errors import ConfigurationError
 from tellback.stores.sessions import checks
-from tellback.stores.sessions.records import EXPIRES, MESSAGE_FIELDS, SESSION_FIELDS, Fields
+from tellback.stores.sessions.records import EXPIRES_AT, MESSAGE_FIELDS, SESSION_FIELDS, FieldNames
 
-Kind: TypeAlias = Literal["text", "count", "moment", "json", "expiry"]
-Role: TypeAlias = Literal["sessions", "messages"]
+ColumnKind: TypeAlias = Literal["text", "count", "moment", "json", "expiry"]
+TableRole: TypeAlias = Literal["sessions", "messages"]
 
-LATEST = 2
-TABLES = {"sessions": "agent_sessions", "messages": "agent_messages"}
-NAME_LENGTH = 50
+LATEST_VERSION = 2
+DEFAULT_TABLE_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
+MAX_TABLE_NAME_LENGTH = 50
 """The names of indexes begin with the table's, and PostgreSQL cuts what is longer than 63 characters."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnSpec:
     """A column: `needed` is in every row, `fallback` is what a row without it has, as SQL."""
 
     name: str
-    kind: Kind
-    needed: bool = False
-    fallback: str | None = None
+    kind: ColumnKind
+    required: bool = False
+    default: str | None = None
 
 
-COLUMNS: Mapping[Role, tuple[Column, ...]] = {
+COLUMNS: Mapping[TableRole, tuple[ColumnSpec, ...]] = {
     "sessions": (
-        Column("id", "text", needed=True),
-        Column("user_id", "text"),
-        Column("agent_name", "text"),
-        Column("status", "text", fallback="'active'"),
-        Column("current_route", "text"),
-        Column("current_state", "text"),
-        Column("collected_data", "json", fallback="'{}'"),
-        Column("message_count", "count", fallback="0"),
-        Column("last_message_at", "moment"),
-        Column("completed_at", "moment"),
-        Column("created_at", "moment"),
-        Column("updated_at", "moment"),
-        Column("version", "count", fallback="0"),
-        Column(EXPIRES, "expiry"),
+        ColumnSpec("id", "text", required=True),
+        ColumnSpec("user_id", "text"),
+        ColumnSpec("agent_name", "text"),
+        ColumnSpec("status", "text", default="'active'"),
+        ColumnSpec("current_route", "text"),
+        ColumnSpec("current_state", "text"),
+        ColumnSpec("collected_data", "json", default="'{}'"),
+        ColumnSpec("message_count", "count", default="0"),
+        ColumnSpec("last_message_at", "moment"),
+        ColumnSpec("completed_at", "moment"),
+        ColumnSpec("created_at", "moment"),
+        ColumnSpec("updated_at", "moment"),
+        ColumnSpec("version", "count", default="0"),
+        ColumnSpec(EXPIRES_AT, "expiry"),
     ),
     "messages": (
-        Column("id", "text", needed=True),
-        Column("session_id", "text", needed=True),
-        Column("user_id", "text"),
-        Column("role", "text", needed=True),
-        Column("content", "text", needed=True),
-        Column("route", "text"),
-        Column("state", "text"),
-        Column("tool_calls", "json", fallback="'[]'"),
-        Column("event", "json"),
-        Column("created_at", "moment"),
-        Column("position", "count"),
-        Column(EXPIRES, "expiry"),
+        ColumnSpec("id", "text", required=True),
+        ColumnSpec("session_id", "text", required=True),
+        ColumnSpec("user_id", "text"),
+        ColumnSpec("role", "text", required=True),
+        ColumnSpec("content", "text", required=True),
+        ColumnSpec("route", "text"),
+        ColumnSpec("state", "text"),
+        ColumnSpec("tool_calls", "json", default="'[]'"),
+        ColumnSpec("event", "json"),
+        ColumnSpec("created_at", "moment"),
+        ColumnSpec("position", "count"),
+        ColumnSpec(EXPIRES_AT, "expiry"),
     ),
 }
-KEYS: Mapping[Role, tuple[str, ...]] = {"sessions": ("id",), "messages": ("session_id", "position")}
+UNIQUE_KEYS: Mapping[TableRole, tuple[str, ...]] = {"sessions": ("id",), "messages": ("session_id", "position")}
 """What no two rows of a table have in common."""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSpec:
     """A table under its own name, and its columns under theirs."""
 
-    role: Role
+    role: TableRole
     name: str
-    fields: Fields
+    column_names: FieldNames
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[ColumnSpec, ...]:
         """Its columns, in order."""
         return COLUMNS[self.role]
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class TableSpecs:
     """The tables of one adapter."""
 
-    sessions: Table
-    messages: Table
+    sessions: TableSpec
+    messages: TableSpec
 
     @property
     def migrations(self) -> str:
@@ -92,39 +92,47 @@ class Tables:
         return f"{self.sessions.name}_migrations"
 
 
-def tables_of(tables: Mapping[str, str] | None, field_mappings: Mapping[str, Mapping[str, str]] | None) -> Tables:
+def resolve_tables(
+    tables: Mapping[str, str] | None, field_mappings: Mapping[str, Mapping[str, str]] | None
+) -> TableSpecs:
     """The tables that an adapter's options name.
 
-    >>> tables_of({"sessions": "chats"}, {"sessions": {"user_id": "customer"}}).sessions.fields["user_id"]
+    >>> resolve_tables({"sessions": "chats"}, {"sessions": {"user_id": "customer"}}).sessions.column_names["user_id"]
     'customer'
     """
-    names = checks.names("tables", tables, TABLES)
+    names = checks.resolve_names("tables", tables, DEFAULT_TABLE_NAMES)
     for role, name in names.items():
-        if len(name) > NAME_LENGTH:
-            raise ConfigurationError(f"tables[{role!r}] has at most {NAME_LENGTH} characters, not {len(name)}.")
-    mappings = _mappings(field_mappings)
-    found = Tables(
-        Table("sessions", names["sessions"], Fields("sessions", SESSION_FIELDS, mappings.get("sessions"))),
-        Table("messages", names["messages"], Fields("messages", MESSAGE_FIELDS, mappings.get("messages"))),
+        if len(name) > MAX_TABLE_NAME_LENGTH:
+            raise ConfigurationError(
+                f"tables[{role!r}] has at most {MAX_TABLE_NAME_LENGTH} characters, not {len(name)}."
+            )
+    mappings = _validate_field_mappings(field_mappings)
+    specs = TableSpecs(
+        TableSpec("sessions", names["sessions"], FieldNames("sessions", SESSION_FIELDS, mappings.get("sessions"))),
+        TableSpec("messages", names["messages"], FieldNames("messages", MESSAGE_FIELDS, mappings.get("messages"))),
     )
-    _differ("tables", [*names.values(), found.migrations])
-    for table in (found.sessions, found.messages):
-        _differ(f"field_mappings[{table.role!r}]", [table.fields[column.name] for column in table.columns])
-    return found
+    _validate_distinct("tables", [*names.values(), specs.migrations])
+    for table in (specs.sessions, specs.messages):
+        _validate_distinct(
+            f"field_mappings[{table.role!r}]", [table.column_names[column.name] for column in table.columns]
+        )
+    return specs
 
 
-def _mappings(given: Any) -> Mapping[str, Mapping[str, str]]:
-    if given is None:
+def _validate_field_mappings(field_mappings: Any) -> Mapping[str, Mapping[str, str]]:
+    if field_mappings is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise ConfigurationError(f"field_mappings is a mapping of mappings, not {given!r:.80}.")
-    unknown = [str(name) for name in given if name not in TABLES]
+    if not isinstance(field_mappings, Mapping):
+        raise ConfigurationError(f"field_mappings is a mapping of mappings, not {field_mappings!r:.80}.")
+    unknown = [str(name) for name in field_mappings if name not in DEFAULT_TABLE_NAMES]
     if unknown:
-        raise ConfigurationError(f"field_mappings has {' and '.join(TABLES)}, but not {', '.join(unknown)}.")
-    return given
+        raise ConfigurationError(
+            f"field_mappings has {' and '.join(DEFAULT_TABLE_NAMES)}, but not {', '.join(unknown)}."
+        )
+    return field_mappings
 
 
-def _differ(what: str, names: list[str]) -> None:
+def _validate_distinct(option: str, names: list[str]) -> None:
     """SQLite takes names that differ only in case for one."""
     if len({name.lower() for name in names}) < len(names):
-        raise ConfigurationError(f"{what} gives two things one name: {', '.join(names)}.")
+        raise ConfigurationError(f"{option} gives two things one name: {', '.join(names)}.")

@@ -6,27 +6,27 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from tellback.stores.sessions.sql.columns import Column, Kind, Table
+from tellback.stores.sessions.sql.columns import ColumnKind, ColumnSpec, TableSpec
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BoundStatement:
     """A statement with its values by name. With `many`, it is run once for each of them, and gives no rows."""
 
     sql: str
     values: Mapping[str, Any]
-    many: Sequence[Mapping[str, Any]] | None = None
+    batch: Sequence[Mapping[str, Any]] | None = None
 
 
-Operation: TypeAlias = Generator[Step, list[Any], T]
+SqlOperation: TypeAlias = Generator[BoundStatement, list[Any], T]
 """Work in one transaction, which knows no driver: it yields statements and is sent their rows."""
-Make: TypeAlias = Callable[[], Operation[T]]
+OperationFactory: TypeAlias = Callable[[], SqlOperation[T]]
 """Makes an operation, as often as it has to be tried."""
 
 
-class Dialect(Protocol):
+class SqlDialect(Protocol):
     """The words of one database, and the form that it has moments in.
 
     - `now` is the moment of a statement, `until` the one that is `:ttl` seconds later.
@@ -38,34 +38,34 @@ class Dialect(Protocol):
     - `begin_migrating` does what comes before tables are made, and `normalize` brings moments of another form to ours.
     """
 
-    types: Mapping[Kind, str]
+    types: Mapping[ColumnKind, str]
     now: str
-    moment_now: str
-    until: str
-    by_bytes: str
-    lock: str
-    existing: str
-    is_unique: str
+    now_as_time: str
+    expires_at: str
+    byte_collation: str
+    row_lock: str
+    select_columns: str
+    select_unique_index: str
     row_id: str
 
-    def named(self, name: str) -> str: ...
+    def quote(self, name: str) -> str: ...
 
-    def place(self, table: str) -> str: ...
+    def qualified_name(self, table: str) -> str: ...
 
-    def folded(self, name: str) -> str: ...
+    def fold_name(self, name: str) -> str: ...
 
-    def write(self, column: Column, type: str) -> str: ...
+    def value_sql(self, column: ColumnSpec, type: str) -> str: ...
 
-    def read(self, column: Column, type: str, name: str) -> str: ...
+    def column_sql(self, column: ColumnSpec, type: str, name: str) -> str: ...
 
-    def to_moment(self, moment: Any) -> Any: ...
+    def encode_time(self, value: Any) -> Any: ...
 
-    def begin_migrating(self) -> Operation[None]: ...
+    def prepare_migration(self) -> SqlOperation[None]: ...
 
-    def normalize(self, table: Table) -> Operation[None]: ...
+    def normalize_times(self, table: TableSpec) -> SqlOperation[None]: ...
 
 
-class Runner(Protocol):
+class SqlRunner(Protocol):
     """Runs operations on a database, each in a transaction of its own.
 
     `open` and `close` begin and end its connections, and may be called twice. `place` names the database in errors.
@@ -74,14 +74,14 @@ class Runner(Protocol):
     place: str
 
     @property
-    def dialect(self) -> Dialect: ...
+    def dialect(self) -> SqlDialect: ...
 
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
-    async def migrate(self, make: Make[T]) -> T: ...
+    async def migrate(self, make_operation: OperationFactory[T]) -> T: ...
 
-    async def read(self, make: Make[T]) -> T: ...
+    async def read(self, make_operation: OperationFactory[T]) -> T: ...
 
-    async def write(self, make: Make[T]) -> T: ...
+    async def write(self, make_operation: OperationFactory[T]) -> T: ...

@@ -9,167 +9,179 @@ from __future__ import annotations
 import time
 
 from tellback.errors import ConfigurationError
-from tellback.stores.migrating import newer_schema
-from tellback.stores.sessions.records import EXPIRES
-from tellback.stores.sessions.sql.columns import KEYS, LATEST, Column, Table, Tables
-from tellback.stores.sessions.sql.dialect import Dialect, Operation, Step
-from tellback.stores.sessions.sql.statements import Types
+from tellback.stores.migrating import newer_schema_error
+from tellback.stores.sessions.records import EXPIRES_AT
+from tellback.stores.sessions.sql.columns import LATEST_VERSION, UNIQUE_KEYS, ColumnSpec, TableSpec, TableSpecs
+from tellback.stores.sessions.sql.dialect import BoundStatement, SqlDialect, SqlOperation
+from tellback.stores.sessions.sql.statements import ColumnTypes
 
-STEPS = {1: "sessions and messages", 2: "versions, positions and times to live"}
+VERSION_NAMES = {1: "sessions and messages", 2: "versions, positions and times to live"}
 
-_Found = dict[str, str]
+_ColumnTypes = dict[str, str]
 """A table's columns and their types, under its own names; empty if there is no table."""
 
 
-def migrate(tables: Tables, dialect: Dialect, place: str) -> Operation[Types]:
+def migrate(tables: TableSpecs, dialect: SqlDialect, place: str) -> SqlOperation[ColumnTypes]:
     """Bring the tables to the latest version, in one transaction; gives the types of their columns."""
-    ready = yield from _types(tables, dialect, place)
-    if ready is not None:
-        return ready
-    yield from dialect.begin_migrating()
-    ready = yield from _types(tables, dialect, place)  # another process may have been faster
-    if ready is not None:
-        return ready
-    yield from _make(tables, dialect)
-    ready = yield from _types(tables, dialect, place)
-    if ready is None:
+    types = yield from _read_types(tables, dialect, place)
+    if types is not None:
+        return types
+    yield from dialect.prepare_migration()
+    types = yield from _read_types(tables, dialect, place)  # another process may have been faster
+    if types is not None:
+        return types
+    yield from _apply(tables, dialect)
+    types = yield from _read_types(tables, dialect, place)
+    if types is None:
         raise ConfigurationError(f"{place}: the tables could not be completed. Check `tables` and `field_mappings`.")
-    return ready
+    return types
 
 
-def _types(tables: Tables, dialect: Dialect, place: str) -> Operation[Types | None]:
+def _read_types(tables: TableSpecs, dialect: SqlDialect, place: str) -> SqlOperation[ColumnTypes | None]:
     """The types of all columns, if the tables have the latest version."""
-    version = yield from _version(tables, dialect)
-    if version > LATEST:
-        raise newer_schema(place, version, LATEST)
-    sessions = yield from _existing(tables.sessions.name, dialect)
-    messages = yield from _existing(tables.messages.name, dialect)
-    if version < LATEST or not sessions or not messages:
+    version = yield from _read_version(tables, dialect)
+    if version > LATEST_VERSION:
+        raise newer_schema_error(place, version, LATEST_VERSION)
+    sessions = yield from _read_columns(tables.sessions.name, dialect)
+    messages = yield from _read_columns(tables.messages.name, dialect)
+    if version < LATEST_VERSION or not sessions or not messages:
         return None
     return {
-        "sessions": _typed(tables.sessions, sessions, dialect),
-        "messages": _typed(tables.messages, messages, dialect),
+        "sessions": _resolve_types(tables.sessions, sessions, dialect),
+        "messages": _resolve_types(tables.messages, messages, dialect),
     }
 
 
-def _typed(table: Table, found: _Found, dialect: Dialect) -> dict[str, str]:
-    theirs = {column.name: dialect.folded(table.fields[column.name]) for column in table.columns}
-    for name, column in theirs.items():
-        if column not in found:
+def _resolve_types(table: TableSpec, existing: _ColumnTypes, dialect: SqlDialect) -> dict[str, str]:
+    columns = {column.name: dialect.fold_name(table.column_names[column.name]) for column in table.columns}
+    for name, column in columns.items():
+        if column not in existing:
             raise ConfigurationError(
                 f"The table {table.name} has no column {column!r} for {name}, and was made with other names:"
                 f" check field_mappings[{table.role!r}], or rename the column."
             )
-    return {name: found[column] for name, column in theirs.items()}
+    return {name: existing[column] for name, column in columns.items()}
 
 
-def _version(tables: Tables, dialect: Dialect) -> Operation[int]:
-    found = yield from _existing(tables.migrations, dialect)
+def _read_version(tables: TableSpecs, dialect: SqlDialect) -> SqlOperation[int]:
+    found = yield from _read_columns(tables.migrations, dialect)
     if not found:
         return 0
-    rows = yield Step(f"SELECT COALESCE(MAX(version), 0) FROM {dialect.place(tables.migrations)}", {})
+    rows = yield BoundStatement(
+        f"SELECT COALESCE(MAX(version), 0) FROM {dialect.qualified_name(tables.migrations)}", {}
+    )
     return int(rows[0][0])
 
 
-def _existing(table: str, dialect: Dialect) -> Operation[_Found]:
-    rows = yield Step(dialect.existing, {"table": table})
-    return {dialect.folded(name): str(type).lower() for name, type in rows}
+def _read_columns(table: str, dialect: SqlDialect) -> SqlOperation[_ColumnTypes]:
+    rows = yield BoundStatement(dialect.select_columns, {"table": table})
+    return {dialect.fold_name(name): str(type).lower() for name, type in rows}
 
 
-def _make(tables: Tables, dialect: Dialect) -> Operation[None]:
-    versions = dialect.place(tables.migrations)
-    yield Step(
+def _apply(tables: TableSpecs, dialect: SqlDialect) -> SqlOperation[None]:
+    versions = dialect.qualified_name(tables.migrations)
+    yield BoundStatement(
         f"CREATE TABLE IF NOT EXISTS {versions}"
         " (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)",
         {},
     )
     for table in (tables.sessions, tables.messages):
-        yield from _table(table, dialect)
-        yield from _fill(table, dialect)
-        yield from dialect.normalize(table)
-    yield from _index(tables, dialect)
-    applied = [{"version": number, "name": name, "at": time.time_ns() // 1_000} for number, name in STEPS.items()]
+        yield from _create_or_extend_table(table, dialect)
+        yield from _fill_defaults(table, dialect)
+        yield from dialect.normalize_times(table)
+    yield from _create_indexes(tables, dialect)
+    applied = [
+        {"version": number, "name": name, "at": time.time_ns() // 1_000} for number, name in VERSION_NAMES.items()
+    ]
     insert = f"INSERT INTO {versions} (version, name, applied_at) VALUES (:version, :name, :at) ON CONFLICT DO NOTHING"
-    yield Step(insert, {}, applied)
+    yield BoundStatement(insert, {}, applied)
 
 
-def _table(table: Table, dialect: Dialect) -> Operation[None]:
+def _create_or_extend_table(table: TableSpec, dialect: SqlDialect) -> SqlOperation[None]:
     """Make the table, or add the columns that it lacks."""
-    found = yield from _existing(table.name, dialect)
-    place = dialect.place(table.name)
+    found = yield from _read_columns(table.name, dialect)
+    place = dialect.qualified_name(table.name)
     if not found:
-        columns = ", ".join(_declared(table, column, dialect) for column in table.columns)
-        key = ", ".join(dialect.named(table.fields[name]) for name in KEYS[table.role])
-        yield Step(f"CREATE TABLE {place} ({columns}, PRIMARY KEY ({key}))", {})
+        columns = ", ".join(_declare_column(table, column, dialect) for column in table.columns)
+        key = ", ".join(dialect.quote(table.column_names[name]) for name in UNIQUE_KEYS[table.role])
+        yield BoundStatement(f"CREATE TABLE {place} ({columns}, PRIMARY KEY ({key}))", {})
         return
     for column in table.columns:
-        name = table.fields[column.name]
-        if dialect.folded(name) in found:
+        name = table.column_names[column.name]
+        if dialect.fold_name(name) in found:
             continue
-        if column.needed:
+        if column.required:
             raise ConfigurationError(
                 f"The table {table.name} is there, but has no column {name!r} for {column.name}:"
                 f" say with field_mappings[{table.role!r}] what it is called, or name another table."
             )
-        default = f" DEFAULT {column.fallback}" if column.fallback else ""
-        yield Step(f"ALTER TABLE {place} ADD COLUMN {dialect.named(name)} {dialect.types[column.kind]}{default}", {})
+        default = f" DEFAULT {column.default}" if column.default else ""
+        yield BoundStatement(
+            f"ALTER TABLE {place} ADD COLUMN {dialect.quote(name)} {dialect.types[column.kind]}{default}", {}
+        )
 
 
-def _declared(table: Table, column: Column, dialect: Dialect) -> str:
-    words = [dialect.named(table.fields[column.name]), dialect.types[column.kind]]
-    if column.needed or column.fallback or column.name in ("created_at", "updated_at"):
-        words.append("NOT NULL")
-    if column.fallback:
-        words.append(f"DEFAULT {column.fallback}")
-    return " ".join(words)
+def _declare_column(table: TableSpec, column: ColumnSpec, dialect: SqlDialect) -> str:
+    parts = [dialect.quote(table.column_names[column.name]), dialect.types[column.kind]]
+    if column.required or column.default or column.name in ("created_at", "updated_at"):
+        parts.append("NOT NULL")
+    if column.default:
+        parts.append(f"DEFAULT {column.default}")
+    return " ".join(parts)
 
 
-def _fill(table: Table, dialect: Dialect) -> Operation[None]:
+def _fill_defaults(table: TableSpec, dialect: SqlDialect) -> SqlOperation[None]:
     """Rows of another tool get what they lack."""
-    fallbacks = {column.name: column.fallback for column in table.columns if column.fallback}
-    moments = [column.name for column in table.columns if column.name in ("created_at", "updated_at")]
-    fallbacks |= dict.fromkeys(moments, dialect.moment_now)
-    for name, value in fallbacks.items():
-        column = dialect.named(table.fields[name])
-        yield Step(f"UPDATE {dialect.place(table.name)} SET {column} = {value} WHERE {column} IS NULL", {})
+    defaults = {column.name: column.default for column in table.columns if column.default}
+    time_fields = [column.name for column in table.columns if column.name in ("created_at", "updated_at")]
+    defaults |= dict.fromkeys(time_fields, dialect.now_as_time)
+    for name, value in defaults.items():
+        column = dialect.quote(table.column_names[name])
+        yield BoundStatement(
+            f"UPDATE {dialect.qualified_name(table.name)} SET {column} = {value} WHERE {column} IS NULL", {}
+        )
 
 
-def _index(tables: Tables, dialect: Dialect) -> Operation[None]:
+def _create_indexes(tables: TableSpecs, dialect: SqlDialect) -> SqlOperation[None]:
     sessions, messages = tables.sessions, tables.messages
-    yield from _number(messages, dialect)
-    yield from _unique(sessions, "by_id", dialect)
-    yield from _unique(messages, "by_position", dialect)
-    user, created, id = (dialect.named(sessions.fields[name]) for name in ("user_id", "created_at", "id"))
-    yield _created("INDEX", sessions, "by_user", f"{user}, {created}, {id} {dialect.by_bytes}", dialect)
+    yield from _number_messages(messages, dialect)
+    yield from _ensure_unique_index(sessions, "by_id", dialect)
+    yield from _ensure_unique_index(messages, "by_position", dialect)
+    user, created, id = (dialect.quote(sessions.column_names[name]) for name in ("user_id", "created_at", "id"))
+    yield _create_index("INDEX", sessions, "by_user", f"{user}, {created}, {id} {dialect.byte_collation}", dialect)
     for table in (sessions, messages):
-        expires = dialect.named(table.fields[EXPIRES])
-        yield _created("INDEX", table, "by_expiry", expires, dialect, f" WHERE {expires} IS NOT NULL")
+        expires = dialect.quote(table.column_names[EXPIRES_AT])
+        yield _create_index("INDEX", table, "by_expiry", expires, dialect, f" WHERE {expires} IS NOT NULL")
 
 
-def _number(messages: Table, dialect: Dialect) -> Operation[None]:
+def _number_messages(messages: TableSpec, dialect: SqlDialect) -> SqlOperation[None]:
     """Messages of an earlier version get their positions: by time, then by id."""
-    place = dialect.place(messages.name)
+    place = dialect.qualified_name(messages.name)
     session_id, created, id, position = (
-        dialect.named(messages.fields[name]) for name in ("session_id", "created_at", "id", "position")
+        dialect.quote(messages.column_names[name]) for name in ("session_id", "created_at", "id", "position")
     )
-    if not (yield Step(f"SELECT 1 FROM {place} WHERE {position} IS NULL LIMIT 1", {})):
+    if not (yield BoundStatement(f"SELECT 1 FROM {place} WHERE {position} IS NULL LIMIT 1", {})):
         return
-    order = f"PARTITION BY {session_id} ORDER BY {created}, {id} {dialect.by_bytes}"
+    order = f"PARTITION BY {session_id} ORDER BY {created}, {id} {dialect.byte_collation}"
     numbered = f"SELECT {dialect.row_id} AS which, ROW_NUMBER() OVER ({order}) AS number FROM {place}"
-    yield Step(
+    yield BoundStatement(
         f"UPDATE {place} AS held SET {position} = numbered.number FROM ({numbered}) AS numbered"
         f" WHERE held.{dialect.row_id} = numbered.which",
         {},
     )
 
 
-def _unique(table: Table, name: str, dialect: Dialect) -> Operation[None]:
-    theirs = [table.fields[column] for column in KEYS[table.role]]
-    folded = ",".join(map(dialect.folded, theirs))
-    if not (yield Step(dialect.is_unique, {"table": table.name, "columns": folded})):
-        yield _created("UNIQUE INDEX", table, name, ", ".join(map(dialect.named, theirs)), dialect)
+def _ensure_unique_index(table: TableSpec, name: str, dialect: SqlDialect) -> SqlOperation[None]:
+    columns = [table.column_names[column] for column in UNIQUE_KEYS[table.role]]
+    folded = ",".join(map(dialect.fold_name, columns))
+    if not (yield BoundStatement(dialect.select_unique_index, {"table": table.name, "columns": folded})):
+        yield _create_index("UNIQUE INDEX", table, name, ", ".join(map(dialect.quote, columns)), dialect)
 
 
-def _created(what: str, table: Table, name: str, columns: str, dialect: Dialect, where: str = "") -> Step:
-    index = dialect.named(f"{table.name}_{name}")
-    return Step(f"CREATE {what} IF NOT EXISTS {index} ON {dialect.place(table.name)} ({columns}){where}", {})
+def _create_index(
+    kind: str, table: TableSpec, name: str, columns: str, dialect: SqlDialect, where: str = ""
+) -> BoundStatement:
+    index = dialect.quote(f"{table.name}_{name}")
+    return BoundStatement(
+        f"CREATE {kind} IF NOT EXISTS {index} ON {dialect.qualified_name(table.name)} ({columns}){where}", {}
+    )

@@ -19,21 +19,21 @@ from tellback.errors import (
     StoreUnavailableError,
     TellbackError,
 )
-from tellback.stores.postgres.failures import FAILURES, is_lost, may_try_again, store_error
-from tellback.stores.postgres.undoing import keep_as_it_is, undo
-from tellback.stores.sessions.sql.dialect import Make, Operation, Step
+from tellback.stores.postgres.failures import DRIVER_ERRORS, is_connection_lost, is_retryable, to_store_error
+from tellback.stores.postgres.undoing import roll_back, skip_reset
+from tellback.stores.sessions.sql.dialect import BoundStatement, OperationFactory, SqlOperation
 from tellback.stores.sessions.sql.postgres_dialect import PostgresDialect
 
 T = TypeVar("T")
 
-ATTEMPTS = 4
+MAX_ATTEMPTS = 4
 CONNECT_SECONDS = 5.0
 ACQUIRE_SECONDS = 10.0
 STATEMENT_SECONDS = 30.0
 MIGRATION_SECONDS = 600.0
 """How long one statement of a migration may take: large tables are rewritten, and others may be at it."""
 
-_NAMED = re.compile(r"(?<!:):([a-z_]+)")
+_NAMED_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 
 class PostgresRunner:
@@ -48,24 +48,24 @@ class PostgresRunner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._dialect: PostgresDialect | None = None
         self._running = 0
-        self._at_rest = asyncio.Event()
+        self._idle = asyncio.Event()
 
     @property
     def dialect(self) -> PostgresDialect:
         """The words for its schema, which is known once it has been opened."""
         if self._dialect is None:
-            raise self._closed()
+            raise self._closed_error()
         return self._dialect
 
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
         if self._pool is not None and self._loop is not loop:
-            self._leave(loop)
+            self._abandon_pool(loop)
         if self._pool is None:
-            self._pool, self._loop = await self._made(loop), loop
+            self._pool, self._loop = await self._open_pool(loop), loop
         if self._dialect is None:
             try:
-                self._dialect = PostgresDialect(self._schema or await self._current_schema())
+                self._dialect = PostgresDialect(self._schema or await self._read_current_schema())
             except BaseException:
                 await self.close()
                 raise
@@ -77,50 +77,50 @@ class PostgresRunner:
         try:
             async with asyncio.timeout(ACQUIRE_SECONDS):
                 while self._running:  # the pool would cut short what has not quite got its connection yet
-                    self._at_rest.clear()
-                    await self._at_rest.wait()
+                    self._idle.clear()
+                    await self._idle.wait()
                 await pool.close()
-        except FAILURES:
+        except DRIVER_ERRORS:
             pool.terminate()
         except asyncio.CancelledError:
             pool.terminate()  # nobody else can end it any more
             raise
 
-    async def migrate(self, make: Make[T]) -> T:
-        return await self._attempts(make, MIGRATION_SECONDS, writes=True)
+    async def migrate(self, make_operation: OperationFactory[T]) -> T:
+        return await self._run_with_retries(make_operation, MIGRATION_SECONDS, writes=True)
 
-    async def read(self, make: Make[T]) -> T:
-        return await self._attempts(make, STATEMENT_SECONDS, writes=False)
+    async def read(self, make_operation: OperationFactory[T]) -> T:
+        return await self._run_with_retries(make_operation, STATEMENT_SECONDS, writes=False)
 
-    async def write(self, make: Make[T]) -> T:
-        return await self._attempts(make, STATEMENT_SECONDS, writes=True)
+    async def write(self, make_operation: OperationFactory[T]) -> T:
+        return await self._run_with_retries(make_operation, STATEMENT_SECONDS, writes=True)
 
-    async def _attempts(self, make: Make[T], seconds: float, *, writes: bool) -> T:
+    async def _run_with_retries(self, make_operation: OperationFactory[T], seconds: float, *, writes: bool) -> T:
         """Run an operation, again on another connection when the first broke before anything could be kept."""
         attempt = 0
         while True:
             attempt += 1
-            doubt = _Doubt()
+            commit = _CommitState()
             self._running += 1
             try:
                 async with self._connection() as connection:
-                    return await _transact(connection, make(), seconds, doubt if writes else None)
-            except FAILURES as error:
-                again = _is_passing(error) or (is_lost(error) and not doubt.committing)
-                if again and attempt < ATTEMPTS and not isinstance(error, asyncpg.ClientConfigurationError):
+                    return await _run_in_transaction(connection, make_operation(), seconds, commit if writes else None)
+            except DRIVER_ERRORS as error:
+                can_retry = _is_transient(error) or (is_connection_lost(error) and not commit.committing)
+                if can_retry and attempt < MAX_ATTEMPTS and not isinstance(error, asyncpg.ClientConfigurationError):
                     await asyncio.sleep(0.01 * attempt * attempt)
                     continue
-                raise self._named(error, doubt) from error
+                raise self._translate_error(error, commit) from error
             finally:
                 self._running -= 1
                 if not self._running:
-                    self._at_rest.set()
+                    self._idle.set()
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
         pool = self._pool
         if pool is None:
-            raise self._closed()
+            raise self._closed_error()
         if self._loop is not asyncio.get_running_loop():
             raise ConfigurationError(
                 f"The session adapter of {self.place} was initialized in another event loop: call `initialize()` in"
@@ -138,61 +138,61 @@ class PostgresRunner:
         try:
             yield connection
         finally:
-            with contextlib.suppress(*FAILURES):  # it broke just now; what was done with it is done all the same
+            with contextlib.suppress(*DRIVER_ERRORS):  # it broke just now; what was done with it is done all the same
                 await pool.release(connection)
 
-    async def _made(self, loop: asyncio.AbstractEventLoop) -> Any:
+    async def _open_pool(self, loop: asyncio.AbstractEventLoop) -> Any:
         """The pool that was passed in, or one of our own, which connects when it is first used."""
-        given = self._database
-        if isinstance(given, str):
+        database = self._database
+        if isinstance(database, str):
             return await asyncpg.create_pool(
-                given,
+                database,
                 min_size=0,
                 max_size=self._pool_size,
                 timeout=CONNECT_SECONDS,
                 command_timeout=STATEMENT_SECONDS,
-                reset=keep_as_it_is,
+                reset=skip_reset,
                 server_settings={"application_name": "tellback"},
             )
         # Pools do not tell by any public name which loop they are of, or that nobody has opened them.
-        if getattr(given, "_loop", loop) is not loop:
+        if getattr(database, "_loop", loop) is not loop:
             raise ConfigurationError("The pool belongs to another event loop: make it in the one that uses it.")
-        if given.is_closing() or not getattr(given, "_initialized", True):
+        if database.is_closing() or not getattr(database, "_initialized", True):
             raise ConfigurationError("The pool is not open: pass what `await asyncpg.create_pool(...)` gives.")
-        return given
+        return database
 
-    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _abandon_pool(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let go of a pool whose event loop has ended."""
         if self._loop is not None and not self._loop.is_closed():
             raise ConfigurationError(
                 f"The session adapter of {self.place} is in use in another event loop: make another one for this."
             )
         self._pool, self._dialect, self._running = None, None, 0
-        self._at_rest = asyncio.Event()
+        self._idle = asyncio.Event()
 
-    async def _current_schema(self) -> str:
-        found = await self.read(_current_schema)
+    async def _read_current_schema(self) -> str:
+        found = await self.read(_select_current_schema)
         if found is None:
             raise ConfigurationError(f"{self.place} has no schema to make tables in: name one with schema=... .")
         return found
 
-    def _named(self, error: BaseException, doubt: _Doubt) -> TellbackError:
+    def _translate_error(self, error: BaseException, commit: _CommitState) -> TellbackError:
         if isinstance(error, asyncpg.ClientConfigurationError):
             return ConfigurationError(f"The settings in the URL of {self.place} cannot be used: check them.")
-        found = store_error(error, self.place)
-        if self._pool is None and not doubt.committing:
-            return self._closed()
-        if doubt.committing and (is_lost(error) or isinstance(error, TimeoutError)):
+        found = to_store_error(error, self.place)
+        if self._pool is None and not commit.committing:
+            return self._closed_error()
+        if commit.committing and (is_connection_lost(error) or isinstance(error, TimeoutError)):
             return StoreUnavailableError(
                 f"{found} The change may have been stored: load the session again to see.", in_doubt=True
             )
         return found
 
-    def _closed(self) -> StoreClosedError:
+    def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(f"The session adapter of {self.place} is not open: call `initialize()` first.")
 
 
-class _Doubt:
+class _CommitState:
     """Whether a transaction may have been committed, though nobody said so."""
 
     __slots__ = ("committing",)
@@ -201,58 +201,60 @@ class _Doubt:
         self.committing = False
 
 
-async def _transact(connection: Any, operation: Operation[T], seconds: float, doubt: _Doubt | None) -> T:
+async def _run_in_transaction(
+    connection: Any, operation: SqlOperation[T], seconds: float, commit: _CommitState | None
+) -> T:
     """Run an operation; in a transaction if there is any doubt to be kept."""
     try:
-        if doubt is None:
-            return await _run(connection, operation, seconds)
+        if commit is None:
+            return await _run_operation(connection, operation, seconds)
         # Positions are read after a row was locked, and must be those of whoever held it before.
         await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED", timeout=STATEMENT_SECONDS)
-        result = await _run(connection, operation, seconds)
-        doubt.committing = True
+        result = await _run_operation(connection, operation, seconds)
+        commit.committing = True
         await connection.execute("COMMIT", timeout=STATEMENT_SECONDS)
     except BaseException:
-        await undo(connection, "SELECT 1" if doubt is None else "ROLLBACK")
+        await roll_back(connection, "SELECT 1" if commit is None else "ROLLBACK")
         raise
     return result
 
 
-async def _run(connection: Any, operation: Operation[T], seconds: float) -> T:
+async def _run_operation(connection: Any, operation: SqlOperation[T], seconds: float) -> T:
     try:
-        step = next(operation)
+        statement = next(operation)
         while True:
-            step = operation.send(await _rows(connection, step, seconds))
+            statement = operation.send(await _execute(connection, statement, seconds))
     except StopIteration as done:
         result: T = done.value
         return result
 
 
-async def _rows(connection: Any, step: Step, seconds: float) -> list[Any]:
-    sql, names = _numbered(step.sql)
-    if step.many is not None:
-        await connection.executemany(sql, [[each[name] for name in names] for each in step.many], timeout=seconds)
+async def _execute(connection: Any, statement: BoundStatement, seconds: float) -> list[Any]:
+    sql, names = _number_parameters(statement.sql)
+    if statement.batch is not None:
+        await connection.executemany(sql, [[each[name] for name in names] for each in statement.batch], timeout=seconds)
         return []
-    rows: list[Any] = await connection.fetch(sql, *[step.values[name] for name in names], timeout=seconds)
+    rows: list[Any] = await connection.fetch(sql, *[statement.values[name] for name in names], timeout=seconds)
     return rows
 
 
 @functools.lru_cache(512)
-def _numbered(sql: str) -> tuple[str, tuple[str, ...]]:
+def _number_parameters(sql: str) -> tuple[str, tuple[str, ...]]:
     """A statement with numbers for its names, and the names in their order.
 
-    >>> _numbered("SELECT :a::text, :b, :a")
+    >>> _number_parameters("SELECT :a::text, :b, :a")
     ('SELECT $1::text, $2, $1', ('a', 'b'))
     """
-    names = tuple(dict.fromkeys(_NAMED.findall(sql)))
-    return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", sql), names
+    names = tuple(dict.fromkeys(_NAMED_PARAMETER.findall(sql)))
+    return _NAMED_PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", sql), names
 
 
-def _current_schema() -> Operation[str | None]:
-    rows = yield Step("SELECT current_schema()::text", {})
+def _select_current_schema() -> SqlOperation[str | None]:
+    rows = yield BoundStatement("SELECT current_schema()::text", {})
     found: str | None = rows[0][0]
     return found
 
 
-def _is_passing(error: BaseException) -> bool:
+def _is_transient(error: BaseException) -> bool:
     """Whether nothing was kept, and the same may work at once: also when tables were changed under a prepared plan."""
-    return may_try_again(error) or isinstance(error, asyncpg.InvalidCachedStatementError)
+    return is_retryable(error) or isinstance(error, asyncpg.InvalidCachedStatementError)

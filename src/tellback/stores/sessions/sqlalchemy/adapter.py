@@ -12,11 +12,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from tellback.errors import ConfigurationError, InvalidArgumentError, StoreClosedError, StoreError
 from tellback.stores.sessions import checks
-from tellback.stores.sessions.records import EXPIRES
+from tellback.stores.sessions.records import EXPIRES_AT
 from tellback.stores.sessions.sqlalchemy.database import Database
-from tellback.stores.sessions.sqlalchemy.operations import BATCH, Operations, bound
-from tellback.stores.sessions.sqlalchemy.schema import LATEST, Look, fitted, look, migrate
-from tellback.stores.sessions.sqlalchemy.tables import FieldMappings, Tables, layout_of
+from tellback.stores.sessions.sqlalchemy.operations import BATCH_SIZE, TableOperations, bind_operation
+from tellback.stores.sessions.sqlalchemy.schema import (
+    LATEST_VERSION,
+    SchemaInspection,
+    fit_layout,
+    inspect_schema,
+    migrate,
+)
+from tellback.stores.sessions.sqlalchemy.tables import FieldMappings, TableOptions, resolve_layout
 from tellback.types.sessions import MessageData, SessionData, SessionStatus
 
 if TYPE_CHECKING:
@@ -52,22 +58,25 @@ class SqlAlchemyAdapter:
         engine: AsyncEngine | str,
         *,
         auto_migrate: bool = False,
-        tables: Tables | None = None,
+        tables: TableOptions | None = None,
         field_mappings: FieldMappings | None = None,
         session_ttl: timedelta | float | None = None,
         message_ttl: timedelta | float | None = None,
     ) -> None:
-        self._ttls = checks.ttl("session_ttl", session_ttl), checks.ttl("message_ttl", message_ttl)
-        self._planned = layout_of(tables, field_mappings, migrates=auto_migrate)
-        for shelf, ttl in zip(self._planned.shelves(), self._ttls, strict=True):
-            if ttl is not None and EXPIRES not in shelf.columns:
+        self._ttls = (
+            checks.to_ttl_seconds("session_ttl", session_ttl),
+            checks.to_ttl_seconds("message_ttl", message_ttl),
+        )
+        self._planned_layout = resolve_layout(tables, field_mappings, migrates=auto_migrate)
+        for table, ttl in zip(self._planned_layout.tables(), self._ttls, strict=True):
+            if ttl is not None and EXPIRES_AT not in table.columns:
                 raise ConfigurationError(
-                    f"Table {shelf.table.name!r} has no column for the time to live: add a DateTime {EXPIRES!r}."
+                    f"Table {table.table.name!r} has no column for the time to live: add a DateTime {EXPIRES_AT!r}."
                 )
         self._auto_migrate = auto_migrate
         self._database = Database(engine)
-        self._operations: Operations | None = None
-        self._sessions, self._messages = _Sessions(self), _Messages(self)
+        self._operations: TableOperations | None = None
+        self._sessions, self._messages = _SqlAlchemySessions(self), _SqlAlchemyMessages(self)
 
     def __repr__(self) -> str:
         return f"SqlAlchemyAdapter({self._database.place!r})"
@@ -75,7 +84,7 @@ class SqlAlchemyAdapter:
     @property
     def metadata(self) -> MetaData:
         """The tables as they must be, for migrations of your own."""
-        return self._planned.metadata
+        return self._planned_layout.metadata
 
     @property
     def session_repository(self) -> SessionRepository:
@@ -92,15 +101,15 @@ class SqlAlchemyAdapter:
         await self._database.open()
         try:
             await self._database.read(self._refuse_autocommit)
-            seen = await self._look()
-            if self._auto_migrate and (seen.missing or seen.version < LATEST):
-                seen = await self._migrate()
-            layout = fitted(self._planned, seen)
+            inspection = await self._inspect()
+            if self._auto_migrate and (inspection.missing or inspection.version < LATEST_VERSION):
+                inspection = await self._migrate()
+            layout = fit_layout(self._planned_layout, inspection)
         except BaseException:
             if self._operations is None:
                 await self._database.close()
             raise
-        self._operations = Operations(layout, *self._ttls)
+        self._operations = TableOperations(layout, *self._ttls)
 
     async def disconnect(self) -> None:
         """Give up the connections, unless the engine is yours."""
@@ -109,28 +118,28 @@ class SqlAlchemyAdapter:
 
     async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
         """Store a session after a turn, and the messages of that turn, in one step."""
-        checks.session(session)
-        new = _apart(checks.messages(messages, session.id))
-        database, operations = self.ready()
+        checks.validate_session(session)
+        validated = _validate_distinct_ids(checks.validate_messages(messages, session.id))
+        database, operations = self.require_open()
 
-        async def work(connection: AsyncConnection, again: bool) -> SessionData:
-            return await operations.save(connection, session, new, again)
+        async def work(connection: AsyncConnection, is_repeat: bool) -> SessionData:
+            return await operations.save(connection, session, validated, is_repeat)
 
         return await database.write(work)
 
     async def purge_expired(self) -> int:
         """Delete what is past its time."""
-        database, operations = self.ready()
+        database, operations = self.require_open()
         purged = 0
-        for shelf in (operations.layout.messages, operations.layout.sessions):
-            while ids := await database.read(bound(operations.expired, shelf)):
-                deleted = await database.write(bound(operations.purge, shelf, ids))
+        for table in (operations.layout.messages, operations.layout.sessions):
+            while ids := await database.read(bind_operation(operations.find_expired, table)):
+                deleted = await database.write(bind_operation(operations.delete_expired, table, ids))
                 purged += deleted
-                if not deleted or len(ids) < BATCH:
+                if not deleted or len(ids) < BATCH_SIZE:
                     break
         return purged
 
-    def ready(self) -> tuple[Database, Operations]:
+    def require_open(self) -> tuple[Database, TableOperations]:
         """What does the work, once it is initialized."""
         if self._operations is None:
             raise StoreClosedError(
@@ -138,27 +147,27 @@ class SqlAlchemyAdapter:
             )
         return self._database, self._operations
 
-    async def _look(self) -> Look:
-        async def work(connection: AsyncConnection, again: bool) -> Look:
-            return await connection.run_sync(look, self._planned)
+    async def _inspect(self) -> SchemaInspection:
+        async def work(connection: AsyncConnection, is_repeat: bool) -> SchemaInspection:
+            return await connection.run_sync(inspect_schema, self._planned_layout)
 
         return await self._database.read(work)
 
-    async def _migrate(self) -> Look:
-        async def work(connection: AsyncConnection, again: bool) -> None:
-            await connection.run_sync(migrate, self._planned)
+    async def _migrate(self) -> SchemaInspection:
+        async def work(connection: AsyncConnection, is_repeat: bool) -> None:
+            await connection.run_sync(migrate, self._planned_layout)
 
         try:
             await self._database.write(work, seconds=MIGRATE_SECONDS)
         except StoreError:
             # Where a database cannot be locked for this, another process may have been quicker.
-            seen = await self._look()
-            if seen.missing or seen.version < LATEST:
+            inspection = await self._inspect()
+            if inspection.missing or inspection.version < LATEST_VERSION:
                 raise
-            return seen
-        return await self._look()
+            return inspection
+        return await self._inspect()
 
-    async def _refuse_autocommit(self, connection: AsyncConnection, again: bool) -> None:
+    async def _refuse_autocommit(self, connection: AsyncConnection, is_repeat: bool) -> None:
         raw: Any = await connection.get_raw_connection()
         if self._database.dialect == "sqlite":
             # There a transaction is begun by hand; but in this mode of Python 3.12 the driver would never commit it.
@@ -169,94 +178,101 @@ class SqlAlchemyAdapter:
                 )
             return
         try:
-            commits = self._database.engine.dialect.detect_autocommit_setting(raw.dbapi_connection)
+            is_autocommit = self._database.engine.dialect.detect_autocommit_setting(raw.dbapi_connection)
         except NotImplementedError:
             return
-        if commits:
+        if is_autocommit:
             raise ConfigurationError(
                 f"The engine of {self._database.place} has isolation_level='AUTOCOMMIT', which stores a turn in"
                 " pieces: pass one without it, such as engine.execution_options(isolation_level='READ COMMITTED')."
             )
 
 
-class _Sessions:
+class _SqlAlchemySessions:
     def __init__(self, adapter: SqlAlchemyAdapter) -> None:
         self._adapter = adapter
 
     async def create(self, session: SessionData) -> SessionData:
-        checks.session(session)
-        database, operations = self._adapter.ready()
+        checks.validate_session(session)
+        database, operations = self._adapter.require_open()
 
-        async def work(connection: AsyncConnection, again: bool) -> None:
-            await operations.create(connection, session, again)
+        async def work(connection: AsyncConnection, is_repeat: bool) -> None:
+            await operations.create(connection, session, is_repeat)
 
         await database.write(work)
         return copy.deepcopy(session)
 
     async def get(self, session_id: str) -> SessionData | None:
-        checks.id_of("session_id", session_id)
-        database, operations = self._adapter.ready()
-        return await database.read(bound(operations.get, session_id))
+        checks.validate_id("session_id", session_id)
+        database, operations = self._adapter.require_open()
+        return await database.read(bind_operation(operations.get, session_id))
 
     async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
-        checks.id_of("user_id", user_id)
-        checks.optional_id("agent_name", agent_name)
-        database, operations = self._adapter.ready()
-        found = await database.read(bound(operations.of_user, user_id, 1, status="active", agent_name=agent_name))
+        checks.validate_id("user_id", user_id)
+        checks.validate_optional_id("agent_name", agent_name)
+        database, operations = self._adapter.require_open()
+        found = await database.read(
+            bind_operation(operations.of_user, user_id, 1, status="active", agent_name=agent_name)
+        )
         return found[0] if found else None
 
     async def of_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
-        checks.id_of("user_id", user_id)
-        most = checks.limit_of(limit)
+        checks.validate_id("user_id", user_id)
+        max_count = checks.validate_limit(limit)
         if before is not None:
-            checks.session(before)
-        database, operations = self._adapter.ready()
-        return await database.read(bound(operations.of_user, user_id, most, before=before))
+            checks.validate_session(before)
+        database, operations = self._adapter.require_open()
+        return await database.read(bind_operation(operations.of_user, user_id, max_count, before=before))
 
     async def update_status(
         self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
-        checks.id_of("session_id", session_id)
-        checks.status(status)
-        checks.moments(at=at, completed_at=completed_at)
-        database, operations = self._adapter.ready()
-        return await database.write(bound(operations.update_status, session_id, status, at, completed_at))
+        checks.validate_id("session_id", session_id)
+        checks.validate_status(status)
+        checks.validate_times(at=at, completed_at=completed_at)
+        database, operations = self._adapter.require_open()
+        return await database.write(bind_operation(operations.update_status, session_id, status, at, completed_at))
 
     async def delete(self, session_id: str) -> bool:
-        checks.id_of("session_id", session_id)
-        database, operations = self._adapter.ready()
-        return await database.write(bound(operations.delete, session_id))
+        checks.validate_id("session_id", session_id)
+        database, operations = self._adapter.require_open()
+        return await database.write(bind_operation(operations.delete, session_id))
 
 
-class _Messages:
+class _SqlAlchemyMessages:
     def __init__(self, adapter: SqlAlchemyAdapter) -> None:
         self._adapter = adapter
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
-        new = _apart(checks.messages(messages))
-        checks.moments(at=at)
-        database, operations = self._adapter.ready()
-        if not new:
+        validated = _validate_distinct_ids(checks.validate_messages(messages))
+        checks.validate_times(at=at)
+        database, operations = self._adapter.require_open()
+        if not validated:
             return []
 
-        async def work(connection: AsyncConnection, again: bool) -> list[MessageData]:
-            return await operations.add(connection, new, at, again)
+        async def work(connection: AsyncConnection, is_repeat: bool) -> list[MessageData]:
+            return await operations.add(connection, validated, at, is_repeat)
 
         return await database.write(work)
 
     async def of_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
-        checks.id_of("session_id", session_id)
-        most = checks.limit_of(limit)
-        until, since = checks.position_of("before", before), checks.position_of("after", after)
-        database, operations = self._adapter.ready()
-        return await database.read(bound(operations.of_session, session_id, most, until, since))
+        checks.validate_id("session_id", session_id)
+        max_count = checks.validate_limit(limit)
+        before_position, after_position = (
+            checks.validate_position("before", before),
+            checks.validate_position("after", after),
+        )
+        database, operations = self._adapter.require_open()
+        return await database.read(
+            bind_operation(operations.of_session, session_id, max_count, before_position, after_position)
+        )
 
 
-def _apart(messages: list[MessageData]) -> list[MessageData]:
+def _validate_distinct_ids(messages: list[MessageData]) -> list[MessageData]:
     if len({each.id for each in messages}) < len(messages):
         raise InvalidArgumentError("Two of the messages have one id: nothing was stored.")
     return messages

@@ -15,12 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from tellback.errors import ConfigurationError
 from tellback.stores.sessions.sqlalchemy.failures import (
-    FAILURES,
+    DATABASE_ERRORS,
     ConnectError,
-    is_lost,
-    may_try_again,
-    place_of,
-    store_error,
+    describe_url,
+    is_connection_lost,
+    is_transient,
+    translate_error,
 )
 
 T = TypeVar("T")
@@ -45,26 +45,26 @@ _DRIVERS = {"postgresql": "asyncpg", "sqlite": "aiosqlite", "mysql": "asyncmy", 
 
 
 @dataclass(slots=True)
-class _Try:
+class _Attempt:
     """How far one try has come, and what came before it."""
 
-    again: bool = False
-    lost: bool = False
-    committing: bool = False
+    is_repeat: bool = False
+    reconnected: bool = False
+    is_committing: bool = False
 
 
 class Database:
     """Runs what is to be read and written, on an engine of its own or of the user's."""
 
     def __init__(self, engine: AsyncEngine | str) -> None:
-        self.own = isinstance(engine, str)
-        self.engine = _engine(engine)
-        self.place = place_of(self.engine.url)
+        self.owns_engine = isinstance(engine, str)
+        self.engine = _resolve_engine(engine)
+        self.place = describe_url(self.engine.url)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._turns = asyncio.Lock()
+        self._writer_lock = asyncio.Lock()
         self._running = 0
-        self._at_rest = asyncio.Event()
-        self._at_rest.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def dialect(self) -> str:
@@ -76,8 +76,8 @@ class Database:
         loop = asyncio.get_running_loop()
         if self._loop not in (None, loop):
             if self._loop is not None and not self._loop.is_closed():
-                raise self._elsewhere()
-            await self._give_up(close=False)
+                raise self._wrong_loop_error()
+            await self._release(close=False)
         self._loop = loop
 
     async def close(self) -> None:
@@ -88,16 +88,16 @@ class Database:
         if here:
             try:
                 async with asyncio.timeout(OPERATION_SECONDS):
-                    await self._at_rest.wait()
+                    await self._idle.wait()
             except TimeoutError:
                 pass  # each has a time of its own, which is about to end too
-        await self._give_up(close=here)
+        await self._release(close=here)
 
-    async def _give_up(self, *, close: bool) -> None:
+    async def _release(self, *, close: bool) -> None:
         self._loop = None
-        self._turns, self._at_rest, self._running = asyncio.Lock(), asyncio.Event(), 0
-        self._at_rest.set()
-        if self.own:
+        self._writer_lock, self._idle, self._running = asyncio.Lock(), asyncio.Event(), 0
+        self._idle.set()
+        if self.owns_engine:
             await self.engine.dispose(close=close)
 
     async def read(self, work: Work[T]) -> T:
@@ -110,61 +110,63 @@ class Database:
 
     async def _run(self, work: Work[T], *, writes: bool, seconds: float) -> T:
         if self._loop is not asyncio.get_running_loop():
-            raise self._elsewhere()
-        with self._counted():
-            return await self._attempts(work, self._loop, writes=writes, seconds=seconds)
+            raise self._wrong_loop_error()
+        with self._count_running():
+            return await self._run_with_retries(work, self._loop, writes=writes, seconds=seconds)
 
-    async def _attempts(self, work: Work[T], loop: asyncio.AbstractEventLoop, *, writes: bool, seconds: float) -> T:
-        until = loop.time() + BUSY_SECONDS
-        this = _Try()
+    async def _run_with_retries(
+        self, work: Work[T], loop: asyncio.AbstractEventLoop, *, writes: bool, seconds: float
+    ) -> T:
+        retry_deadline = loop.time() + BUSY_SECONDS
+        attempt = _Attempt()
         while True:
             try:
                 async with AsyncExitStack() as stack:
-                    if self._takes_turns(writes):
-                        await stack.enter_async_context(self._turns)
+                    if self._needs_lock(writes):
+                        await stack.enter_async_context(self._writer_lock)
                     if self.dialect == "sqlite":
-                        return await self._undisturbed(self._once(work, this, writes=writes))
+                        return await self._run_uncancelled(self._run_once(work, attempt, writes=writes))
                     await stack.enter_async_context(asyncio.timeout(seconds))
-                    return await self._once(work, this, writes=writes)
-            except (*FAILURES, ConnectError) as error:
-                following = self._next(this, error, until)
-                if following is None:
-                    in_doubt = this.committing and (is_lost(error) or isinstance(error, TimeoutError))
-                    raise store_error(error, self.engine.url, in_doubt=in_doubt) from error
-                this = following
-            if not this.lost:
+                    return await self._run_once(work, attempt, writes=writes)
+            except (*DATABASE_ERRORS, ConnectError) as error:
+                next_attempt = self._next_attempt(attempt, error, retry_deadline)
+                if next_attempt is None:
+                    in_doubt = attempt.is_committing and (is_connection_lost(error) or isinstance(error, TimeoutError))
+                    raise translate_error(error, self.engine.url, in_doubt=in_doubt) from error
+                attempt = next_attempt
+            if not attempt.reconnected:
                 await asyncio.sleep(random.uniform(0.005, 0.05))
 
-    def _next(self, this: _Try, error: BaseException, until: float) -> _Try | None:
+    def _next_attempt(self, attempt: _Attempt, error: BaseException, retry_deadline: float) -> _Attempt | None:
         """The try that follows a failed one, if one may."""
         loop = asyncio.get_running_loop()
-        if may_try_again(error):
-            return _Try(this.again, this.lost) if loop.time() < until else None
+        if is_transient(error):
+            return _Attempt(attempt.is_repeat, attempt.reconnected) if loop.time() < retry_deadline else None
         if isinstance(error, IntegrityError):
-            return None if this.again else _Try(again=True, lost=this.lost)
+            return None if attempt.is_repeat else _Attempt(is_repeat=True, reconnected=attempt.reconnected)
         cause = error.__cause__ if isinstance(error, ConnectError) else error
-        if cause is not None and is_lost(cause) and not this.committing and not this.lost:
-            return _Try(this.again, lost=True)
+        if cause is not None and is_connection_lost(cause) and not attempt.is_committing and not attempt.reconnected:
+            return _Attempt(attempt.is_repeat, reconnected=True)
         return None
 
-    async def _once(self, work: Work[T], this: _Try, *, writes: bool) -> T:
+    async def _run_once(self, work: Work[T], attempt: _Attempt, *, writes: bool) -> T:
         async with AsyncExitStack() as stack:
             connection = await self._connect()
             stack.push_async_exit(connection)
             if not writes:
-                return await work(connection, this.again)
+                return await work(connection, attempt.is_repeat)
             await self._begin(connection)
-            result = await work(connection, this.again)
-            this.committing = True
+            result = await work(connection, attempt.is_repeat)
+            attempt.is_committing = True
             await connection.commit()
             return result
 
-    async def _undisturbed(self, doing: Coroutine[Any, Any, T]) -> T:
+    async def _run_uncancelled(self, operation: Coroutine[Any, Any, T]) -> T:
         """Wait for the end even when cancelled.
 
         A statement of SQLite's that is cut short keeps the file locked for as long as anything refers to it.
         """
-        task = asyncio.create_task(doing)
+        task = asyncio.create_task(operation)
         cancelled = False
         while not task.done():
             try:
@@ -177,7 +179,7 @@ class Database:
             raise asyncio.CancelledError
         return task.result()
 
-    def _takes_turns(self, writes: bool) -> bool:
+    def _needs_lock(self, writes: bool) -> bool:
         """SQLite has one writer at a time. A connection that all share can do only one thing at a time."""
         return isinstance(self.engine.pool, StaticPool) or (writes and self.dialect == "sqlite")
 
@@ -199,26 +201,26 @@ class Database:
             await connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
-        at_rest = self._at_rest
+    def _count_running(self) -> Iterator[None]:
+        idle = self._idle
         self._running += 1
-        at_rest.clear()
+        idle.clear()
         try:
             yield
         finally:
-            if at_rest is self._at_rest:
+            if idle is self._idle:
                 self._running -= 1
                 if not self._running:
-                    at_rest.set()
+                    idle.set()
 
-    def _elsewhere(self) -> ConfigurationError:
+    def _wrong_loop_error(self) -> ConfigurationError:
         return ConfigurationError(
             f"The adapter of {self.place} was initialized in another event loop: use it there, or disconnect it there"
             " and initialize it in this one."
         )
 
 
-def _engine(engine: AsyncEngine | str) -> AsyncEngine:
+def _resolve_engine(engine: AsyncEngine | str) -> AsyncEngine:
     if isinstance(engine, AsyncEngine):
         return engine
     if not isinstance(engine, str):
@@ -233,13 +235,13 @@ def _engine(engine: AsyncEngine | str) -> AsyncEngine:
             "The database's URL cannot be read: write it as 'postgresql+asyncpg://user:password@host/database' or"
             " 'sqlite+aiosqlite:///file.db', with special characters of the password as %XX."
         ) from None
-    return _made(url)
+    return _create_engine(url)
 
 
-def _made(url: URL) -> AsyncEngine:
+def _create_engine(url: URL) -> AsyncEngine:
     arguments = _CONNECT_ARGUMENTS.get(url.drivername.partition("+")[2], {})
-    given = {name: value for name, value in arguments.items() if name not in url.query}
-    options: dict[str, Any] = {"pool_pre_ping": True, "hide_parameters": True, "connect_args": given}
+    connect_args = {name: value for name, value in arguments.items() if name not in url.query}
+    options: dict[str, Any] = {"pool_pre_ping": True, "hide_parameters": True, "connect_args": connect_args}
     if url.get_backend_name() != "sqlite":
         options["pool_timeout"] = POOL_SECONDS
     backend = url.get_backend_name()
@@ -249,14 +251,14 @@ def _made(url: URL) -> AsyncEngine:
         raise ConfigurationError(f"SQLAlchemy knows no database {url.drivername!r}: check the URL.") from error
     except ModuleNotFoundError as error:
         if "+" not in url.drivername:
-            raise _needs_driver(backend) from error
+            raise _missing_driver_error(backend) from error
         raise ConfigurationError(f"{url.drivername} needs the package {error.name!r}: pip install it.") from error
     except InvalidRequestError as error:
-        raise _needs_driver(backend) from error
+        raise _missing_driver_error(backend) from error
     except (ArgumentError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"No engine can be made for {place_of(url)}: {type(error).__name__}.") from None
+        raise ConfigurationError(f"No engine can be made for {describe_url(url)}: {type(error).__name__}.") from None
 
 
-def _needs_driver(backend: str) -> ConfigurationError:
+def _missing_driver_error(backend: str) -> ConfigurationError:
     driver = _DRIVERS.get(backend, "…")
     return ConfigurationError(f"The URL needs a driver for asyncio: begin it with {backend}+{driver}://.")

@@ -14,15 +14,15 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
 from tellback.errors import InvalidArgumentError
-from tellback.stores.sessions.records import EXPIRES, iso_time
+from tellback.stores.sessions.records import EXPIRES_AT, format_time
 from tellback.types.times import as_utc
 
-TIMES = frozenset({"last_message_at", "completed_at", "created_at", "updated_at", EXPIRES})
-JSONS = frozenset({"collected_data", "tool_calls", "event"})
-NUMBERS = frozenset({"message_count", "version", "position"})
+TIME_FIELDS = frozenset({"last_message_at", "completed_at", "created_at", "updated_at", EXPIRES_AT})
+JSON_FIELDS = frozenset({"collected_data", "tool_calls", "event"})
+NUMBER_FIELDS = frozenset({"message_count", "version", "position"})
 
 
-class Moment(types.TypeDecorator[datetime]):
+class UtcDateTime(types.TypeDecorator[datetime]):
     """A moment to the microsecond: with its timezone where the database has one, in UTC without it elsewhere."""
 
     impl = DateTime
@@ -44,7 +44,7 @@ class Moment(types.TypeDecorator[datetime]):
         return as_utc(value) if dialect.name in ("postgresql", "mssql") else as_utc(value).replace(tzinfo=None)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        return _moment(value)
+        return _decode_time(value)
 
 
 def id_type() -> TypeEngine[Any]:
@@ -69,85 +69,89 @@ def text_type() -> TypeEngine[Any]:
     )
 
 
-def type_of(field: str) -> TypeEngine[Any]:
+def column_type(field: str) -> TypeEngine[Any]:
     """The type of a field's column in tables that we make."""
-    if field in TIMES:
-        return Moment()
-    if field in NUMBERS:
+    if field in TIME_FIELDS:
+        return UtcDateTime()
+    if field in NUMBER_FIELDS:
         return BigInteger()
-    return text_type() if field in JSONS or field == "content" else id_type()
+    return text_type() if field in JSON_FIELDS or field == "content" else id_type()
 
 
 @dataclass(frozen=True, slots=True)
-class Codec:
+class FieldCodec:
     """How a field's values become what a column takes, and come back."""
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
 
 
-def codec(field: str, type_: TypeEngine[Any]) -> Codec | None:
+def find_codec(field: str, type_: TypeEngine[Any]) -> FieldCodec | None:
     """The codec for a field in a column of that type; None if such a column cannot hold it."""
-    if field in TIMES:
-        return _moments(type_)
-    if field in JSONS:
-        return _json(type_)
-    if field in NUMBERS:
-        return Codec(_same, _number) if isinstance(type_, Integer | types.Numeric | types.TypeDecorator) else None
-    return Codec(_same, _text if field == "content" else _same)
+    if field in TIME_FIELDS:
+        return _time_codec(type_)
+    if field in JSON_FIELDS:
+        return _json_codec(type_)
+    if field in NUMBER_FIELDS:
+        return (
+            FieldCodec(_identity, _decode_number)
+            if isinstance(type_, Integer | types.Numeric | types.TypeDecorator)
+            else None
+        )
+    return FieldCodec(_identity, _decode_text if field == "content" else _identity)
 
 
-def _moments(type_: TypeEngine[Any]) -> Codec | None:
+def _time_codec(type_: TypeEngine[Any]) -> FieldCodec | None:
     if isinstance(type_, DateTime):
-        return Codec(_aware if type_.timezone else _naive, _moment)
+        return FieldCodec(_encode_aware if type_.timezone else _encode_naive, _decode_time)
     if isinstance(type_, types.TypeDecorator):
-        return Codec(_aware, _moment)
-    return Codec(_iso, _moment) if isinstance(type_, String) else None
+        return FieldCodec(_encode_aware, _decode_time)
+    return FieldCodec(_encode_iso, _decode_time) if isinstance(type_, String) else None
 
 
-def _json(type_: TypeEngine[Any]) -> Codec | None:
+def _json_codec(type_: TypeEngine[Any]) -> FieldCodec | None:
     if isinstance(type_, JSON | types.TypeDecorator):
-        return Codec(_plain, _same)
-    return Codec(_dumped, _loaded) if isinstance(type_, String) else None
+        return FieldCodec(_check_json, _identity)
+    return FieldCodec(_dump_json, _load_json) if isinstance(type_, String) else None
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
+def _decode_text(value: Any) -> str:
     return value or ""  # to Oracle an empty text is NULL
 
 
-def _number(value: Any) -> int:
+def _decode_number(value: Any) -> int:
     return int(value or 0)
 
 
-def _aware(value: Any) -> datetime | None:
+def _encode_aware(value: Any) -> datetime | None:
     try:
         return None if value is None else as_utc(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(f"{error}.") from error
 
 
-def _naive(value: Any) -> datetime | None:
-    moment = _aware(value)
-    return None if moment is None else moment.replace(tzinfo=None)
+def _encode_naive(value: Any) -> datetime | None:
+    time = _encode_aware(value)
+    return None if time is None else time.replace(tzinfo=None)
 
 
-def _iso(value: Any) -> str | None:
-    moment = _aware(value)
-    return None if moment is None else iso_time(moment)
+def _encode_iso(value: Any) -> str | None:
+    time = _encode_aware(value)
+    return None if time is None else format_time(time)
 
 
-def _moment(value: Any) -> datetime | None:
+def _decode_time(value: Any) -> datetime | None:
     if value is None:
         return None
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-def _dumped(value: Any) -> str | None:
+def _dump_json(value: Any) -> str | None:
     """JSON text in ASCII: no database may stumble over what it holds."""
     if value is None:
         return None
@@ -157,10 +161,10 @@ def _dumped(value: Any) -> str | None:
         raise InvalidArgumentError(f"What is stored must be JSON: {error}.") from error
 
 
-def _loaded(value: Any) -> Any:
+def _load_json(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
-def _plain(value: Any) -> Any:
-    _dumped(value)  # refuses here what the driver would stumble over later
+def _check_json(value: Any) -> Any:
+    _dump_json(value)  # refuses here what the driver would stumble over later
     return value

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tellback.memory.recall.dates.languages.table import counts, language, numbered
+from tellback.memory.recall.dates.languages.table import build_language, count_names, number_names
 
-_UNITS = {
+_GERMAN_UNITS = {
     "minute": ("minute", 1, False),
     "minuten": ("minute", 1, True),
     "stunde": ("hour", 1, False),
@@ -22,7 +22,7 @@ _UNITS = {
     "jahrzehnte jahrzehnten": ("decade", 1, True),
 }
 
-GERMAN = language(
+GERMAN = build_language(
     {
         "D": {
             "heute": (0, None),
@@ -35,20 +35,20 @@ GERMAN = language(
             "gestern_abend": (-1, "night"),
         },
         "p": {"vormittag": "morning", "nachmittag": "afternoon", "abend": "evening", "nacht": "night"},
-        "u": _UNITS,
+        "u": _GERMAN_UNITS,
         "k": {"wochenende": ("weekend", 1, False), "wochenenden": ("weekend", 1, True)},
         "n": {
-            **counts("eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf"),
+            **count_names("eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf"),
             "paar": (2, 5),
             "einigen mehreren": (3, 7),
         },
         "a": {"ein eine einer einem einen": (1, 1)},
-        "o": numbered(
+        "o": number_names(
             "ersten/erste/erstes zweiten/zweite/zweites dritten/dritte/drittes vierten/vierte/viertes fünften "
             "sechsten siebten achten neunten zehnten"
         ),
-        "M": numbered("januar/jänner februar märz april mai juni juli august september oktober november dezember"),
-        "W": numbered("montag dienstag mittwoch donnerstag freitag samstag/sonnabend sonntag", 0),
+        "M": number_names("januar/jänner februar märz april mai juni juli august september oktober november dezember"),
+        "W": number_names("montag dienstag mittwoch donnerstag freitag samstag/sonnabend sonntag", 0),
         "S": {"frühling": 0, "frühjahr": 0, "sommer": 1, "herbst": 2, "winter": 3},
         "H": {
             "weihnachten": "christmas",
@@ -88,9 +88,9 @@ GERMAN = language(
         "c": "wörter leute euro meter kilometer km seiten mal menschen uhr",
         "x": "am_morgen guten_morgen",
     },
-    named="mai april august",
+    ambiguous_capitalized="mai april august",
     dot_is_ordinal=True,
-    when=r"wann\b|an welchem tag\b|in welchem (?:jahr|monat)\b|welches datum\b|wie lange ist es her\b",
-    latest=r"jetzt\b|derzeit\b|aktuell|neueste|zuletzt\b|momentan\b|immer noch\b",
-    first=r"zuerst\b|ursprünglich|anfangs\b|erstmals\b|zum ersten mal\b",
+    when_pattern=r"wann\b|an welchem tag\b|in welchem (?:jahr|monat)\b|welches datum\b|wie lange ist es her\b",
+    latest_pattern=r"jetzt\b|derzeit\b|aktuell|neueste|zuletzt\b|momentan\b|immer noch\b",
+    first_pattern=r"zuerst\b|ursprünglich|anfangs\b|erstmals\b|zum ersten mal\b",
 )

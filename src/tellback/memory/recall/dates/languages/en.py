@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from tellback.memory.recall.dates.languages.table import counts, language, numbered
+from tellback.memory.recall.dates.languages.table import build_language, count_names, number_names
 
-_MONTHS = numbered(
+_ENGLISH_MONTHS = number_names(
     "january/jan february/feb march/mar april/apr may june/jun july/jul august/aug september/sept/sep october/oct "
     "november/nov december/dec"
 )
-_WEEKDAYS = numbered("monday tuesday wednesday thursday friday saturday sunday", 0)
-_SHORT_WEEKDAYS = numbered("mon tue/tues wed thu/thur/thurs fri sat sun", 0)
-_ORDINALS = numbered(
+_ENGLISH_WEEKDAYS = number_names("monday tuesday wednesday thursday friday saturday sunday", 0)
+_ENGLISH_SHORT_WEEKDAYS = number_names("mon tue/tues wed thu/thur/thurs fri sat sun", 0)
+_ENGLISH_ORDINALS = number_names(
     "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
     "sixteenth seventeenth eighteenth nineteenth twentieth"
 )
-_COUNTS = counts(
+_ENGLISH_COUNTS = count_names(
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty"
 )
 
-ENGLISH = language(
+ENGLISH = build_language(
     {
         "D": {
             "today": (0, None),
@@ -53,18 +53,18 @@ ENGLISH = language(
         },
         "k": {"weekend": ("weekend", 1, False), "weekends": ("weekend", 1, True)},
         "n": {
-            **_COUNTS,
-            **{word: (10 * tens, 10 * tens) for word, tens in numbered("thirty forty fifty sixty", 3).items()},
+            **_ENGLISH_COUNTS,
+            **{word: (10 * tens, 10 * tens) for word, tens in number_names("thirty forty fifty sixty", 3).items()},
             "hundred": (100, 100),
             "couple_of couple": (2, 2),
             "few": (2, 5),
             "several": (3, 7),
         },
         "a": {"a": (1, 1), "an": (1, 1)},
-        "o": {**_ORDINALS, "thirtieth": 30},
-        "M": _MONTHS,
-        "W": _WEEKDAYS,
-        "w": _SHORT_WEEKDAYS,
+        "o": {**_ENGLISH_ORDINALS, "thirtieth": 30},
+        "M": _ENGLISH_MONTHS,
+        "W": _ENGLISH_WEEKDAYS,
+        "w": _ENGLISH_SHORT_WEEKDAYS,
         "S": {"summer": 1, "autumn": 2, "winter": 3},
         "V": {"spring": 0, "fall": 2},
         "H": {
@@ -96,7 +96,7 @@ ENGLISH = language(
         "t": "this current",
         "G": {"ago": False, "back": False, "earlier": True},
         "/": "and_a_half",
-        "7": numbered("mondays tuesdays wednesdays thursdays fridays saturdays sundays", 0),
+        "7": number_names("mondays tuesdays wednesdays thursdays fridays saturdays sundays", 0),
         "g": "later",
         "f": "from_now from_today hence",
         "b": "before preceding",
@@ -147,12 +147,12 @@ ENGLISH = language(
         "pm am things cats dogs",
     },
     abbreviations="jan feb mar apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri sat sun st",
-    guarded="may march sun sat mon wed",
-    named="may march april june august",
+    ambiguous_lowercase="may march sun sat mon wed",
+    ambiguous_capitalized="may march april june august",
     day_first=False,
-    past=r"\b(?:\w\w+ed|was|were|did|got|had|lost|ran|read|wrote|made|built|went|took|came|grew|learnt|saw|became|won"
+    past_verbs=r"\b(?:\w\w+ed|was|were|did|got|had|lost|ran|read|wrote|made|built|went|took|came|grew|learnt|saw|became|won"
     r"|drove|sold|been)\b",
-    when=r"when(?:['\u2019]s| (?:did|do|does|was|were|is|are|am|will|would|had|has|have|can|could|should|shall)\b)"
+    when_pattern=r"when(?:['\u2019]s| (?:did|do|does|was|were|is|are|am|will|would|had|has|have|can|could|should|shall)\b)"
     r"|when(?= *(?:$|[?!.]))"
     r"|(?:know|tell me|tell us|remember|recall|remind me|exactly|since|until|idea|sure) when\b"
     r"|(?:what|which)(?:['\u2019]s| is| was)?(?: the)?(?: exact| specific)?"
@@ -160,12 +160,12 @@ ENGLISH = language(
     r"|the (?:date|day|month|year) (?:of|when|that)\b"
     r"|how (?:long ago|recently|long (?:has|had) it been|long (?:since|until))\b"
     r"|how many (?:days|weeks|weekends|months|years|hours) (?:ago|since|until|before|after|passed|have passed)\b",
-    latest=r"(?<!from )now\b(?! and then)|currently\b|current\b|latest\b|newest\b|most recent|recent(?:ly)?\b|lately\b"
+    latest_pattern=r"(?<!from )now\b(?! and then)|currently\b|current\b|latest\b|newest\b|most recent|recent(?:ly)?\b|lately\b"
     r"|nowadays\b|these days\b|presently\b|at present\b|at the moment\b|any ?more\b|still\b|last time\b|up to date\b"
     r"|(?:did|have|has|had|do|does|was|were) (?:\w+ ){1,3}?last (?!(?:week|month|year|night|summer|winter|spring|fall"
     r"|autumn|mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|evening|christmas|quarter|few"
     r"|two|three|[0-9]))",
-    first=r"originally\b|initially\b|earliest\b|at first\b|to begin with\b|in the beginning\b"
+    first_pattern=r"originally\b|initially\b|earliest\b|at first\b|to begin with\b|in the beginning\b"
     r"|first\b(?! (?:name|names|aid|floor|class|quarter|half|of|language|lady|week|day|month|grade|person|mon|tue|wed"
     r"|thu|fri|sat|sun))",
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tellback.memory.recall.dates.languages.table import counts, language, numbered
+from tellback.memory.recall.dates.languages.table import build_language, count_names, number_names
 
-SPANISH = language(
+SPANISH = build_language(
     {
         "D": {
             "hoy": (0, None),
@@ -37,17 +37,17 @@ SPANISH = language(
         },
         "k": {"fin_de_semana": ("weekend", 1, False), "fines_de_semana": ("weekend", 1, True)},
         "n": {
-            **counts("uno dos tres cuatro cinco seis siete ocho nueve diez once doce"),
+            **count_names("uno dos tres cuatro cinco seis siete ocho nueve diez once doce"),
             "par_de": (2, 2),
             "unos unas": (2, 5),
             "varios varias": (3, 7),
         },
         "a": {"un": (1, 1), "una": (1, 1)},
-        "o": numbered("primero/primer/primera segundo/segunda tercero/tercer/tercera cuarto/cuarta"),
-        "M": numbered(
+        "o": number_names("primero/primer/primera segundo/segunda tercero/tercer/tercera cuarto/cuarta"),
+        "M": number_names(
             "enero febrero marzo abril mayo junio julio agosto septiembre/setiembre octubre noviembre diciembre"
         ),
-        "W": numbered("lunes martes miércoles jueves viernes sábado domingo", 0),
+        "W": number_names("lunes martes miércoles jueves viernes sábado domingo", 0),
         "S": {"primavera": 0, "verano": 1, "otoño": 2, "invierno": 3},
         "H": {
             "navidad": "christmas",
@@ -91,9 +91,9 @@ SPANISH = language(
         "c": "palabras personas euros dólares metros kilómetros km páginas veces",
         "x": "la_mañana por_la_mañana",
     },
-    guarded="mayo",
-    named="mayo",
-    when=r"cuándo\b|qué (?:día|fecha|mes|año|hora)\b|hace cuánto\b",
-    latest=r"ahora\b|actual|últim[oa]\b|más reciente|todavía\b|últimamente\b",
-    first=r"primero\b|al principio\b|originalmente\b|por primera vez\b",
+    ambiguous_lowercase="mayo",
+    ambiguous_capitalized="mayo",
+    when_pattern=r"cuándo\b|qué (?:día|fecha|mes|año|hora)\b|hace cuánto\b",
+    latest_pattern=r"ahora\b|actual|últim[oa]\b|más reciente|todavía\b|últimamente\b",
+    first_pattern=r"primero\b|al principio\b|originalmente\b|por primera vez\b",
 )

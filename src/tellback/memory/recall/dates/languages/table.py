@@ -43,101 +43,108 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Entry = tuple[str, Any, bool]
+VocabularyEntry = tuple[str, Any, bool]
 """Tag, value, and whether that is all: else a phrase may start here, or the neighbours decide."""
 Phrase = tuple[tuple[str, ...], str, Any]
 
 # One of these must be in a text for it to hold an expression of that language, or a number that can be a year.
-_TELLING = frozenset("DpukMmWwSVHKYQL7")
-_DEPENDING = frozenset("MwUcNC")
+_TRIGGER_TAGS = frozenset("DpukMmWwSVHKYQL7")
+_CONTEXT_TAGS = frozenset("MwUcNC")
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
     """The words of a language; see `table` for what they mean."""
 
-    words: Mapping[str, Entry]
+    words: Mapping[str, VocabularyEntry]
     phrases: Mapping[str, tuple[Phrase, ...]]
     """By first word, the longest first."""
     triggers: frozenset[str]
     abbreviations: frozenset[str]
     """A full stop after these ends no sentence."""
-    guarded: frozenset[str]
+    ambiguous_lowercase: frozenset[str]
     """Months that are also other words in small letters."""
-    named: frozenset[str]
+    ambiguous_capitalized: frozenset[str]
     """Months that are also people's names or verbs when a sentence starts with them."""
     day_first: bool
     """How 05/08/2023 is read: 5 August, or else May 8."""
     dot_is_ordinal: bool
-    past: re.Pattern[str]
+    past_verbs: re.Pattern[str]
     """Verbs in the past: after one, "in two weeks" is how long it took."""
-    when: str
+    when_pattern: str
     """How questions ask for a time, as a regular expression that starts at a word; the next two alike."""
-    latest: str
-    first: str
+    latest_pattern: str
+    first_pattern: str
 
 
-def language(
+def build_language(
     words: Mapping[str, Mapping[str, Any] | str],
     *,
     abbreviations: str = "",
-    guarded: str = "",
-    named: str = "",
+    ambiguous_lowercase: str = "",
+    ambiguous_capitalized: str = "",
     day_first: bool = True,
     dot_is_ordinal: bool = False,
-    past: str = r"(?!)",
-    when: str,
-    latest: str,
-    first: str,
+    past_verbs: str = r"(?!)",
+    when_pattern: str,
+    latest_pattern: str,
+    first_pattern: str,
 ) -> Language:
     """A language from its words by tag: with values, or as one text when there is nothing to say but the tag.
 
     In such texts words are separated by spaces; `_` joins the words of a phrase.
     """
-    single: dict[str, Entry] = {}
-    joined: dict[str, list[Phrase]] = {}
+    single_words: dict[str, VocabularyEntry] = {}
+    phrases: dict[str, list[Phrase]] = {}
     for tag, entries in words.items():
-        valued: Mapping[str, Any] = dict.fromkeys(entries.split()) if isinstance(entries, str) else entries
-        for name, value in valued.items():
+        value_by_word: Mapping[str, Any] = dict.fromkeys(entries.split()) if isinstance(entries, str) else entries
+        for name, value in value_by_word.items():
             for spelling in name.split():
                 first_word, *rest = spelling.split("_")
                 if rest:
-                    joined.setdefault(first_word, []).append((tuple(rest), tag, value))
+                    phrases.setdefault(first_word, []).append((tuple(rest), tag, value))
                 else:
-                    single[spelling] = (tag, value, tag not in _DEPENDING and not (tag == "D" and value[0] > 0))
-    for first_word in joined:
-        tag, value, _ = single.get(first_word, ("x", None, False))
-        single[first_word] = (tag, value, False)
-    triggers = {word for word, (tag, _, _) in single.items() if tag in _TELLING}
+                    single_words[spelling] = (
+                        tag,
+                        value,
+                        tag not in _CONTEXT_TAGS and not (tag == "D" and value[0] > 0),
+                    )
+    for first_word in phrases:
+        tag, value, _ = single_words.get(first_word, ("x", None, False))
+        single_words[first_word] = (tag, value, False)
+    triggers = {word for word, (tag, _, _) in single_words.items() if tag in _TRIGGER_TAGS}
     # The last word of a phrase is rarer than its first.
     triggers |= {
-        rest[-1] for found in joined.values() for rest, tag, _ in found if tag in _TELLING and not triggers & {*rest}
+        rest[-1]
+        for group in phrases.values()
+        for rest, tag, _ in group
+        if tag in _TRIGGER_TAGS and not triggers & {*rest}
     }
     return Language(
-        words=single,
-        phrases={word: tuple(sorted(found, key=lambda one: -len(one[0]))) for word, found in joined.items()},
+        words=single_words,
+        phrases={word: tuple(sorted(group, key=lambda one: -len(one[0]))) for word, group in phrases.items()},
         triggers=frozenset(triggers),
         abbreviations=frozenset(abbreviations.split()),
-        guarded=frozenset(guarded.split()),
-        named=frozenset(named.split()),
+        ambiguous_lowercase=frozenset(ambiguous_lowercase.split()),
+        ambiguous_capitalized=frozenset(ambiguous_capitalized.split()),
         day_first=day_first,
         dot_is_ordinal=dot_is_ordinal,
-        past=re.compile(past),
-        when=when,
-        latest=latest,
-        first=first,
+        past_verbs=re.compile(past_verbs),
+        when_pattern=when_pattern,
+        latest_pattern=latest_pattern,
+        first_pattern=first_pattern,
     )
 
 
-def numbered(names: str, start: int = 1) -> dict[str, int]:
+def number_names(names: str, start: int = 1) -> dict[str, int]:
     """Names in order to their numbers; spellings of one name are joined by `/`.
 
-    >>> numbered("january/jan february")
+    >>> number_names("january/jan february")
     {'january': 1, 'jan': 1, 'february': 2}
     """
     return {one: number for number, name in enumerate(names.split(), start) for one in name.split("/")}
 
 
-def counts(names: str, start: int = 1) -> dict[str, tuple[int, int]]:
+def count_names(names: str, start: int = 1) -> dict[str, tuple[int, int]]:
     """The same for numbers that count: at least and at most so many."""
-    return {name: (number, number) for name, number in numbered(names, start).items()}
+    return {name: (number, number) for name, number in number_names(names, start).items()}
