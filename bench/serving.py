@@ -10,10 +10,10 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from tests.support.postgres import PostgresServer
+from tests.support.servers.base import Server, ServerFailedError
 from tests.support.servers.mongo import MongoServer
 from tests.support.servers.opensearch import OpenSearchServer
-from tests.support.servers.process import Server, ServerFailedError
+from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 
 POSTGRES = "postgres"

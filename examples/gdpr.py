@@ -15,7 +15,7 @@ from pathlib import Path
 
 from talking import run
 from tellback import Tellback
-from tellback.app import User
+from tellback.user import User
 
 SECRET = "My passport is in the blue drawer."
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from talking import run
 from tellback import Tellback
-from tellback.importing import ImportProgress, import_chats
+from tellback.importers import ImportProgress, import_chats
 
 SAMPLE = Path(__file__).parent / "data" / "chats.jsonl"
 QUESTIONS = ("What is my new address?", "Who is allergic to something?")

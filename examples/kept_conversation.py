@@ -11,8 +11,8 @@ import sys
 
 from first_turn import choose_model, weather
 from tellback import ChatRequest, Conversation, Tellback, TellbackError, TextDelta, message_text
-from tellback.app import User
 from tellback.testing import FunctionModel, Step, calls, says
+from tellback.user import User
 
 QUESTIONS = ("I'm Maya, and I fly to Lisbon tomorrow.", "Do I need a coat there?")
 

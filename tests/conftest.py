@@ -9,12 +9,18 @@ from collections.abc import AsyncIterator
 import pytest
 from hypothesis import settings
 
-from tests.support.databases import postgres_admin, postgres_server, postgres_url, ready_postgres, ready_postgres_url
-from tests.support.wire import FakeHttpServer
+from tests.support.fake_http_server import FakeHttpServer
+from tests.support.servers.postgres_fixtures import (
+    postgres_admin,
+    postgres_server,
+    postgres_url,
+    ready_postgres,
+    ready_postgres_url,
+)
 
 __all__ = ["postgres_admin", "postgres_server", "postgres_url", "ready_postgres", "ready_postgres_url"]
 
-pytest_plugins = ["tests.support.servers.fixtures", "tests.support.servers.table"]
+pytest_plugins = ["tests.support.servers.fixtures", "tests.support.servers.report"]
 
 settings.register_profile("tellback", deadline=None, max_examples=60)
 settings.load_profile("tellback")
@@ -53,8 +59,8 @@ def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The waits between attempts, recorded instead of waited for."""
-    from tellback.chat.providers import attempts
-    from tellback.chat.retry import backoff
+    from tellback.chat.providers import retry
+    from tellback.chat.providers.retry import backoff
 
     recorded: list[float] = []
 
@@ -62,7 +68,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         recorded.append(backoff(attempt, retry_after))
         return 0.0
 
-    monkeypatch.setattr(attempts, "backoff", record)
+    monkeypatch.setattr(retry, "backoff", record)
     return recorded
 
 

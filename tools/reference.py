@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 import tellback
-from tellback.cli.commands import app
+from tellback.cli.app import app
 
 PAGES = Path(__file__).parents[1] / "docs" / "reference"
 NOTE = "<!-- Written by tools/reference.py from the code. -->"

@@ -73,9 +73,9 @@ async def tellback(port: int, file: str, events: int) -> None:
     """
     from tellback import Tellback
     from tellback.server import create_app
-    from tellback.server.logs import log_to_stderr
-    from tellback.server.running import Server, bind_socket
-    from tellback.server.serve_options import ServeOptions
+    from tellback.server.operations.http_server import Server, bind_socket
+    from tellback.server.operations.logs import log_to_stderr
+    from tellback.server.settings import ServeOptions
     from tellback.types import ChatReply, StreamStop, TextDelta
 
     class Counting:

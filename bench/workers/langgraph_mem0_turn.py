@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from mem0_memory import Rememberer  # isort: skip
-
 import turning
 from langchain.agents import create_agent
 from langchain.agents.middleware import dynamic_prompt

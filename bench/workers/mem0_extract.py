@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from mem0_vectors import DIMENSIONS, STORE, Known  # isort: skip
-
 import extracts
 from extracts import USER, Material
 from mem0 import Memory

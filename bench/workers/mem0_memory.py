@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from mem0_vectors import DIMENSIONS, STORE, Known  # isort: skip
-
 import recalls
 from mem0 import Memory
 from mem0.utils.factory import EmbedderFactory

@@ -18,10 +18,10 @@ from routing import FIELDS, GUIDELINES, HELD, STATES, Came, Seen, Sent, Turn
 
 from tellback import Tellback
 from tellback.agent import END_ROUTE, Agent, Response, SessionState, create_session
-from tellback.agent.ids import slug
 from tellback.chat import ChatRequest
 from tellback.testing import FunctionModel
 from tellback.types import ChatReply, Message, ReplyDelta, StreamStop, TextDelta, message_text
+from tellback.types.ids import slug
 
 USER = "maya"
 REPLY = ChatReply(text=routing.REPLY)

@@ -12,8 +12,8 @@ from sessioning import GATHERED, TAIL
 import tellback
 from tellback import Persistence, PersistenceAdapter, SessionState, create_message_event
 from tellback.agent import create_session, enter_route, enter_state, merge_extracted
-from tellback.agent.message_data import events_to_messages
-from tellback.types.times import utc_now
+from tellback.agent.sessions.serialization import events_to_messages
+from tellback.types.ids import utc_now
 
 AGENT = "Wanda"
 AT_ONCE = 500

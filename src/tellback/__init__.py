@@ -15,110 +15,75 @@ if sys.version_info < (3, 11):  # noqa: UP036 - from a checkout; only an install
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    "tellback.admin": ("Erased", "ExportReport"),
-    "tellback.agent": (
-        *("Agent", "AgentStructuredResponse", "BuiltInSection", "CannedResponse", "Capability", "CompositionMode"),
-        *("DomainRegistry", "END_ROUTE", "EventKind", "EventSource", "Guideline", "InMemorySessions", "Limits"),
-        *(
-            "MemoryOptions",
-            "Persistence",
-            "PromptBuilder",
-            "Response",
-            "Route",
-            "SessionState",
-            "SessionStore",
-            "State",
-        ),
-        *("StreamChunk", "Term", "Thresholds", "ToolContext", "ToolUpdate", "adapt_event", "create_message_event"),
-        *("create_session", "create_tool_event", "define_tool", "enter_route", "enter_state", "generate_route_id"),
-        *("generate_state_id", "generate_tool_id", "merge_extracted", "session_data_to_state"),
-        *("session_state_to_data",),
-    ),
-    "tellback.app": ("Tellback",),
-    "tellback.client": ("TellbackClient",),
-    "tellback.embed": ("Embedder", "FunctionEmbedder", "OnnxEmbedder", "StaticEmbedder", "resolve_embedder"),
-    "tellback.errors": (
-        *("AtomSupersededError", "BudgetExceededError", "ChatError", "EmbeddingError", "ConfigurationError"),
-        *("ConversationClosedError", "ExtractionError", "JobLostError"),
-        *("InvalidArgumentError", "MaxIterationsError", "MissingExtraError", "MissingKeyError", "NotFoundError"),
-        *("OutputValidationError", "ProviderAuthError", "ProviderConnectionError", "ProviderError"),
-        *("ProviderOverloadedError", "ProviderRateLimitError", "ProviderRequestError", "ProviderResponseError"),
-        *("ProviderTimeoutError", "TellbackError", "SchemaVersionError", "StoreBusyError", "StoreClosedError"),
-        *("StoreCorruptError", "StoreError", "StoreFullError", "StoreReadOnlyError", "StoreUnavailableError"),
-        *("ToolError", "ToolSchemaError", "TurnConflictError", "UnknownModelError", "AgentSpecError"),
-        *(
-            "AlreadyAnsweredError",
-            "AlreadyDecidedError",
-            "CannedResponseError",
-            "FlowError",
-            "McpError",
-            "SessionConflictError",
-            "SkillError",
-        ),
-        *("AccessError", "IdempotencyConflictError", "NotAllowedError", "NotAuthenticatedError", "RateLimitedError"),
-        *("PreconditionFailedError", "RemoteError", "RemoteUnavailableError", "RequestError", "RequestInProgressError"),
-        *("RequestTooLargeError",),
-    ),
-    "tellback.jobs": ("WorkerOptions",),
-    "tellback.memory.extraction.llm": ("LlmExtractor",),
-    "tellback.memory.extraction.replay": ("ReplayProgress", "ReplayReport"),
-    "tellback.memory.extraction.values": ("ExtractedEntity", "ExtractedFact", "Extraction", "Window"),
-    "tellback.memory.pattern_mining": ("PatternMining",),
-    "tellback.memory.tools": (
-        *("Forget", "RecallByEntity", "RecallByTopic", "RecallTimeline", "Remember", "memory_tools"),
-    ),
-    "tellback.skills": ("Skill", "SkillResolver", "load_skills", "skill"),
-    "tellback.specs": ("AgentSpec", "load_spec"),
-    "tellback.stores.sessions.adapter": ("PersistenceAdapter",),
-    "tellback.stores.sessions.memory": ("InMemoryAdapter",),
-    "tellback.stores.sessions.mongo": ("MongoAdapter",),
-    "tellback.stores.sessions.opensearch": ("OpenSearchAdapter",),
-    "tellback.stores.sessions.postgres": ("PostgresAdapter",),
-    "tellback.stores.sessions.redis": ("RedisAdapter",),
-    "tellback.stores.sessions.sqlalchemy": ("SqlAlchemyAdapter",),
-    "tellback.stores.sessions.sqlite": ("SqliteAdapter",),
-    "tellback.tools.mcp": ("McpServer", "mcp_tools"),
-    "tellback.turn": ("Attachment", "TurnConfig", "TurnInput", "TurnResult", "run_chat_turn"),
-    "tellback.types": (
-        *("ChatReply", "ChatUsage", "Message", "MessagePart", "ReplyDelta", "StreamStop", "TextDelta"),
-        *("ThinkingDelta", "ToolCall", "ToolResult", "ToolUseEnd", "ToolUseInputDelta", "ToolUseStart"),
-        *("assistant_message", "audio_part", "file_part", "image_part", "message_text", "system_message"),
-        *("text_part", "tool_result_message", "user_message"),
-    ),
-    "tellback.types.access": ("ApiKey", "NewApiKey"),
-    "tellback.types.bindings": ("Binding", "ConversationScope", "ExtractionPolicy"),
-    "tellback.types.blocks": ("MediaBlock", "TextBlock", "ToolResultBlock", "ToolUseBlock"),
-    "tellback.types.conversations": (
-        *("AssistantTurn", "Conversation", "Event", "RollingSummary", "StoredMessage", "TurnOutcome"),
-    ),
-    "tellback.types.context": ("WorkingContext",),
-    "tellback.types.jobs": ("ExtractionRun", "Job", "JobStatus", "UsageRecord", "UsageTotal"),
-    "tellback.types.memory": (
-        *("Atom", "AtomStatus", "Category", "CategoryKind", "Citation", "Entity", "EntityType", "MemorySpace"),
-        *("RecallHit", "RecallMode", "RecallResult"),
-    ),
-    "tellback.types.scope": ("Scope",),
-    "tellback.types.sessions": ("MessageData", "SessionData"),
-    "tellback.types.turns": ("Identity", "Session", "TurnProblem"),
-    "tellback.user": ("User",),
-    "tellback.tools": ("Tool", "tool"),
-    "tellback.chat": (
-        *("AnthropicModel", "Approval", "ChatOptions", "ChatRequest", "CompatibleModel", "GeminiModel"),
-        *(
-            "LocalModel",
-            "LoopResult",
-            "Model",
-            "OfflineModel",
-            "OllamaModel",
-            "OpenAIModel",
-            "OpenRouterModel",
-            "ProviderRegistration",
-        ),
-        *("XaiModel", "make_usage", "open_model", "run_loop", "run_loop_messages", "run_loop_stream"),
-        *("run_loop_stream_messages", "stream_loop", "with_providers"),
-    ),
+    "tellback.admin": "ErasureReport ExportReport",
+    "tellback.agent": """
+        adapt_event Agent AgentStructuredResponse BuiltInSection CannedResponse Capability CompositionMode
+        create_message_event create_session create_tool_event define_tool DomainRegistry END_ROUTE enter_route
+        enter_state EventKind EventSource generate_route_id generate_state_id generate_tool_id Guideline
+        InMemorySessions Limits MemoryOptions merge_extracted Persistence PromptBuilder Response Route
+        session_data_to_state session_state_to_data SessionState SessionStore State StreamChunk Term Thresholds
+        ToolContext ToolUpdate
+    """,
+    "tellback.app": "Tellback",
+    "tellback.chat": """
+        AnthropicModel Approval ChatOptions ChatRequest CompatibleModel GeminiModel LocalModel LoopResult make_usage
+        Model OfflineModel OllamaModel open_model OpenAIModel OpenRouterModel ProviderRegistration run_loop
+        run_loop_messages run_loop_stream run_loop_stream_messages stream_loop with_providers XaiModel
+    """,
+    "tellback.client": "TellbackClient",
+    "tellback.embed": "Embedder FunctionEmbedder OnnxEmbedder resolve_embedder StaticEmbedder",
+    "tellback.errors": """
+        AccessError AgentSpecError AlreadyAnsweredError AlreadyDecidedError AtomSupersededError BudgetExceededError
+        CannedResponseError ChatError ConfigurationError ConversationClosedError EmbeddingError ExtractionError
+        FlowError IdempotencyConflictError InvalidArgumentError JobLostError MaxIterationsError McpError
+        MissingExtraError MissingKeyError NotAllowedError NotAuthenticatedError NotFoundError OutputValidationError
+        PreconditionFailedError ProviderAuthError ProviderConnectionError ProviderError ProviderOverloadedError
+        ProviderRateLimitError ProviderRequestError ProviderResponseError ProviderTimeoutError RateLimitedError
+        RemoteError RemoteUnavailableError RequestError RequestInProgressError RequestTooLargeError
+        SchemaVersionError SessionConflictError SkillError StoreBusyError StoreClosedError StoreCorruptError
+        StoreError StoreFullError StoreReadOnlyError StoreUnavailableError TellbackError ToolError ToolSchemaError
+        TurnConflictError UnknownModelError
+    """,
+    "tellback.jobs": "WorkerOptions",
+    "tellback.memory.extraction.extractors": "LlmExtractor",
+    "tellback.memory.extraction.replay": "ReplayProgress ReplayReport",
+    "tellback.memory.extraction.values": "ExtractedEntity ExtractedFact Extraction Window",
+    "tellback.memory.pattern_miner": "PatternMining",
+    "tellback.memory.tools": "Forget memory_tools RecallByEntity RecallByTopic RecallTimeline Remember",
+    "tellback.sessions.adapter": "PersistenceAdapter",
+    "tellback.sessions.in_memory": "InMemoryAdapter",
+    "tellback.sessions.mongo": "MongoAdapter",
+    "tellback.sessions.opensearch": "OpenSearchAdapter",
+    "tellback.sessions.redis": "RedisAdapter",
+    "tellback.sessions.sql.postgres": "PostgresAdapter",
+    "tellback.sessions.sql.sqlite": "SqliteAdapter",
+    "tellback.sessions.sqlalchemy": "SqlAlchemyAdapter",
+    "tellback.skills": "load_skills Skill skill SkillResolver",
+    "tellback.specs": "AgentSpec load_spec",
+    "tellback.tools": "Tool tool",
+    "tellback.tools.mcp": "mcp_tools McpServer",
+    "tellback.turn": "Attachment run_chat_turn TurnConfig TurnInput TurnResult",
+    "tellback.types": """
+        assistant_message audio_part ChatReply ChatUsage file_part image_part Message message_text MessagePart
+        ReplyDelta StreamStop system_message text_part TextDelta ThinkingDelta tool_result_message ToolCall
+        ToolResult ToolUseEnd ToolUseInputDelta ToolUseStart user_message
+    """,
+    "tellback.types.access": "ApiKey NewApiKey Scope",
+    "tellback.types.blocks": "MediaBlock TextBlock ToolResultBlock ToolUseBlock",
+    "tellback.types.conversations": """
+        AssistantTurn Conversation Event Identity RollingSummary Session StoredMessage TurnOutcome TurnProblem
+    """,
+    "tellback.types.jobs": """
+        Binding ConversationScope ExtractionPolicy ExtractionRun Job JobStatus UsageRecord UsageTotal
+    """,
+    "tellback.types.memory": """
+        Atom AtomStatus Category CategoryKind Citation Entity EntityType MemorySpace RecallHit RecallMode
+        RecallResult WorkingContext
+    """,
+    "tellback.types.sessions": "MessageData SessionData",
+    "tellback.user": "User",
 }
-_HOME = {name: module for module, names in _EXPORTS.items() for name in names}
+_MODULE_BY_NAME = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 
 if TYPE_CHECKING:
     from tellback.admin import ErasureReport as ErasureReport
@@ -247,34 +212,34 @@ if TYPE_CHECKING:
     from tellback.errors import TurnConflictError as TurnConflictError
     from tellback.errors import UnknownModelError as UnknownModelError
     from tellback.jobs import WorkerOptions as WorkerOptions
-    from tellback.memory.extraction.llm import LlmExtractor as LlmExtractor
+    from tellback.memory.extraction.extractors import LlmExtractor as LlmExtractor
     from tellback.memory.extraction.replay import ReplayProgress as ReplayProgress
     from tellback.memory.extraction.replay import ReplayReport as ReplayReport
     from tellback.memory.extraction.values import ExtractedEntity as ExtractedEntity
     from tellback.memory.extraction.values import ExtractedFact as ExtractedFact
     from tellback.memory.extraction.values import Extraction as Extraction
     from tellback.memory.extraction.values import Window as Window
-    from tellback.memory.pattern_mining import PatternMining as PatternMining
+    from tellback.memory.pattern_miner import PatternMining as PatternMining
     from tellback.memory.tools import Forget as Forget
     from tellback.memory.tools import RecallByEntity as RecallByEntity
     from tellback.memory.tools import RecallByTopic as RecallByTopic
     from tellback.memory.tools import RecallTimeline as RecallTimeline
     from tellback.memory.tools import Remember as Remember
     from tellback.memory.tools import memory_tools as memory_tools
+    from tellback.sessions.adapter import PersistenceAdapter as PersistenceAdapter
+    from tellback.sessions.in_memory import InMemoryAdapter as InMemoryAdapter
+    from tellback.sessions.mongo import MongoAdapter as MongoAdapter
+    from tellback.sessions.opensearch import OpenSearchAdapter as OpenSearchAdapter
+    from tellback.sessions.redis import RedisAdapter as RedisAdapter
+    from tellback.sessions.sql.postgres import PostgresAdapter as PostgresAdapter
+    from tellback.sessions.sql.sqlite import SqliteAdapter as SqliteAdapter
+    from tellback.sessions.sqlalchemy import SqlAlchemyAdapter as SqlAlchemyAdapter
     from tellback.skills import Skill as Skill
     from tellback.skills import SkillResolver as SkillResolver
     from tellback.skills import load_skills as load_skills
     from tellback.skills import skill as skill
     from tellback.specs import AgentSpec as AgentSpec
     from tellback.specs import load_spec as load_spec
-    from tellback.stores.sessions.adapter import PersistenceAdapter as PersistenceAdapter
-    from tellback.stores.sessions.memory import InMemoryAdapter as InMemoryAdapter
-    from tellback.stores.sessions.mongo import MongoAdapter as MongoAdapter
-    from tellback.stores.sessions.opensearch import OpenSearchAdapter as OpenSearchAdapter
-    from tellback.stores.sessions.postgres import PostgresAdapter as PostgresAdapter
-    from tellback.stores.sessions.redis import RedisAdapter as RedisAdapter
-    from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter as SqlAlchemyAdapter
-    from tellback.stores.sessions.sqlite import SqliteAdapter as SqliteAdapter
     from tellback.tools import Tool as Tool
     from tellback.tools import tool as tool
     from tellback.tools.mcp import McpServer as McpServer
@@ -308,20 +273,23 @@ if TYPE_CHECKING:
     from tellback.types import user_message as user_message
     from tellback.types.access import ApiKey as ApiKey
     from tellback.types.access import NewApiKey as NewApiKey
-    from tellback.types.bindings import Binding as Binding
-    from tellback.types.bindings import ConversationScope as ConversationScope
-    from tellback.types.bindings import ExtractionPolicy as ExtractionPolicy
+    from tellback.types.access import Scope as Scope
     from tellback.types.blocks import MediaBlock as MediaBlock
     from tellback.types.blocks import TextBlock as TextBlock
     from tellback.types.blocks import ToolResultBlock as ToolResultBlock
     from tellback.types.blocks import ToolUseBlock as ToolUseBlock
-    from tellback.types.context import WorkingContext as WorkingContext
     from tellback.types.conversations import AssistantTurn as AssistantTurn
     from tellback.types.conversations import Conversation as Conversation
     from tellback.types.conversations import Event as Event
+    from tellback.types.conversations import Identity as Identity
     from tellback.types.conversations import RollingSummary as RollingSummary
+    from tellback.types.conversations import Session as Session
     from tellback.types.conversations import StoredMessage as StoredMessage
     from tellback.types.conversations import TurnOutcome as TurnOutcome
+    from tellback.types.conversations import TurnProblem as TurnProblem
+    from tellback.types.jobs import Binding as Binding
+    from tellback.types.jobs import ConversationScope as ConversationScope
+    from tellback.types.jobs import ExtractionPolicy as ExtractionPolicy
     from tellback.types.jobs import ExtractionRun as ExtractionRun
     from tellback.types.jobs import Job as Job
     from tellback.types.jobs import JobStatus as JobStatus
@@ -338,19 +306,16 @@ if TYPE_CHECKING:
     from tellback.types.memory import RecallHit as RecallHit
     from tellback.types.memory import RecallMode as RecallMode
     from tellback.types.memory import RecallResult as RecallResult
-    from tellback.types.scope import Scope as Scope
+    from tellback.types.memory import WorkingContext as WorkingContext
     from tellback.types.sessions import MessageData as MessageData
     from tellback.types.sessions import SessionData as SessionData
-    from tellback.types.turns import Identity as Identity
-    from tellback.types.turns import Session as Session
-    from tellback.types.turns import TurnProblem as TurnProblem
     from tellback.user import User as User
 
-__all__ = ["__version__", *sorted(_HOME)]
+__all__ = ["__version__", *sorted(_MODULE_BY_NAME)]
 
 
 def __getattr__(name: str) -> Any:
-    module = _HOME.get(name)
+    module = _MODULE_BY_NAME.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(module), name)
@@ -358,4 +323,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *_MODULE_BY_NAME})

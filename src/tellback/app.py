@@ -9,40 +9,41 @@ from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from tellback import validation
 from tellback.access import Keys
-from tellback.admin import follow_erasures, usage
-from tellback.background import cancel_and_wait
+from tellback.admin import admin, follow_erasures
 from tellback.chat import Model
-from tellback.chat.choice import resolve_model
+from tellback.chat.discovery import resolve_model
 from tellback.chat.registry import load_model
-from tellback.conversations import Conversations, checks
-from tellback.conversations.claims import TurnClaims
-from tellback.conversations.log import close_stale
-from tellback.conversations.runtime import Runtime
+from tellback.concurrency import cancel_and_wait
+from tellback.conversations import Conversations
+from tellback.conversations.conversations import close_stale
 from tellback.conversations.summary import RollingSummaries
-from tellback.conversations.turns import TurnEngine
 from tellback.embed import Embedder, resolve_embedder
 from tellback.errors import ConfigurationError
 from tellback.jobs import Jobs, Schedule, WorkerOptions, open_worker
-from tellback.memory.all_bindings import AllBindings
-from tellback.memory.context import TokenCounter, WorkingContextBuilder
-from tellback.memory.extraction.choice import ExtractorLike, validate_extractor
-from tellback.memory.pattern_mining import PatternMining, resolve_pattern_mining
+from tellback.memory.bindings import AllBindings
+from tellback.memory.extraction.extractors import ExtractorLike, validate_extractor
+from tellback.memory.pattern_miner import PatternMining, resolve_pattern_mining
 from tellback.memory.templates import Templates
-from tellback.specs.registry import SpecRegistry
+from tellback.memory.working_context import TokenCounter, WorkingContextBuilder
+from tellback.runtime import Runtime
+from tellback.specs.agents import SpecRegistry
 from tellback.stores import EXTRACTION_JOB, EventFeed, Store, open_store
 from tellback.sync import SyncTellback
 from tellback.tools import Tool
-from tellback.types.context import WorkingContext
+from tellback.turns.claims import TurnClaims
+from tellback.turns.engine import TurnEngine
+from tellback.types.access import Scope
 from tellback.types.conversations import Conversation
+from tellback.types.ids import utc_now
 from tellback.types.jobs import Job, UsageRecord, UsageTotal
-from tellback.types.scope import Scope
-from tellback.types.times import utc_now
+from tellback.types.memory import WorkingContext
 from tellback.user import User as User
 
 if TYPE_CHECKING:
+    from tellback.memory.engine import MemoryEngine
     from tellback.memory.extraction.replay import ReplayProgress, ReplayReport
-    from tellback.memory.opened import MemoryEngine
     from tellback.specs.model import AgentSpec
 
 
@@ -112,7 +113,7 @@ class Tellback:
         self._extractor = validate_extractor(extractor)
         self._patterns = resolve_pattern_mining(patterns)
         self._stale_after = (
-            None if close_stale_after is None else checks.parse_duration("close_stale_after", close_stale_after)
+            None if close_stale_after is None else validation.parse_duration("close_stale_after", close_stale_after)
         )
         options = worker if isinstance(worker, WorkerOptions) else WorkerOptions()
         here = open_worker(
@@ -176,9 +177,9 @@ class Tellback:
         Scope(tenant_id='acme', app_id='default', user_id='maya')
         """
         scope = Scope(
-            checks.validate_scope_id("tenant_id", tenant_id),
-            checks.validate_scope_id("app_id", app_id),
-            checks.validate_scope_id("user_id", user_id),
+            validation.validate_scope_id("tenant_id", tenant_id),
+            validation.validate_scope_id("app_id", app_id),
+            validation.validate_scope_id("user_id", user_id),
         )
         return User(self, scope)
 
@@ -244,7 +245,7 @@ class Tellback:
             self._memory.extraction.check_version(extraction_version)
         names = {"namespace": namespace, "tenant_id": tenant_id, "app_id": app_id}
         for name, value in names.items():
-            checks.validate_optional_text(name, value, checks.NAME_LENGTH)
+            validation.validate_optional_text(name, value, validation.NAME_LENGTH)
         replay = Replay(self._runtime, self._memory.extraction, extraction_version, on_progress)
         return await replay.run(None, namespace, tenant_id, app_id)
 
@@ -271,7 +272,7 @@ class Tellback:
         For the next page, pass the last record's id as `before`.
         """
         of = {"tenant_id": tenant_id, "app_id": app_id}
-        return await usage.list_usage(self._runtime, None, since, until, job_id, limit, before, **of)
+        return await admin.list_usage(self._runtime, None, since, until, job_id, limit, before, **of)
 
     async def usage_totals(
         self,
@@ -282,7 +283,7 @@ class Tellback:
         app_id: str | None = None,
     ) -> list[UsageTotal]:
         """What model calls for memory cost, added up by user, purpose and model."""
-        return await usage.total_usage(self._runtime, None, since, until, tenant_id=tenant_id, app_id=app_id)
+        return await admin.total_usage(self._runtime, None, since, until, tenant_id=tenant_id, app_id=app_id)
 
     def _schedules(self) -> list[Schedule]:
         """What this process does now and then, unless another was faster."""
@@ -341,7 +342,7 @@ class Tellback:
     def _memory(self) -> MemoryEngine:
         """Loaded when memory is first used: conversations alone need no arrays."""
         if self._opened_memory is None:
-            from tellback.memory.opened import MemoryEngine
+            from tellback.memory.engine import MemoryEngine
 
             embedder = resolve_embedder(self._embedder)
             self._opened_memory = MemoryEngine(self._runtime, embedder, self._extractor, *self._memory_limits)
@@ -385,5 +386,5 @@ class Tellback:
 def _checked(clock: Callable[[], datetime]) -> Callable[[], datetime]:
     """A clock that does not say its timezone would fail at the first message."""
     if clock is not utc_now:
-        checks.parse_datetime("clock", clock())
+        validation.parse_datetime("clock", clock())
     return clock

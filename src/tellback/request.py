@@ -3,7 +3,7 @@
 A turn binds it before the model is asked, and only code can bind it: nothing the model writes reaches it. It lives in a
 context variable, so turns that run at the same time never see each other's.
 
->>> from tellback.types.turns import Identity, Session
+>>> from tellback.types.conversations import Identity, Session
 >>> with bind(Session("web-42"), Identity("maya"), {"plan": "pro"}):
 ...     session().id, sender().user_id, extras()["plan"]
 ('web-42', 'maya', 'pro')
@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tellback.types.turns import Identity, Session
+from tellback.types.conversations import Identity, Session
 
 if TYPE_CHECKING:
-    from tellback.types.context import WorkingContext
+    from tellback.types.memory import WorkingContext
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

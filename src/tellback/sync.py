@@ -1,4 +1,4 @@
-"""The synchronous face: the same objects, and every call waits for its result.
+"""The synchronous API: the same objects, and every call blocks until it has its result.
 
 One event loop runs in a thread of its own. Calls may come from any number of threads.
 """
@@ -14,30 +14,33 @@ from typing import Any
 
 from tellback.errors import ConfigurationError, StoreClosedError
 
-_HANDLES = (
-    "tellback.app",
-    "tellback.user",
-    "tellback.access.keys",
-    "tellback.admin.admin",
-    "tellback.client.admin",
-    "tellback.client.agents",
-    "tellback.client.bindings",
-    "tellback.client.context",
-    "tellback.client.conversations",
-    "tellback.client.events",
-    "tellback.client.jobs",
-    "tellback.client.keys",
-    "tellback.client.memory",
-    "tellback.client.sessions",
-    "tellback.client.user",
-    "tellback.conversations.log",
-    "tellback.jobs.handle",
-    "tellback.memory.all_bindings",
-    "tellback.memory.context",
-    "tellback.memory.memory",
-    "tellback.specs.handle",
-    "tellback.stores.feed",
+_HANDLE_CLASSES = frozenset(
+    (
+        "tellback.access.api_keys.Keys",
+        "tellback.admin.admin.Admin",
+        "tellback.app.Tellback",
+        "tellback.client.admin.RemoteAdmin",
+        "tellback.client.admin.RemoteBindings",
+        "tellback.client.admin.RemoteEvents",
+        "tellback.client.admin.RemoteJobs",
+        "tellback.client.admin.RemoteKeys",
+        "tellback.client.agents.RemoteAgents",
+        "tellback.client.agents.RemoteSessions",
+        "tellback.client.conversations.RemoteConversations",
+        "tellback.client.memory.RemoteMemory",
+        "tellback.client.memory.RemoteWorkingContexts",
+        "tellback.client.user.RemoteUser",
+        "tellback.conversations.conversations.Conversations",
+        "tellback.jobs.handle.Jobs",
+        "tellback.memory.bindings.AllBindings",
+        "tellback.memory.memory.Memory",
+        "tellback.memory.working_context.WorkingContextBuilder",
+        "tellback.specs.agents.Agents",
+        "tellback.stores.events.EventFeed",
+        "tellback.user.User",
+    )
 )
+"""Classes whose objects are wrapped, so that their methods block; by name, so that none is imported for it."""
 
 
 class _Portal:
@@ -88,37 +91,37 @@ class _Portal:
             while (item := self.call(following())) is not end:
                 yield item
         finally:
-            self._end(items)
+            self._close_iterator(items)
 
     def close(self) -> None:
         """End the thread; once is enough."""
         if self._loop.is_closed():
             return
-        self.call(_cancelled_others())  # or threads that still wait for something would wait for ever
+        self.call(_cancel_other_tasks())  # or threads that still wait for something would wait for ever
         self.call(self._loop.shutdown_asyncgens())
         self.call(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def _end(self, items: AsyncIterator[Any]) -> None:
+    def _close_iterator(self, items: AsyncIterator[Any]) -> None:
         """Close an iterator. The collector may do it anywhere, also on the loop's own thread: then nobody waits."""
         if self._loop.is_closed():
             return
         if self.is_here:
-            self._loop.create_task(_closed(items))
+            self._loop.create_task(_close(items))
         else:
-            self.call(_closed(items))
+            self.call(_close(items))
 
 
-async def _cancelled_others() -> None:
+async def _cancel_other_tasks() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _closed(items: AsyncIterator[Any]) -> None:
+async def _close(items: AsyncIterator[Any]) -> None:
     while True:
         try:
             await items.aclose()  # type: ignore[attr-defined]
@@ -138,8 +141,8 @@ class _Handle:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._target, name)
         if inspect.ismethod(value):
-            return self._waiting(value)
-        return self._wrapped(value)
+            return self._blocking(value)
+        return self._wrap(value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("_target", "_portal"):
@@ -150,20 +153,22 @@ class _Handle:
     def __repr__(self) -> str:
         return f"<synchronous {self._target!r}>"
 
-    def _waiting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _blocking(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             result = method(*args, **kwargs)
             if inspect.iscoroutine(result):
                 result = self._portal.call(result)
             elif isinstance(result, AsyncIterator):
                 return self._portal.iterate(result)
-            return self._wrapped(result)
+            return self._wrap(result)
 
         call.__name__, call.__doc__ = method.__name__, method.__doc__
         return call
 
-    def _wrapped(self, value: Any) -> Any:
-        return _Handle(value, self._portal) if type(value).__module__ in _HANDLES else value
+    def _wrap(self, value: Any) -> Any:
+        kind = type(value)
+        is_handle = f"{kind.__module__}.{kind.__qualname__}" in _HANDLE_CLASSES
+        return _Handle(value, self._portal) if is_handle else value
 
 
 class SyncTellback(_Handle):

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Protocol, Unpack
 from tellback.admin import Admin
 from tellback.chat import Model
 from tellback.conversations import Conversations
-from tellback.conversations.runtime import Runtime
-from tellback.specs.handle import Agents
-from tellback.specs.registry import SpecRegistry
-from tellback.turn.chatting import ChatArguments, UserChat
-from tellback.turn.values import TurnResult
+from tellback.runtime import Runtime
+from tellback.specs.agents import Agents, SpecRegistry
+from tellback.turns.chat import ChatArguments, UserChat
+from tellback.turns.types import TurnResult
 from tellback.types import ReplyDelta
-from tellback.types.scope import Scope
+from tellback.types.access import Scope
 
 if TYPE_CHECKING:
-    from tellback.memory.context import WorkingContextBuilder
+    from tellback.memory.engine import MemoryEngine
     from tellback.memory.memory import Memory
-    from tellback.memory.opened import MemoryEngine
+    from tellback.memory.working_context import WorkingContextBuilder
 
 
 class UserHost(Protocol):

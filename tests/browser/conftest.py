@@ -16,8 +16,8 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
 from pytest_asyncio import is_async_test
 
-from tests.browser.serving import Site, serve_site
-from tests.browser.watching import DESKTOP_SIZE, BrowserLog
+from tests.browser.browser_log import DESKTOP_SIZE, BrowserLog
+from tests.browser.site import Site, serve_site
 
 ARGUMENTS = (
     "--no-sandbox",
@@ -69,9 +69,9 @@ async def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> As
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def world(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """A server with a model and agents, which do what `tests.browser.world` says."""
+    """A server with a model and agents, which do what `tests.browser.scripted_server` says."""
     store = tmp_path_factory.mktemp("world") / "tellback.db"
-    async with serve_site(store, "--agents", "tests.browser.world:install") as found:
+    async with serve_site(store, "--agents", "tests.browser.scripted_server:install") as found:
         yield found
 
 

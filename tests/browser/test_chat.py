@@ -6,9 +6,9 @@ import re
 
 from playwright.async_api import Page, WebSocket, expect
 
-from tests.browser.serving import Site
-from tests.browser.talking import finished_replies, message_field, send_message, start_new_conversation
-from tests.browser.watching import check_layout
+from tests.browser.browser_log import check_layout
+from tests.browser.chat_actions import finished_replies, message_field, send_message, start_new_conversation
+from tests.browser.site import Site
 
 
 async def test_what_was_said_is_remembered_in_the_next_conversation_and_cited(site: Site, page: Page) -> None:

@@ -6,9 +6,9 @@ import re
 
 from playwright.async_api import Page, expect
 
-from tests.browser.seeding import open_user
-from tests.browser.serving import Site
-from tests.browser.watching import check_layout
+from tests.browser.browser_log import check_layout
+from tests.browser.seed import open_user
+from tests.browser.site import Site
 
 
 async def test_conversations_are_listed_by_pages_and_by_namespace_and_status(site: Site, page: Page) -> None:

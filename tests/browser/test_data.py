@@ -7,9 +7,9 @@ import zipfile
 
 from playwright.async_api import Page, expect
 
-from tests.browser.seeding import open_user, seed_user
-from tests.browser.serving import Site
-from tests.browser.watching import check_layout
+from tests.browser.browser_log import check_layout
+from tests.browser.seed import open_user, seed_user
+from tests.browser.site import Site
 
 
 async def test_everything_can_be_downloaded_and_then_deleted_for_good(site: Site, page: Page) -> None:

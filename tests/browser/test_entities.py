@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from playwright.async_api import Page, expect
 
-from tests.browser.seeding import open_user, seed_user
-from tests.browser.serving import Site
-from tests.browser.watching import check_layout
+from tests.browser.browser_log import check_layout
+from tests.browser.seed import open_user, seed_user
+from tests.browser.site import Site
 
 
 async def test_entities_are_found_by_any_of_their_names(site: Site, page: Page) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from playwright.async_api import Page, expect
 
-from tests.browser.seeding import open_user
-from tests.browser.serving import Site
-from tests.browser.watching import DESKTOP_SIZE, PHONE_SIZE, take_screenshot
+from tests.browser.browser_log import DESKTOP_SIZE, PHONE_SIZE, take_screenshot
+from tests.browser.seed import open_user
+from tests.browser.site import Site
 
 EVIL = (
     """<img src=x onerror="window.hacked=1"> <script>window.hacked=1</script>"""

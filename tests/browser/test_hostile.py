@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from playwright.async_api import Page, expect
 
-from tests.browser.serving import Site
-from tests.browser.talking import finished_replies, send_message, start_new_conversation
-from tests.browser.watching import PHONE_SIZE, check_layout, take_screenshot
-from tests.browser.world import HOSTILE_TEXTS
+from tests.browser.browser_log import PHONE_SIZE, check_layout, take_screenshot
+from tests.browser.chat_actions import finished_replies, send_message, start_new_conversation
+from tests.browser.scripted_server import HOSTILE_TEXTS
+from tests.browser.site import Site
 
 
 async def nothing_ran(page: Page, title: str) -> None:

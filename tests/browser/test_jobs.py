@@ -10,8 +10,8 @@ from playwright.async_api import Page, expect
 from tellback import Tellback, WorkerOptions
 from tellback.memory.extraction.values import Window
 from tellback.stores import AtomDraft
-from tests.browser.serving import Site, serve_site
-from tests.browser.watching import check_layout
+from tests.browser.browser_log import check_layout
+from tests.browser.site import Site, serve_site
 
 
 class Failing:

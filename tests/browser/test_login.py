@@ -8,9 +8,9 @@ from pathlib import Path
 from playwright.async_api import Page, expect
 
 from tellback import Tellback
-from tests.browser.serving import serve_site
-from tests.browser.talking import message_field, send_message
-from tests.browser.watching import BrowserLog, check_layout
+from tests.browser.browser_log import BrowserLog, check_layout
+from tests.browser.chat_actions import message_field, send_message
+from tests.browser.site import serve_site
 
 
 async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from playwright.async_api import Page, expect
 
-from tests.browser.seeding import seed_user
-from tests.browser.serving import Site
-from tests.browser.watching import check_layout
+from tests.browser.browser_log import check_layout
+from tests.browser.seed import seed_user
+from tests.browser.site import Site
 
 
 async def test_a_timeline_shows_what_held_when_and_keeps_to_the_days_asked_for(site: Site, page: Page) -> None:

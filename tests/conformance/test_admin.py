@@ -16,12 +16,12 @@ import pytest
 
 from tellback import InvalidArgumentError, NotFoundError, Tellback
 from tellback.admin import Admin, ErasureReport
-from tellback.app import User
 from tellback.memory.extraction.values import Extraction, Window
-from tellback.memory.recall import words
-from tellback.stores.ports.admin import erasure_subject
-from tellback.types import names
-from tests.support.userdata import create_user_data
+from tellback.memory.recall import tokenizer
+from tellback.stores.ports.store import erasure_subject
+from tellback.types import ids
+from tellback.user import User
+from tests.support.user_data import create_user_data
 
 WORD = "Zanzibar"
 
@@ -233,12 +233,12 @@ async def test_what_the_process_holds_of_an_erased_user_is_dropped(rc: Tellback,
     assert rc._opened_memory is not None
     views = rc._opened_memory.space_cache
     assert len(views) == 3
-    words.extract_words(f"{WORD.lower()}esque")
-    names.fold_name(f"{WORD} the Great")
+    tokenizer.extract_words(f"{WORD.lower()}esque")
+    ids.fold_name(f"{WORD} the Great")
     await admin.delete_user_data(confirm=True)
     assert len(views) == 2
-    assert not words._TOKEN_CACHE
-    assert names._fold_cached.cache_info().currsize == 0
+    assert not tokenizer._TOKEN_CACHE
+    assert ids._fold_cached.cache_info().currsize == 0
 
 
 def test_all_of_it_works_without_async(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ class TestAcrossProcesses:
 
     @pytest.fixture
     async def other(self, rc: Tellback, url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tellback]:
-        monkeypatch.setattr("tellback.admin.admin.LOOK_SECONDS", 0.1)
+        monkeypatch.setattr("tellback.admin.admin.ERASURE_POLL_SECONDS", 0.1)
         async with Tellback(url) as opened:
             yield opened
 

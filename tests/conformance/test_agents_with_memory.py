@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from tellback import (
-    ConfigurationError,
-    Identity,
-    InvalidArgumentError,
-    Tellback,
-    User,
-    request,
-)
+from tellback import ConfigurationError, Identity, InvalidArgumentError, Tellback, User, request
 from tellback.agent import (
     Agent,
     EventSource,
@@ -29,8 +22,8 @@ from tellback.agent import (
 )
 from tellback.skills import Skill
 from tellback.testing import ScriptedModel, answers, calls, says, understands
-from tests.integration.mcp.support import friendly
-from tests.support.desk import (
+from tests.integration.tools.mcp.support import friendly
+from tests.support.travel_agents import (
     FULL_REQUEST,
     NOON,
     RECALL_TOOLS,

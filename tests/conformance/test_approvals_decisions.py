@@ -26,7 +26,7 @@ from tellback import (
     tool,
 )
 from tellback.testing import ScriptedModel, calls, says
-from tellback.testing.stores.making import make_claim
+from tellback.testing.stores.factories import make_claim
 from tests.conformance.test_approvals_restart import FIVE, Till, asked, decide
 
 

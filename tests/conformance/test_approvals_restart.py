@@ -21,11 +21,11 @@ from tellback import (
     message_text,
     tool,
 )
-from tellback.app import User
 from tellback.chat.history import is_valid_history
-from tellback.conversations.approvals import APPROVED, approval_note
 from tellback.stores import TurnDraft
 from tellback.testing import ScriptedModel, calls, raises, says
+from tellback.turns.approvals import APPROVED, approval_note
+from tellback.user import User
 
 FIVE = ToolCall("c1", "pay", {"amount": 5})
 NINE = ToolCall("c2", "pay", {"amount": 9})

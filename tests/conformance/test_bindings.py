@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tellback import ConfigurationError, InvalidArgumentError, NotFoundError, Tellback
-from tellback.app import User
 from tellback.memory.extraction.values import Extraction, Window
-from tellback.types.bindings import ConversationScope, ExtractionPolicy
+from tellback.types.jobs import ConversationScope, ExtractionPolicy
+from tellback.user import User
 
 
 @pytest.fixture

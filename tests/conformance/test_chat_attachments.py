@@ -7,19 +7,10 @@ from typing import Any
 import pytest
 
 from tellback import ChatOptions, InvalidArgumentError, Tellback, TellbackError, Tool, message_text, skill
-from tellback.app import User
 from tellback.testing import ScriptedModel, calls, says
-from tellback.turn import (
-    Attachment,
-    Identity,
-    Session,
-    TurnConfig,
-    TurnInput,
-    run_chat_turn,
-    user_body,
-    user_prompt,
-)
+from tellback.turn import Attachment, Identity, Session, TurnConfig, TurnInput, run_chat_turn, user_body, user_prompt
 from tellback.types import MessagePart
+from tellback.user import User
 
 
 @pytest.fixture

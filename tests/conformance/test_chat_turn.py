@@ -20,7 +20,6 @@ from tellback import (
     request,
     tool,
 )
-from tellback.app import User
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says
 from tellback.turn import (
     Identity,
@@ -35,6 +34,7 @@ from tellback.turn import (
     stream_llm,
     user_prompt,
 )
+from tellback.user import User
 
 MAYA = Identity("maya", "Maya")
 

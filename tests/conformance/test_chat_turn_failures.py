@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tellback import ChatOptions, StoreUnavailableError, Tellback, ToolCall, message_text, tool
-from tellback.app import User
 from tellback.chat.history import is_valid_history
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tellback.turn import Identity, Session, TurnConfig, TurnInput, run_chat_turn
 from tellback.types.conversations import StoredMessage
+from tellback.user import User
 
 MAYA = Identity("maya")
 OK, FAILS, LOST, LATE = "ok", "fails", "lost", "late"

@@ -6,8 +6,8 @@ import pytest
 
 from tellback import Tellback
 from tellback.stores import AddedCitation, Reconciliation
+from tellback.types.ids import utc_now
 from tellback.types.memory import Citation
-from tellback.types.times import utc_now
 
 
 @pytest.mark.parametrize("held", [50_000, 0], ids=["held", "large"])

@@ -20,7 +20,7 @@ from tellback import (
     image_part,
     user_message,
 )
-from tellback.app import User
+from tellback.user import User
 
 
 def nested(depth: int) -> dict[str, Any]:

@@ -14,10 +14,10 @@ import pytest
 
 from tellback import ChatOptions, ChatRequest, Identity, Session, Tellback, Tool, TurnConfig, TurnInput, User, request
 from tellback.agent import Agent, ToolContext, ToolUpdate, create_session, define_tool
-from tellback.conversations.turns import TurnEngine
 from tellback.stores import ConversationLog
 from tellback.testing import FunctionModel, ScriptedModel, calls, says, understands
 from tellback.turn import run_chat_turn
+from tellback.turns.engine import TurnEngine
 from tellback.types.conversations import TurnOutcome
 
 SAID = "My passport is in the blue suitcase."

@@ -14,12 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tellback import Tellback
-from tellback.app import User
-from tellback.types.bindings import ANY, ConversationScope
-from tellback.types.ids import new_id
-from tellback.types.jobs import UsageRecord
-from tellback.types.times import utc_now
-from tests.support.userdata import create_binding
+from tellback.types.ids import new_id, utc_now
+from tellback.types.jobs import ANY, ConversationScope, UsageRecord
+from tellback.user import User
+from tests.support.user_data import create_binding
 
 SCOPES = [(tenant, app, user) for tenant in "ab" for app in "ab" for user in "ab"]
 _numbers = itertools.count()

@@ -10,7 +10,7 @@ import pytest
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
 from tests.support.http_server import running_server
-from tests.support.streams import Frame, next_frame, open_stream
+from tests.support.sse import Frame, next_frame, open_stream
 
 # What is served is the same on a file and in memory: the file stands for both.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tellback import ChatUsage, Tellback
-from tellback.app import User
 from tellback.testing import ScriptedModel, answers
-from tellback.testing.scripted import Step
+from tellback.testing.models import Step
 from tellback.types.jobs import Job
 from tellback.types.memory import Atom, Citation, MemorySpace
+from tellback.user import User
 
 
 def fact(text: str, messages: Sequence[str], **fields: Any) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from tellback import (
     WorkerOptions,
     message_text,
 )
-from tellback.app import User
 from tellback.memory.extraction.values import Decision, FactDecisions, Question, Verdict
 from tellback.testing import FunctionModel, ScriptedModel, answers
-from tellback.testing.scripted import Step
+from tellback.testing.models import Step
 from tellback.types import ChatReply
 from tellback.types.jsontext import dump_json
 from tellback.types.memory import CategoryKind, MemorySpace
+from tellback.user import User
 from tests.conformance.test_extraction import JANUARY, JUNE, MARCH, about, begin, fact, found, judged
 
 

@@ -12,7 +12,7 @@ import pytest
 from tellback import InvalidArgumentError, NotFoundError, Tellback
 from tellback.errors import NotAuthenticatedError
 from tellback.types.access import NewApiKey
-from tellback.types.times import utc_now
+from tellback.types.ids import utc_now
 
 DAY = timedelta(days=1)
 

@@ -10,7 +10,7 @@ import pytest
 from tellback import Tellback
 from tellback.errors import AtomSupersededError, InvalidArgumentError, NotFoundError
 from tellback.types.memory import AtomStatus, Category, CategoryKind
-from tests.integration.memory.helping import DAY, NOON, Clock, count_events, recall_everywhere, texts
+from tests.integration.memory.helpers import DAY, NOON, Clock, count_events, recall_everywhere, texts
 
 DIET = {"name": "diet", "kind": "PREFERENCE"}
 

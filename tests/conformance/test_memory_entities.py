@@ -10,7 +10,7 @@ import pytest
 from tellback import Tellback
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.types.memory import EntityStatus, EntityType
-from tests.integration.memory.helping import DAY, NOON, texts
+from tests.integration.memory.helpers import DAY, NOON, texts
 
 
 async def test_an_entity_is_found_by_any_name_however_it_is_written(rc: Tellback) -> None:

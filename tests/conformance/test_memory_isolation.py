@@ -22,7 +22,7 @@ from tellback import NotFoundError, Tellback
 from tellback.errors import AtomSupersededError, InvalidArgumentError
 from tellback.memory.memory import Memory
 from tellback.types.ids import new_id
-from tests.integration.memory.helping import count_events, texts
+from tests.integration.memory.helpers import count_events, texts
 
 SCOPES = [(tenant, app, user) for tenant in "ab" for app in "ab" for user in "ab"]
 Scoped = tuple[str, str, str]

@@ -11,7 +11,7 @@ import pytest
 from tellback import Tellback
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.types.memory import RecallMode
-from tests.integration.memory.helping import DAY, NOON, Clock, assert_valid_result, texts
+from tests.integration.memory.helpers import DAY, NOON, Clock, assert_valid_result, texts
 
 TRIP = {"name": "trip", "kind": "EPISODE"}
 FACT = {"name": "fact", "kind": "FACT"}

@@ -10,7 +10,7 @@ import pytest
 from tellback import Tellback
 from tellback.errors import ConversationClosedError, InvalidArgumentError, NotFoundError
 from tellback.types.memory import CategoryKind
-from tests.integration.memory.helping import DAY, NOON, Clock, texts
+from tests.integration.memory.helpers import DAY, NOON, Clock, texts
 
 
 async def test_what_a_person_could_see_is_remembered_dated_and_cited(rc: Tellback) -> None:

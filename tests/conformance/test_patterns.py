@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tellback import Atom, ConfigurationError, InvalidArgumentError, PatternMining, Tellback
-from tellback.app import User
 from tellback.stores import AtomFilter
+from tellback.types.ids import utc_now
 from tellback.types.memory import AtomStatus, CategoryKind
-from tellback.types.times import utc_now
+from tellback.user import User
 
 MONDAY = datetime(2026, 1, 5, 8, tzinfo=UTC)
 RUN = ("running", "EPISODE")

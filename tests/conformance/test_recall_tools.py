@@ -22,25 +22,17 @@ from tellback import (
     ToolResult,
     request,
 )
-from tellback.app import User
-from tellback.memory.tools import (
-    Forget,
-    RecallByEntity,
-    RecallByTopic,
-    RecallTimeline,
-    Remember,
-    memory_tools,
-)
-from tellback.memory.tools.inputs import MAX_HITS, clamp_limit, parse_moment
-from tellback.memory.tools.results import MAX_CITED_MESSAGES, MAX_RESULT_TEXT
-from tellback.memory.tools.writing import MAX_COMPARED
+from tellback.memory.tools import Forget, RecallByEntity, RecallByTopic, RecallTimeline, Remember, memory_tools
+from tellback.memory.tools.base import MAX_CITED_MESSAGES, MAX_HITS, MAX_RESULT_TEXT, clamp_limit, parse_moment
+from tellback.memory.tools.write import MAX_COMPARED
 from tellback.stores import AtomDraft
 from tellback.testing import ScriptedModel, calls, says
 from tellback.tools import dispatch, dispatch_all
 from tellback.tools.schema import InvalidInput
 from tellback.types.ids import new_id
 from tellback.types.memory import AtomStatus
-from tests.integration.memory.helping import NOON, Clock
+from tellback.user import User
+from tests.integration.memory.helpers import NOON, Clock
 
 
 async def call(tool: Tool, **input: Any) -> dict[str, Any]:

@@ -11,13 +11,13 @@ import httpx2
 import pytest
 
 from tellback import Tellback
-from tellback.app import User
 from tellback.server import ServerSettings, create_app
 from tellback.types.access import ApiKeyRole
+from tellback.user import User
 from tellback.wire.admin import ErasedWire, UsageRecordWire, UsageTotalWire
-from tellback.wire.jobs import JobWire
+from tellback.wire.extraction import JobWire
 from tests.support.http_server import app_client
-from tests.support.userdata import create_user_data
+from tests.support.user_data import create_user_data
 
 # What is served is the same on a file and in memory: the file stands for both.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)

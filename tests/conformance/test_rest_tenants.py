@@ -19,8 +19,8 @@ from tellback import Tellback
 from tellback.server import ServerSettings, create_app
 from tellback.types.access import ApiKeyRole
 from tests.support.http_server import app_client, running_server
+from tests.support.rest_data import SampleData, create_sample_data, flight_agent, open_tellback, start_session
 from tests.support.rest_requests import ENDLESS, IdPlace, Operation, missing_places, operations
-from tests.support.rest_world import SampleData, create_sample_data, flight_agent, open_tellback, start_session
 
 WORD = "Zanzibar"
 SETTINGS = ServerSettings(rate_limit=None, failure_limit=None)

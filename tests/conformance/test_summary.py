@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tellback import ChatError, ChatRequest, ProviderOverloadedError, StreamStop, Tellback, message_text
-from tellback.app import User
 from tellback.conversations import summary as summaries
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says
+from tellback.user import User
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ from tellback import (
     message_text,
     tool,
 )
-from tellback.app import User
 from tellback.chat.history import is_valid_history
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says
 from tellback.types import ChatReply
+from tellback.user import User
 
 
 @pytest.fixture

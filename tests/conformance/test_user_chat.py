@@ -21,10 +21,10 @@ from tellback import (
     request,
     tool,
 )
-from tellback.app import User
 from tellback.chat.history import is_valid_history
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, says
 from tellback.turn import Attachment, Identity, Session, TurnConfig, TurnInput, TurnResult, run_chat_turn
+from tellback.user import User
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ECHO = FunctionModel(lambda asked: f"re: {message_text(asked.messages[-1])}")

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tellback.stores import Store, open_store
-from tellback.testing.stores.making import (
+from tellback.testing.stores.factories import (
     MAYA,
     dispatch_all,
     make_binding,
@@ -21,10 +21,8 @@ from tellback.testing.stores.making import (
     make_turn,
     plan_jobs,
 )
-from tellback.types.bindings import ConversationScope, ExtractionPolicy
-from tellback.types.ids import new_id
-from tellback.types.jobs import Job
-from tellback.types.times import utc_now
+from tellback.types.ids import new_id, utc_now
+from tellback.types.jobs import ConversationScope, ExtractionPolicy, Job
 
 policies = st.builds(
     ExtractionPolicy,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tellback import Tellback
-from tellback.app import User
 from tellback.chat.budget import count_tokens_heuristic
 from tellback.chat.history import is_valid_history
 from tellback.errors import NotFoundError
-from tellback.memory.context import WorkingContextBuilder
+from tellback.memory.working_context import WorkingContextBuilder
 from tellback.testing import ScriptedModel, says
+from tellback.user import User
 
 FACT: Mapping[str, Any] = {"name": "fact", "kind": "FACT"}
 IDENTITY: Mapping[str, Any] = {"name": "identity", "kind": "FACT"}

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tellback.testing import FlowModel, SimulatedUser, simulate
-from tests.integration.providers.vendors import Anthropic
+from tests.integration.chat.providers.vendors import Anthropic
 from tests.integration.test_examples import EXAMPLES, run, run_alone
-from tests.support.wire import FakeHttpServer, Reply, Request
+from tests.support.fake_http_server import FakeHttpServer, Reply, Request
 
 KINDS = st.lists(st.sampled_from(["personal", "business"]), min_size=1, max_size=4)
 ORDERS = st.lists(st.sampled_from(["A-100", "A-200", "A-999"]), min_size=1, max_size=4)

@@ -12,8 +12,8 @@ import pytest
 from tellback import AlreadyDecidedError, Tellback, ToolCall, message_text, tool
 from tellback.chat.history import is_valid_history
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
-from tests.support.children import ChildProcess
-from tests.support.programs import USER, emit, read_line
+from tests.support.subprocess_programs import USER, emit, read_line
+from tests.support.subprocesses import ChildProcess
 
 FIVE = ToolCall("c1", "pay", {"amount": 5})
 

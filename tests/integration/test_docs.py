@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.providers.vendors import Anthropic
-from tests.support import nursery
-from tests.support.wire import FakeHttpServer, Reply, Request, sse_reply
+from tests.integration.chat.providers.vendors import Anthropic
+from tests.support import fork_server
+from tests.support.fake_http_server import FakeHttpServer, Reply, Request, sse_reply
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,7 +87,7 @@ async def run(script: Path, *before: str, has_key: bool = True) -> None:
     async with FakeHttpServer(play_anthropic) as wire:
         known = wire if has_key else None
         if not before:
-            code, text = await asyncio.to_thread(nursery.run_script, script, env=environment(known), seconds=50)
+            code, text = await asyncio.to_thread(fork_server.run_script, script, env=environment(known), seconds=50)
             assert code == 0, text
             return
         process = await started(script.parent, *before, str(script), wire=known)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from tellback.cli.commands import app
+from tellback.cli.app import app
 from tests.integration.test_docs import PAGES, ROOT
 
 SHELL = re.compile(r"^```(?:console|bash|sh|shell)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_docs import play_anthropic
+from tests.support.fake_http_server import FakeHttpServer, json_reply
 from tests.support.local_model import require_model_file
-from tests.support.wire import FakeHttpServer, json_reply
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOTHING_SET_UP = ("TELLBACK_MODEL", "offline")

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tellback import Tellback
-from tests.support.ready_postgres import Connection, DatabasePool
+from tests.support.servers.database_pool import Connection, DatabasePool
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_changed_database_is_replaced(databases: DatabasePool, statement: str)
 def test_a_database_that_someone_is_still_connected_to_is_replaced(
     databases: DatabasePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.support.ready_postgres.LEAVING_SECONDS", 0.05)
+    monkeypatch.setattr("tests.support.servers.database_pool.LEAVING_SECONDS", 0.05)
     with databases.lend() as first:
         left = psycopg.connect(first)
     with databases.lend() as second:
@@ -90,7 +90,7 @@ def test_a_database_that_someone_is_still_connected_to_is_replaced(
 
 
 def test_a_database_with_very_many_rows_is_replaced(databases: DatabasePool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.support.ready_postgres.MANY_ROWS", 2)
+    monkeypatch.setattr("tests.support.servers.database_pool.MANY_ROWS", 2)
     with databases.lend() as first:
         execute(first, "INSERT INTO tellback.procrastinate_workers (last_heartbeat) VALUES (now()), (now()), (now())")
     with databases.lend() as second:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.rest_world import path_kinds
+from tests.support.rest_data import path_kinds
 
 ATOM: dict[str, Any] = {
     "text": "Likes Rome",

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
 from tests.support.http_server import running_server
-from tests.support.rest_world import flight_agent, open_tellback
+from tests.support.rest_data import flight_agent, open_tellback
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tellback.background import BackgroundTasks, cancel_and_wait
+from tellback.concurrency import BackgroundTasks, cancel_and_wait
 
 
 async def stubborn(ended: list[str]) -> None:
@@ -41,18 +41,18 @@ async def test_what_failed_is_stopped_without_a_word() -> None:
 
 
 async def test_closing_ends_what_did_not_hear_of_it() -> None:
-    from tellback import background
+    from tellback import concurrency
 
     ended: list[str] = []
     running = BackgroundTasks()
     running.start(stubborn(ended), "stubborn")
     await asyncio.sleep(0)
-    grace = background.GRACE_SECONDS
-    background.GRACE_SECONDS = 0.01
+    grace = concurrency.GRACE_SECONDS
+    concurrency.GRACE_SECONDS = 0.01
     try:
         async with asyncio.timeout(30):
             await running.close()
     finally:
-        background.GRACE_SECONDS = grace
+        concurrency.GRACE_SECONDS = grace
     assert ended == ["not heard", "ended"]
     assert running.names == []

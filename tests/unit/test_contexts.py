@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellback import Tellback, events
-from tellback.contexts import InContext
+from tellback.concurrency import InContext
 from tellback.testing import ScriptedModel, says
 
 name: ContextVar[str] = ContextVar("name", default="nobody")

@@ -9,10 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tellback import Tellback
-from tellback.cli import demo
-from tellback.cli.commands import app
-from tellback.demo.sample import SAMPLE_SPACE, SAMPLE_USER, load_sample
-from tellback.demo.tables import build_tables_agent
+from tellback.cli import serve
+from tellback.cli.app import app
+from tellback.demo import SAMPLE_SPACE, SAMPLE_USER, build_tables_agent, load_sample
 from tellback.errors import ConfigurationError
 from tellback.testing import ScriptedModel
 
@@ -46,13 +45,13 @@ async def test_nobody_made_up_comes_into_a_store_that_is_in_use(user: str) -> No
 
 def test_the_guide_names_maya_only_where_she_is_made_up() -> None:
     for has_sample in (True, False):
-        guide = "\n".join(demo._guide_lines("http://127.0.0.1:1", "x.db", False, has_sample))
+        guide = "\n".join(serve._guide_lines("http://127.0.0.1:1", "x.db", False, has_sample))
         assert ("user=maya" in guide) is has_sample
         assert "What you say stays in x.db" in guide
 
 
 def test_the_guide_repeats_no_password() -> None:
-    assert "secret" not in "".join(demo._guide_lines("http://127.0.0.1:1", "postgresql://me:secret@db/x", False, True))
+    assert "secret" not in "".join(serve._guide_lines("http://127.0.0.1:1", "postgresql://me:secret@db/x", False, True))
 
 
 async def test_the_sample_asks_no_model_also_where_there_is_one() -> None:
@@ -87,21 +86,21 @@ async def test_with_a_model_that_one_speaks_for_the_agent() -> None:
 
 def test_a_port_that_is_taken_is_passed_over() -> None:
     with socket.socket() as held:
-        held.bind((demo.DEMO_HOST, 0))
+        held.bind((serve.DEMO_HOST, 0))
         taken = held.getsockname()[1]
-        assert taken < demo._find_free_port(taken) < taken + demo.PORT_ATTEMPTS
+        assert taken < serve._find_free_port(taken) < taken + serve.PORT_ATTEMPTS
 
 
 def test_when_all_ports_are_taken_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "PORT_ATTEMPTS", 1)
+    monkeypatch.setattr(serve, "PORT_ATTEMPTS", 1)
     with socket.socket() as held:
-        held.bind((demo.DEMO_HOST, 0))
+        held.bind((serve.DEMO_HOST, 0))
         with pytest.raises(ConfigurationError, match="name another with --port"):
-            demo._find_free_port(held.getsockname()[1])
+            serve._find_free_port(held.getsockname()[1])
 
 
 def test_without_the_console_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    monkeypatch.setattr(serve, "find_spec", lambda name: None)
     done = CliRunner().invoke(app, ["demo"])
     assert done.exit_code == 2
     assert "pip install 'tellback[console]'" in done.output

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tellback import ChatOptions, Tellback, TextDelta, request
-from tellback.app import User
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tellback.turn import Identity, Session, TurnConfig, TurnInput, run_chat_turn
 from tellback.types import ToolCall
+from tellback.user import User
 
 MAYA = Identity("maya", "Maya", {"role": "admin"})
 

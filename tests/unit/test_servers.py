@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.servers.base import NotReadyError, Server, ServerFailedError
 from tests.support.servers.fixtures import REQUIRED_VARIABLE, skip_or_fail
 from tests.support.servers.mongo import MongoServer
 from tests.support.servers.opensearch import OpenSearchServer
-from tests.support.servers.process import NotReadyError, Server, ServerFailedError
 from tests.support.servers.redis import RedisServer
-from tests.support.servers.sharing import ServerRegistry
+from tests.support.servers.registry import ServerRegistry
 
 _ROOT = Path(__file__).parents[2]
 _BACKENDS = """
@@ -242,7 +242,7 @@ def test_a_missing_server_skips_the_test_unless_servers_are_required(monkeypatch
 def test_the_table_counts_tests_by_backend_in_a_fixed_order(tmp_path: Path, workers: str) -> None:
     (tmp_path / "test_backends.py").write_text(_BACKENDS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = backend\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.servers.table", "-n", workers]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.servers.report", "-n", workers]
     done = subprocess.run(
         [*command, "-c", tmp_path / "pytest.ini", "--rootdir", tmp_path, tmp_path],
         capture_output=True,

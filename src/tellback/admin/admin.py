@@ -1,4 +1,4 @@
-"""`user.admin`: all that is kept of a user, handed out or erased."""
+"""`user.admin`: export and erasure of a user's data, and the cost of model calls."""
 
 from __future__ import annotations
 
@@ -9,17 +9,77 @@ from datetime import datetime
 from os import PathLike
 from typing import Any, BinaryIO, overload
 
-from tellback.admin import usage
-from tellback.admin.erased import ErasureReport
-from tellback.admin.export import ExportProgressCallback, ExportReport, UserDataExport, collect_export
-from tellback.admin.files import ExportFormat, write_export
-from tellback.conversations import checks
-from tellback.conversations.runtime import Runtime
+from tellback import validation
+from tellback.admin.export import (
+    ExportFormat,
+    ExportProgressCallback,
+    ExportReport,
+    UserDataExport,
+    collect_export,
+    write_export,
+)
 from tellback.errors import InvalidArgumentError, StoreClosedError, StoreError
-from tellback.stores.ports.admin import Erasure, erasure_subject
-from tellback.types.caches import clear_text_caches
+from tellback.runtime import Runtime
+from tellback.stores.ports.store import Erasure, erasure_subject
+from tellback.types.access import Scope
+from tellback.types.ids import clear_text_caches
 from tellback.types.jobs import UsageRecord, UsageTotal
-from tellback.types.scope import Scope
+
+
+class ErasureReport(dict[str, int]):
+    """How many rows of each table were deleted. `job_ids` are those of the jobs among them.
+
+    >>> ErasureReport({"messages": 2}).deleted["messages"]
+    2
+    """
+
+    def __init__(self, counts: Any = (), job_ids: tuple[str, ...] = ()) -> None:
+        super().__init__(counts)
+        self.job_ids = job_ids
+
+    @property
+    def deleted(self) -> ErasureReport:
+        """The same, for whoever reads better so."""
+        return self
+
+
+TimeLike = datetime | str | None
+
+
+async def list_usage(
+    runtime: Runtime,
+    scope: Scope | None,
+    since: TimeLike,
+    until: TimeLike,
+    job_id: str | None,
+    limit: int,
+    before: str | None,
+    **filters: str | None,
+) -> list[UsageRecord]:
+    """Call by call, the newest first; of one user or, with None, of all, or `of` a tenant and app."""
+    start, end = _parse_period(since, until)
+    valid_job_id = validation.validate_optional_text("job_id", job_id, validation.KEY_LENGTH)
+    max_records, before_id = (
+        validation.validate_count("limit", limit),
+        validation.validate_optional_text("before", before, validation.KEY_LENGTH),
+    )
+    return await runtime.store.jobs.usage(
+        scope, job_id=valid_job_id, since=start, until=end, limit=max_records, before=before_id, **filters
+    )
+
+
+async def total_usage(
+    runtime: Runtime, scope: Scope | None, since: TimeLike, until: TimeLike, **filters: str | None
+) -> list[UsageTotal]:
+    """Added up by user, purpose and model."""
+    start, end = _parse_period(since, until)
+    return await runtime.store.jobs.usage_totals(scope, since=start, until=end, **filters)
+
+
+def _parse_period(since: TimeLike, until: TimeLike) -> tuple[datetime | None, datetime | None]:
+    start = None if since is None else validation.parse_datetime("since", since)
+    return start, None if until is None else validation.parse_datetime("until", until)
+
 
 log = logging.getLogger("tellback.admin")
 
@@ -120,13 +180,13 @@ class Admin:
 
         For the next page, pass the last record's id as `before`.
         """
-        return await usage.list_usage(self._runtime, self._scope, since, until, job_id, limit, before)
+        return await list_usage(self._runtime, self._scope, since, until, job_id, limit, before)
 
     async def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None
     ) -> list[UsageTotal]:
         """What they cost, added up by purpose and model."""
-        return await usage.total_usage(self._runtime, self._scope, since, until)
+        return await total_usage(self._runtime, self._scope, since, until)
 
     def _open_export(
         self, user_id: str | None, include_vectors: bool, on_progress: ExportProgressCallback | None
@@ -137,7 +197,7 @@ class Admin:
     def _resolve_scope(self, user_id: str | None) -> Scope:
         if user_id is None:
             return self._scope
-        return Scope(self._scope.tenant_id, self._scope.app_id, checks.validate_scope_id("user_id", user_id))
+        return Scope(self._scope.tenant_id, self._scope.app_id, validation.validate_scope_id("user_id", user_id))
 
 
 async def follow_erasures(runtime: Runtime, has_cached_data: Callable[[], bool], forget: ForgetUsers) -> None:

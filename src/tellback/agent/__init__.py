@@ -5,28 +5,33 @@ call answers. `move` is pure, so that flows can be tested without a model.
 """
 
 from tellback.agent.agent import Agent
-from tellback.agent.canned import CannedResponse
-from tellback.agent.choosing import Thresholds
-from tellback.agent.domains import DomainRegistry
-from tellback.agent.event_values import MessageEventData, StatusEventData, ToolEventData
+from tellback.agent.definitions.canned_responses import CannedResponse
+from tellback.agent.definitions.gather_schema import GatherSchema
+from tellback.agent.definitions.guidelines import Capability, CompositionMode, Guideline, GuidelineMatch, Term
+from tellback.agent.definitions.ids import generate_route_id, generate_state_id, generate_tool_id
+from tellback.agent.definitions.route import Route, RouteRef
+from tellback.agent.definitions.state import END_ROUTE, State, StateRef, Transition
+from tellback.agent.definitions.tools import DomainRegistry, define_tool
 from tellback.agent.events import (
     Event,
     EventKind,
     EventSource,
+    MessageEventData,
+    StatusEventData,
+    ToolEventData,
     adapt_event,
     create_message_event,
     create_status_event,
     create_tool_event,
 )
-from tellback.agent.gathering import GatherSchema
-from tellback.agent.hooks import BeforeResponse
-from tellback.agent.ids import generate_route_id, generate_state_id, generate_tool_id
-from tellback.agent.memory import MemoryOptions
-from tellback.agent.move import Interpretation, MoveResult, RejectedValue, move
-from tellback.agent.persistence import NewMessage, NewSession, Persistence, SessionWithState
-from tellback.agent.prompts import BuiltInSection, PromptBuilder
+from tellback.agent.flow.move import move
+from tellback.agent.flow.route_choice import Thresholds
+from tellback.agent.flow.types import Interpretation, MoveResult, RejectedValue
+from tellback.agent.prompts.builder import BuiltInSection, PromptBuilder
+from tellback.agent.prompts.understand import Limits
 from tellback.agent.response import (
     AgentStructuredResponse,
+    BeforeResponse,
     ModelCall,
     Response,
     RouteInfo,
@@ -34,14 +39,17 @@ from tellback.agent.response import (
     StreamChunk,
     Trace,
 )
-from tellback.agent.route import Route, RouteRef
-from tellback.agent.session import SessionState, create_session, enter_route, enter_state, merge_extracted
-from tellback.agent.session_data import session_data_to_state, session_state_to_data
-from tellback.agent.sessions import InMemorySessions, SessionStore
-from tellback.agent.state import END_ROUTE, State, StateRef, Transition
-from tellback.agent.tooling import define_tool
-from tellback.agent.understand import Limits
-from tellback.agent.values import Capability, CompositionMode, Guideline, GuidelineMatch, Term
+from tellback.agent.runtime.memory import MemoryOptions
+from tellback.agent.sessions.persistence import (
+    InMemorySessions,
+    NewMessage,
+    NewSession,
+    Persistence,
+    SessionStore,
+    SessionWithState,
+)
+from tellback.agent.sessions.serialization import session_data_to_state, session_state_to_data
+from tellback.agent.sessions.session import SessionState, create_session, enter_route, enter_state, merge_extracted
 from tellback.tools.context import ToolContext, ToolUpdate
 
 __all__ = [

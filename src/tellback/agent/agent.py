@@ -1,34 +1,297 @@
-"""`Agent`: holds goal-directed conversations along its routes."""
+"""`Agent`: a goal-directed assistant that follows routes, gathers data and uses tools.
+
+Arguments are validated when the agent is created, so that a mistake is found before anyone talks to it."""
 
 from __future__ import annotations
 
+import asyncio
 import copy
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Unpack
 
-from tellback.agent import arguments
-from tellback.agent.canned import CannedResponse
-from tellback.agent.choosing import Thresholds
-from tellback.agent.domains import DomainRegistry
-from tellback.agent.drawing import agent_to_mermaid
-from tellback.agent.hooks import AfterHook, BeforeHook
-from tellback.agent.memory import MemoryOptions, MemorySource
-from tellback.agent.reply import Persona
-from tellback.agent.responding import RespondArguments, Responder
-from tellback.agent.response import Response, StreamChunk
-from tellback.agent.route import Route, RouteFields
-from tellback.agent.session import SessionState
-from tellback.agent.sessions import SessionStore
-from tellback.agent.setting import AgentBase
-from tellback.agent.state import validate_canned_responses
-from tellback.agent.understand import Limits
-from tellback.agent.values import Capability, CompositionMode, Guideline, Term, coerce_value
+from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_response
+from tellback.agent.definitions.diagram import agent_to_mermaid
+from tellback.agent.definitions.guidelines import (
+    Capability,
+    CompositionMode,
+    Guideline,
+    GuidelineMatch,
+    Term,
+    coerce_value,
+)
+from tellback.agent.definitions.route import Route, RouteFields
+from tellback.agent.definitions.state import State, validate_canned_responses
+from tellback.agent.definitions.tools import DomainRegistry
+from tellback.agent.flow.route_choice import Thresholds
+from tellback.agent.prompts.relevance import TextRanker
+from tellback.agent.prompts.reply import Persona
+from tellback.agent.prompts.understand import Limits
+from tellback.agent.response import AfterHook, BeforeHook, Response, StreamChunk
+from tellback.agent.runtime.memory import MemoryOptions, MemorySource
+from tellback.agent.runtime.responder import UNSET_MODEL, RespondArguments, Responder
+from tellback.agent.sessions.persistence import SessionStore
+from tellback.agent.sessions.session import SessionState
 from tellback.chat import ChatOptions, Model
-from tellback.errors import FlowError, InvalidArgumentError
-from tellback.tools import as_tool
-from tellback.types.times import utc_now
+from tellback.errors import ConfigurationError, FlowError, InvalidArgumentError
+from tellback.tools import Tool, as_tool
+from tellback.turns.request import resolve_options
+from tellback.types.ids import slug, utc_now
+
+
+def validate_text(name: str, value: Any) -> str:
+    """A text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidArgumentError(f"{name} is a text, not {value!r:.80}.")
+    return value
+
+
+def validate_optional_text(name: str, value: Any) -> str | None:
+    """A text or nothing."""
+    return None if value is None else validate_text(name, value)
+
+
+def validate_list(name: str, value: Any) -> Sequence[Any]:
+    """A list; one thing alone is most likely a list that was forgotten."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InvalidArgumentError(f"{name} is a list, not {value!r:.80}: write {name}=[...].")
+    return tuple(value)
+
+
+def validate_texts(name: str, value: Any) -> tuple[str, ...]:
+    """A list of texts."""
+    return tuple(validate_text(f"each of {name}", each) for each in validate_list(name, value))
+
+
+def validate_mapping(name: str, value: Any) -> Mapping[str, Any]:
+    """A mapping, empty if there is none."""
+    if not isinstance(value, Mapping | None):
+        raise InvalidArgumentError(f"{name} is a mapping, not {value!r:.80}.")
+    return value or {}
+
+
+def build_instance(name: str, kind: type[Any], value: Any) -> Any:
+    """A value of that type, or made of its fields."""
+    if value is None or isinstance(value, Mapping):
+        try:
+            return kind(**(value or {}))
+        except TypeError as error:
+            raise InvalidArgumentError(f"that makes no {name}: {error}.") from error
+    if not isinstance(value, kind):
+        raise InvalidArgumentError(f"{name} is a {kind.__name__}, not {value!r:.80}.")
+    return value
+
+
+def validate_callable(name: str, value: Any) -> Any:
+    """A function or nothing."""
+    if value is not None and not callable(value):
+        raise InvalidArgumentError(f"{name} is a function, not {value!r:.80}.")
+    return value
+
+
+def validate_model(name: str, value: Any) -> Any:
+    """A model's name, a model, or nothing."""
+    if value is not None and (isinstance(value, type) or not (isinstance(value, str) or hasattr(value, "complete"))):
+        raise InvalidArgumentError(f"{name} is a name or a model object, not {value!r:.80}.")
+    return value
+
+
+def resolve_session_store(value: Any) -> Any:
+    """Something that keeps sessions, or nothing; also an adapter, or the arguments of a `Persistence`."""
+    if isinstance(value, Mapping) or hasattr(value, "session_repository"):
+        from tellback.agent.sessions.persistence import Persistence
+
+        return build_instance("persistence", Persistence, value if isinstance(value, Mapping) else {"adapter": value})
+    missing = [name for name in ("load", "save", "history") if not callable(getattr(value, name, None))]
+    if value is not None and missing:
+        raise InvalidArgumentError(
+            f"persistence keeps sessions, such as Persistence(InMemoryAdapter()); {value!r:.80} has no"
+            f" {', '.join(missing)}."
+        )
+    return value
+
+
+def parse_composition_mode(value: Any) -> CompositionMode:
+    """One of the four modes."""
+    try:
+        return CompositionMode(value)
+    except ValueError:
+        known = ", ".join(mode.value for mode in CompositionMode)
+        raise InvalidArgumentError(f"composition_mode is one of {known}, not {value!r:.80}.") from None
+
+
+"""The model's name where none is set."""
+
+
+class AgentBase:
+    """The part of an agent that its turns ask."""
+
+    place: str
+    limits: Limits
+    guidelines: list[Guideline]
+    capabilities: list[Capability]
+    canned_responses: tuple[CannedResponse, ...]
+    composition_mode: CompositionMode
+    domains: DomainRegistry
+    tools: tuple[Tool, ...]
+    skills: tuple[Any, ...]
+    memory: Any
+
+    def __init__(self) -> None:
+        self.routes_by_id: dict[str, Route] = {}
+        self.route_keys: dict[str, str] = {}
+        self._ranker_cache: tuple[tuple[int, ...], TextRanker] | None = None
+        self._last_validated: tuple[Any, ...] | None = None
+
+    def _register_route(self, route: Route) -> None:
+        self.routes_by_id[route.id] = route
+        # What models call it: short, and of one route only.
+        key = base = slug(route.title) or "route"
+        number = 1
+        while key in self.route_keys.values():
+            number += 1
+            key = f"{base}_{number}"
+        self.route_keys[route.id] = route.key = key
+
+    def check(self) -> None:
+        """Raise `FlowError` if something is wrong with the routes, or if there is a place where nothing can be said."""
+        snapshot = (
+            self._route_revisions(),
+            self.composition_mode,
+            self.canned_responses,
+            len(self.guidelines),
+            len(self.capabilities),
+            len(self.tools),
+            self.domains.names,
+        )
+        if self._last_validated == snapshot:
+            return
+        for route in self.routes_by_id.values():
+            route.check()
+        if self.composition_mode is CompositionMode.CANNED_STRICT:
+            self._validate_strict_mode()
+        self._validate_tools()
+        self._last_validated = snapshot
+
+    def _validate_strict_mode(self) -> None:
+        if any(
+            each.condition is None and isinstance(fill_canned_response(each, {}, None), str)
+            for each in self.canned_responses
+        ):
+            return
+        raise FlowError(
+            self.place,
+            "it only says what is written (strict_canned), so it needs a canned response of its own without a condition"
+            " and without values, for when no other can be said: Agent(canned_responses=[...]).",
+        )
+
+    def _validate_tools(self) -> None:
+        tools = [*self.tools, *(tool for each in self.capabilities for tool in each.tools), *self.domains.tools()]
+        for guideline in self._all_guidelines():
+            tools += guideline.tools
+        known: dict[str, Tool] = {}
+        for tool in tools:
+            if known.setdefault(tool.name, tool).fn != tool.fn:
+                raise FlowError(self.place, f"two tools are called {tool.name!r}; give one another name.")
+            if tool.requires_approval and self.memory is None:
+                raise FlowError(
+                    self.place,
+                    f"{tool.name} needs approval, and the model may call it: its call waits in the log of a memory, so"
+                    " pass memory=..., or run it in a state (tool_state=...).",
+                )
+
+    def _all_guidelines(self) -> list[Guideline]:
+        guidelines = [*self.guidelines]
+        for route in self.routes_by_id.values():
+            guidelines += route.guidelines
+            for state in route.states:
+                guidelines += state.guidelines
+        return guidelines
+
+    def rank_routes(self, message: str) -> Sequence[Route]:
+        """The routes by how much they have to do with what was said; in their order, if they can all be in play."""
+        routes = tuple(self.routes_by_id.values())
+        if len(routes) <= self.limits.in_play:
+            return routes
+        return [routes[index] for index in self._route_ranker(routes).rank(message)]
+
+    def _route_ranker(self, routes: Sequence[Route]) -> TextRanker:
+        revisions = self._route_revisions()
+        if self._ranker_cache is None or self._ranker_cache[0] != revisions:
+            self._ranker_cache = (revisions, TextRanker([_route_text(route) for route in routes]))
+        return self._ranker_cache[1]
+
+    def _route_revisions(self) -> tuple[int, ...]:
+        return tuple([route.revision for route in self.routes_by_id.values()])
+
+    async def prepare(self) -> None:
+        """Load what ranks routes, which the first turn does otherwise: up to half a second, in a thread. With a handful
+        of routes there is nothing to load."""
+        routes = tuple(self.routes_by_id.values())
+        if len(routes) > self.limits.in_play:
+            ranker = self._route_ranker(routes)
+            if not ranker.is_ready:
+                await asyncio.to_thread(ranker.prepare)
+
+    def offered_routes(self) -> Sequence[Route]:
+        """Routes to mention where none is active."""
+        return tuple(self.routes_by_id.values())[: self.limits.in_play]
+
+    def guidelines_at(self, route: Route | None, state: State | None) -> list[Guideline]:
+        """The guidelines of the agent, of the route and of the state."""
+        guidelines = [*self.guidelines]
+        if route is not None:
+            guidelines += route.guidelines
+        if state is not None:
+            guidelines += state.guidelines
+        return guidelines
+
+    def tools_at(
+        self, route: Route | None, matches: Sequence[GuidelineMatch], extra_tools: Sequence[Any]
+    ) -> tuple[Tool, ...]:
+        """What the model may call: its own tools, those of capabilities, of guidelines that hold, and of domains that
+        the route may use."""
+        tools = [
+            *self.tools,
+            *(tool for each in self.capabilities for tool in each.tools),
+            *(tool for match in matches for tool in match.guideline.tools),
+            *self.domains.tools(None if route is None else route.domains),
+            *map(as_tool, extra_tools),
+        ]
+        return tuple({tool.name: tool for tool in tools}.values())
+
+    def all_tools(self, extra_tools: Sequence[Any]) -> tuple[Tool, ...]:
+        """All tools that the model may ever have called: for a reply that is taken up again."""
+        matches = [GuidelineMatch(guideline) for guideline in self._all_guidelines()]
+        return self.tools_at(None, matches, extra_tools)
+
+    def restore_session(self, session: SessionState) -> SessionState:
+        """The session with its values typed again, if it comes from a database."""
+        current = session.current_route
+        last = session.route_history[-1] if session.route_history else None
+        id = current.id if current is not None else last.route_id if last is not None and last.completed else None
+        route = None if id is None else self.routes_by_id.get(id)
+        extracted = session.extracted if route is None else route.schema.restore(session.extracted)
+        paused_routes = {
+            id: replace(paused, extracted=self.routes_by_id[id].schema.restore(paused.extracted))
+            if id in self.routes_by_id
+            else paused
+            for id, paused in session.paused_routes.items()
+        }
+        return replace(session, extracted=extracted, paused_routes=paused_routes)
+
+    def _resolve_chat_options(self, source: ChatOptions | Mapping[str, Any] | None) -> ChatOptions:
+        unset: dict[str, Any] = {"provider": None, "tools": None, "tool_handler": None, "max_cycles": None}
+        options = resolve_options(source, model=None, default_model=UNSET_MODEL, **unset)
+        for name in ("output_type", "tools", "system", "skills", "skill_resolver"):
+            if getattr(options, name) is not None:
+                raise ConfigurationError(f"options of an agent take no {name}: it is the agent's own business.")
+        return replace(options, skills=self.skills) if self.skills else options
+
+
+def _route_text(route: Route) -> str:
+    return ". ".join(filter(None, (route.title, route.description, *route.conditions, " ".join(route.gatherable))))
 
 
 class Agent(AgentBase):
@@ -86,10 +349,10 @@ class Agent(AgentBase):
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         super().__init__()
-        self.name = arguments.validate_text("an agent's name", name)
+        self.name = validate_text("an agent's name", name)
         self.place = f"agent {name!r}"
-        self.description = arguments.validate_optional_text("description", description)
-        self.goal = arguments.validate_optional_text("goal", goal)
+        self.description = validate_optional_text("description", description)
+        self.goal = validate_optional_text("goal", goal)
         self.model = model
         self.understand_model = understand_model
         self.context = context
@@ -98,8 +361,8 @@ class Agent(AgentBase):
         self.memory_options = coerce_value(MemoryOptions, memory_options or {})
         self.composition_mode: CompositionMode = composition_mode  # type: ignore[assignment]
         self.canned_responses: tuple[CannedResponse, ...] = canned_responses  # type: ignore[assignment]
-        self.rules = arguments.validate_texts("rules", rules)
-        self.prohibitions = arguments.validate_texts("prohibitions", prohibitions)
+        self.rules = validate_texts("rules", rules)
+        self.prohibitions = validate_texts("prohibitions", prohibitions)
         self.before_response: BeforeHook | None = before_response
         self.after_response: AfterHook | None = after_response
         self.thresholds: Thresholds = thresholds  # type: ignore[assignment]
@@ -109,18 +372,18 @@ class Agent(AgentBase):
         self.guidelines: list[Guideline] = []
         self.capabilities: list[Capability] = []
         self.domains = DomainRegistry()
-        self.skills = tuple(arguments.validate_list("skills", skills))
-        self.tools = tuple(map(as_tool, arguments.validate_list("tools", tools)))
+        self.skills = tuple(validate_list("skills", skills))
+        self.tools = tuple(map(as_tool, validate_list("tools", tools)))
         self.options = self._resolve_chat_options(options)
-        for domain, members in arguments.validate_mapping("domains", domains).items():
+        for domain, members in validate_mapping("domains", domains).items():
             self.add_domain(domain, members)
-        for term in arguments.validate_list("terms", terms):
+        for term in validate_list("terms", terms):
             self.create_term(term)
-        for guideline in arguments.validate_list("guidelines", guidelines):
+        for guideline in validate_list("guidelines", guidelines):
             self.create_guideline(guideline)
-        for capability in arguments.validate_list("capabilities", capabilities):
+        for capability in validate_list("capabilities", capabilities):
             self.create_capability(capability)
-        for route in arguments.validate_list("routes", routes):
+        for route in validate_list("routes", routes):
             self.add_route(route)
         self._responder = Responder(self)
         if routes:
@@ -274,14 +537,14 @@ class Agent(AgentBase):
 
 
 _VALIDATORS: dict[str, Callable[[Any, Agent], Any]] = {
-    "model": lambda given, _: arguments.validate_model("model", given),
-    "understand_model": lambda given, _: arguments.validate_model("understand_model", given),
-    "persistence": lambda given, _: arguments.resolve_session_store(given),
-    "composition_mode": lambda given, _: arguments.parse_composition_mode(given),
+    "model": lambda given, _: validate_model("model", given),
+    "understand_model": lambda given, _: validate_model("understand_model", given),
+    "persistence": lambda given, _: resolve_session_store(given),
+    "composition_mode": lambda given, _: parse_composition_mode(given),
     "canned_responses": lambda given, agent: validate_canned_responses(given, agent.place),
-    "before_response": lambda given, _: arguments.validate_callable("before_response", given),
-    "after_response": lambda given, _: arguments.validate_callable("after_response", given),
-    "thresholds": lambda given, _: arguments.build_instance("thresholds", Thresholds, given),
-    "limits": lambda given, _: arguments.build_instance("limits", Limits, given),
-    "clock": lambda given, _: arguments.validate_callable("clock", given),
+    "before_response": lambda given, _: validate_callable("before_response", given),
+    "after_response": lambda given, _: validate_callable("after_response", given),
+    "thresholds": lambda given, _: build_instance("thresholds", Thresholds, given),
+    "limits": lambda given, _: build_instance("limits", Limits, given),
+    "clock": lambda given, _: validate_callable("clock", given),
 }

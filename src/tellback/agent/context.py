@@ -14,9 +14,9 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from tellback.agent.session import SessionState
+from tellback.agent.sessions.session import SessionState
 from tellback.errors import InvalidArgumentError
-from tellback.skills.calling import call_function
+from tellback.tools.threads import call_function
 
 MAX_DEPTH = 20
 """How deep values may be nested to be shown; what is deeper is left out."""
@@ -32,7 +32,7 @@ async def resolve_context(source: Any, session: SessionState, override: Mapping[
     another kind is passed on itself, and takes nothing over it.
 
     >>> import asyncio
-    >>> from tellback.agent.session import create_session
+    >>> from tellback.agent.sessions.session import create_session
     >>> asyncio.run(resolve_context({"plan": "free", "lang": "en"}, create_session(), {"plan": "pro"}))
     {'plan': 'pro', 'lang': 'en'}
     """

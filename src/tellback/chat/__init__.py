@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tellback.chat.approval import Approval
-from tellback.chat.assemble import ReplyBuilder
 from tellback.chat.budget import (
     check_budget,
     count_tokens_heuristic,
@@ -13,17 +12,19 @@ from tellback.chat.budget import (
     estimate_tools_tokens,
     format_budget_breakdown,
 )
-from tellback.chat.choice import ModelAtHand, ModelChoice, choose_model, survey_models
+from tellback.chat.discovery import ModelAtHand, ModelChoice, choose_model, survey_models
 from tellback.chat.dispatch import dispatch_chat, dispatch_chat_stream
 from tellback.chat.history import repair_history
 from tellback.chat.loop import (
+    LoopResult,
+    LoopStep,
     run_loop,
     run_loop_messages,
     run_loop_stream,
     run_loop_stream_messages,
     stream_loop,
 )
-from tellback.chat.model import ChatRequest, Model, ModelBase
+from tellback.chat.model import ChatRequest, Model, ModelBase, ReplyBuilder
 from tellback.chat.offline import OfflineModel
 from tellback.chat.options import ChatOptions
 from tellback.chat.registry import (
@@ -39,7 +40,6 @@ from tellback.chat.registry import (
     resolve_registration,
     with_providers,
 )
-from tellback.chat.run import LoopResult, LoopStep
 from tellback.chat.usage import make_usage
 from tellback.errors import BudgetExceededError, MaxIterationsError, UnknownModelError
 from tellback.types import (

@@ -1,23 +1,432 @@
-"""One model call, by whichever way the options name: an explicit function, a model object, or the registry."""
+"""Make one model call: by an explicit chat function, a model object, or the registered provider.
+
+`resolve_caller` picks the `ChatCaller`; each kind of caller completes or streams in the same way, and deltas go to a `DeltaSink`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any
+import asyncio
+import contextlib
+import inspect
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
-from tellback.chat.assemble import ReplyBuilder
+from tellback import events
 from tellback.chat.budget import check_budget
-from tellback.chat.functions import FunctionCaller, as_reply
-from tellback.chat.model import Messages, Model, ToolEntry, as_messages, close_stream
-from tellback.chat.observing import ChatCaller, TracedCaller
+from tellback.chat.model import Messages, Model, ReplyBuilder, ToolEntry, as_messages, close_stream
 from tellback.chat.options import ChatOptions
-from tellback.chat.output import OutputSpec
+from tellback.chat.output import OutputSpec, append_schema_instructions
 from tellback.chat.registry import get_builtin_adapter, resolve_registration
-from tellback.chat.sink import DeltaSink, OnDelta
+from tellback.chat.usage import make_usage
 from tellback.errors import ConfigurationError
-from tellback.telemetry import tracer
+from tellback.telemetry import ModelSpan, model_span, tracer
 from tellback.tools import Tool, as_tool
-from tellback.types import ChatReply, Message, ReplyDelta
+from tellback.types import ChatReply, ChatUsage, Message, ReplyDelta, StreamStop, message_text, reply_deltas
+
+log = logging.getLogger("tellback.chat")
+
+OnDelta = Callable[[ReplyDelta], Any]
+
+
+class DeltaSink:
+    """Where deltas go: the caller's callback, sync or async, and the run's event stream.
+
+    What an async callback has to do is done by one task, in order, while the stream goes on. Calling the sink returns
+    it, and it can be awaited, so that stream functions may write `on_delta(d)` or `await on_delta(d)`. It may be called
+    from another thread; the callback runs on the event loop all the same. As a context manager it sees to it that the
+    callback has caught up when the block ends, or stops it when the block is cancelled.
+    """
+
+    __slots__ = ("_event_name", "_loop", "_on_delta", "_pending", "_task", "_thread_id")
+
+    def __init__(self, opts: ChatOptions, on_delta: OnDelta | None) -> None:
+        self._on_delta = on_delta
+        self._event_name = opts.delta_data_type if opts.emit_stream_deltas else None
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        self._pending: deque[Any] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self, delta: ReplyDelta) -> DeltaSink:
+        if threading.get_ident() != self._thread_id:
+            self._loop.call_soon_threadsafe(self, delta)
+            return self
+        if self._event_name is not None:
+            events.emit(self._event_name, delta)
+        if self._on_delta is not None:
+            outcome = self._on_delta(delta)
+            if outcome is not None and inspect.isawaitable(outcome):
+                self._pending.append(outcome)
+                if self._task is None or self._task.done():
+                    if self._task is not None:
+                        self._task.result()  # raises what the callback raised before
+                    self._task = asyncio.ensure_future(self._run_pending())
+        return self
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        if self._task is not None:
+            yield from self.flush().__await__()
+
+    async def __aenter__(self) -> DeltaSink:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is None:
+            await self
+        elif isinstance(error, Exception):
+            try:
+                await self
+            except Exception as callback_error:
+                if callback_error is not error:  # the first failure is the one to tell
+                    log.warning("on_delta failed as well", exc_info=callback_error)
+        else:
+            self._cancel()
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether an async callback still has something to do."""
+        return self._task is not None
+
+    async def flush(self) -> None:
+        """Wait until it has caught up; what the callback raises is raised here."""
+        try:
+            while self._task is not None:
+                task, self._task = self._task, None
+                await task
+                if self._pending:
+                    self._task = asyncio.ensure_future(self._run_pending())
+        except BaseException:
+            self._cancel()
+            raise
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        while self._pending:  # nobody will await them now
+            close = getattr(self._pending.popleft(), "close", None)
+            if close is not None:
+                close()
+
+    async def _run_pending(self) -> None:
+        while self._pending:
+            await self._pending.popleft()
+
+
+class ChatCaller(Protocol):
+    """Whoever answers: a model object or a chat function, called in one way."""
+
+    async def complete(
+        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
+    ) -> ChatReply: ...
+
+    def stream(
+        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
+    ) -> AsyncGenerator[ReplyDelta | ChatReply, None]: ...
+
+    async def stream_to(
+        self,
+        messages: Sequence[Message],
+        system: str | None,
+        tools: Sequence[Tool],
+        settings: Mapping[str, Any],
+        sink: DeltaSink,
+    ) -> ChatReply: ...
+
+
+class TracedCaller:
+    """Another caller, each of whose calls is a span below what is current when it begins."""
+
+    __slots__ = ("_caller", "_model", "_provider")
+
+    def __init__(self, caller: ChatCaller, model: str, provider: str | None) -> None:
+        self._caller = caller
+        self._model = model
+        self._provider = provider
+
+    async def complete(
+        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
+    ) -> ChatReply:
+        """The whole reply."""
+        span = self._start_span(messages, system, settings, streaming=False)
+        try:
+            reply = await self._caller.complete(messages, system, tools, settings)
+        except BaseException as error:
+            span.fail(error)
+            raise
+        span.finish(reply)
+        return reply
+
+    async def stream(
+        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
+    ) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
+        """The deltas, then the whole reply."""
+        span = self._start_span(messages, system, settings, streaming=True)
+        items = self._caller.stream(messages, system, tools, settings)
+        try:
+            async for item in items:
+                if isinstance(item, ChatReply):
+                    span.finish(item)
+                yield item
+        except BaseException as error:
+            span.fail(error)
+            raise
+        finally:
+            await items.aclose()
+
+    async def stream_to(
+        self,
+        messages: Sequence[Message],
+        system: str | None,
+        tools: Sequence[Tool],
+        settings: Mapping[str, Any],
+        sink: DeltaSink,
+    ) -> ChatReply:
+        """The whole reply, its deltas given to `sink` as they come."""
+        span = self._start_span(messages, system, settings, streaming=True)
+        try:
+            reply = await self._caller.stream_to(messages, system, tools, settings, sink)
+        except BaseException as error:
+            span.fail(error)
+            raise
+        span.finish(reply)
+        return reply
+
+    def _start_span(
+        self, messages: Sequence[Message], system: str | None, settings: Mapping[str, Any], *, streaming: bool
+    ) -> ModelSpan:
+        return model_span(self._model, self._provider, settings, messages=messages, system=system, streaming=streaming)
+
+
+POSITIONAL_PARAMETERS = ("model", "messages", "system", "tools", "on_delta")
+
+
+class FunctionCaller:
+    """Calls the functions of `ChatOptions` or of a registration; where only one is given, it does for both."""
+
+    __slots__ = ("_chat_fn", "_chat_stream_fn", "_model")
+
+    def __init__(
+        self, model: str, chat_fn: Callable[..., Any] | None, chat_stream_fn: Callable[..., Any] | None
+    ) -> None:
+        self._model = model
+        self._chat_fn = chat_fn
+        self._chat_stream_fn = chat_stream_fn
+
+    async def complete(
+        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
+    ) -> ChatReply:
+        """The whole reply."""
+        if self._chat_fn is None:
+            return await self._call_stream(messages, system, tools, settings, _ignore_delta)
+        signature = _get_signature(self._chat_fn, 4)
+        if signature.is_legacy:
+            return await self._call_legacy(messages, system, tools, settings)
+        system, accepted = signature.select_settings(system, settings)
+        return as_reply(await _await_if_needed(self._chat_fn(self._model, messages, system, tools, **accepted)))
+
+    async def stream(
+        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
+    ) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
+        """The deltas, then the whole reply."""
+        if self._chat_stream_fn is None:
+            reply = await self.complete(messages, system, tools, settings)
+            for delta in reply_deltas(reply):
+                yield delta
+            yield reply
+            return
+        items = _iterate_callbacks(lambda receive: self._call_stream(messages, system, tools, settings, receive))
+        try:
+            async for item in items:
+                yield item
+        finally:
+            await items.aclose()
+
+    async def stream_to(
+        self,
+        messages: Sequence[Message],
+        system: str | None,
+        tools: Sequence[Tool],
+        settings: Mapping[str, Any],
+        sink: DeltaSink,
+    ) -> ChatReply:
+        """The whole reply, its deltas given to `sink` as they come."""
+        async with sink:
+            if self._chat_stream_fn is not None:
+                return await self._call_stream(messages, system, tools, settings, sink)
+            reply = await self.complete(messages, system, tools, settings)
+            for delta in reply_deltas(reply):
+                sink(delta)
+            return reply
+
+    async def _call_stream(
+        self,
+        messages: Sequence[Message],
+        system: str | None,
+        tools: Sequence[Tool],
+        settings: Mapping[str, Any],
+        receive: Callable[[ReplyDelta], Any],
+    ) -> ChatReply:
+        assert self._chat_stream_fn is not None
+        system, accepted = _get_signature(self._chat_stream_fn, 5).select_settings(system, settings)
+        builder = ReplyBuilder()
+
+        def collect(delta: ReplyDelta) -> Any:
+            builder.add(delta)
+            return receive(delta)
+
+        returned = await _await_if_needed(
+            self._chat_stream_fn(self._model, messages, system, tools, collect, **accepted)
+        )
+        reply = as_reply(builder.reply() if returned is None else returned)
+        if not builder.stopped:
+            receive(StreamStop(reply.stop_reason, reply.usage, reply))
+        return reply
+
+    async def _call_legacy(
+        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
+    ) -> ChatReply:
+        """The older shape `(model, prompt, system) -> str`, enough where no tools are in play."""
+        if tools:
+            raise ConfigurationError(
+                "This chat_fn takes (model, prompt, system) and cannot use tools:"
+                " write it as async chat_fn(model, messages, system, tools) -> ChatReply."
+            )
+        if "output_schema" in settings:
+            system = append_schema_instructions(system, settings["output_schema"])
+        if len(messages) == 1:
+            prompt = message_text(messages[0])
+        else:
+            prompt = "\n\n".join(f"{message.role}: {message_text(message)}" for message in messages)
+        assert self._chat_fn is not None
+        return as_reply(await _await_if_needed(self._chat_fn(self._model, prompt, system)))
+
+
+async def _iterate_callbacks(call: Callable[[OnDelta], Any]) -> AsyncGenerator[Any, None]:
+    """Turn a function that calls back into an iterator: deltas as they come, then what the function returned."""
+    pending: deque[ReplyDelta] = deque()
+    ready = asyncio.Event()
+    loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def receive(delta: ReplyDelta) -> _CompletedAwaitable:
+        pending.append(delta)
+        if threading.get_ident() == loop_thread:
+            ready.set()
+        else:  # a synchronous client in a thread of its own
+            loop.call_soon_threadsafe(ready.set)
+        return _COMPLETED
+
+    task = asyncio.ensure_future(call(receive))
+    task.add_done_callback(lambda _: ready.set())
+    try:
+        while True:
+            await ready.wait()
+            ready.clear()
+            while pending:
+                yield pending.popleft()
+            if task.done() and not pending:
+                break
+        yield task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+class _CompletedAwaitable:
+    """An awaitable that is already done."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return
+        yield
+
+
+_COMPLETED = _CompletedAwaitable()
+
+
+def _ignore_delta(delta: ReplyDelta) -> _CompletedAwaitable:
+    return _COMPLETED
+
+
+@dataclass(frozen=True, slots=True)
+class _FunctionSignature:
+    """What a chat function accepts beyond the positional contract."""
+
+    is_legacy: bool
+    keywords: frozenset[str] | None
+
+    def select_settings(self, system: str | None, settings: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+        """The settings the function can take; a schema it cannot take goes into the system prompt."""
+        if not settings:
+            return system, settings
+        if "config" in settings:  # its entries are given one by one, but never in place of the contract's own
+            config = {name: value for name, value in settings["config"].items() if name not in POSITIONAL_PARAMETERS}
+            settings = {**config, **{name: value for name, value in settings.items() if name != "config"}}
+        if self.keywords is None:
+            return system, settings
+        if "output_schema" in settings and "output_schema" not in self.keywords:
+            system = append_schema_instructions(system, settings["output_schema"])
+        return system, {name: value for name, value in settings.items() if name in self.keywords}
+
+
+_signatures: WeakKeyDictionary[Any, _FunctionSignature] = WeakKeyDictionary()
+
+
+def _get_signature(fn: Callable[..., Any], positional_count: int) -> _FunctionSignature:
+    key = getattr(fn, "__func__", fn)
+    try:
+        found = _signatures.get(key)
+    except TypeError:
+        return _read_signature(fn, positional_count)
+    if found is None:
+        found = _read_signature(fn, positional_count)
+        with contextlib.suppress(TypeError):  # some callables cannot be held weakly
+            _signatures[key] = found
+    return found
+
+
+def _read_signature(fn: Callable[..., Any], positional_count: int) -> _FunctionSignature:
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return _FunctionSignature(is_legacy=False, keywords=frozenset())
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    takes_varargs = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    is_legacy = (
+        positional_count == 4
+        and not takes_varargs
+        and (len(positional) == 3 or _parameter_names(positional)[1:2] == ["prompt"])
+    )
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return _FunctionSignature(is_legacy, keywords=None)
+    keywords = _parameter_names(positional[positional_count:]) + _parameter_names(
+        [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    )
+    return _FunctionSignature(is_legacy, keywords=frozenset(keywords))
+
+
+def _parameter_names(parameters: Sequence[inspect.Parameter]) -> list[str]:
+    return [parameter.name for parameter in parameters]
+
+
+async def _await_if_needed(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def as_reply(value: Any) -> ChatReply:
+    """What a chat function or a model gave, as a `ChatReply` with a `ChatUsage`."""
+    if isinstance(value, ChatReply):
+        if value.usage is not None and not isinstance(value.usage, ChatUsage):
+            return replace(value, usage=make_usage(value.usage))
+        return value
+    if isinstance(value, str):
+        return ChatReply(text=value)
+    raise ConfigurationError(
+        f"A chat function must give a ChatReply or a str, not {type(value).__name__}: return ChatReply(text=...)."
+    )
 
 
 async def dispatch_chat(opts: ChatOptions, messages: Messages, tools: Sequence[ToolEntry] | None = None) -> ChatReply:

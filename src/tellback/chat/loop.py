@@ -1,24 +1,301 @@
-"""The loop: ask the model, run the tools it calls, ask again, until it answers.
+"""The tool loop: call the model, run the tools it asks for, and call it again until it answers.
 
-Four doors and an iterator, one engine (`_drive`). The engine is an async generator: deltas, then the result. Without
-a queue between the model's stream and the caller, a delta costs what its hand-over costs, and closing the iterator
-or cancelling the task reaches the provider call and the running tools at once.
-"""
+Every public function drives one engine (`_iterate_run`), an async generator of deltas that ends with the `LoopResult`. There is no queue between the model's stream and the caller, so closing the iterator or cancelling the task reaches the provider call and running tools at once."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from tellback import events
-from tellback.chat.approval import Decision, as_approvals
+from tellback.chat.approval import (
+    Approval,
+    Decision,
+    apply_decision,
+    as_approvals,
+    note_changed_input,
+    validate_decisions,
+    validate_runnable,
+)
+from tellback.chat.budget import check_budget
+from tellback.chat.dispatch import DeltaSink, OnDelta, call_settings, resolve_caller
+from tellback.chat.history import INTERRUPTED, UNDECIDED, pending_calls, repair_history
 from tellback.chat.model import Messages, as_messages
 from tellback.chat.options import ChatOptions
-from tellback.chat.run import LoopResult, LoopRun, OnApproved, OnMessage
-from tellback.chat.sink import DeltaSink, OnDelta
-from tellback.errors import ConfigurationError, MaxIterationsError
-from tellback.types import ChatReply, Message, ReplyDelta, ToolCall, message_text
+from tellback.chat.output import InvalidOutput, OutputSpec
+from tellback.errors import ConfigurationError, MaxIterationsError, OutputValidationError
+from tellback.tools import Tool, dispatch_all, tools_by_name
+from tellback.types import (
+    ChatReply,
+    ChatUsage,
+    Message,
+    ReplyDelta,
+    ToolCall,
+    ToolResult,
+    message_text,
+    tool_result_message,
+    user_message,
+)
+
+if TYPE_CHECKING:
+    from tellback.skills.toolset import SkillOffer
+
+OnMessage = Callable[[Message, ChatReply | None, bool], Awaitable[None]]
+OnApproved = Callable[[Sequence[ToolCall]], Awaitable[None]]
+
+FINAL_CALL_INSTRUCTION = (
+    "You cannot call any more tools in this turn. Answer now with what you have, and say what is missing."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStep:
+    """One round of the loop: the model's reply, and the results of the tools it called."""
+
+    iteration: int
+    reply: ChatReply
+    tool_results: tuple[ToolResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoopResult:
+    """How a run ended. `str(result)` is the answer.
+
+    `messages` is the whole history, ready for the next run. `output` is the checked value when `output_type` was given.
+    `pending` holds calls that wait for approval: pass `approvals={call.id: True}` with `messages` to go on.
+    `stop_reason` is the last reply's, or "approval" or "max_iterations". `open_skills` are those whose tools could be
+    called at the end.
+    """
+
+    text: str
+    messages: tuple[Message, ...]
+    usage: ChatUsage
+    steps: tuple[LoopStep, ...]
+    stop_reason: str = "end_turn"
+    output: Any = None
+    pending: tuple[ToolCall, ...] = ()
+    open_skills: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class LoopRun:
+    """What one run of the loop knows and has gathered so far."""
+
+    def __init__(
+        self,
+        opts: ChatOptions,
+        messages: tuple[Message, ...],
+        on_message: OnMessage | None,
+        on_approved: OnApproved | None = None,
+    ) -> None:
+        if not messages:
+            raise ConfigurationError("There is nothing to answer: pass at least one message.")
+        self._opts = opts
+        self._output_spec = OutputSpec.from_type(opts.output_type) if opts.output_type is not None else None
+        self._steps: list[LoopStep] = []
+        self._output_failures = 0
+        self._tools_withdrawn = False
+        self._on_message = on_message
+        self._on_approved = on_approved
+        self._skill_offer: SkillOffer | None = None
+        self.caller = resolve_caller(opts)
+        self._own_tools: dict[str, Tool] = tools_by_name(opts.tools) if opts.tools else {}
+        self.callable_tools = self._own_tools
+        self.tools = tuple(self._own_tools.values())
+        self.system = opts.system
+        self.settings = call_settings(opts)
+        self.messages = list(messages)
+        self.usage = ChatUsage()
+        self.output: Any = None
+
+    async def offer_skills(self) -> None:
+        """Put the index of skills into the system prompt, and their tools among the others."""
+        from tellback.skills import effective_resolver  # only those who have skills pay for them
+        from tellback.skills.toolset import SkillOffer
+
+        resolver = effective_resolver(self._opts.skill_resolver, self._opts.skills)
+        if resolver is None:
+            return
+        self._skill_offer = await SkillOffer.of(
+            resolver,
+            messages=tuple(self.messages),
+            system=self._opts.system,
+            model=self._opts.model_name,
+            skill_context=self._opts.skill_context,
+            taken=self._own_tools,
+        )
+        await self._skill_offer.reopen(self.messages, self._opts.open_skills)
+        self.system = "\n\n".join(filter(None, (self.system, self._skill_offer.index))) or None
+        self._opts = replace(self._opts, system=self.system)  # its tokens count as well
+        self._refresh_tools()
+
+    def _refresh_tools(self) -> None:
+        """Reading a skill adds the tools it brings."""
+        if self._skill_offer is not None:
+            self.callable_tools = {**self._own_tools, **self._skill_offer.tools}
+            self.tools = () if self._tools_withdrawn else tuple(self.callable_tools.values())
+
+    async def resolve_pending_calls(self, approvals: Mapping[str, Approval]) -> tuple[ToolCall, ...]:
+        """Bring the given history in order; gives the calls that still wait for a decision.
+
+        A call at its end that needs approval is run, denied or left pending. Any other call without a result was
+        interrupted: it is not run again, since nobody knows whether it took effect.
+        """
+        if approvals:
+            validate_decisions(approvals, self.messages)
+        approved_calls: dict[str, ToolCall] = {}
+        denied_results: list[ToolResult] = []
+        pending: list[ToolCall] = []
+        tools = self.callable_tools
+        for call in pending_calls(self.messages):
+            tool = tools.get(call.name)
+            approval = approvals.get(call.id)
+            if tool is not None and not tool.requires_approval:
+                continue
+            if approval is None:
+                pending += [call] if tool is not None or approvals else []
+                continue
+            outcome = apply_decision(call, approval)
+            if isinstance(outcome, ToolCall):
+                validate_runnable(outcome, tool)
+                approved_calls[call.id] = outcome
+            else:
+                denied_results.append(outcome)
+        for result in denied_results:
+            await self._notify_result(result)
+        results = denied_results + (await self._run_approved(approved_calls, tools) if approved_calls else [])
+        if results:
+            last_message = self.last_assistant_message
+            self.messages.extend(map(tool_result_message, results))
+            calls = tuple(approved_calls.get(call.id, call) for call in last_message.tool_calls)
+            self.record_step(
+                ChatReply(message_text(last_message), calls, "tool_use", meta=last_message.meta), tuple(results)
+            )
+            self._release_tool_choice()
+        if not pending:
+            self.messages = repair_history(self.messages, self._missing_result_text)
+        return tuple(pending)
+
+    async def _run_approved(
+        self, approved_calls: Mapping[str, ToolCall], tools: Mapping[str, Tool]
+    ) -> list[ToolResult]:
+        if self._on_approved is not None:
+            await self._on_approved(tuple(approved_calls.values()))
+        original_calls = {call.id: call for call in self.last_assistant_message.tool_calls}
+        results: dict[str, ToolResult] = {}
+
+        async def notify(result: ToolResult) -> None:
+            results[result.id] = note_changed_input(result, original_calls[result.id], approved_calls[result.id])
+            await self._notify_result(results[result.id])
+
+        await dispatch_all(tuple(approved_calls.values()), tools, notify)
+        return [results[id] for id in approved_calls]
+
+    def _missing_result_text(self, call: ToolCall) -> str:
+        """What the model is told of a call that has no result."""
+        tool = self.callable_tools.get(call.name)
+        return UNDECIDED if tool is not None and tool.requires_approval else INTERRUPTED
+
+    @property
+    def last_assistant_message(self) -> Message:
+        """The last thing the model said."""
+        return next(message for message in reversed(self.messages) if message.role == "assistant")
+
+    def check_budget(self) -> None:
+        check_budget(self._opts, self.messages, self.tools)
+
+    def add_reply(self, reply: ChatReply) -> None:
+        self.messages.append(reply.message)
+        if reply.usage is not None:
+            self.usage = reply.usage if not self._steps else self.usage + reply.usage
+
+    async def notify_reply(self, reply: ChatReply, *, is_last: bool = False) -> None:
+        """Hand the newest message, the reply's, to whoever wants to keep it."""
+        if self._on_message is not None:
+            await self._on_message(self.messages[-1], reply, is_last)
+
+    async def _notify_result(self, result: ToolResult) -> None:
+        if self._on_message is not None:
+            await self._on_message(tool_result_message(result), None, False)
+
+    async def run_tools(self, reply: ChatReply) -> tuple[ToolCall, ...]:
+        """Run the reply's calls at the same time; gives those that need approval, which are not run."""
+        ready: list[ToolCall] = []
+        pending: list[ToolCall] = []
+        tools = self.callable_tools
+        for call in reply.tool_calls:
+            (pending if _needs_approval(tools.get(call.name), call) else ready).append(call)
+        on_result = None if self._on_message is None else self._notify_result
+        results = await dispatch_all(ready, tools, on_result) if ready else []
+        for result in results:
+            self.messages.append(tool_result_message(result))
+        self.record_step(reply, tuple(results))
+        self._release_tool_choice()
+        self._refresh_tools()
+        return tuple(pending)
+
+    def _release_tool_choice(self) -> None:
+        """Once a tool has been called: held to it, the model could never answer."""
+        if self.settings.get("tool_choice") not in (None, "auto", "none"):
+            del self.settings["tool_choice"]
+
+    def record_step(self, reply: ChatReply, results: tuple[ToolResult, ...] = ()) -> None:
+        step = LoopStep(len(self._steps) + 1, reply, results)
+        self._steps.append(step)
+        if self._opts.emit_steps:
+            events.emit(self._opts.step_data_type, step)
+
+    def withdraw_tools(self) -> None:
+        """Prepare for the one call that must be an answer."""
+        if self._tools_withdrawn:
+            return
+        self._tools_withdrawn = True
+        self.tools = ()
+        self.settings.pop("tool_choice", None)
+        self.system = f"{self.system}\n\n{FINAL_CALL_INSTRUCTION}" if self.system else FINAL_CALL_INSTRUCTION
+
+    async def accept_reply(self, reply: ChatReply) -> bool:
+        """Whether the reply ends the run; if it should be a value and is not, the model is told why."""
+        await self.notify_reply(reply, is_last=self._output_spec is None)
+        if self._output_spec is None:
+            return True
+        if reply.stop_reason == "refusal":
+            raise OutputValidationError(
+                self._output_spec.name, "the model refused to answer", reply.text, self.messages
+            )
+        try:
+            self.output = self._output_spec.parse(reply.text)
+        except InvalidOutput as problem:
+            self._output_failures += 1
+            if self._output_failures > self._opts.output_retries:
+                raise OutputValidationError(self._output_spec.name, str(problem), reply.text, self.messages) from None
+            self.messages.append(
+                user_message(f"That is not valid: {problem}. Answer again, with the corrected JSON and nothing else.")
+            )
+            if self._on_message is not None:
+                await self._on_message(self.messages[-1], None, False)
+            return False
+        return True
+
+    def build_result(self, text: str, stop_reason: str, *, pending: tuple[ToolCall, ...] = ()) -> LoopResult:
+        open_skills = () if self._skill_offer is None else self._skill_offer.opened
+        return LoopResult(
+            text, tuple(self.messages), self.usage, tuple(self._steps), stop_reason, self.output, pending, open_skills
+        )
+
+
+def _needs_approval(tool: Tool | None, call: ToolCall) -> bool:
+    """Whether a person must decide. Arguments that do not fit go back to the model instead."""
+    if tool is None or not tool.requires_approval or call.invalid_input is not None:
+        return False
+    try:
+        tool.bind(call.input)
+    except Exception:  # noqa: BLE001
+        return False  # whatever is wrong with them, dispatch will tell the model
+    return True
 
 
 async def run_loop(opts: ChatOptions, user_msg: str | Message, **changes: Any) -> LoopResult:

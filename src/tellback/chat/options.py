@@ -69,7 +69,7 @@ class ChatOptions:
         elif isinstance(self.model, type) or not (isinstance(self.model, str) or hasattr(self.model, "complete")):
             raise ConfigurationError(f"model is a name or a model object, not {self.model!r}.")
         elif isinstance(self.model, str) and self.model.lower() == "auto":
-            from tellback.chat.choice import choose_model  # only those who leave it open pay for the search
+            from tellback.chat.discovery import choose_model  # only those who leave it open pay for the search
 
             object.__setattr__(self, "model", choose_model().name)
         if self.tools is not None:

@@ -17,7 +17,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # not every terminal can show every character
     try:
-        from tellback.cli.commands import app
+        from tellback.cli.app import app
     except ModuleNotFoundError as error:
         if error.name not in ("rich", "typer"):
             raise

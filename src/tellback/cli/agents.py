@@ -1,4 +1,4 @@
-"""`tellback agents`: whether agents are written well, before anyone talks to them."""
+"""`tellback agents`: check agent specs and agents with routes, and draw their routes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tellback.cli.options import JsonOption, format_examples, register_command
-from tellback.cli.printing import create_console, escape_controls, print_json, print_line, print_pairs, to_json_value
-from tellback.cli.running import report_errors
+from tellback.cli.output import create_console, escape_controls, print_json, print_line, print_pairs, to_json_value
+from tellback.cli.runner import report_errors
 
 if TYPE_CHECKING:
     from tellback.agent import Agent, State
@@ -86,8 +86,7 @@ def _required_functions(spec: AgentSpec) -> str:
 
 
 def _parameter_names(spec: AgentSpec) -> list[str]:
-    from tellback.specs.parameters import find_parameters
-    from tellback.specs.walking import spec_to_tree
+    from tellback.specs.model import find_parameters, spec_to_tree
 
     return list(dict.fromkeys(parameter.name for _, parameter in find_parameters(spec_to_tree(spec))))
 

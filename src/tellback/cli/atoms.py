@@ -1,4 +1,4 @@
-"""`tellback atoms`: what is remembered of a user, piece by piece."""
+"""`tellback atoms`: list, show, add, supersede and archive single memories."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellback.cli import times
+from tellback.cli import options
+from tellback.cli.memory import (
+    atom_to_json,
+    format_category,
+    format_validity,
+    load_cited_messages,
+    print_atoms,
+    quote_rows,
+)
 from tellback.cli.options import (
     DEFAULT_URL,
     DEFAULT_USER,
@@ -21,16 +29,8 @@ from tellback.cli.options import (
     format_examples,
     register_command,
 )
-from tellback.cli.printing import format_minute, print_json, print_line, print_pairs, to_json_value
-from tellback.cli.running import UserTarget, resolve_space, run_for_user
-from tellback.cli.showing import (
-    atom_to_json,
-    format_category,
-    format_validity,
-    load_cited_messages,
-    print_atoms,
-    quote_rows,
-)
+from tellback.cli.output import format_minute, print_json, print_line, print_pairs, to_json_value
+from tellback.cli.runner import UserTarget, resolve_space, run_for_user
 from tellback.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ ValidFromOption = Annotated[
     datetime | None,
     typer.Option(
         "--from",
-        parser=times.parse_period_start,
-        metavar=times.TIME_METAVAR,
+        parser=options.parse_period_start,
+        metavar=options.TIME_METAVAR,
         help="When it became true: now, if not said.",
     ),
 ]
@@ -85,7 +85,7 @@ def list_atoms(
     at: Annotated[
         datetime | None,
         typer.Option(
-            "--at", parser=times.parse_period_start, metavar=times.TIME_METAVAR, help="What held at that moment."
+            "--at", parser=options.parse_period_start, metavar=options.TIME_METAVAR, help="What held at that moment."
         ),
     ] = None,
     archived: Annotated[bool, typer.Option("--archived", help="What was put aside, instead.")] = False,

@@ -1,4 +1,4 @@
-"""`tellback chat`: a chat in the terminal that remembers."""
+"""`tellback chat`: a chat in the terminal, with the model or with an agent."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tellback.cli.options import (
     UrlOption,
     UserOption,
 )
-from tellback.cli.printing import print_line
-from tellback.cli.running import UserTarget, open_app, report_errors, user_of_target
+from tellback.cli.output import print_line
+from tellback.cli.runner import UserTarget, open_app, report_errors, user_of_target
 
 if TYPE_CHECKING:
     from tellback.app import Tellback
     from tellback.chat import ModelChoice
-    from tellback.cli.chatting import ChatRepl
-    from tellback.cli.talks import ChatBackend
+    from tellback.cli.chat_backends import ChatBackend
+    from tellback.cli.chat_repl import ChatRepl
     from tellback.user import User as Handle
 
 
@@ -64,17 +64,17 @@ def chat(
 
     With a message, or with input from a pipe (a message a line), it answers and ends.
     """
-    from tellback.cli.loop_thread import LoopThread
+    from tellback.cli.chat_repl import LoopThread
 
     if new and conversation is not None:
         raise typer.BadParameter("--new begins a conversation, and --conversation goes on with one: leave one out.")
     target = UserTarget(url, user, tenant, app_id)
     is_interactive = message is None and sys.stdin.isatty() and not as_json
     with report_errors():
-        from tellback.cli import models
-        from tellback.cli.chatting import ChatRepl
+        from tellback.cli import runner
+        from tellback.cli.chat_repl import ChatRepl
 
-        choice = models.resolve_model(model)
+        choice = runner.resolve_model(model)
         with LoopThread() as loop:
             store_context = open_app(url, may_create=True, allow_in_memory=True, worker=True, model=choice.name)
             rc = loop.run(store_context.__aenter__())
@@ -94,7 +94,7 @@ def chat(
                     loop, user_handle, backend, space, _read_line if is_interactive else input, as_json=as_json
                 )
                 if backend.model == choice.name and choice.is_offline:
-                    print_line(models.OFFLINE_NOTE, style="yellow", stderr=True)
+                    print_line(runner.OFFLINE_NOTE, style="yellow", stderr=True)
                 repl.open_conversation(conversation, starts_new=new, is_quiet=not is_interactive)
                 if is_interactive:
                     _run_interactive(repl, user, backend.model or "the agent's model")
@@ -146,7 +146,7 @@ def _build_backend(
     model_was_typed: bool,
 ) -> ChatBackend:
     from tellback.agent_sources import find_agents
-    from tellback.cli.talks import ModelBackend, RouteBackend, SpecBackend
+    from tellback.cli.chat_backends import ModelBackend, RouteBackend, SpecBackend
     from tellback.errors import ConfigurationError
 
     if source is None:

@@ -1,7 +1,8 @@
-"""`tellback conversations`: what was said."""
+"""`tellback conversations`: list, show and close conversations, and wait for their memories."""
 
 from __future__ import annotations
 
+import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,21 +21,55 @@ from tellback.cli.options import (
     format_examples,
     register_command,
 )
-from tellback.cli.printing import (
+from tellback.cli.output import (
     escape_controls,
+    format_count,
     format_minute,
     print_json,
     print_line,
     print_pairs,
     print_table,
     to_json_value,
+    to_one_line,
 )
-from tellback.cli.running import UserTarget, format_missing_data, open_app, run_async, run_for_user, user_of_target
+from tellback.cli.runner import UserTarget, format_missing_data, open_app, run_async, run_for_user, user_of_target
 from tellback.errors import NotFoundError
 
 if TYPE_CHECKING:
     from tellback.types.conversations import Conversation, StoredMessage
+    from tellback.types.jobs import Job
+    from tellback.user import User
     from tellback.user import User as Handle
+
+POLL_SECONDS = 0.25
+MAX_WAIT_SECONDS = 300.0
+MAX_ERROR_LENGTH = 160
+
+
+async def wait_for_memories(
+    user: User, conversation_id: str, max_seconds: float = MAX_WAIT_SECONDS
+) -> tuple[bool, str]:
+    """Wait until a closed conversation has become memories; gives whether it has, and what came of it in words.
+
+    Jobs that fail are tried again later: nobody is kept waiting for that.
+    """
+    deadline = time.monotonic() + max_seconds
+    while not await user.memory.wait_for_extraction(POLL_SECONDS):
+        if _failed_jobs(await user.memory.list_jobs(conversation_id)):
+            break
+        if time.monotonic() > deadline:
+            return False, "its memories are still being made."
+    jobs = await user.memory.list_jobs(conversation_id)
+    if failed := _failed_jobs(jobs):
+        reason = to_one_line(failed[0].error or "", MAX_ERROR_LENGTH).rstrip(".")
+        return False, f"its memories could not be made yet ({reason}): see tellback jobs list."
+    added = sum(int(job.result.get("added", 0)) for job in jobs)
+    return True, f"{format_count(added, 'memory was', 'memories were')} made of it."
+
+
+def _failed_jobs(jobs: list[Job]) -> list[Job]:
+    return [job for job in jobs if job.error is not None and job.status.value != "done"]
+
 
 conversations_app = typer.Typer(
     no_args_is_help=True,
@@ -148,8 +183,7 @@ def close(
     target = UserTarget(url, user, tenant, app_id)
 
     async def close_and_wait() -> tuple[Conversation, bool, str]:
-        from tellback.cli.models import extraction_options
-        from tellback.cli.remembering import wait_for_memories
+        from tellback.cli.runner import extraction_options
 
         async with open_app(url, worker=wait, **(extraction_options(model) if wait else {})) as rc:
             found = user_of_target(rc, target)

@@ -1,12 +1,16 @@
-"""`tellback jobs`: conversations on their way to becoming memories."""
+"""`tellback jobs` and the worker process: list, retry and run extraction jobs."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from tellback.app import Tellback
 from tellback.cli.options import (
     DEFAULT_URL,
     DEFAULT_USER,
@@ -20,7 +24,7 @@ from tellback.cli.options import (
     format_examples,
     register_command,
 )
-from tellback.cli.printing import (
+from tellback.cli.output import (
     SHORT_LENGTH,
     format_count,
     format_minute,
@@ -29,7 +33,7 @@ from tellback.cli.printing import (
     print_table,
     to_one_line,
 )
-from tellback.cli.running import UserTarget, open_app, run_async, run_for_user
+from tellback.cli.runner import UserTarget, open_app, run_async, run_for_user, stop_on_signals
 from tellback.errors import NotFoundError
 from tellback.types.jobs import Job
 
@@ -135,7 +139,7 @@ def drain(
 
     The model reads the conversations. Without one they are remembered word for word.
     """
-    from tellback.cli.models import extraction_options
+    from tellback.cli.runner import extraction_options
 
     async def run_due_jobs() -> None:
         async with open_app(url, worker=True, **extraction_options(model)) as rc:
@@ -153,3 +157,42 @@ def drain(
             else f"{format_count(len(failed), 'job')} failed: see tellback jobs list."
         )
     raise typer.Exit(1 if failed else 0)
+
+
+log = logging.getLogger("tellback.cli")
+
+
+async def run_worker(rc: Tellback, *, once: bool) -> int:
+    """Run jobs until told to stop or, with `once`, until none is due; gives the exit code, 1 if jobs failed."""
+    with stop_on_signals() as stop:
+        started_at = rc.clock()
+        async with rc:
+            rc.jobs.wake()
+            log.info("working on %s; Ctrl-C stops", rc.store.url)
+            if not once:
+                await stop.wait()
+            elif not await _drain_or_stop(rc, stop):
+                log.warning("stopped before all jobs were done")
+                return 1
+            log.info("stopping")
+            return await _exit_code(rc, started_at) if once else 0
+
+
+async def _exit_code(rc: Tellback, since: datetime) -> int:
+    """1 if jobs have failed since then, for good or until their next attempt."""
+    failed = [job for job in await rc.jobs.list("failed", limit=None) if job.updated_at >= since]
+    retrying = [job for job in await rc.jobs.list("queued", limit=None) if job.error is not None]
+    if failed or retrying:
+        log.error("%d jobs failed, %d wait for their next attempt", len(failed), len(retrying))
+    return 1 if failed or retrying else 0
+
+
+async def _drain_or_stop(rc: Tellback, stop: asyncio.Event) -> bool:
+    drain_task, stop_task = asyncio.ensure_future(rc.jobs.drain()), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({drain_task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
+        return drain_task.done()
+    finally:
+        for task in (drain_task, stop_task):
+            task.cancel()
+        await asyncio.gather(drain_task, stop_task, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""`tellback keys`: make, list and revoke API keys of a server."""
+"""`tellback keys`: create, list and revoke API keys of a server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import typer
 from tellback.cli.options import format_examples, register_command
 from tellback.errors import ConfigurationError, NotFoundError, TellbackError
 from tellback.types.access import ApiKey
-from tellback.types.times import utc_now
+from tellback.types.ids import utc_now
 
 T = TypeVar("T")
 

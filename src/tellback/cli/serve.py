@@ -1,21 +1,28 @@
-"""`tellback serve`: the HTTP server."""
+"""`tellback serve`, `demo` and `mcp`: the HTTP server, a server with sample data, and MCP over stdio."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
+import logging
+import socket
+import webbrowser
 from collections.abc import Callable
 from enum import StrEnum
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tellback.cli.options import ModelOption
+from tellback.cli.output import log_to_console
+from tellback.cli.runner import fail
 from tellback.errors import ConfigurationError, MissingExtraError, TellbackError
 
 if TYPE_CHECKING:
-    from tellback.server.reception import WebUI
-    from tellback.server.serve_options import ServeOptions
-    from tellback.server.settings import JwtSettings
+    from tellback.app import Tellback
+    from tellback.server.middleware.browser_auth import WebUI
+    from tellback.server.settings import JwtSettings, ServeOptions
 
 ENV_PREFIX = "TELLBACK_"
 
@@ -116,7 +123,7 @@ def serve(
     by spaces there.
     """
     try:
-        from tellback.server.serve_options import ServeOptions
+        from tellback.server.settings import ServeOptions
 
         options = ServeOptions(
             url=url,
@@ -167,35 +174,35 @@ def serve(
 
 def run_server(options: ServeOptions, extra_lines: Callable[[str], list[str]] = lambda address: []) -> int:
     """Serve by these options until told to stop; gives the exit code. `guide` gives more to say of the address."""
-    from tellback.server.logs import log_to_stderr
-    from tellback.server.supervising import supervise
+    from tellback.server.operations.logs import log_to_stderr
+    from tellback.server.operations.supervisor import supervise
 
     try:
-        from tellback.server import running
+        from tellback.server.operations import http_server
     except ModuleNotFoundError as error:
         if error.name not in ("uvicorn", "httptools"):
             raise
         raise MissingExtraError(error.name, "server", "The server") from error
     log_to_stderr(options.log_format, verbose=options.verbose)
     _ = options.settings  # what is wrong with them is told before anything is opened
-    with running.bind_socket(options.host, options.port) as server_socket:
-        checked_options = asyncio.run(running.check_options(options))
+    with http_server.bind_socket(options.host, options.port) as server_socket:
+        checked_options = asyncio.run(http_server.check_options(options))
 
         def print_startup() -> None:
-            address = running.server_url(server_socket)
+            address = http_server.server_url(server_socket)
             for line in (*startup_lines(checked_options, address), *extra_lines(address)):
                 typer.echo(line)
 
         if options.workers > 1:
             return supervise(checked_options, server_socket, print_startup)
-        running.run_server(checked_options, server_socket, print_startup)
+        http_server.run_server(checked_options, server_socket, print_startup)
     return 0
 
 
 def startup_lines(options: ServeOptions, address: str) -> list[str]:
     """What is said once the server answers."""
     from tellback.chat.offline import SETUP_HINT, is_offline
-    from tellback.server.running import key_creation_command
+    from tellback.server.operations.http_server import key_creation_command
 
     mcp_note = ", MCP at /mcp" if importlib.util.find_spec("mcp") else ""
     lines = [f"Tellback serves {address}: its paths are described at /docs{mcp_note}."]
@@ -235,3 +242,138 @@ def _jwt_settings(issuer: str | None, audience: str | None, jwks_url: str | None
     if issuer is None or audience is None or jwks_url is None:
         raise ConfigurationError("Tokens need all of --jwt-issuer, --jwt-audience and --jwks-url.")
     return JwtSettings(issuer=issuer, audience=audience, jwks_url=jwks_url, **claims)
+
+
+DEMO_HOST = "127.0.0.1"
+DEMO_PORT = 8765
+PORT_ATTEMPTS = 20
+
+
+def demo(
+    url: Annotated[
+        str, typer.Option("--url", help="Where what you say is kept: a file, or postgresql://…")
+    ] = "tellback-demo.db",
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=0, max=65_535, help="The port: by default 8765, or the next that is free."),
+    ] = None,
+    model: ModelOption = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the console in a browser.")] = False,
+) -> None:
+    """See it work: the console in a browser, an agent with routes, and a made-up user's memory to look around in.
+
+    Nothing needs to be set up. Without a model it answers from memory; a provider's key in the environment, an Ollama
+    on this machine, or --model with a GGUF file makes it converse. What you say stays in the file.
+    """
+
+    try:
+        options = _demo_options(url, port, model)
+        has_sample = asyncio.run(_load_sample(url))
+        logging.getLogger("tellback.server.auth.credentials").setLevel(logging.WARNING)
+        code = run_server(options, lambda address: _guide_lines(address, url, open_browser, has_sample))
+    except TellbackError as error:
+        fail(str(error))
+    raise typer.Exit(code)
+
+
+def _demo_options(url: str, port: int | None, model: str | None) -> ServeOptions:
+    if find_spec("nicegui") is None:  # its extra brings the server along
+        raise MissingExtraError("nicegui", "console", "The demo")
+    from tellback.console import create_console_ui
+    from tellback.server.settings import ServeOptions
+
+    return ServeOptions(
+        url=url,
+        host=DEMO_HOST,
+        port=_find_free_port(DEMO_PORT) if port is None else port,
+        model=model,
+        agents=("tellback.demo:tables",),
+        web_uis=(create_console_ui,),
+        log_format="text",
+    )
+
+
+async def _load_sample(url: str) -> bool:
+    from tellback.app import Tellback
+    from tellback.demo import load_sample
+
+    async with Tellback(url, worker=False) as rc:
+        return await load_sample(rc)
+
+
+def _find_free_port(port: int) -> int:
+    """That port, or the next one that nobody has."""
+    for candidate in range(port, port + PORT_ATTEMPTS):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((DEMO_HOST, candidate))
+            except OSError:
+                continue
+            return candidate
+    raise ConfigurationError(f"The ports {port} to {port + PORT_ATTEMPTS - 1} are all taken: name another with --port.")
+
+
+def _guide_lines(address: str, url: str, open_browser: bool, has_sample: bool) -> list[str]:
+    console_url = f"{address}/console/"
+    if open_browser:
+        webbrowser.open(console_url)
+    suggestions = [
+        f'Open {console_url} and say something of yourself: "I moved to Lisbon in March, and I\'m vegetarian now."',
+        'Press "New conversation", and ask: "What do I eat?" What you said is quoted, with where you said it.',
+        'Choose the agent Tables in the chat, and say: "A table for two tomorrow". Routes shows where you are.',
+    ]
+    if has_sample:
+        suggestions.append(f"Look around in the memory of Maya, whom we made up: {console_url}memory?user=maya")
+    numbered = (f"  {number}. {each}" for number, each in enumerate(suggestions, 1))
+    store_name = "that database" if "://" in url else url  # a URL may hold a password
+    return ["", "Things to try:", *numbered, "", f"What you say stays in {store_name}. Ctrl-C stops."]
+
+
+log = logging.getLogger("tellback.cli")
+
+
+def mcp(
+    url: Annotated[
+        str, typer.Option(envvar="TELLBACK_URL", help="The store: a file, or postgresql://…", show_default=False)
+    ],
+    user: Annotated[str, typer.Option(envvar="TELLBACK_USER", help="Whose memory it is.", show_default=False)],
+    tenant: Annotated[str, typer.Option(envvar="TELLBACK_TENANT", help="The user's tenant.")] = "default",
+    app: Annotated[str, typer.Option(envvar="TELLBACK_APP", help="The user's app.")] = "default",
+    read_only: Annotated[bool, typer.Option("--read-only", help="Leave out the tools that change something.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.")] = False,
+) -> None:
+    """Serve one user's memory over MCP, on standard input and output.
+
+    For programs that start it themselves, such as desktop assistants and editors.
+    """
+    from tellback.app import Tellback
+
+    log_to_console(verbose=verbose)
+    try:
+        rc = Tellback(url, worker=False)
+        asyncio.run(serve_mcp(rc, user, tenant, app, read_only=read_only))
+    except TellbackError as error:
+        typer.secho(f"{error}", err=True, fg="red")
+        raise typer.Exit(2) from error
+
+
+async def serve_mcp(rc: Tellback, user: str, tenant: str, app: str, *, read_only: bool = False) -> None:
+    """Serve until the input ends, or until told to stop; then close the store."""
+    from tellback.cli.runner import stop_on_signals
+    from tellback.mcp import serve_stdio
+
+    with stop_on_signals() as stop:
+        async with rc:
+            log.info("serving the memory of %s in %s", user, rc.store.url)
+            server_task = asyncio.ensure_future(serve_stdio(rc, user, tenant, app, read_only=read_only))
+            stop_task = asyncio.ensure_future(stop.wait())
+            try:
+                await asyncio.wait({server_task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (server_task, stop_task):
+                    task.cancel()
+                await asyncio.gather(server_task, stop_task, return_exceptions=True)
+            if not server_task.cancelled():
+                server_task.result()
+            log.info("stopping")

@@ -14,6 +14,7 @@ except ModuleNotFoundError as error:
     if error.name != "httpx2":
         raise
     raise MissingExtraError("httpx2", "client", "TellbackClient") from error
+
 from tellback.client.user import RemoteUser
 
 __all__ = ["RemoteUser", "TellbackClient"]

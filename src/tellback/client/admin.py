@@ -1,23 +1,242 @@
-"""`user.admin` of a server: all that is kept of a user, handed out or erased."""
+"""Jobs, bindings, API keys, the change feed, and a user's export, erasure and usage, on a server."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from datetime import datetime
+import builtins
+import json
+import time
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from tellback import validation
 from tellback.admin import ErasureReport
-from tellback.admin.files import atomic_write, resolve_format
-from tellback.client.handle import RemoteHandle
-from tellback.client.pages import encode_cursor, list_all
+from tellback.admin.export import atomic_write, resolve_format
+from tellback.client.handle import (
+    RemoteHandle,
+    encode_arguments,
+    encode_cursor,
+    encode_datetime,
+    encode_mapping,
+    list_all,
+    require_server_id,
+)
 from tellback.client.transport import Transport, build_path
-from tellback.client.values import encode_arguments, encode_datetime
-from tellback.errors import InvalidArgumentError
-from tellback.types.jobs import UsageRecord, UsageTotal
-from tellback.wire.admin import ErasedWire, UsageRecordWire, UsageTotalWire
+from tellback.errors import InvalidArgumentError, RateLimitedError, RemoteUnavailableError, StoreError
+from tellback.memory.bindings import PolicyLike
+from tellback.types.access import ApiKey, ApiKeyRole, NewApiKey
+from tellback.types.conversations import Event
+from tellback.types.ids import utc_now
+from tellback.types.jobs import Binding, Job, JobStatus, UsageRecord, UsageTotal
+from tellback.wire.admin import ApiKeyWire, ErasedWire, NewApiKeyWire, UsageRecordWire, UsageTotalWire
+from tellback.wire.events import ChangeWire
+from tellback.wire.extraction import BindingWire, JobWire
+
+FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 1.0
+
+
+class RemoteJobs(RemoteHandle):
+    """Jobs of everyone in the credential's tenant and app or, at another path, of one user."""
+
+    def __init__(self, transport: Transport, user: str | None, *, path: tuple[str, str] = ("ai-admin", "jobs")) -> None:
+        super().__init__(transport, user)
+        self._path = path
+
+    async def list(
+        self,
+        status: JobStatus | str | None = None,
+        *,
+        conversation_id: str | None = None,
+        limit: int | None = 100,
+        before: str | None = None,
+        user_id: str | None = None,
+    ) -> builtins.list[Job]:
+        """Jobs, the newest first: those of one user or, without `user_id`, of everyone."""
+        query = encode_arguments(status=status, conversation_id=conversation_id, user_id=user_id)
+        path, cursor = build_path(*self._path), encode_cursor(before)
+        return await list_all(self._transport, path, JobWire, limit, user=self._user, query=query, cursor=cursor)
+
+    async def get(self, id: str) -> Job | None:
+        """A job as it stands now, or None if there is none of that id."""
+        found = await self._get_by_id(*self._path, id)
+        return None if found is None else decode_job(found)
+
+    async def retry(self, id: str) -> Job:
+        """Queue a job that failed, was cancelled or is done again, as if it were new."""
+        return decode_job(await self._post(build_path(*self._path, require_server_id("job", id), "retry")))
+
+    async def cancel(self, id: str) -> Job:
+        """End a job that has not ended yet. One that runs is stopped at its next heartbeat, and changes nothing."""
+        return decode_job(await self._post(build_path(*self._path, require_server_id("job", id), "cancel")))
+
+    async def wait(self, ids: Sequence[str], timeout: float | None = None) -> bool:  # noqa: ASYNC109
+        """Wait until these jobs have ended, done or not; gives False if they have not after so many seconds."""
+        deadline, interval, pending = (
+            None if timeout is None else time.monotonic() + timeout,
+            FIRST_POLL_SECONDS,
+            [*ids],
+        )
+        while pending:
+            found = [await self.get(id) for id in pending]
+            pending = [job.id for job in found if job is not None and not job.status.is_finished]
+            if pending and deadline is not None and time.monotonic() >= deadline:
+                return False
+            if pending:
+                await asyncio.sleep(interval)
+                interval = min(interval * 1.5, MAX_POLL_SECONDS)
+        return True
+
+
+def decode_job(payload: object) -> Job:
+    """The job that a server tells of."""
+    job: Job = JobWire.model_validate(payload).value()
+    return job
+
+
+class RemoteBindings(RemoteHandle):
+    """Every binding of the credential's tenant and app, whoever made it, or at another path those of one user."""
+
+    def __init__(
+        self, transport: Transport, user: str | None, *, path: tuple[str, str] = ("ai-admin", "bindings")
+    ) -> None:
+        super().__init__(transport, user)
+        self._path = path
+
+    async def list(self) -> builtins.list[Binding]:
+        """All bindings, the oldest first."""
+        return await list_all(self._transport, build_path(*self._path), BindingWire, None, user=self._user, query={})
+
+    async def get(self, id: str) -> Binding | None:
+        """The binding of that id, or None."""
+        found = await self._get_by_id(*self._path, id)
+        return None if found is None else decode_binding(found)
+
+    async def update(
+        self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
+    ) -> Binding:
+        """Change when a binding extracts, or pause it with `enabled=False`."""
+        body = encode_arguments(extraction_policy=encode_mapping(extraction_policy), enabled=enabled)
+        path = build_path(*self._path, require_server_id("binding", id))
+        return decode_binding(await self._transport.call("PATCH", path, user=self._user, body=body))
+
+    async def delete(self, id: str) -> None:
+        """End a binding; memories it made stay."""
+        await self._delete(build_path(*self._path, require_server_id("binding", id)))
+
+
+def decode_binding(payload: object) -> Binding:
+    """The binding that a server tells of."""
+    binding: Binding = BindingWire.model_validate(payload).value()
+    return binding
+
+
+KEYS_PATH = ("ai-admin", "keys")
+
+
+class RemoteKeys(RemoteHandle):
+    """API keys of the credential's tenant and app."""
+
+    async def create(
+        self,
+        role: ApiKeyRole = "app",
+        *,
+        name: str = "",
+        user_id: str | None = None,
+        expires_at: datetime | str | timedelta | None = None,
+        rate_limit: int | None = None,
+    ) -> NewApiKey:
+        """Make a key. Its secret is shown this once."""
+        end = utc_now() + expires_at if isinstance(expires_at, timedelta) else expires_at
+        body = encode_arguments(
+            role=role,
+            name=name,
+            user_id=user_id,
+            expires_at=None if end is None else validation.parse_datetime("expires_at", end),
+            rate_limit=rate_limit,
+        )
+        # Sent once: the secret of a key that was made twice would be lost, and the key would not.
+        payload = await self._post(build_path(*KEYS_PATH), body, has_own_key=True)
+        created: NewApiKey = NewApiKeyWire.model_validate(payload).value()
+        return created
+
+    async def list(self) -> builtins.list[ApiKey]:
+        """All keys, also revoked and expired ones, the oldest first."""
+        return await list_all(self._transport, build_path(*KEYS_PATH), ApiKeyWire, None, user=self._user, query={})
+
+    async def get(self, id: str) -> ApiKey | None:
+        """The key of that id, or None."""
+        found = await self._get_by_id(*KEYS_PATH, id)
+        if found is None:
+            return None
+        key: ApiKey = ApiKeyWire.model_validate(found).value()
+        return key
+
+    async def revoke(self, id: str) -> ApiKey:
+        """End a key for good."""
+        payload = await self._delete(build_path(*KEYS_PATH, require_server_id("API key", id)))
+        key: ApiKey = ApiKeyWire.model_validate(payload).value()
+        return key
+
+
+RECONNECT_SECONDS = 1.0
+
+
+class RemoteEvents(RemoteHandle):
+    """Changes in the order they were committed. A subscription goes on where it was when a connection is lost."""
+
+    def __init__(self, transport: Transport, user: str | None, *, everyone: bool = False) -> None:
+        super().__init__(transport, user)
+        self._everyone = everyone
+
+    async def subscribe(
+        self,
+        after: int | Literal["latest"] | None = None,
+        *,
+        types: Collection[str] | None = None,
+        user_id: str | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Events after a position, then new ones as they come, until you stop reading. None is lost, none comes twice.
+
+        Without `after` it starts at the beginning, with "latest" at what happens from now on. While the server or its
+        store cannot be reached it waits, and goes on where it was; it raises if that is so from the start.
+        """
+        position: int | str = 0 if after is None else after
+        has_connected = False
+        while True:
+            pause = RECONNECT_SECONDS
+            try:
+                async with aclosing(self._stream(position, types, user_id)) as events:
+                    async for item in events:
+                        has_connected = True
+                        if item.event == "ready" and item.id is not None:
+                            position = int(item.id)  # where "latest" was: from here on none may be missed
+                            continue
+                        event: Event = ChangeWire.model_validate(json.loads(item.data)).value()
+                        yield event
+                        position = event.position
+            except (RemoteUnavailableError, StoreError):
+                if not has_connected:
+                    raise
+            except RateLimitedError as error:
+                if not has_connected:
+                    raise
+                pause = max(pause, error.retry_after)
+            has_connected = True
+            await asyncio.sleep(pause)
+
+    def _stream(
+        self, after: int | str, types: Collection[str] | None, user_id: str | None
+    ) -> AsyncGenerator[Any, None]:
+        query = {"after": after, "types": ",".join([types] if isinstance(types, str) else types or ()) or None}
+        user = self._user if user_id is None else user_id
+        if self._everyone and user is None:
+            query["everyone"] = "true"
+        return self._transport.stream_events("GET", build_path("ai-events"), user=user, query=query)
+
 
 ADMIN_PATH = "ai-admin"
 

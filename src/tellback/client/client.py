@@ -1,20 +1,98 @@
-"""`TellbackClient`: a server, with the surface of a `Tellback`."""
+"""`TellbackClient`: a server over HTTP, with the methods of a `Tellback`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Self
 
 import httpx2
 
-from tellback.client.bindings import RemoteBindings
-from tellback.client.events import RemoteEvents
-from tellback.client.jobs import RemoteJobs
-from tellback.client.keys import RemoteKeys
-from tellback.client.operating import AdminOperations
-from tellback.client.transport import Transport
+from tellback import validation
+from tellback.client.admin import (
+    ADMIN_PATH,
+    RemoteBindings,
+    RemoteEvents,
+    RemoteJobs,
+    RemoteKeys,
+    list_usage,
+    list_usage_totals,
+)
+from tellback.client.handle import encode_arguments, encode_duration
+from tellback.client.transport import Transport, build_path
 from tellback.client.user import RemoteUser
-from tellback.conversations import checks
 from tellback.sync import SyncTellback
+from tellback.types.jobs import UsageRecord, UsageTotal
+from tellback.wire.admin import Replayed, StaleClosed
+
+EVERYONE_FILTER = {"everyone": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """What a replay queued. `skipped` counts conversations that no binding matches."""
+
+    conversations: int
+    jobs: int
+    skipped: int
+
+
+class AdminOperations:
+    """What concerns all users of the credential's tenant and app. It needs the role "admin"."""
+
+    _transport: Transport
+
+    async def close_stale(self, older_than: timedelta | float) -> list[str]:
+        """Close every user's open conversations in which nothing happened for that long; gives their ids."""
+        body = encode_arguments(older_than=encode_duration("older_than", older_than))
+        closed: list[str] = []
+        cursor: str | None = None
+        while True:
+            payload = await self._transport.call(
+                "POST", build_path(ADMIN_PATH, "close-stale"), body={**body, **encode_arguments(cursor=cursor)}
+            )
+            page = StaleClosed.model_validate(payload)
+            closed += page.conversation_ids
+            cursor = page.next_cursor
+            if cursor is None:
+                return closed
+
+    async def replay(self, namespace: str | None = None, extraction_version: str | None = None) -> ReplayResult:
+        """Queue everyone's conversations of a namespace to be extracted again, the oldest first; gives how many.
+
+        It does not wait until that is done: `jobs.list` tells.
+        """
+        body = encode_arguments(namespace=namespace, extraction_version=extraction_version)
+        total, cursor = ReplayResult(0, 0, 0), None
+        while True:
+            payload = await self._transport.call(
+                "POST", build_path(ADMIN_PATH, "replay"), body={**body, **encode_arguments(cursor=cursor)}
+            )
+            page = Replayed.model_validate(payload)
+            total = ReplayResult(
+                total.conversations + page.conversations, total.jobs + page.jobs, total.skipped + page.skipped
+            )
+            cursor = page.next_cursor
+            if cursor is None:
+                return total
+
+    async def usage(
+        self,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        *,
+        job_id: str | None = None,
+        limit: int = 1_000,
+        before: str | None = None,
+    ) -> list[UsageRecord]:
+        """What model calls for memory cost, of all users, call by call and the newest first."""
+        return await list_usage(self._transport, None, EVERYONE_FILTER, since, until, job_id, limit, before)
+
+    async def usage_totals(
+        self, since: datetime | str | None = None, until: datetime | str | None = None
+    ) -> list[UsageTotal]:
+        """What model calls for memory cost, added up by user, purpose and model."""
+        return await list_usage_totals(self._transport, None, EVERYONE_FILTER, since, until)
 
 
 class TellbackClient(AdminOperations):
@@ -44,7 +122,9 @@ class TellbackClient(AdminOperations):
 
     def user(self, user_id: str | None = None) -> RemoteUser:
         """The handle of a user of the credential's tenant and app."""
-        return RemoteUser(self._transport, None if user_id is None else checks.validate_scope_id("user_id", user_id))
+        return RemoteUser(
+            self._transport, None if user_id is None else validation.validate_scope_id("user_id", user_id)
+        )
 
     @property
     def events(self) -> RemoteEvents:

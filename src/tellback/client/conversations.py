@@ -1,31 +1,111 @@
-"""`user.conversations` of a server."""
+"""`user.conversations` of a server: the log, and turns."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Unpack
 
-from tellback.client.pages import PAGE_SIZE, encode_cursor, list_all
-from tellback.client.transport import build_path
-from tellback.client.turns import RemoteTurns
-from tellback.client.values import (
+from tellback import validation
+from tellback.chat import Model
+from tellback.client.handle import (
+    PAGE_SIZE,
     encode_arguments,
     encode_content,
+    encode_cursor,
     encode_datetime,
     encode_duration,
     encode_metadata,
     encode_usage,
+    list_all,
+    require_server_id,
 )
-from tellback.conversations import checks
-from tellback.errors import NotFoundError
-from tellback.types import ChatUsage, Message
+from tellback.client.transport import build_path
+from tellback.client.turn_loop import TurnLoop, TurnRunner
+from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.turns.request import TurnArguments
+from tellback.types import ChatUsage, Message, ReplyDelta, ToolCall
 from tellback.types.blocks import Content, message_blocks
-from tellback.types.conversations import AppendedTurn, AssistantTurn, Conversation, RollingSummary, StoredMessage
+from tellback.types.conversations import (
+    AppendedTurn,
+    AssistantTurn,
+    Conversation,
+    RollingSummary,
+    StoredMessage,
+    TurnOutcome,
+)
 from tellback.wire.base import camel
-from tellback.wire.blocks import encode_block
 from tellback.wire.conversations import AppendedTurnWire, ConversationWire, MessageWire, RollingSummaryWire
+from tellback.wire.messages import ToolCallOut, encode_block
+from tellback.wire.turns import TurnOutcomeWire
+
+CONVERSATIONS_PATH = "ai-conversations"
+
+
+class RemoteTurns(TurnRunner):
+    """Turns of one user's conversations."""
+
+    async def run_turn(
+        self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
+    ) -> TurnOutcome:
+        """Let the server store the user's message, ask the model, and store everything as it comes.
+
+        The arguments are those of `conversations.run_turn`; `model` is a name. `tools` and `tool_handler` are called
+        here, whenever the model asks for them.
+        """
+        return await self._run(
+            self._conversation_path(id, "run-turn"), await self._build_loop(id, model, user_text, more)
+        )
+
+    async def stream_turn(
+        self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
+    ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
+        """`run_turn` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
+        loop = await self._build_loop(id, model, user_text, more)
+        async with aclosing(self._run_streamed(self._conversation_path(id, "run-turn"), loop)) as items:
+            async for item in items:
+                yield item
+
+    async def pending(self, id: str) -> tuple[ToolCall, ...]:
+        """The tool calls that wait for a person's decision, which `run_turn(id, approvals={call_id: True})` takes."""
+        found = await self._transport.call("GET", self._conversation_path(id, "pending"), user=self._user)
+        return tuple(ToolCallOut.model_validate(each).value() for each in found["items"])
+
+    async def _build_loop(
+        self, id: str, model: str | Model | None, user_text: str | None, more: TurnArguments
+    ) -> TurnLoop[TurnOutcome]:
+        loop = _conversation_turn_loop(model, user_text, more)
+        if more.get("approvals") is not None:
+            await loop.resume(await self.pending(id))
+        return loop
+
+    def _conversation_path(self, id: str, *more: str) -> str:
+        return build_path(CONVERSATIONS_PATH, require_server_id("conversation", id), *more)
+
+
+def _conversation_turn_loop(
+    model: str | Model | None, user_text: str | None, more: TurnArguments
+) -> TurnLoop[TurnOutcome]:
+    unknown = more.keys() - TurnArguments.__annotations__.keys()
+    if unknown:
+        raise InvalidArgumentError(f"run_turn takes no {', '.join(sorted(unknown))}.")
+    content = more.get("content")
+    return TurnLoop(
+        TurnOutcomeWire,
+        model,
+        more,
+        common_fields=encode_arguments(
+            provider=more.get("provider"),
+            tail_limit=more.get("tail_limit"),
+            memory_space_id=more.get("memory_space_id"),
+        ),
+        first_fields=encode_arguments(
+            user_text=user_text, content=None if content is None else encode_content(content)
+        ),
+    )
+
 
 CONVERSATIONS = "ai-conversations"
 
@@ -54,7 +134,7 @@ class RemoteConversations(RemoteTurns):
 
     async def find(self, namespace: str, session_id: str | None = None) -> Conversation | None:
         """The newest open conversation of a namespace and session, or None."""
-        query = encode_arguments(namespace=checks.validate_name("namespace", namespace), session_id=session_id)
+        query = encode_arguments(namespace=validation.validate_name("namespace", namespace), session_id=session_id)
         found = await self._transport.call_or_none(
             "GET", build_path(CONVERSATIONS, "open"), user=self._user, query=query
         )
@@ -251,7 +331,7 @@ class RemoteConversations(RemoteTurns):
     ) -> builtins.list[StoredMessage]:
         """Messages page by page: backwards from the newest or `before`, or forwards from `after`."""
         path = self._conversation_path(id, "messages")
-        max_messages = None if limit is None else checks.validate_count("limit", limit)
+        max_messages = None if limit is None else validation.validate_count("limit", limit)
         query = encode_arguments(
             include_internal=include_internal or None, include_hidden=include_hidden or None, after=after
         )

@@ -1,20 +1,19 @@
-"""Requests to a server: credentials, retries that are harmless, and errors as the in-process calls raise them."""
+"""HTTP transport: credentials, safe retries, server-sent events, and errors as the in-process calls raise them."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import httpx2
 
-from tellback import __version__
-from tellback.client.frames import ServerEvent, parse_events
-from tellback.conversations import checks
+from tellback import __version__, validation
 from tellback.errors import (
     ConfigurationError,
     InvalidArgumentError,
@@ -24,6 +23,61 @@ from tellback.errors import (
     RequestInProgressError,
 )
 from tellback.wire.problems import UNAVAILABLE_STATUSES, error_from_problem
+
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One event of a stream."""
+
+    event: str
+    data: str
+    id: str | None = None
+
+
+async def parse_events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerEvent, None]:
+    """The events in a stream of bytes; comments, which keep it alive, are left out.
+
+    Lines are split as the protocol says, and not where other characters look like the end of one.
+    """
+    buffer, searched = bytearray(), 0
+    carriage_return = b""
+    async for chunk in chunks:
+        chunk = carriage_return + chunk
+        carriage_return = b"\r" if chunk.endswith(b"\r") else b""  # what it is, the next piece tells
+        buffer += chunk[: len(chunk) - len(carriage_return)].replace(b"\r\n", b"\n")
+        start = 0
+        while (end := buffer.find(b"\n\n", max(start, searched - 1))) >= 0:
+            event = _parse_event(_check_size(buffer[start:end]))
+            start = searched = end + 2
+            if event is not None:
+                yield event
+        del buffer[:start]
+        searched = len(buffer)
+        _check_size(buffer)
+
+
+def _check_size(block: bytearray) -> bytearray:
+    """What is an event, or will be: its end, or half of it, does not count."""
+    if len(block) - block.endswith(b"\n") > MAX_FRAME_BYTES:
+        raise RemoteError(f"The server sent an event of more than {MAX_FRAME_BYTES} bytes.")
+    return block
+
+
+def _parse_event(block: bytearray) -> ServerEvent | None:
+    event, data, id = "message", [], None
+    for line in block.decode("utf-8", errors="replace").split("\n"):
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            event = value
+        elif name == "data":
+            data.append(value)
+        elif name == "id":
+            id = value
+    return ServerEvent(event, "\n".join(data), id) if data else None
+
 
 SAFE_METHODS = ("GET", "HEAD")
 RETRY_STATUSES = (429, 503)
@@ -204,7 +258,7 @@ class Transport:
     def _request_headers(self, user: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
         all_headers = {**self._headers, **(headers or {})}
         if user is not None:
-            all_headers["X-Tellback-User"] = quote(checks.validate_scope_id("user_id", user), safe="")
+            all_headers["X-Tellback-User"] = quote(validation.validate_scope_id("user_id", user), safe="")
         return all_headers
 
 
@@ -254,7 +308,7 @@ def _encode_query(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     query = {name: value for name, value in (parameters or {}).items() if value is not None}
     for name, value in query.items():
         for each in value if isinstance(value, list) else (value,):
-            if isinstance(each, str) and not checks.is_valid_id(each):
+            if isinstance(each, str) and not validation.is_valid_id(each):
                 raise InvalidArgumentError(f"{name} holds characters that cannot be sent: {each!r:.80}.")
     return query
 

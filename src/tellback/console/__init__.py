@@ -6,6 +6,6 @@
 >>> app = create_app(Tellback(":memory:"), faces=[ConsoleFace()])
 """
 
-from tellback.console.face import ConsoleUI, create_console_ui
+from tellback.console.app import ConsoleUI, create_console_ui
 
 __all__ = ["ConsoleUI", "create_console_ui"]

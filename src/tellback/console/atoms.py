@@ -1,4 +1,4 @@
-"""A memory on a page: what it says, how it is known, and what can be done with it."""
+"""Memories on a page: cards, score explanations, history, and the forms to add, edit, archive and forget them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from nicegui import ui
 
 from tellback.console import widgets
-from tellback.console.seat import PageContext, notify
+from tellback.console.context import PageContext, notify
 from tellback.errors import InvalidArgumentError
+from tellback.types.ids import utc_now
 from tellback.types.memory import Atom, AtomStatus, CategoryKind, RecallHit
-from tellback.types.times import utc_now
 
 OnChanged = Callable[[Atom], Any]
 """What is done after a memory was changed: it is given the one that stands now."""
@@ -254,3 +254,22 @@ class AtomForm:
         self.text.on("keydown.ctrl.enter", on_save)
         self.text.on("keydown.meta.enter", on_save)
         widgets.dialog_buttons(dialog, label, on_save)
+
+
+MAX_HISTORY_LENGTH = 50
+
+
+async def load_history(ctx: PageContext, found: Atom) -> list[Atom]:
+    """What stood in its place before and after, and itself: the oldest first."""
+    memory = ctx.user.memory
+    before: list[Atom] = []
+    after: list[Atom] = []
+    id = found.supersedes
+    while id is not None and len(before) < MAX_HISTORY_LENGTH and (other := await memory.get_atom(id)) is not None:
+        before.append(other)
+        id = other.supersedes
+    id = found.superseded_by
+    while id is not None and len(after) < MAX_HISTORY_LENGTH and (other := await memory.get_atom(id)) is not None:
+        after.append(other)
+        id = other.superseded_by
+    return [*reversed(before), found, *after]

@@ -1,4 +1,4 @@
-"""Small parts that pages are made of. Whatever a person wrote is shown as text, never as markup."""
+"""Widgets that pages are built from. Text that a person wrote is shown as text, never as markup."""
 
 from __future__ import annotations
 
@@ -8,50 +8,36 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
 
-from tellback.console.seat import PageContext
+from tellback.console.context import PageContext
+from tellback.console.theme import WIDGET_CSS
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.types.memory import MemorySpace
 
-Work = Callable[[], Awaitable[Any]]
 
-WIDGET_CSS = """
-.stack { display: flex; flex-direction: column; gap: .75rem; width: 100%; min-width: 0; }
-.stack.tight { gap: .35rem; } .stack > .q-btn { align-self: flex-start; }
-.body--dark input[type=date] { color-scheme: dark; }
-.line { display: flex; flex-wrap: wrap; align-items: center; gap: .5rem .75rem; width: 100%; min-width: 0; }
-.line > .wide { flex: 1 1 14rem; min-width: 0; } .line > .some { flex: 0 1 11rem; min-width: 8rem; }
-.actions { display: flex; flex-wrap: wrap; gap: .25rem; margin-left: auto; }
-.head2 { font-size: 1.05rem; font-weight: 600; margin: .75rem 0 0; line-height: 1.3; width: 100%; }
-.chip { border: 1px solid var(--edge); border-radius: 1rem; padding: .05rem .6rem; font-size: .8rem;
-  max-width: 100%; overflow-wrap: anywhere; }
-.chip.good { border-color: var(--good); color: var(--good); } .chip.bad { border-color: var(--bad); color: var(--bad); }
-.chip.wait { border-color: var(--warn); color: var(--warn); }
-.over { text-decoration: line-through; opacity: .75; }
-.atom-text { font-size: 1.02rem; line-height: 1.45; white-space: pre-wrap; overflow-wrap: anywhere; }
-.go { color: inherit; text-decoration: underline; text-decoration-color: var(--edge); text-underline-offset: .2em; }
-.go:hover { text-decoration-color: currentcolor; }
-.go.plain { text-decoration: none; } .go.plain:hover { text-decoration: underline; }
-.empty { border: 1px dashed var(--edge); border-radius: .75rem; padding: 2rem 1.25rem; width: 100%; text-align: center;
-  display: flex; flex-direction: column; align-items: center; gap: .6rem; }
-.pairs { display: grid; grid-template-columns: minmax(6rem, 20%) minmax(0, 1fr); gap: .4rem 1rem; width: 100%; }
-.pairs > :nth-child(odd) { color: var(--quiet); font-size: .9rem; }
-.pairs > :nth-child(even) { overflow-wrap: anywhere; }
-.scroll { overflow-x: auto; width: 100%; }
-.facts { border-collapse: collapse; width: 100%; }
-.facts th, .facts td { text-align: left; padding: .4rem .75rem .4rem 0; border-bottom: 1px solid var(--edge);
-  vertical-align: top; overflow-wrap: anywhere; }
-.facts th { font-weight: 600; font-size: .85rem; color: var(--quiet); }
-.facts .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.meter { height: .35rem; border-radius: .2rem; background: var(--edge); width: 5rem; overflow: hidden; }
-.meter > div { height: 100%; background: var(--q-primary); }
-.dialog { width: 34rem; max-width: 100%; gap: .75rem; }
-.dialog .dialog-title { font-size: 1.15rem; font-weight: 600; overflow-wrap: anywhere; }
-.full { width: 100%; }
-.q-notification .q-btn { color: inherit !important; }
-.pick { min-width: 0; max-width: 100%; }
-.pick .q-field__native span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-"""
+def text_label(text: str) -> ui.label:
+    """A text that somebody wrote: line breaks kept, long words broken, its direction found by its letters."""
+    return ui.label(text).classes("said").props("dir=auto")
+
+
+def text_span(text: str) -> TextElement:
+    """A piece of running text."""
+    return TextElement(tag="span", text=text)
+
+
+def code_block(text: str) -> TextElement:
+    """A text of fixed width, such as JSON or a prompt, that scrolls if it is long."""
+    return TextElement(tag="pre", text=text).classes("block").props("tabindex=0 dir=auto")
+
+
+def note(text: str, *, is_error: bool = False) -> ui.label:
+    """A remark beside what was said; what is wrong is told at once to those who do not see it."""
+    label = text_label(text).classes("note wrong" if is_error else "note")
+    return label.props("role=alert") if is_error else label
+
+
+Work = Callable[[], Awaitable[Any]]
 
 
 def add_widget_css() -> None:

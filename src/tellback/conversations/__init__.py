@@ -1,5 +1,5 @@
 """Conversations: the log of what was said, the turns that write it, and its rolling summary."""
 
-from tellback.conversations.log import Conversations
+from tellback.conversations.conversations import Conversations
 
 __all__ = ["Conversations"]

@@ -9,19 +9,24 @@ from tellback.embed.base import Embedder, resolve_embedder
 
 if TYPE_CHECKING:
     from tellback.embed.function import FunctionEmbedder
-    from tellback.embed.gemini import GeminiEmbedder
     from tellback.embed.onnx import OnnxEmbedder
-    from tellback.embed.openai import CompatibleEmbedder, OllamaEmbedder, OpenAIEmbedder, OpenRouterEmbedder
+    from tellback.embed.providers import (
+        CompatibleEmbedder,
+        GeminiEmbedder,
+        OllamaEmbedder,
+        OpenAIEmbedder,
+        OpenRouterEmbedder,
+    )
     from tellback.embed.static import StaticEmbedder
 
 _MODULE_BY_NAME = {
-    "CompatibleEmbedder": "openai",
+    "CompatibleEmbedder": "providers",
     "FunctionEmbedder": "function",
-    "GeminiEmbedder": "gemini",
-    "OllamaEmbedder": "openai",
+    "GeminiEmbedder": "providers",
+    "OllamaEmbedder": "providers",
     "OnnxEmbedder": "onnx",
-    "OpenAIEmbedder": "openai",
-    "OpenRouterEmbedder": "openai",
+    "OpenAIEmbedder": "providers",
+    "OpenRouterEmbedder": "providers",
     "StaticEmbedder": "static",
 }
 

@@ -1,4 +1,4 @@
-"""What an embedder is, and which one a name stands for."""
+"""The `Embedder` protocol, and `resolve_embedder`, which finds an embedder by name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _EMBEDDER_PATHS = {
     "static": "static:StaticEmbedder",
     "onnx": "onnx:OnnxEmbedder",
-    "openai": "openai:OpenAIEmbedder",
-    "gemini": "gemini:GeminiEmbedder",
-    "openrouter": "openai:OpenRouterEmbedder",
-    "ollama": "openai:OllamaEmbedder",
+    "openai": "providers:OpenAIEmbedder",
+    "gemini": "providers:GeminiEmbedder",
+    "openrouter": "providers:OpenRouterEmbedder",
+    "ollama": "providers:OllamaEmbedder",
 }
 _PROVIDER_BY_PREFIX = {
     "text-embedding-004": "gemini",

@@ -1,4 +1,4 @@
-"""Checks that every embedder shares: what comes in are texts, what goes out are clean unit vectors."""
+"""Validation and normalization that all embedders share: texts in, unit vectors out."""
 
 from __future__ import annotations
 

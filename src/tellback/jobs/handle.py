@@ -9,13 +9,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any
 
-from tellback.background import BackgroundTasks
+from tellback.concurrency import BackgroundTasks
 from tellback.errors import InvalidArgumentError
 from tellback.jobs.worker import Worker
 from tellback.stores import Store
+from tellback.types.access import Scope
+from tellback.types.ids import utc_now
 from tellback.types.jobs import Job, JobStatus
-from tellback.types.scope import Scope
-from tellback.types.times import utc_now
 
 FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.01, 0.25
 _UNFINISHED = (JobStatus.QUEUED, JobStatus.RUNNING)

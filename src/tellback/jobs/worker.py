@@ -1,21 +1,23 @@
-"""What all workers have in common: they begin when there is work, outlive mistakes, and stop in good order."""
+"""Workers bring jobs to their handlers: the common base, the polling `EmbeddedWorker`, and `open_worker`."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
-from tellback.background import cancel_and_wait
+from tellback.concurrency import cancel_and_wait
 from tellback.errors import StoreClosedError, StoreError, StoreReadOnlyError
-from tellback.jobs.options import DEFAULT_OPTIONS, WorkerOptions
-from tellback.jobs.runner import RETRY_SECONDS, Handler, JobRunner
-from tellback.jobs.schedule import Schedule, Scheduler
+from tellback.jobs.runner import DEFAULT_OPTIONS, RETRY_SECONDS, Handler, JobRunner, WorkerOptions
+from tellback.jobs.scheduler import Dispatcher, Schedule, Scheduler, requeue_orphaned_jobs
 from tellback.stores import Store
-from tellback.types.times import utc_now
+from tellback.types.ids import utc_now
+from tellback.types.jobs import Job
 
 log = logging.getLogger("tellback.jobs")
 
@@ -140,3 +142,97 @@ async def wait_for_first(*events: asyncio.Event, timeout_seconds: float | None =
         await asyncio.wait(waits, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await cancel_and_wait(*waits)
+
+
+log = logging.getLogger("tellback.jobs")
+
+
+class EmbeddedWorker(Worker):
+    """Runs the jobs of a store inside this process, beside other processes that do the same."""
+
+    _running: set[asyncio.Task[float | None]]
+    _changed: asyncio.Event
+
+    async def _work(self) -> None:
+        self._running, self._changed = set(), asyncio.Event()
+        dispatcher = Dispatcher(self._store, self._options, self._clock, self._notify, self._urgent)
+        loops = {"dispatching events": dispatcher.run, "looking for dead workers": self._requeue_orphans}
+        tasks = [asyncio.create_task(self._supervise(activity, run), name=activity) for activity, run in loops.items()]
+        try:
+            await self._supervise("claiming jobs", self._claim_jobs)
+        finally:
+            await cancel_and_wait(*tasks)
+            await self._finish_running()
+
+    async def _notify(self) -> None:
+        self._changed.set()
+
+    async def _claim_jobs(self) -> None:
+        while not self._stop_event.is_set():
+            self._changed.clear()
+            job, pause = await self._claim_next()
+            if job is None:
+                await wait_for_first(self._changed, self._stop_event, timeout_seconds=pause)
+            else:
+                self._start_job(job)
+
+    async def _claim_next(self) -> tuple[Job | None, float | None]:
+        """The next job, or None and how long to wait for news: for ever, while there is no room for another."""
+        options = self._options
+        if len(self._running) >= options.concurrency:
+            return None, None
+        count, due = await self._store.jobs.backlog(at=time.time())
+        job = await self._runner.claim() if count else None  # claiming writes, counting does not
+        return job, options.poll if due is None else min(options.poll, max(0.01, due - time.time()))
+
+    def _start_job(self, job: Job) -> None:
+        task = asyncio.create_task(self._runner.run(job), name=f"run {job.id}")
+        self._running.add(task)
+        task.add_done_callback(self._on_job_done)
+
+    def _on_job_done(self, task: asyncio.Task[float | None]) -> None:
+        self._running.discard(task)
+        self._changed.set()
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, StoreClosedError):
+            log.error("what came of %s could not be stored", task.get_name(), exc_info=error)
+
+    async def _requeue_orphans(self) -> None:
+        while True:
+            if await requeue_orphaned_jobs(self._store, self._clock):
+                self._changed.set()
+            await asyncio.sleep(self._options.poll)
+
+    async def _finish_running(self) -> None:
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._options.grace)
+        await cancel_and_wait(*self._running)
+
+
+log = logging.getLogger("tellback.jobs")
+
+
+def open_worker(
+    store: Store,
+    handlers: Mapping[str, Handler],
+    *,
+    schedules: Sequence[Schedule] = (),
+    options: WorkerOptions = DEFAULT_OPTIONS,
+    clock: Callable[[], datetime] = utc_now,
+) -> Worker:
+    """The worker for a store, not yet started: fed by a queue on PostgreSQL, and one that looks itself elsewhere.
+
+    >>> from tellback.stores import open_store
+    >>> type(open_worker(open_store(":memory:"), {})).__name__
+    'EmbeddedWorker'
+    """
+    if hasattr(store, "queue_settings"):
+        if sys.platform == "win32":
+            log.info("psycopg does not run on the event loop of Windows: this worker polls for jobs")
+        elif not all(map(importlib.util.find_spec, ("procrastinate", "psycopg"))):
+            log.warning("procrastinate is missing (pip install 'tellback[postgres]'): this worker polls for jobs")
+        else:
+            from tellback.jobs.postgres import QueueWorker
+
+            return QueueWorker(store, handlers, schedules=schedules, options=options, clock=clock)
+    return EmbeddedWorker(store, handlers, schedules=schedules, options=options, clock=clock)

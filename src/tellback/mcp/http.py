@@ -1,4 +1,4 @@
-"""Streamable HTTP: an ASGI application for a server to mount."""
+"""Serve MCP over streamable HTTP, as an ASGI application to mount."""
 
 from __future__ import annotations
 

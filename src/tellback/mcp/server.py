@@ -1,4 +1,4 @@
-"""The server: which tools there are, whose memory they work on, and what becomes of errors."""
+"""Build the MCP server: dispatch tool calls to a user's memory and turn errors into tool results."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from mcp_types import (
 
 import tellback
 from tellback.errors import ChatError, ConfigurationError, EmbeddingError, StoreError, TellbackError
-from tellback.mcp.answers import replace_surrogates
-from tellback.mcp.schemas import ToolOutput, parse_arguments
+from tellback.mcp.schemas import ToolOutput, parse_arguments, replace_surrogates
 from tellback.mcp.tools import INSTRUCTIONS, READ_ONLY_INSTRUCTIONS, McpTool, select_tools
 from tellback.memory.tools.base import DEFAULT_TIMEOUT
 from tellback.tools.schema import InvalidInput

@@ -1,4 +1,4 @@
-"""Standard input and output: a program starts the server, and speaks to it through pipes."""
+"""Serve MCP over standard input and output, to the program that started the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors for what is remembered: made when it is written, and made again when the embedder has changed."""
+"""Vectors for atoms: computed when an atom is written, and backfilled after a failure or a change of embedder."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tellback.conversations.runtime import Runtime
 from tellback.embed import Embedder
 from tellback.errors import EmbeddingError, NotFoundError
-from tellback.types.scope import Scope
+from tellback.runtime import Runtime
+from tellback.stores import AtomChange, AtomDraft, Replacement
+from tellback.types.access import Scope
 
 if TYPE_CHECKING:
     import numpy as np
@@ -200,7 +201,7 @@ class EmbeddingService:
             log.warning("a text of %s has no vector: the embedder refused it", space_id, exc_info=error)
 
     async def _encode(self, texts: Sequence[str]) -> list[bytes]:
-        from tellback.memory.recall.entry import split_speaker
+        from tellback.memory.recall.index import split_speaker
 
         vectors = await self._embed([split_speaker(text)[1] for text in texts])
         return [vector.tobytes() for vector in vectors.astype("<f2")]
@@ -215,3 +216,25 @@ class EmbeddingService:
 
 def _ignore_progress(count: int) -> None:
     """Nobody asked."""
+
+
+async def embed_changes(embedding: EmbeddingService, changes: Sequence[AtomChange]) -> tuple[AtomChange, ...]:
+    """Changes with the vectors of the atoms they make, as far as there are any for now."""
+    texts = list(dict.fromkeys(draft.text for change in changes if (draft := _draft_of(change)) is not None))
+    vectors = dict(zip(texts, await embedding.encode(texts), strict=True))
+    return tuple(_with_vector(change, embedding.name, vectors) for change in changes)
+
+
+def _draft_of(change: AtomChange) -> AtomDraft | None:
+    if isinstance(change, AtomDraft):
+        return change
+    return change.draft if isinstance(change, Replacement) else None
+
+
+def _with_vector(change: AtomChange, embedder: str, vectors: Mapping[str, bytes | None]) -> AtomChange:
+    draft = _draft_of(change)
+    vector = None if draft is None else vectors[draft.text]
+    if draft is None or vector is None:
+        return change
+    with_vector = replace(draft, embedder=embedder, vector=vector)
+    return replace(change, draft=with_vector) if isinstance(change, Replacement) else with_vector

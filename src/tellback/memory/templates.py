@@ -1,9 +1,8 @@
 """Templates of the working context: Mustache, registered by id.
 
-A template is rendered with `summary`, `always_on`, `recalled` and `turns`, and what `SAMPLE` shows of each. Values are
-already harmless as plain text, so write them raw as `{{{text}}}` there; `{{text}}` escapes `&`, `<`, `>` and `"` for
-templates that mark sections with tags.
-"""
+A template is rendered with `summary`, `always_on`, `recalled` and `turns`; `SAMPLE` shows the fields of each.
+Values are already sanitized as plain text, so write them raw as `{{{text}}}`; `{{text}}` escapes `&`, `<`, `>` and `"` for
+templates that mark sections with tags."""
 
 from __future__ import annotations
 

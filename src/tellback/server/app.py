@@ -1,4 +1,4 @@
-"""The ASGI application."""
+"""Build the ASGI application: routes, middleware, CORS, error handlers and lifespan."""
 
 from __future__ import annotations
 
@@ -9,28 +9,52 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from tellback import __version__
 from tellback.app import Tellback
 from tellback.errors import ConfigurationError, TellbackError
-from tellback.server import health, metrics
-from tellback.server.access import Authenticator
-from tellback.server.callers import ServerContext
-from tellback.server.cors import add_cors
-from tellback.server.express import FastPathMiddleware
-from tellback.server.guard import AuthMiddleware
-from tellback.server.mcp_face import add_mcp
-from tellback.server.observing import ObservabilityMiddleware
+from tellback.server.auth.caller import ServerContext
+from tellback.server.auth.credentials import Authenticator
+from tellback.server.lifecycle import ShutdownSignal
+from tellback.server.mcp_endpoint import add_mcp
+from tellback.server.middleware.auth import AuthMiddleware
+from tellback.server.middleware.browser_auth import WebUI
+from tellback.server.middleware.fast_path import FastPathMiddleware
+from tellback.server.middleware.observability import ObservabilityMiddleware
 from tellback.server.openai.errors import OpenAIErrorMiddleware
 from tellback.server.openapi import add_openapi, name_operations
+from tellback.server.operations import health, metrics
 from tellback.server.problems import on_http_error, on_tellback_error, on_validation_error
-from tellback.server.reception import WebUI
 from tellback.server.routes import all_routers, conversations
 from tellback.server.settings import ServerSettings
-from tellback.server.stopping import ShutdownSignal
 
 if TYPE_CHECKING:
     from tellback.agent import Agent
+
+_ALLOWED_HEADERS = (
+    *("Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", "traceparent"),
+    *("X-Request-Id", "X-Tellback-Conversation", "X-Tellback-Namespace", "X-Tellback-Session"),
+    *("X-Tellback-Space", "X-Tellback-User"),
+)
+_EXPOSED_HEADERS = (
+    *("ETag", "Idempotency-Replayed", "Retry-After"),
+    *("X-Tellback-Conversation", "X-Tellback-Session", "X-Request-Id"),
+)
+
+
+def add_cors(app: FastAPI, settings: ServerSettings) -> None:
+    """Let pages of `cors_origins` ask and read answers. Add it after the guard, so that it stands outside it."""
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST", "PATCH", "DELETE"),
+            allow_headers=_ALLOWED_HEADERS,
+            expose_headers=_EXPOSED_HEADERS,
+            max_age=600,
+        )
+
 
 _TELEMETRY_OFF: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
 
@@ -85,7 +109,10 @@ def create_app(
     add_openapi(app)
     app.add_middleware(FastPathMiddleware, route=conversations.get_append_route())
     app.add_middleware(
-        AuthMiddleware, server_context=server_context, authenticator=Authenticator(rc, server_context.settings), web_uis=mounted_uis
+        AuthMiddleware,
+        server_context=server_context,
+        authenticator=Authenticator(rc, server_context.settings),
+        web_uis=mounted_uis,
     )
     add_cors(app, server_context.settings)
     app.state.home = server_context

@@ -1,4 +1,4 @@
-"""Under which names a server may be asked for, and from where it is asked."""
+"""Allowed hosts and origins: check the `Host` and `Origin` of a request, and recognize loopback addresses."""
 
 from __future__ import annotations
 

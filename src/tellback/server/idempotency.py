@@ -1,9 +1,7 @@
-"""Requests that come again: what a request with an `Idempotency-Key` was answered is kept for a day, and given again.
+"""`Idempotency-Key`: store the response to a request for a day, and replay it when the request is sent again.
 
-A route that takes the header itself does so in its own way; one that is marked `UNKEPT` has no such thing, because it
-changes nothing, or the same when it is done again. Answers that tell of a problem are not kept, as nothing was changed,
-nor are streams, nor turns that wait for results of the caller's tools.
-"""
+A route that reads the header itself handles it in its own way; routes marked `NOT_STORED` do not support it, because they
+change nothing or can be repeated safely. Error responses, streams, and turns that wait for client tools are not stored."""
 
 from __future__ import annotations
 
@@ -17,12 +15,12 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 
-from tellback.conversations import checks
+from tellback import validation
 from tellback.errors import IdempotencyConflictError, RequestInProgressError, StoreError
-from tellback.server.callers import Caller
-from tellback.stores.ports.answers import IdempotencyClaim, IdempotencyStore, StoredResponse
-from tellback.types.scope import Scope
-from tellback.types.times import utc_now
+from tellback.server.auth.caller import Caller
+from tellback.stores.ports.access import IdempotencyClaim, IdempotencyStore, StoredResponse
+from tellback.types.access import Scope
+from tellback.types.ids import utc_now
 
 log = logging.getLogger("tellback.server")
 
@@ -39,7 +37,7 @@ KEY_PARAMETER: dict[str, Any] = {
     "name": KEY_HEADER,
     "in": "header",
     "required": False,
-    "schema": {"type": "string", "minLength": 1, "maxLength": checks.KEY_LENGTH},
+    "schema": {"type": "string", "minLength": 1, "maxLength": validation.KEY_LENGTH},
     "description": "The same request with the same key is done once, and answered the same for a day.",
 }
 
@@ -73,7 +71,7 @@ async def run_once(request: Request, handle: RequestHandler, lease: timedelta) -
     caller: Caller = request.scope["state"]["caller"]
     # Turns are numbered by conversation, if at all: there a key is for its path.
     path = request.scope["path"] if lease == LEASES["turn"] else ""
-    claim = _KeyClaim(caller, path, checks.validate_name(KEY_HEADER, key, checks.KEY_LENGTH))
+    claim = _KeyClaim(caller, path, validation.validate_name(KEY_HEADER, key, validation.KEY_LENGTH))
     started = await claim.begin(await _fingerprint(request, caller.user_id), lease)
     if isinstance(started, StoredResponse):
         return Response(

@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json`: each has a `code`, by which clients know it."""
+"""Errors as `application/problem+json` responses; each has a `code` that clients recognize."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
 """Skills: instructions with optional tools, which a model reads when it needs them."""
 
 from tellback.skills.body import MAX_BODY, load_body
-from tellback.skills.files import SkillFolder
-from tellback.skills.folders import load_skills
-from tellback.skills.index import build_index, index_line, list_skills_of
-from tellback.skills.offer import SkillOffer
+from tellback.skills.folder import SkillFolder
+from tellback.skills.index import build_index, find_skill, index_line, list_skills_of, search_skills_of
+from tellback.skills.loader import load_skills
 from tellback.skills.resolver import SkillResolver, effective_resolver, in_memory_resolver, searchable_resolver
-from tellback.skills.search import find_skill, search_skills_of
 from tellback.skills.skill import Skill, skill, skills_for
 from tellback.skills.toolset import (
+    SkillOffer,
     builtin_apply_skill,
     builtin_list_skills,
     builtin_read_skill,

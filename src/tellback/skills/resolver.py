@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from tellback.errors import ConfigurationError, SkillError
-from tellback.skills.calling import call_function
-from tellback.skills.search import search_skills_of
+from tellback.errors import ConfigurationError, NotFoundError, SkillError
+from tellback.skills.index import search_skills_of
 from tellback.skills.skill import Skill, skills_for, validate_entries
+from tellback.tools.threads import call_function
+
+T = TypeVar("T")
+
+
+async def await_resolver(work: Awaitable[T], source: str, seconds: float | None) -> T:
+    """What a resolver's function gives. That it fails, or is not done in time, is a `SkillError` that names it."""
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            return await work
+    except (ConfigurationError, NotFoundError, SkillError):
+        raise
+    except Exception as error:  # an application's function may raise anything
+        if isinstance(error, TimeoutError) and deadline.expired():
+            problem = f"it did not answer within {seconds:g} seconds."
+        else:
+            problem = f"it failed: {type(error).__name__}: {error}"
+        raise SkillError(source, problem) from error
+
 
 SkillEntry = Skill | Callable[..., Any]
 

@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 from tellback.errors import ConfigurationError, SkillError, ToolError
-from tellback.skills.files import SkillFolder
-from tellback.skills.texts import find_control_character
+from tellback.skills.folder import SkillFolder
 from tellback.tools import Tool, tools_by_name
+
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters but for tabs and line ends, which forge what a terminal shows, and lone surrogates."""
+
+
+def strip_control_characters(text: str) -> str:
+    """The text without control characters and halves of characters.
+
+    >>> strip_control_characters("Be \\x1b[31mwarm\\x00.")
+    'Be [31mwarm.'
+    """
+    return _CONTROL_CHARACTERS.sub("", text)
+
+
+def find_control_character(text: str) -> str | None:
+    """The first character that is none of a text, or None.
+
+    >>> find_control_character("Our voice"), find_control_character("Our\\x07voice")
+    (None, '\\x07')
+    """
+    match = _CONTROL_CHARACTERS.search(text)
+    return None if match is None else match.group()
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 _METADATA_ATTRIBUTE = "__tellback_skill__"

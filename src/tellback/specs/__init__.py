@@ -8,24 +8,24 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-_HOME = {
-    "AgentSpec": "tellback.specs.model",
-    "Agents": "tellback.specs.handle",
-    "BoundSpec": "tellback.specs.model",
-    "Parameter": "tellback.specs.parameters",
-    "SpecRegistry": "tellback.specs.registry",
-    "bind": "tellback.specs.binding",
-    "load_spec": "tellback.specs.loading",
-}
-
 if TYPE_CHECKING:
-    from tellback.specs.binding import bind as bind
-    from tellback.specs.handle import Agents as Agents
-    from tellback.specs.loading import load_spec as load_spec
+    from tellback.specs.agents import Agents as Agents
+    from tellback.specs.agents import SpecRegistry as SpecRegistry
+    from tellback.specs.arguments import bind as bind
+    from tellback.specs.loader import load_spec as load_spec
     from tellback.specs.model import AgentSpec as AgentSpec
     from tellback.specs.model import BoundSpec as BoundSpec
-    from tellback.specs.parameters import Parameter as Parameter
-    from tellback.specs.registry import SpecRegistry as SpecRegistry
+    from tellback.specs.model import Parameter as Parameter
+
+_HOME = {
+    "AgentSpec": "tellback.specs.model",
+    "Agents": "tellback.specs.agents",
+    "BoundSpec": "tellback.specs.model",
+    "Parameter": "tellback.specs.model",
+    "SpecRegistry": "tellback.specs.agents",
+    "bind": "tellback.specs.arguments",
+    "load_spec": "tellback.specs.loader",
+}
 
 __all__ = ["AgentSpec", "Agents", "BoundSpec", "Parameter", "SpecRegistry", "bind", "load_spec"]
 

@@ -1,8 +1,10 @@
-"""What an agent's description may say."""
+"""The model of an agent description: its fields, its tools, and `$name` parameters in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
@@ -20,7 +22,79 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from tellback.specs.parameters import Parameter, escape_text, parse_parameter_tree
+from tellback.errors import AgentSpecError
+
+PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_MALFORMED_PARAMETER = re.compile(r"\$(\{.*\}|[A-Za-z_]\S*)\Z")
+"""What looks like an argument to people who know other templates: `${x}`, `$a-b`, `$a.b`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """Stands in a description for the argument of that name.
+
+    >>> str(Parameter("userMessage"))
+    '$userMessage'
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"${self.name}"
+
+
+def parse_parameter(text: str, path: str = "") -> str | Parameter:
+    """A text of a description: the argument it names if it is `$name` and nothing else, or the text itself.
+
+    `$$` at the beginning stands for one `$`. What is meant for an argument and names none raises `AgentSpecError`.
+
+    >>> parse_parameter("$space"), parse_parameter("$$space"), parse_parameter("costs $5"), parse_parameter("$5")
+    (Parameter(name='space'), '$space', 'costs $5', '$5')
+    """
+    if text.startswith("$$"):
+        return text[1:]
+    if text.startswith("$") and PARAMETER_NAME.match(text[1:]):
+        return Parameter(text[1:])
+    if _MALFORMED_PARAMETER.match(text):
+        raise AgentSpecError(
+            path,
+            f"{text!r:.60} names no argument: write '$name', with letters, digits and '_', or {'$' + text!r:.60} for"
+            " that very text.",
+        )
+    return text
+
+
+def escape_text(text: str) -> str:
+    """A text as a description has it: the inverse of `read_text`.
+
+    >>> escape_text("$space"), escape_text("costs $5")
+    ('$$space', 'costs $5')
+    """
+    return f"${text}" if text.startswith("$") else text
+
+
+def parse_parameter_tree(value: Any, path: str = "") -> Any:
+    """The same for all texts in a JSON value; keys stay as they are."""
+    if isinstance(value, str):
+        return parse_parameter(value, path)
+    if isinstance(value, Mapping):
+        return {key: parse_parameter_tree(each, f"{path}.{key}" if path else str(key)) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [parse_parameter_tree(each, f"{path}[{index}]") for index, each in enumerate(value)]
+    return value
+
+
+def find_parameters(value: Any, path: str = "") -> Iterator[tuple[str, Parameter]]:
+    """Every parameter in a tree, with its path."""
+    if isinstance(value, Parameter):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from find_parameters(each, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            yield from find_parameters(each, f"{path}[{index}]")
+
 
 CONFIG_KEYS = (
     *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_sequences"),
@@ -244,3 +318,32 @@ def _to_written(value: Any, excluded: tuple[str, ...] = ()) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(_to_written, value))
     return value
+
+
+_UNBOUND_FIELDS = ("arguments",)
+
+
+def spec_to_tree(spec: AgentSpec) -> dict[str, Any]:
+    """All that a description says, by the keys of JSON, but for the arguments it declares."""
+    tree = {
+        _json_key(spec, name): _to_plain(getattr(spec, name))
+        for name in spec.model_fields_set
+        if name not in _UNBOUND_FIELDS
+    }
+    return {**tree, "userMessage": spec.user_message}
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return {_json_key(value, name): _to_plain(getattr(value, name)) for name in value.model_fields_set}
+    if isinstance(value, Mapping):
+        return {key: _to_plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_plain(each) for each in value]
+    return value
+
+
+def _json_key(node: BaseModel, name: str) -> str:
+    if name == "system":
+        return "systemPrompt"
+    return type(node).model_fields[name].alias or name

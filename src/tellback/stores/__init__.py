@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tellback.stores.feed import EventFeed
-from tellback.stores.opening import open_store
-from tellback.stores.planning import EXTRACTION_JOB
+from tellback.stores.events import EventFeed
+from tellback.stores.operations.dispatch import EXTRACTION_JOB
 from tellback.stores.ports import (
     AddedCitation,
     AgentSessions,
@@ -40,7 +39,8 @@ from tellback.stores.ports import (
     TurnDraft,
     TurnStarted,
 )
-from tellback.stores.session_rows import SESSION_NOTE as SESSION_NOTE
+from tellback.stores.rows import SESSION_NOTE as SESSION_NOTE
+from tellback.stores.url import open_store
 
 if TYPE_CHECKING:
     from tellback.stores.postgres import PostgresStore as PostgresStore

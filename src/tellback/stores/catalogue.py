@@ -1,7 +1,6 @@
-"""The named SQL of this folder, read once per engine: shared files first, then the engine's own.
+"""The catalogue of named SQL statements and numbered migrations, loaded once per dialect.
 
-What several statements have in common stands in `sql/parts`, and in them as its name in braces.
-"""
+Shared files are read first, then the engine's own; `{name}` in a statement is replaced by the file of that name in `sql/parts`."""
 
 from __future__ import annotations
 
@@ -11,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from tellback.errors import SchemaVersionError
 
 STORES_FOLDER = Path(__file__).parent
 Dialect = Literal["sqlite", "postgres"]
@@ -86,3 +87,11 @@ def migrations(dialect: Dialect) -> tuple[Migration, ...]:
         number, _, name = path.name.removesuffix(f".{dialect}.sql").partition("_")
         loaded.append(Migration(int(number), name, _read_sql(path)))
     return tuple(loaded)
+
+
+def newer_schema_error(location: str, found: int, supported: int) -> SchemaVersionError:
+    """The refusal to touch tables that a later release has changed."""
+    return SchemaVersionError(
+        f"{location} has schema version {found}, but this release knows versions up to {supported}:"
+        " a newer Tellback has migrated it. Upgrade this one, or open another database."
+    )

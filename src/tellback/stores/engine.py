@@ -1,15 +1,18 @@
-"""Operations on a database, written once for every engine.
+"""Operations, the engine protocol that runs them, and the change notifier both engines share.
 
-An operation is a generator: it yields a statement's name and values, and is sent the rows. It knows no driver and does
-not wait, so the same code runs inside SQLite's writer thread and inside PostgreSQL's asynchronous transactions.
-"""
+An operation is a generator: it yields a statement's name and parameters, and is sent the rows. It does no I/O, so the
+same code runs in SQLite's writer thread and in PostgreSQL's asynchronous transactions."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from typing import Any, Literal, Protocol, TypeVar
 
-from tellback.types.scope import Scope
+from tellback.types.access import Scope
+from tellback.types.jsontext import dump_stored_json
 
 T = TypeVar("T")
 Operation = Generator[tuple[str, Mapping[str, Any]], list[Any], T]
@@ -77,3 +80,53 @@ def run_in_scope(scope: Scope, operation: Operation[T]) -> Operation[T]:
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+class ChangeNotifier:
+    """Rings for everyone who waits. Ringing is cheap when nobody does, and safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiters: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._closed = False
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anyone waits."""
+        return bool(self._waiters)
+
+    def notify(self) -> None:
+        """Wake everyone up."""
+        if not self._waiters:
+            return
+        with self._lock:
+            waiters = list(self._waiters.items())
+        for event, loop in waiters:
+            if event.is_set():
+                continue  # it has not looked yet: waking a loop for every change would cost more than the change
+            with contextlib.suppress(RuntimeError):  # that loop has been closed, and nobody waits there any more
+                loop.call_soon_threadsafe(event.set)
+
+    def close(self) -> None:
+        """Let everyone go."""
+        self._closed = True
+        self.notify()
+
+    async def notifications(self) -> AsyncGenerator[None, None]:
+        """Yields once at the start, then after every ring; several at once count as one. Ends when it is closed."""
+        event = asyncio.Event()
+        with self._lock:
+            self._waiters[event] = asyncio.get_running_loop()
+        try:
+            while not self._closed:
+                yield
+                await event.wait()
+                event.clear()
+        finally:
+            with self._lock:
+                del self._waiters[event]
+
+
+def event_statement(type: str, subject_id: str, data: dict[str, Any], now: int) -> tuple[str, dict[str, Any]]:
+    """The statement that tells of a change."""
+    return "event_insert", {"type": type, "subject_id": subject_id, "data": dump_stored_json(data), "now": now}

@@ -1,15 +1,25 @@
-"""The event log in SQL: `EventLog` on any engine."""
+"""The event log in SQL (`EventLog` on any engine), and `EventFeed`, which applications read and subscribe to."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+import logging
+from collections.abc import AsyncGenerator, Collection
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
-from tellback.errors import StoreReadOnlyError
+from tellback.errors import (
+    InvalidArgumentError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
 from tellback.stores import rows
 from tellback.stores.engine import Operation, SqlEngine
+from tellback.stores.ports import EventLog
 from tellback.types.conversations import Event
 
 
@@ -65,3 +75,105 @@ def _assign_positions() -> Operation[bool]:
     yield "platform_events_lock", {}
     positioned = yield "platform_events_sequence", {}
     return len(positioned) >= 5_000
+
+
+log = logging.getLogger("tellback.stores")
+
+READ_BATCH = 500
+RETRY_SECONDS = 1.0
+
+
+class EventFeed:
+    """Every change in the order it was committed, whichever process made it.
+
+    Each event has a `position`. Keep the last one you have dealt with, and `subscribe(after=position)` goes on from
+    there, also in another process or after a restart: no event is lost and none comes twice.
+    """
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+
+    async def read(
+        self,
+        after: int = 0,
+        *,
+        limit: int = READ_BATCH,
+        types: Collection[str] | None = None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+        user_id: str | None = None,
+    ) -> list[Event]:
+        """Up to `limit` events after a position, without waiting for more."""
+        wanted_types, after = _to_type_set(types), _validate_position(after)
+        collected: list[Event] = []
+        while len(collected) < limit:
+            events, after = await self._log.read(
+                after=after,
+                limit=READ_BATCH if wanted_types else min(READ_BATCH, limit - len(collected)),
+                tenant_id=tenant_id,
+                app_id=app_id,
+                user_id=user_id,
+            )
+            if not events:
+                break
+            collected.extend(event for event in events if wanted_types is None or event.type in wanted_types)
+        return collected[:limit]
+
+    async def latest(self) -> int:
+        """The position of the newest event, 0 when there is none."""
+        return await self._log.latest()
+
+    async def subscribe(
+        self,
+        after: int | Literal["latest"] | None = None,
+        *,
+        types: Collection[str] | None = None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+        user_id: str | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Events after a position, then new ones as they come, until you stop reading or the store is closed.
+
+        While the store cannot be reached it waits, and goes on where it was.
+
+        Without `after` it starts at the beginning, with "latest" at what happens from the first read on.
+        """
+        wanted_types = _to_type_set(types)
+        position = await self._log.latest() if after == "latest" else _validate_position(after or 0)
+        changes = self._log.changes()
+        has_read = False
+        try:
+            async for _ in changes:
+                events = None
+                while events is None or len(events) == READ_BATCH:
+                    try:
+                        events, next_position = await self._log.read(
+                            after=position, limit=READ_BATCH, tenant_id=tenant_id, app_id=app_id, user_id=user_id
+                        )
+                    except (StoreUnavailableError, StoreBusyError, StoreFullError):
+                        log.warning("events cannot be read now; trying again", exc_info=True)
+                        await asyncio.sleep(RETRY_SECONDS)
+                        continue
+                    except StoreClosedError:
+                        if has_read:
+                            return
+                        raise
+                    has_read = True
+                    for event in events:
+                        if wanted_types is None or event.type in wanted_types:
+                            yield event
+                    position = next_position
+        finally:
+            await changes.aclose()
+
+
+def _validate_position(after: Any) -> int:
+    if isinstance(after, bool) or not isinstance(after, int):
+        raise InvalidArgumentError(f"after is the position of an event, not {after!r:.80}.")
+    return max(0, min(after, 2**62))
+
+
+def _to_type_set(types: Collection[str] | None) -> frozenset[str] | None:
+    if types is None:
+        return None
+    return frozenset([types] if isinstance(types, str) else types)

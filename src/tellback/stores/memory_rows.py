@@ -1,4 +1,6 @@
-"""Rows of memory to values. Columns come in the order the SQL files list them."""
+"""Convert rows of spaces, atoms and entities to values; the column positions of an atom's row.
+
+Columns are in the order in which the SQL files list them."""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from tellback.stores.rows import dump_stored_json
-from tellback.types.caches import register_cache
+from tellback.types.access import Scope
+from tellback.types.ids import from_micros, register_cache
+from tellback.types.jsontext import dump_stored_json
 from tellback.types.memory import (
     Atom,
     AtomStatus,
@@ -21,8 +24,6 @@ from tellback.types.memory import (
     EntityType,
     MemorySpace,
 )
-from tellback.types.scope import Scope
-from tellback.types.times import from_micros
 
 TEXT, CATEGORY, KIND, IMPORTANCE, STATUS, VALID_FROM, CREATED_AT = 5, 6, 7, 8, 10, 11, 13
 SUPERSEDES, SUPERSEDED_BY, SOURCE_CONVERSATION_ID, ENTITY_IDS, SEQ, SLOT, VALUE = 16, 17, 18, 20, 22, 23, 24

@@ -1,76 +1,38 @@
-"""Rows to values and back. Columns come in the order the SQL files list them."""
+"""Convert rows to values and back: conversations, messages, events, agent sessions, bindings, jobs, usage, API keys.
+
+Columns are in the order in which the SQL files list them. Rows of memory are in `memory_rows`."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from tellback.errors import InvalidArgumentError
+from tellback.stores.ports.access import StoredResponse
+from tellback.types.access import ApiKey, Scope
 from tellback.types.blocks import ContentBlock, TextBlock, chat_messages, load_blocks
 from tellback.types.conversations import Conversation, Event, MessageDraft, StoredMessage
-from tellback.types.jsontext import is_storable
+from tellback.types.ids import from_micros, to_micros
+from tellback.types.jobs import (
+    ANY,
+    Binding,
+    ConversationScope,
+    ExtractionPolicy,
+    Job,
+    JobStatus,
+    UsageRecord,
+    UsageTotal,
+)
+from tellback.types.jsontext import dump_stored_json, is_storable, validate_depth
 from tellback.types.messages import Message
 from tellback.types.replies import ChatUsage
-from tellback.types.scope import Scope
-from tellback.types.times import from_micros, to_micros
+from tellback.types.sessions import MessageData, MessageRole, SessionData
 
-
-def _mapping_to_dict(value: Any) -> Any:
-    """What JSON does not know by itself: other mappings than dict. The rest would come back as something else."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{value!r:.80} is not JSON")
-
-
-_STORED_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_mapping_to_dict)
 _decode_json = json.JSONDecoder().raw_decode
-_STORED_ASCII_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_mapping_to_dict)
-
-
-MAX_JSON_DEPTH = 100
 """How far values may be nested: what is deeper could be written here and not be read from further down the stack."""
-
-
-def validate_depth(value: Any, levels_left: int = MAX_JSON_DEPTH) -> None:
-    """Refuse what is nested too far."""
-    if isinstance(value, Mapping):
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        return
-    if not levels_left:
-        raise ValueError(f"it is nested more than {MAX_JSON_DEPTH} deep")
-    for inner in value:
-        validate_depth(inner, levels_left - 1)
-
-
-def dump_stored_json(value: Any) -> str:
-    """JSON text that anyone can read: what models write past the range of numbers becomes null."""
-    try:
-        return dump_strict_json(value)
-    except ValueError:
-        validate_depth(value)  # also what is in itself
-        return dump_strict_json(_replace_nonfinite(value))
-
-
-def _replace_nonfinite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _replace_nonfinite(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_replace_nonfinite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def dump_strict_json(value: Any) -> str:
-    """JSON text that any database can hold: a lone surrogate, which UTF-8 cannot, is escaped."""
-    text = _STORED_ENCODER.encode(value)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return _STORED_ASCII_ENCODER.encode(value)
-    return text
 
 
 def conversation_from_row(row: Sequence[Any]) -> Conversation:
@@ -211,3 +173,278 @@ def stored_message_from_draft(draft: MessageDraft, conversation_id: str, seq: in
         meta=draft.meta,
         metadata=draft.metadata,
     )
+
+
+SESSION_NOTE = "tellback.session"
+"""The name in a message's metadata of what only a session's message has."""
+
+SESSION_SINCE = 13
+"""The place in a row of the id that the session's conversations come after."""
+
+_POSITIONS_PER_CONVERSATION = 2**32
+_SESSION_ROLES: dict[str, MessageRole] = {"user": "user", "assistant": "agent", "system": "system"}
+_LOG_ROLES = {role: name for name, role in _SESSION_ROLES.items()}
+
+
+def session_from_row(row: Sequence[Any]) -> SessionData:
+    """A row of `sessions`."""
+    return SessionData(
+        id=row[0],
+        user_id=row[1],
+        agent_name=row[2],
+        status=row[3],
+        current_route=row[4],
+        current_state=row[5],
+        collected_data=json.loads(row[6]),
+        message_count=row[7],
+        last_message_at=None if row[8] is None else from_micros(row[8]),
+        completed_at=None if row[9] is None else from_micros(row[9]),
+        created_at=from_micros(row[10]),
+        updated_at=from_micros(row[11]),
+        version=row[12],
+    )
+
+
+def session_values(session: SessionData) -> dict[str, Any]:
+    """The values a session binds."""
+    try:
+        collected = json.dumps(dict(session.collected_data), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"session {session.id!r} holds what is not JSON: {error}.") from error
+    return {
+        "id": session.id,
+        "agent_name": session.agent_name,
+        "status": session.status,
+        "current_route": session.current_route,
+        "current_state": session.current_state,
+        "collected_data": collected,
+        "message_count": session.message_count,
+        "last_message_at": None if session.last_message_at is None else to_micros(session.last_message_at),
+        "completed_at": None if session.completed_at is None else to_micros(session.completed_at),
+        "created_at": to_micros(session.created_at),
+        "updated_at": to_micros(session.updated_at),
+        "version": session.version,
+    }
+
+
+def draft_from_session_message(message: MessageData, agent_name: str | None) -> MessageDraft:
+    """A session's message for the log. One that says nothing, such as of tools that ran, is not for readers."""
+    labels = {"agent": agent_name, "route": message.route, "state": message.state}
+    note = {"tool_calls": list(message.tool_calls), "event": message.event}
+    is_visible = message.content.strip() and (message.event or {}).get("kind") != "status"
+    return MessageDraft(
+        id=message.id,
+        role=_LOG_ROLES[message.role],
+        content=(TextBlock(message.content),),
+        created_at=message.created_at,
+        visibility="user" if is_visible else "hidden",
+        metadata={**{name: value for name, value in labels.items() if value is not None}, SESSION_NOTE: note},
+    )
+
+
+def session_message_from_stored(
+    stored: StoredMessage, session_id: str, user_id: str, conversation_number: int
+) -> MessageData | None:
+    """A message of the log as its session's, or None if it is not for users to see. `part` counts conversations."""
+    metadata = stored.metadata or {}
+    note = metadata.get(SESSION_NOTE) if isinstance(metadata.get(SESSION_NOTE), Mapping) else None
+    if stored.role not in _SESSION_ROLES or (note is None and (stored.visibility != "user" or not stored.text.strip())):
+        return None
+    note = note or {}
+    return MessageData(
+        id=stored.id,
+        session_id=session_id,
+        role=_SESSION_ROLES[stored.role],
+        content=stored.text,
+        user_id=user_id,
+        route=metadata.get("route"),
+        state=metadata.get("state"),
+        tool_calls=tuple(note.get("tool_calls") or ()),
+        event=note.get("event"),
+        created_at=stored.created_at,
+        position=conversation_number * _POSITIONS_PER_CONVERSATION + stored.seq,
+    )
+
+
+def split_position(position: int | None, default: tuple[int, int]) -> tuple[int, int]:
+    """The conversation, by its number, and the seq that a position stands for."""
+    return default if position is None else divmod(position, _POSITIONS_PER_CONVERSATION)
+
+
+@dataclass(frozen=True, slots=True)
+class BindingRow:
+    """A binding, and the position in the events from which on it holds."""
+
+    binding: Binding
+    since_position: int
+
+
+def binding_from_row(row: Sequence[Any]) -> BindingRow:
+    """A row of `bindings`."""
+    binding = Binding(
+        id=row[0],
+        tenant_id=row[1],
+        app_id=row[2],
+        created_by=row[3],
+        conversation_scope=tuple(ConversationScope(*each) for each in json.loads(row[4])),
+        memory_space_ids=tuple(json.loads(row[5])),
+        memory_space_names=tuple(json.loads(row[6])),
+        extraction_policy=ExtractionPolicy(**json.loads(row[7])),
+        enabled=bool(row[8]),
+        created_at=from_micros(row[10]),
+        updated_at=from_micros(row[11]),
+    )
+    return BindingRow(binding, row[9])
+
+
+def binding_values(binding: Binding, since: int) -> dict[str, Any]:
+    """A binding to be stored."""
+    return {
+        "id": binding.id,
+        "created_by": binding.created_by,
+        "scopes": dump_stored_json([[scope.namespace, scope.user_id] for scope in binding.conversation_scope]),
+        "space_ids": dump_stored_json(binding.memory_space_ids),
+        "space_names": dump_stored_json(binding.memory_space_names),
+        "policy": dump_policy(binding.extraction_policy),
+        "enabled": int(binding.enabled),
+        "windowed": int(binding.extraction_policy.windowed),
+        "about_user": _single_user(binding),
+        "since": since,
+        "now": to_micros(binding.created_at),
+    }
+
+
+def _single_user(binding: Binding) -> str | None:
+    """Whom a binding is about, if that is one user."""
+    users = {scope.user_id for scope in binding.conversation_scope}
+    return None if len(users) != 1 or ANY in users else users.pop()
+
+
+def dump_policy(policy: ExtractionPolicy) -> str:
+    """A policy to be stored."""
+    return dump_stored_json(asdict(policy))
+
+
+def job_from_row(row: Sequence[Any]) -> Job:
+    """A row of `jobs`."""
+    return Job(
+        id=row[0],
+        scope=Scope(row[1], row[2], row[3]),
+        kind=row[4],
+        status=JobStatus(row[5]),
+        conversation_id=row[6],
+        binding_id=row[7],
+        memory_space_id=row[8],
+        extraction_version=row[9],
+        from_seq=row[10],
+        to_seq=row[11],
+        attempts=row[12],
+        due_at=from_micros(row[13]),
+        created_at=from_micros(row[14]),
+        updated_at=from_micros(row[15]),
+        finished_at=None if row[16] is None else from_micros(row[16]),
+        error=row[17],
+        raw_output=row[18],
+        result={} if row[19] is None else json.loads(row[19]),
+        runs=row[20],
+    )
+
+
+def usage_from_row(row: Sequence[Any]) -> UsageRecord:
+    """A row of `usage`."""
+    return UsageRecord(
+        id=row[0],
+        scope=Scope(row[1], row[2], row[3]),
+        purpose=row[4],
+        job_id=row[5],
+        conversation_id=row[6],
+        model=row[7],
+        provider=row[8],
+        input_tokens=row[9],
+        output_tokens=row[10],
+        cost_usd=row[11],
+        created_at=from_micros(row[12]),
+    )
+
+
+def usage_values(record: UsageRecord) -> dict[str, Any]:
+    """A call's cost, to be stored."""
+    return {
+        "id": record.id,
+        "purpose": record.purpose,
+        "job_id": record.job_id,
+        "conversation_id": record.conversation_id,
+        "model": record.model,
+        "provider": record.provider,
+        "input_tokens": record.input_tokens,
+        "output_tokens": record.output_tokens,
+        "cost_usd": record.cost_usd,
+        "created_at": to_micros(record.created_at),
+    }
+
+
+def usage_total_from_row(row: Sequence[Any]) -> UsageTotal:
+    """A sum of rows of `usage`."""
+    return UsageTotal(
+        Scope(row[0], row[1], row[2]), row[3], row[4], row[5], int(row[6]), int(row[7]), float(row[8]), int(row[9])
+    )
+
+
+API_KEY_DIGEST = 10
+"""Where the digest stands behind the columns of a key."""
+
+
+def api_key_from_row(row: Sequence[Any]) -> ApiKey:
+    """A row of `api_keys`."""
+    return ApiKey(
+        id=row[0],
+        tenant_id=row[1],
+        app_id=row[2],
+        user_id=row[3],
+        role=row[4],
+        name=row[5],
+        rate_limit=row[6],
+        created_at=from_micros(row[7]),
+        expires_at=_optional_datetime(row[8]),
+        revoked_at=_optional_datetime(row[9]),
+    )
+
+
+def api_key_values(key: ApiKey, digest: str) -> dict[str, Any]:
+    """A key to be stored."""
+    return {
+        "id": key.id,
+        "tenant": key.tenant_id,
+        "app": key.app_id,
+        "user": key.user_id,
+        "role": key.role,
+        "name": key.name,
+        "digest": digest,
+        "rate_limit": key.rate_limit,
+        "created_at": to_micros(key.created_at),
+        "expires_at": _optional_micros(key.expires_at),
+        "revoked_at": _optional_micros(key.revoked_at),
+    }
+
+
+def stored_response_from_columns(status: int, content_type: str, headers: str, body: bytes) -> StoredResponse:
+    """What a request was answered."""
+    return StoredResponse(status, content_type, bytes(body), json.loads(headers))
+
+
+def stored_response_values(response: StoredResponse) -> dict[str, Any]:
+    """An answer to be stored."""
+    return {
+        "status": response.status,
+        "content_type": response.content_type,
+        "headers": dump_stored_json(dict(response.headers)),
+        "body": response.body,
+    }
+
+
+def _optional_datetime(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
+
+
+def _optional_micros(moment: datetime | None) -> int | None:
+    return None if moment is None else to_micros(moment)

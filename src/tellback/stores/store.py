@@ -1,18 +1,16 @@
-"""A store is an engine with the ports on it."""
+"""`SqlStore`: every port on one engine."""
 
 from __future__ import annotations
 
-from tellback.stores.agent_sessions import SqlAgentSessions
-from tellback.stores.api_keys import SqlApiKeys
-from tellback.stores.bindings import SqlBindings
-from tellback.stores.conversations import SqlConversationLog
 from tellback.stores.engine import SqlEngine
 from tellback.stores.events import SqlEventLog
-from tellback.stores.jobs import SqlJobLog
-from tellback.stores.kept_answers import SqlIdempotencyStore
-from tellback.stores.memories import SqlMemoryStore
-from tellback.stores.rate_windows import SqlRateWindows
-from tellback.stores.user_data import SqlUserData
+from tellback.stores.operations.access import SqlApiKeys, SqlIdempotencyStore, SqlRateWindows
+from tellback.stores.operations.agent_sessions import SqlAgentSessions
+from tellback.stores.operations.bindings import SqlBindings
+from tellback.stores.operations.conversations import SqlConversationLog
+from tellback.stores.operations.jobs import SqlJobLog
+from tellback.stores.operations.memory import SqlMemoryStore
+from tellback.stores.operations.user_data import SqlUserData
 
 
 class SqlStore:

@@ -4,9 +4,14 @@ There are none, and nothing is loaded, until the application sets up a tracer pr
 unless `configure(capture_content=True)` lets it in; users' ids are never in them.
 """
 
-from tellback.telemetry.source import configure, tracer
-from tellback.telemetry.spans import CurrentSpan, JobSpan, ModelSpan, RecallSpan, ToolSpan, TurnSpan
-from tellback.telemetry.starting import (
+from tellback.telemetry.config import configure, tracer
+from tellback.telemetry.spans import (
+    CurrentSpan,
+    JobSpan,
+    ModelSpan,
+    RecallSpan,
+    ToolSpan,
+    TurnSpan,
     embedding_span,
     job_span,
     model_span,

@@ -1,21 +1,22 @@
-"""Spans under way: what is noted on them, and how they end."""
+"""Spans for turns, model calls, tools, recall, embeddings and jobs: start, record, end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tellback.telemetry import content, names
-from tellback.telemetry.source import captures_content, suppress_errors
-from tellback.types import ChatReply, ChatUsage, ToolResult
+from tellback.telemetry import semconv
+from tellback.telemetry.config import captures_content, suppress_errors, tracer
+from tellback.types import ChatReply, ChatUsage, Message, ToolCall, ToolResult
+from tellback.types.jobs import Job
 from tellback.types.memory import RecallResult
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.trace import Span
+    from opentelemetry.trace import Span, Tracer
 
 CONVERSATION_KEY = "tellback-conversation-id"
 """Under what OpenTelemetry's context holds the conversation, so that spans within a turn can name it too."""
@@ -40,7 +41,7 @@ class BaseSpan:
 
     def _record_failure(self, error: BaseException) -> None:
         if isinstance(error, CANCELLATION_ERRORS):
-            self._set_attributes({names.CANCELLED: True})
+            self._set_attributes({semconv.CANCELLED: True})
         else:
             self._set_error(type(error).__name__, error)
 
@@ -55,7 +56,7 @@ class BaseSpan:
             return
         from opentelemetry.trace import StatusCode
 
-        self._span.set_attribute(names.ERROR_TYPE, error_type)
+        self._span.set_attribute(semconv.ERROR_TYPE, error_type)
         if error is not None and self.captures_content:  # errors quote what was said
             self._span.set_status(StatusCode.ERROR, str(error))
             self._span.record_exception(error)
@@ -90,14 +91,14 @@ class ModelSpan(BaseSpan):
         usage = reply.usage or ChatUsage()
         self._set_attributes(
             {
-                names.RESPONSE_MODEL: usage.model,
-                names.PROVIDER_NAME: names.otel_provider_name(usage.provider),
-                names.RESPONSE_FINISH_REASONS: (reply.stop_reason,),
+                semconv.RESPONSE_MODEL: usage.model,
+                semconv.PROVIDER_NAME: semconv.otel_provider_name(usage.provider),
+                semconv.RESPONSE_FINISH_REASONS: (reply.stop_reason,),
                 **usage_attributes(usage),
             }
         )
         if self.captures_content:
-            self._set_attributes({names.OUTPUT_MESSAGES: content.reply_json(reply)})
+            self._set_attributes({semconv.OUTPUT_MESSAGES: semconv.reply_json(reply)})
 
 
 class CurrentSpan(BaseSpan):
@@ -167,9 +168,9 @@ class TurnSpan(CurrentSpan):
             return
         self._set_attributes(
             {
-                names.TURN_STATUS: status,
-                names.TURN_ID: turn_id,
-                names.RESPONSE_FINISH_REASONS: None if stop_reason is None else (stop_reason,),
+                semconv.TURN_STATUS: status,
+                semconv.TURN_ID: turn_id,
+                semconv.RESPONSE_FINISH_REASONS: None if stop_reason is None else (stop_reason,),
                 **usage_attributes(usage),
             }
         )
@@ -179,7 +180,7 @@ class TurnSpan(CurrentSpan):
     @suppress_errors
     def _record_answer(self, text: str, stop_reason: str | None) -> None:
         reply = ChatReply(text, stop_reason=stop_reason or "end_turn")
-        self._set_attributes({names.OUTPUT_MESSAGES: content.reply_json(reply)})
+        self._set_attributes({semconv.OUTPUT_MESSAGES: semconv.reply_json(reply)})
 
 
 class ToolSpan(CurrentSpan):
@@ -204,7 +205,7 @@ class ToolSpan(CurrentSpan):
         if result.is_error and not self._has_error:
             self._set_error("tool_error")
         if self.captures_content:
-            self._set_attributes({names.TOOL_CALL_RESULT: result.content})
+            self._set_attributes({semconv.TOOL_CALL_RESULT: result.content})
         return result
 
 
@@ -217,7 +218,7 @@ class RecallSpan(CurrentSpan):
         """Note how much was found, and hand it on."""
         if self._span is not None:
             self._set_attributes(
-                {names.RECALL_HITS: len(result.hits), names.RECALL_CANDIDATES: result.total_candidates}
+                {semconv.RECALL_HITS: len(result.hits), semconv.RECALL_CANDIDATES: result.total_candidates}
             )
         return result
 
@@ -231,7 +232,7 @@ class JobSpan(CurrentSpan):
         """Note what came of it."""
         if self._span is None:
             return
-        self._set_attributes({names.JOB_OUTCOME: outcome})
+        self._set_attributes({semconv.JOB_OUTCOME: outcome})
         if error is not None:
             self._set_error(type(error).__name__, error)
 
@@ -241,15 +242,214 @@ def usage_attributes(usage: ChatUsage | None) -> dict[str, Any]:
     if usage is None:
         return {}
     return {
-        names.USAGE_INPUT_TOKENS: usage.input_tokens,
-        names.USAGE_OUTPUT_TOKENS: usage.output_tokens,
-        names.USAGE_CACHE_READ_INPUT_TOKENS: usage.cached_tokens,
-        names.USAGE_CACHE_CREATION_INPUT_TOKENS: usage.cache_write_tokens,
-        names.USAGE_REASONING_OUTPUT_TOKENS: usage.reasoning_tokens,
-        names.COST: usage.cost_usd,
+        semconv.USAGE_INPUT_TOKENS: usage.input_tokens,
+        semconv.USAGE_OUTPUT_TOKENS: usage.output_tokens,
+        semconv.USAGE_CACHE_READ_INPUT_TOKENS: usage.cached_tokens,
+        semconv.USAGE_CACHE_CREATION_INPUT_TOKENS: usage.cache_write_tokens,
+        semconv.USAGE_REASONING_OUTPUT_TOKENS: usage.reasoning_tokens,
+        semconv.COST: usage.cost_usd,
     }
 
 
 def drop_missing(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Only what has a value."""
     return {name: value for name, value in attributes.items() if value is not None}
+
+
+_NOTHING: Mapping[str, Any] = {}
+_SETTING_ATTRIBUTES = {
+    "max_tokens": semconv.REQUEST_MAX_TOKENS,
+    "temperature": semconv.REQUEST_TEMPERATURE,
+    "top_p": semconv.REQUEST_TOP_P,
+    "top_k": semconv.REQUEST_TOP_K,
+    "seed": semconv.REQUEST_SEED,
+    "frequency_penalty": semconv.REQUEST_FREQUENCY_PENALTY,
+    "presence_penalty": semconv.REQUEST_PRESENCE_PENALTY,
+}
+
+_NO_SPAN = CurrentSpan(None)
+_NO_TURN_SPAN = TurnSpan(None)
+_NO_MODEL_SPAN = ModelSpan(None)
+_NO_TOOL_SPAN = ToolSpan(None)
+_NO_RECALL_SPAN = RecallSpan(None)
+_NO_JOB_SPAN = JobSpan(None)
+
+
+def turn_span(
+    conversation_id: str | None = None,
+    *,
+    agent: str | None = None,
+    model: str | None = None,
+    get_messages: Callable[[], Iterable[Message]] | None = None,
+) -> TurnSpan:
+    """A turn, for a `with` block: whatever happens in it is below it. Say by `set_outcome` how it went.
+
+    `said` gives what the user said, and is called only where content is captured.
+
+    >>> with turn_span("conv_1") as span:
+    ...     span.set_outcome("completed")
+    """
+    active_tracer = tracer()
+    if active_tracer is None:
+        return _NO_TURN_SPAN
+    attributes = {
+        semconv.OPERATION_NAME: semconv.INVOKE_AGENT,
+        semconv.AGENT_NAME: agent,
+        semconv.CONVERSATION_ID: conversation_id,
+        semconv.REQUEST_MODEL: model or None,
+    }
+    span = _start_span(active_tracer, _format_span_name(semconv.INVOKE_AGENT, agent), "INTERNAL", attributes)
+    if span is None:
+        return _NO_TURN_SPAN
+    turn = TurnSpan(span, conversation_id)
+    if get_messages is not None and turn.captures_content:
+        _record_input(span, get_messages)
+    return turn
+
+
+def model_span(
+    model: str,
+    provider: str | None = None,
+    settings: Mapping[str, Any] = _NOTHING,
+    *,
+    messages: Sequence[Message] = (),
+    system: str | None = None,
+    streaming: bool = False,
+) -> ModelSpan:
+    """A model call, below what is current now, to be told of its end by `ended(reply)` or `failed(error)`.
+
+    `settings` are those of the call, as the loop has them.
+
+    >>> from tellback.types import ChatReply
+    >>> model_span("gpt-5", "OpenAI").ended(ChatReply("Hello!"))
+    """
+    active_tracer = tracer()
+    if active_tracer is None:
+        return _NO_MODEL_SPAN
+    attributes = {
+        semconv.OPERATION_NAME: semconv.CHAT,
+        semconv.REQUEST_MODEL: model or None,
+        semconv.PROVIDER_NAME: semconv.otel_provider_name(provider),
+        semconv.REQUEST_STREAM: streaming or None,
+        **_settings_attributes(settings),
+    }
+    span = _start_span(active_tracer, _format_span_name(semconv.CHAT, model), "CLIENT", attributes)
+    if span is None:
+        return _NO_MODEL_SPAN
+    model_call = ModelSpan(span)
+    if model_call.captures_content:
+        _record_input(span, lambda: messages, system)
+    return model_call
+
+
+def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
+    """A tool call, for a `with` block: what the tool does is below it.
+
+    The name of a tool that is not known is the model's invention, and content like any other.
+
+    >>> with tool_span(ToolCall("call_1", "add")) as span:
+    ...     pass
+    """
+    active_tracer = tracer()
+    if active_tracer is None:
+        return _NO_TOOL_SPAN
+    attributes = {
+        semconv.OPERATION_NAME: semconv.EXECUTE_TOOL,
+        semconv.TOOL_NAME: call.name if is_known or captures_content() else None,
+        semconv.TOOL_CALL_ID: call.id,
+        semconv.TOOL_TYPE: "function",
+    }
+    span = _start_span(
+        active_tracer,
+        _format_span_name(semconv.EXECUTE_TOOL, call.name if is_known else "unknown"),
+        "INTERNAL",
+        attributes,
+    )
+    if span is None:
+        return _NO_TOOL_SPAN
+    if captures_content():
+        _record_arguments(span, call)
+    return ToolSpan(span)
+
+
+def recall_span(mode: str, space_id: str) -> RecallSpan:
+    """A recall, for a `with` block."""
+    active_tracer = tracer()
+    if active_tracer is None:
+        return _NO_RECALL_SPAN
+    attributes = {semconv.RECALL_MODE: str(mode), semconv.SPACE_ID: space_id}
+    span = _start_span(active_tracer, f"recall {mode}", "INTERNAL", attributes)
+    return _NO_RECALL_SPAN if span is None else RecallSpan(span)
+
+
+def job_span(job: Job) -> JobSpan:
+    """An attempt at a job, for a `with` block. It begins a trace: a worker outlives whatever it was started in."""
+    active_tracer = tracer()
+    if active_tracer is None:
+        return _NO_JOB_SPAN
+    attributes = {
+        semconv.JOB_ID: job.id,
+        semconv.JOB_KIND: job.kind,
+        semconv.JOB_ATTEMPT: job.attempts,
+        semconv.CONVERSATION_ID: job.conversation_id,
+        semconv.SPACE_ID: job.memory_space_id,
+    }
+    span = _start_span(active_tracer, f"process job {job.kind}", "CONSUMER", attributes, is_root=True)
+    return _NO_JOB_SPAN if span is None else JobSpan(span, job.conversation_id)
+
+
+def embedding_span(model: str, provider: str | None, dimensions: int, texts: int) -> CurrentSpan:
+    """A request for so many texts' vectors, for a `with` block."""
+    active_tracer = tracer()
+    if active_tracer is None:
+        return _NO_SPAN
+    attributes = {
+        semconv.OPERATION_NAME: semconv.EMBEDDINGS,
+        semconv.REQUEST_MODEL: model,
+        semconv.PROVIDER_NAME: semconv.otel_provider_name(provider),
+        semconv.EMBEDDINGS_DIMENSION_COUNT: dimensions,
+        semconv.EMBEDDINGS_TEXTS: texts,
+    }
+    span = _start_span(active_tracer, _format_span_name(semconv.EMBEDDINGS, model), "CLIENT", attributes)
+    return _NO_SPAN if span is None else CurrentSpan(span)
+
+
+@suppress_errors
+def _start_span(tracer: Tracer, name: str, kind: str, attributes: Mapping[str, Any], *, is_root: bool = False) -> Span:
+    from opentelemetry import context
+    from opentelemetry.trace import SpanKind
+
+    known_attributes = drop_missing(
+        {semconv.CONVERSATION_ID: context.get_value(CONVERSATION_KEY), **drop_missing(attributes)}
+    )
+    parent = context.Context() if is_root else None
+    return tracer.start_span(name, context=parent, kind=SpanKind[kind], attributes=known_attributes)
+
+
+@suppress_errors
+def _record_input(span: Span, get_messages: Callable[[], Iterable[Message]], system: str | None = None) -> None:
+    span.set_attribute(semconv.INPUT_MESSAGES, semconv.messages_json(get_messages()))
+    if system:
+        span.set_attribute(semconv.SYSTEM_INSTRUCTIONS, semconv.text_json(system))
+
+
+@suppress_errors
+def _record_arguments(span: Span, call: ToolCall) -> None:
+    if span.is_recording():
+        span.set_attribute(semconv.TOOL_CALL_ARGUMENTS, semconv.arguments_json(call))
+
+
+def _settings_attributes(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the conventions have a name for, if it is a number as they say."""
+    config = settings.get("config") or _NOTHING
+    candidates = {name: config.get(key) for key, name in _SETTING_ATTRIBUTES.items()}
+    if settings.get("max_output_tokens") is not None:
+        candidates[semconv.REQUEST_MAX_TOKENS] = settings["max_output_tokens"]
+    numbers: dict[str, Any] = {name: value for name, value in candidates.items() if isinstance(value, int | float)}
+    if settings.get("output_schema") is not None:
+        numbers[semconv.OUTPUT_TYPE] = "json"
+    return numbers
+
+
+def _format_span_name(operation: str, what: str | None) -> str:
+    return f"{operation} {what}" if what else operation

@@ -1,4 +1,4 @@
-"""`FlowModel`: plays an agent's model by rules, so that a flow can be walked without a network."""
+"""`FlowModel`: a rule-based model for an agent, so that a flow can be tried without a network."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 
 from tellback.chat.model import ChatRequest
 from tellback.errors import InvalidArgumentError
-from tellback.memory.neutral import sanitize_line
-from tellback.testing.asked import UnderstandingRequest, has_title, parse_understanding_request
-from tellback.testing.function import FunctionModel
-from tellback.testing.scripted import Step, answers, says
+from tellback.memory.sanitizer import sanitize_line
+from tellback.testing.models import FunctionModel, Step, answers, says
+from tellback.testing.nlu import UnderstandingRequest, has_title, parse_understanding_request
 from tellback.types import message_text
-from tellback.types.names import fold_name
+from tellback.types.ids import fold_name
 
 FieldReader = str | Callable[[str], Any]
 """A regular expression whose first group is the value, or a function of the message that gives it or None."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import functools
+import inspect
 import itertools
 import logging
 import os
@@ -231,3 +233,17 @@ def _reset_after_fork() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_after_fork)
 atexit.register(lambda: _pool.wait_idle(GRACE_SECONDS))
+
+
+async def call_function(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """The function's result; a sync one runs in a thread, with the caller's context variables."""
+    if _is_async_callable(fn):
+        return await fn(*args, **kwargs)
+    value = await run_in_thread(fn, *args, **kwargs)
+    return await value if inspect.isawaitable(value) else value
+
+
+def _is_async_callable(fn: Any) -> bool:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return inspect.iscoroutinefunction(fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn))  # noqa: B004

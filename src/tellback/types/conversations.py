@@ -1,4 +1,4 @@
-"""The values of the conversation log."""
+"""The values of the conversation log: sessions and senders, conversations, messages, turns and events."""
 
 from __future__ import annotations
 
@@ -7,13 +7,55 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from tellback.types.access import Scope, Scoped
 from tellback.types.blocks import Content, ContentBlock, ToolUseBlock, blocks_text, chat_messages
-from tellback.types.context import WorkingContext
-from tellback.types.memory import Atom
+from tellback.types.memory import Atom, WorkingContext
 from tellback.types.messages import Message, ToolCall
 from tellback.types.replies import ChatUsage
-from tellback.types.scope import Scope, Scoped
-from tellback.types.turns import TurnProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One sitting of a chat: your own id for it, such as a browser tab's or a channel's.
+
+    Turns with the same session id continue one conversation, unless `conversation_id` names one. `metadata` is yours.
+
+    >>> Session("web-42").id
+    'web-42'
+    """
+
+    id: str
+    conversation_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who sent a message. `metadata` is yours: roles, a mail address, a locale.
+
+    >>> Identity("maya", name="Maya").user_id
+    'maya'
+    """
+
+    user_id: str
+    name: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnProblem:
+    """Something that failed without ending the turn: `step` is "recall", "store_user" or "store_reply".
+
+    >>> str(TurnProblem("recall", TimeoutError("too slow")))
+    'recall: TimeoutError: too slow'
+    """
+
+    step: str
+    error: Exception
+
+    def __str__(self) -> str:
+        return f"{self.step}: {type(self.error).__name__}: {self.error}"
+
 
 Visibility = Literal["user", "internal", "hidden"]
 VISIBILITIES: tuple[Visibility, ...] = ("user", "internal", "hidden")

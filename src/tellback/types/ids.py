@@ -1,10 +1,17 @@
-"""Ids that say what they name and sort by when they were made: `conv_…`, `msg_…`."""
+"""Ids (`conv_…`: prefixed, sortable by creation), timestamps (UTC, stored as microseconds), names folded for comparison.
+
+Caches that hold users' text register here, so that an erasure can clear all of them."""
 
 from __future__ import annotations
 
+import functools
+import re
 import secrets
 import threading
 import time
+import unicodedata
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 _RANDOM_BITS = 64
 
@@ -45,3 +52,100 @@ def new_id(prefix: str) -> str:
             number = now << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS - 1)
         _last_number = number
     return f"{prefix}_{number:028x}"
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def utc_now() -> datetime:
+    """This moment."""
+    return datetime.now(UTC)
+
+
+def as_utc(moment: datetime | str) -> datetime:
+    """A moment in UTC, from an aware datetime or an ISO 8601 text with an offset.
+
+    >>> as_utc("2026-03-01T12:00:00+02:00").isoformat()
+    '2026-03-01T10:00:00+00:00'
+    """
+    if isinstance(moment, str):
+        moment = datetime.fromisoformat(moment)
+    if not isinstance(moment, datetime):
+        raise TypeError(f"a moment is a datetime or an ISO 8601 text, not {moment!r:.80}")
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment.isoformat()} does not say in which timezone: add one, such as +00:00")
+    return moment.astimezone(UTC)
+
+
+def to_micros(moment: datetime) -> int:
+    """Whole microseconds since 1970, exactly.
+
+    >>> to_micros(as_utc("1970-01-01T00:00:01Z"))
+    1000000
+    """
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """The other way.
+
+    >>> from_micros(1_000_000).isoformat()
+    '1970-01-01T00:00:01+00:00'
+    """
+    return _EPOCH + timedelta(0, 0, micros)
+
+
+_cache_clearers: list[Callable[[], object]] = []
+
+
+def register_cache(clear: Callable[[], object]) -> None:
+    """Have `clear` called when words are to be forgotten: every cache that holds texts of users says so here."""
+    _cache_clearers.append(clear)
+
+
+def clear_text_caches() -> None:
+    """Empty all of them. They fill again by themselves."""
+    for clear in _cache_clearers:
+        clear()
+
+
+MAX_CACHED_LENGTH = 100
+SLUG_LENGTH = 40
+_NON_WORD = re.compile(r"[\W_]+")
+_ACCENTS = re.compile("([a-z\u00df-\u024f\u0370-\u03ff])[\u0300-\u036f]+")
+"""Marks that a reader may leave out: those of Latin and Greek letters. Elsewhere they make another letter."""
+
+
+def fold_name(name: str) -> str:
+    """A name as it is compared.
+
+    >>> fold_name("  José   MARÍA ") == fold_name("jose maria")
+    True
+    """
+    # Names come again and again; questions, which are folded too, are long, and are not to be kept.
+    return _fold_cached(name) if len(name) <= MAX_CACHED_LENGTH else _fold(name)
+
+
+def slug(text: str) -> str:
+    """A text as part of an id: lower case, words joined by `_`; other alphabets are kept.
+
+    >>> slug("User Onboarding!")
+    'user_onboarding'
+    """
+    return _NON_WORD.sub("_", fold_name(text)).strip("_")[:SLUG_LENGTH].strip("_")
+
+
+def _fold(name: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold())
+    without_accents = _ACCENTS.sub(r"\1", decomposed)
+    return " ".join(without_accents.casefold().split())
+
+
+_fold_cached = functools.lru_cache(maxsize=16_384)(_fold)
+register_cache(_fold_cached.cache_clear)
+
+
+def now_micros() -> int:
+    """By the machine's clock, which delays and leases go by."""
+    return int(time.time() * 1_000_000)

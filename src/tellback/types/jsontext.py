@@ -1,8 +1,9 @@
-"""JSON text to and from values, for what models write and read."""
+"""JSON text: compact for models, strict for databases, and lenient when models wrote it."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,3 +85,56 @@ def is_storable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _mapping_to_dict(value: Any) -> Any:
+    """What JSON does not know by itself: other mappings than dict. The rest would come back as something else."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{value!r:.80} is not JSON")
+
+
+_STORED_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_mapping_to_dict)
+_STORED_ASCII_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_mapping_to_dict)
+
+
+MAX_JSON_DEPTH = 100
+
+
+def validate_depth(value: Any, levels_left: int = MAX_JSON_DEPTH) -> None:
+    """Refuse what is nested too far."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return
+    if not levels_left:
+        raise ValueError(f"it is nested more than {MAX_JSON_DEPTH} deep")
+    for inner in value:
+        validate_depth(inner, levels_left - 1)
+
+
+def dump_stored_json(value: Any) -> str:
+    """JSON text that anyone can read: what models write past the range of numbers becomes null."""
+    try:
+        return dump_strict_json(value)
+    except ValueError:
+        validate_depth(value)  # also what is in itself
+        return dump_strict_json(_replace_nonfinite(value))
+
+
+def _replace_nonfinite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _replace_nonfinite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_nonfinite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def dump_strict_json(value: Any) -> str:
+    """JSON text that any database can hold: a lone surrogate, which UTF-8 cannot, is escaped."""
+    text = _STORED_ENCODER.encode(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _STORED_ASCII_ENCODER.encode(value)
+    return text

@@ -1,4 +1,4 @@
-"""What a model gives back: a whole reply, or the deltas of a streamed one."""
+"""A model's reply: the whole of it with its usage, or the deltas of a streamed one."""
 
 from __future__ import annotations
 

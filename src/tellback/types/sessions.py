@@ -1,4 +1,4 @@
-"""An agent's sessions as rows: what session adapters keep."""
+"""An agent's sessions and messages, as session adapters store them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from tellback.types.times import utc_now
+from tellback.types.ids import utc_now
 
 SessionStatus: TypeAlias = Literal["active", "completed", "abandoned"]
 SESSION_STATUSES: tuple[SessionStatus, ...] = ("active", "completed", "abandoned")

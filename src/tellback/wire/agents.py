@@ -1,4 +1,4 @@
-"""Agents on the wire: what there is, what is asked of them, and what they answer."""
+"""Agents on the wire: what they are, requests to them, and their responses."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from tellback.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
-from tellback.agent.session_data import plain_data
+from tellback.agent.sessions.serialization import plain_data
 from tellback.specs.model import AgentSpec
-from tellback.types.context import WorkingContext
-from tellback.wire.base import InputModel, WireModel
-from tellback.wire.bounds import IdIn, NameIn
-from tellback.wire.context import RecallIn
+from tellback.types.memory import WorkingContext
+from tellback.wire.agent_sessions import SessionIdIn, SessionStateWire
+from tellback.wire.base import IdIn, InputModel, NameIn, WireModel
 from tellback.wire.conversations import UsageWire
-from tellback.wire.memory import AtomWire
+from tellback.wire.memory import AtomWire, RecallIn
 from tellback.wire.messages import ToolCallOut
-from tellback.wire.sessions import SessionIdIn, SessionStateWire
-from tellback.wire.turn_inputs import MAX_CYCLES, MAX_TOOLS, MAX_TURN_WAIT_SECONDS, ApprovalIn, CallIdIn, KeyIn
-from tellback.wire.turns import ToolInvocationWire, TurnProblemWire
+from tellback.wire.turns import (
+    MAX_CYCLES,
+    MAX_TOOLS,
+    MAX_TURN_WAIT_SECONDS,
+    ApprovalIn,
+    CallIdIn,
+    KeyIn,
+    ToolInvocationWire,
+    TurnProblemWire,
+)
 
 if TYPE_CHECKING:
     from tellback.agent import Agent

@@ -1,4 +1,4 @@
-"""What all models of the wire share."""
+"""Base classes of all wire models, camelCase names, strict validation, and bounded field types."""
 
 from __future__ import annotations
 
@@ -7,14 +7,31 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticSerializationError
 
-from tellback.types.scope import Scope
-from tellback.wire.strictness import make_strict
+from tellback.types.access import Scope
+from tellback.types.memory import AtomStatus, CategoryKind, EntityType
+from tellback.validation import QUERY_LENGTH
+
+# The parts of a core schema that hold others; what is in `metadata` and `default` is none.
+_NESTED_KEYS = {"schema", "choices", "items_schema", "keys_schema", "values_schema", "definitions"}
+
+
+def make_strict(schema: Any) -> Any:
+    """A pydantic core schema that takes no texts for numbers or truth, nor truth for numbers."""
+    if isinstance(schema, list | tuple):
+        return type(schema)(map(make_strict, schema))
+    if not isinstance(schema, dict):
+        return schema
+    result = {name: make_strict(value) if name in _NESTED_KEYS else value for name, value in schema.items()}
+    if isinstance(schema.get("fields"), dict):
+        result["fields"] = {name: make_strict(field) for name, field in schema["fields"].items()}
+    return {**result, "strict": True} if schema.get("type") in ("int", "float", "bool") else result
+
 
 T = TypeVar("T")
 
@@ -116,3 +133,67 @@ def _to_argument(value: Any) -> Any:
 
 def _encode_fallback(value: Any) -> str:
     return value.isoformat().replace("+00:00", "Z") if hasattr(value, "isoformat") else str(value)
+
+
+class KeyMapping:
+    """Certain names, and what they are called on the wire. All others are someone's own, and stay as they are.
+
+    >>> names = KeyMapping("message_id", space_id="memorySpaceId")
+    >>> names.to_wire({"message_id": "msg_1", "space_id": "ms_1", "my_key": 1})
+    {'messageId': 'msg_1', 'memorySpaceId': 'ms_1', 'my_key': 1}
+    >>> names.from_wire({"messageId": "msg_1", "my_key": 1})
+    {'message_id': 'msg_1', 'my_key': 1}
+    """
+
+    def __init__(self, *names: str, **called: str) -> None:
+        self._to_wire = {**{name: camel(name) for name in names}, **called}
+        self._from_wire = {wire_name: name for name, wire_name in self._to_wire.items()}
+
+    def to_wire(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Data as they go over the wire."""
+        return _rename_keys(data, self._to_wire)
+
+    def from_wire(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Data as they were."""
+        return _rename_keys(data, self._from_wire)
+
+
+def _rename_keys(data: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    renamed = {names.get(name, name): value for name, value in data.items()}
+    if len(renamed) == len(data):
+        return renamed
+    # Where someone's own data have that name already, both stay as they are: so they are read as they were.
+    return {name if names.get(name, name) in data else names[name]: value for name, value in data.items()}
+
+
+MAX_SAFE_INTEGER = 2**53 - 1
+"""The largest whole number that JSON of every language can hold."""
+
+IdIn = Annotated[str, Field(min_length=1, max_length=200)]
+NameIn = Annotated[str, Field(min_length=1, max_length=500)]
+CountIn = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
+FractionIn = Annotated[float, Field(ge=0, le=1)]
+QueryIn = Annotated[str, Field(max_length=QUERY_LENGTH)]
+"""A question: ranking by a whole document takes its time, and a document has no topic."""
+
+
+def _reject_numeric_datetime(value: Any) -> Any:
+    """Refuse a number, which says neither what it counts nor from when."""
+    if isinstance(value, int | float) or (isinstance(value, str) and "-" not in value[1:]):
+        raise ValueError("a moment is written like 2026-03-01T09:00:00Z")
+    return value
+
+
+DatetimeIn = Annotated[
+    AwareDatetime, BeforeValidator(_reject_numeric_datetime), Field(examples=["2026-03-01T09:00:00Z"])
+]
+"""A moment that says its timezone."""
+
+
+def _to_upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+CategoryKindIn = Annotated[CategoryKind, BeforeValidator(_to_upper)]
+EntityTypeIn = Annotated[EntityType, BeforeValidator(_to_upper)]
+AtomStatusIn = Annotated[AtomStatus, BeforeValidator(_to_upper)]

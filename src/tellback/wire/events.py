@@ -1,4 +1,4 @@
-"""Changes on the wire."""
+"""Events of the change feed on the wire."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from tellback.types.conversations import Event
-from tellback.wire.base import WireModel
-from tellback.wire.names import KeyMapping
+from tellback.wire.base import KeyMapping, WireModel
 
 EVENT_DATA_KEYS = KeyMapping(
     *("conversation_id", "from_seq", "last_seq", "left_out", "merged_into", "message_id"),

@@ -1,4 +1,4 @@
-"""Spaces, atoms and entities on the wire."""
+"""Spaces, atoms, entities, recall and working contexts on the wire."""
 
 from __future__ import annotations
 
@@ -17,9 +17,24 @@ from tellback.types.memory import (
     EntityStatus,
     EntityType,
     MemorySpace,
+    RecallHit,
+    RecallMode,
+    RecallResult,
+    WorkingContext,
 )
-from tellback.wire.base import InputModel, WireModel
-from tellback.wire.bounds import CategoryKindIn, DatetimeIn, EntityTypeIn, FractionIn, IdIn, NameIn
+from tellback.wire.base import (
+    CategoryKindIn,
+    CountIn,
+    DatetimeIn,
+    EntityTypeIn,
+    FractionIn,
+    IdIn,
+    InputModel,
+    NameIn,
+    QueryIn,
+    WireModel,
+)
+from tellback.wire.messages import MessageOut
 
 MAX_ATOMS = 500
 """How many atoms one request may add."""
@@ -182,3 +197,121 @@ class RememberConversation(InputModel):
     """Which conversation to remember word for word."""
 
     conversation_id: IdIn
+
+
+MAX_CATEGORIES = 100
+
+
+class RecallHitWire(WireModel):
+    """A recalled atom."""
+
+    value_type: ClassVar[type[Any] | None] = RecallHit
+
+    atom: AtomWire
+    score: float = Field(description="0 to 1; it orders the hits of a topic.")
+    decay_weight: float = Field(default=1.0, description="What its age left of its weight.")
+    entity_match_bonus: float = Field(default=1.0, description="Above 1 when the query names what the atom is about.")
+    context: list[AtomWire] = Field(default_factory=list, description="The turns around it, with `neighbours`.")
+    parts: dict[str, float] = Field(default_factory=dict, description="What each part added to the score's log-odds.")
+
+
+class RecallResultWire(WireModel):
+    """What was recalled."""
+
+    value_type: ClassVar[type[Any] | None] = RecallResult
+
+    mode: RecallMode
+    hits: list[RecallHitWire]
+    total_candidates: int = Field(description="How many atoms were considered.")
+    latency_ms: float
+
+
+class _RecallInput(InputModel):
+    limit: CountIn | None = Field(default=None, description="How many at most; the server has a limit.")
+    category_names: list[NameIn] | None = Field(default=None, max_length=MAX_CATEGORIES)
+    known_at: DatetimeIn | None = Field(default=None, description="Recall what was known then.")
+    now: DatetimeIn | None = Field(default=None, description="What 'last May' and ages are counted from.")
+
+
+class RecallByTopicInput(_RecallInput):
+    """A question, and what may answer it."""
+
+    query: QueryIn = Field(examples=["When does the user like to meet?"])
+    min_importance: Annotated[int, Field(ge=0, le=5)] | None = None
+    valid_at: DatetimeIn | None = Field(default=None, description="Recall what held at that moment.")
+    min_score: FractionIn = 0.0
+    neighbours: CountIn = Field(default=0, description="So many turns before and after a hit come along.")
+    include_archived: bool = False
+
+
+class RecallByEntityInput(_RecallInput):
+    """An entity, by its id or a name."""
+
+    entity_id_or_name: NameIn = Field(examples=["Ana Silva"])
+    valid_at: DatetimeIn | None = Field(default=None, description="Recall what held at that moment.")
+    include_archived: bool = False
+
+
+class RecallTimelineInput(_RecallInput):
+    """A stretch of time; about an entity, on a topic, both, or everything."""
+
+    entity_id_or_name: NameIn | None = None
+    query: QueryIn | None = None
+    from_: DatetimeIn | None = None
+    to: DatetimeIn | None = None
+    include_superseded: bool = True
+
+
+MAX_TURNS = 1_000
+MAX_RECALLED = 200
+
+
+class WorkingContextWire(WireModel):
+    """What a model should know before it answers, within a token budget.
+
+    `contextBlock` is a system prompt, or the beginning of one; `messages` is the same as chat messages, and `system`
+    the block without the turns. `atomsUsed` are the memories in it, `hits` the recalled ones among them.
+    """
+
+    value_type: ClassVar[type[Any] | None] = WorkingContext
+
+    context_block: str
+    system: str = ""
+    messages: list[MessageOut]
+    atoms_used: list[AtomWire]
+    tokens_estimated: int
+    over_budget: bool = Field(default=False, description="The summary and the always-on memories alone are larger.")
+    hits: list[RecallHitWire] = Field(default_factory=list)
+    turns_used: int = 0
+    turns_dropped: int = 0
+    hits_dropped: int = 0
+    recall_query: str | None = None
+    remembers: bool = Field(default=False, description="There is a summary or a memory in it.")
+
+
+class RecallIn(InputModel):
+    """How to remember: the fields of a working context. Null stands for a field's default."""
+
+    memory_space_id: IdIn | None = None
+    recall_query: QueryIn | None = Field(default=None, description="By default the last thing the user said.")
+    recent_turns: Annotated[int, Field(ge=0, le=MAX_TURNS)] | None = Field(default=None, examples=[10])
+    recall_limit: Annotated[int, Field(ge=0, le=MAX_RECALLED)] | None = Field(default=None, examples=[8])
+    token_budget: CountIn | None = Field(default=None, examples=[8_000])
+    include_rolling_summary: bool | None = None
+    always_on_category_names: list[NameIn] | None = Field(
+        default=None, max_length=MAX_CATEGORIES, examples=[["identity", "preference"]]
+    )
+    template_id: str | None = Field(default=None, max_length=200, examples=["default"])
+    min_score: FractionIn | None = None
+    now: DatetimeIn | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """What was given and is not null."""
+        return {name: value for name, value in super().arguments().items() if value is not None}
+
+
+class BuildWorkingContext(RecallIn):
+    """What to put together. Null stands for a field's default."""
+
+    conversation_id: IdIn | None = Field(default=None, description="None for a conversation that is yet to begin.")
+    memory_space_id: IdIn | None = Field(default=None, description="Without one nothing is remembered.")

@@ -1,13 +1,120 @@
-"""Chat messages on the wire, as a model is sent them; the state that a provider wants back is not on it."""
+"""Content blocks and chat messages on the wire."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from tellback.types.blocks import ContentBlock, load_blocks
 from tellback.types.messages import Message, MessagePart, ToolCall, message_text
-from tellback.wire.base import WireModel
+from tellback.wire.base import WireModel, camel
+
+MAX_BLOCKS = 1_000
+"""How many blocks a message may have."""
+
+_SNAKE_NAMES = {camel(name): name for name in ("mime_type", "tool_use_id", "tool_name", "is_error", "invalid_input")}
+
+
+def encode_block(block: ContentBlock) -> dict[str, Any]:
+    """A block on the wire.
+
+    >>> from tellback.types.blocks import ToolResultBlock
+    >>> encode_block(ToolResultBlock("tu_1", "shipped"))
+    {'type': 'tool_result', 'toolUseId': 'tu_1', 'content': 'shipped', 'isError': False}
+    """
+    encoded = {camel(name): value for name, value in block.items()}
+    if encoded.get("parts") is not None:
+        encoded["parts"] = [encode_block(part) for part in encoded["parts"]]
+    return encoded
+
+
+def decode_block(encoded: Mapping[str, Any]) -> ContentBlock:
+    """A block from the wire: the inverse of `block_json`."""
+    decoded = {_SNAKE_NAMES.get(name, name): value for name, value in encoded.items()}
+    if decoded.get("parts") is not None:
+        decoded["parts"] = [
+            {_SNAKE_NAMES.get(name, name): value for name, value in part.items()} for part in decoded["parts"]
+        ]
+    return load_blocks([decoded])[0]
+
+
+def is_allowed_url(url: str) -> bool:
+    """Whether it leads to the web, or is the thing itself: nothing else is for callers to point to.
+
+    >>> is_allowed_url("https://example.com/cat.png"), is_allowed_url("data:image/png;base64,aGk="), is_allowed_url("file:///etc")
+    (True, True, False)
+    """
+    return url.lower().startswith(("https://", "http://", "data:"))
+
+
+def validate_url(url: str) -> str:
+    """The address, if it is one that callers may send."""
+    if not is_allowed_url(url):
+        raise ValueError("a url begins with https:// or http://, or it is a data: URL")
+    return url
+
+
+def _normalize_block(block: dict[str, Any]) -> dict[str, Any]:
+    """A block that a caller sent, in our names, as are the blocks in it."""
+    normalized = {_SNAKE_NAMES.get(name, name): value for name, value in block.items()}
+    if isinstance(normalized.get("url"), str):
+        validate_url(normalized["url"])
+    for name in ("content", "parts"):
+        nested = normalized.get(name)
+        if isinstance(nested, dict):
+            normalized[name] = _normalize_block(nested)
+        elif isinstance(nested, list):
+            normalized[name] = [_normalize_block(each) if isinstance(each, dict) else each for each in nested]
+    return normalized
+
+
+def _to_wire_block(value: Any) -> Any:
+    return value if isinstance(value, dict) else encode_block(value)
+
+
+_BLOCK_EXAMPLES = [
+    {"type": "text", "text": "Where is my refund?"},
+    {"type": "image", "url": "https://example.com/cat.png", "mimeType": "image/png"},
+    {"type": "tool_use", "id": "tu_1", "name": "lookup", "arguments": {"order": 7}},
+    {"type": "tool_result", "toolUseId": "tu_1", "content": "shipped", "isError": False},
+]
+
+_BLOCK_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "title": "ContentBlock",
+    "required": ["type"],
+    "properties": {
+        "type": {"type": "string", "description": "text, image, audio, file, tool_use or tool_result"},
+        "text": {"type": "string"},
+        "url": {"type": "string"},
+        "data": {"type": "string", "description": "base64, where there is no url"},
+        "mimeType": {"type": "string"},
+        "name": {"type": "string"},
+        "id": {"type": "string"},
+        "arguments": {"type": "object"},
+        "toolUseId": {"type": "string"},
+        "toolName": {"type": "string"},
+        "isError": {"type": "boolean"},
+        "invalidInput": {"type": "string", "description": "What the model wrote, if it is no JSON object."},
+    },
+    "examples": _BLOCK_EXAMPLES,
+}
+
+BlockOut = Annotated[dict[str, Any], BeforeValidator(_to_wire_block), WithJsonSchema(_BLOCK_SCHEMA)]
+"""A content block, as servers give it."""
+
+BlockIn = Annotated[dict[str, Any], AfterValidator(_normalize_block), WithJsonSchema(_BLOCK_SCHEMA)]
+"""A content block, as callers send it: also just as a server gave it."""
+
+ContentIn = str | Annotated[list[BlockIn], Field(max_length=MAX_BLOCKS)]
+"""What was said: a text, or a list of content blocks."""
+
+
+def decode_blocks(encoded: list[dict[str, Any]]) -> tuple[ContentBlock, ...]:
+    """The blocks of a message that a server gave."""
+    return tuple(map(decode_block, encoded))
 
 
 def _to_text(content: Any) -> str:

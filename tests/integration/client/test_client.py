@@ -25,7 +25,7 @@ from tellback.client import TellbackClient
 from tellback.errors import PreconditionFailedError
 from tellback.server import ServerSettings, create_app
 from tellback.testing import ScriptedModel, says
-from tests.integration.client.serving import DroppedResponses
+from tests.integration.client.server_apps import DroppedResponses
 from tests.support.http_server import free_port, running_server
 
 

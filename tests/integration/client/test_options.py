@@ -12,7 +12,7 @@ from tellback.chat import ChatRequest
 from tellback.errors import TellbackError
 from tellback.testing import FunctionModel
 from tellback.tools import Tool
-from tests.integration.client.serving import running_client
+from tests.integration.client.server_apps import running_client
 
 WAYS = ["chat", "chat_stream", "run_turn", "stream_turn"]
 

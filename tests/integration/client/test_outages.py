@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tellback import RateLimitedError, RemoteUnavailableError, StoreError, Tellback
-from tellback.client import TellbackClient, events
-from tellback.server.stopping import ShutdownSignal
-from tests.integration.client.serving import Gate, running_client
+from tellback.client import TellbackClient, admin
+from tellback.server.lifecycle import ShutdownSignal
+from tests.integration.client.server_apps import Gate, running_client
 
 HTML = (502, b"text/html", b"<html>Bad gateway")
 
@@ -58,7 +58,7 @@ async def until(condition: Any) -> None:
 async def test_a_subscription_outlives_whatever_answers_in_the_place_of_a_server(
     why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "RECONNECT_SECONDS", 0.02)
+    monkeypatch.setattr(admin, "RECONNECT_SECONDS", 0.02)
     rc = Tellback(":memory:")
     async with running_client(rc, Gate) as (client, gate), following(client) as (seen, task):
         first = await client.user("maya").conversations.create("chat")

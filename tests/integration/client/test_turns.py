@@ -12,7 +12,7 @@ from tellback.client import TellbackClient
 from tellback.conversations import Conversations
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tellback.turn import TurnResult
-from tests.integration.client.serving import DroppedResponses, running_client
+from tests.integration.client.server_apps import DroppedResponses, running_client
 
 PICTURE = "iVBORw0KGgo="
 

@@ -19,7 +19,7 @@ from tellback.embed import (
     OpenAIEmbedder,
     OpenRouterEmbedder,
 )
-from tellback.embed.remote import ProviderEmbedder
+from tellback.embed.providers import ProviderEmbedder
 from tellback.errors import (
     ConfigurationError,
     EmbeddingError,
@@ -30,7 +30,7 @@ from tellback.errors import (
     ProviderRateLimitError,
     ProviderTimeoutError,
 )
-from tests.support.wire import Cut, FakeHttpServer, Reply, Request, Wait, json_reply
+from tests.support.fake_http_server import Cut, FakeHttpServer, Reply, Request, Wait, json_reply
 
 Rows = Sequence[Any]
 SIZE = 4

@@ -15,23 +15,22 @@ from procrastinate.schema import SchemaManager
 
 from tellback.errors import SchemaVersionError
 from tellback.jobs import Jobs, Worker, open_worker
-from tellback.jobs.postgres.schema import prepare_schema
-from tellback.jobs.postgres.service import QueueService
+from tellback.jobs.postgres.queue import QueueService, prepare_schema
 from tellback.jobs.runner import JobRunner
 from tellback.stores import open_store
 from tellback.stores.postgres import PostgresStore
-from tellback.testing.jobs.fixtures import wait_until_finished
-from tellback.testing.jobs.working import (
+from tellback.testing.jobs.fixtures import (
     KIND,
     QUICK_OPTIONS,
     ScriptedJobHandler,
     finished_job_ids,
     make_spaces,
     queue_job,
+    wait_until_finished,
 )
+from tellback.types.ids import utc_now
 from tellback.types.jobs import JobStatus
-from tellback.types.times import utc_now
-from tests.support.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer
 
 MIGRATIONS = sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tellback import Tellback
 from tellback.errors import AtomSupersededError, NotFoundError
-from tests.integration.memory.helping import DAY, NOON, Clock, assert_same_result, assert_valid_result
+from tests.integration.memory.helpers import DAY, NOON, Clock, assert_same_result, assert_valid_result
 
 HOUR = timedelta(hours=1)
 WORDS = ["tea", "boat", "heron", "sofa", "cat", "Malta", "lamp", "kite", "bees", "figs", "rye", "Ann", "Bob"]

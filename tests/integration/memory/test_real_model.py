@@ -13,10 +13,10 @@ from jsonschema import Draft202012Validator
 
 from tellback import JobStatus, Tellback
 from tellback.errors import ExtractionError
-from tellback.memory.extraction.llm import LlmExtractor
+from tellback.memory.extraction.extractors import LlmExtractor
 from tellback.memory.extraction.values import Verdict
 from tests.support.local_model import BoundedModel, require_model_file
-from tests.unit.memory.extraction.making import make_atom, make_question
+from tests.unit.memory.extraction.factories import make_atom, make_question
 
 Done = TypeVar("Done")
 

@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import ignored_auth, negative_data_reject
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
 from tests.support.http_server import app_client
-from tests.support.rest_world import SampleData, create_sample_data, flight_agent, start_session
+from tests.support.rest_data import SampleData, create_sample_data, flight_agent, start_session
 from tests.support.server_thread import ServerThread
 
 EXAMPLES = int(os.environ.get("TELLBACK_CONTRACT_EXAMPLES", "0"))

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tellback.server.protocol import BoundedProtocol
+from tellback.server.operations.http_server import BoundedProtocol
 from tests.support.http_server import running_server
 from tests.support.raw_http import RawResponse, build_request, encode_chunked, open_connection, send_request
 

@@ -13,10 +13,10 @@ from starlette.types import Receive, Scope, Send
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tellback.server.access import Authenticator
-from tellback.server.callers import ServerContext
-from tellback.server.guard import AuthMiddleware
-from tellback.server.protocol import BoundedProtocol
+from tellback.server.auth.caller import ServerContext
+from tellback.server.auth.credentials import Authenticator
+from tellback.server.middleware.auth import AuthMiddleware
+from tellback.server.operations.http_server import BoundedProtocol
 from tests.support.http_server import running_server
 from tests.support.raw_http import build_request, open_connection, send_request
 

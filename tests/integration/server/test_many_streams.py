@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tellback import Tellback
-from tests.integration.server.processes import ServerProcess, running_process
+from tests.integration.server.server_process import ServerProcess, running_process
 
 CLIENTS = 500
 USERS = 20

@@ -19,9 +19,9 @@ from tellback.server import ServerSettings, create_app
 from tellback.testing import ScriptedModel, calls, raises, says
 from tellback.types import ChatReply, ChatUsage, ReplyDelta, TextDelta, ToolCall
 from tellback.types.conversations import StoredMessage
-from tests.integration.providers.vendors import Anthropic
+from tests.integration.chat.providers.vendors import Anthropic
+from tests.support.fake_http_server import FakeHttpServer
 from tests.support.http_server import running_server
-from tests.support.wire import FakeHttpServer
 
 WEATHER: Any = {
     "type": "function",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tellback import Tellback
-from tests.integration.server.processes import ENVIRONMENT, failed_start, running_process
+from tests.integration.server.server_process import ENVIRONMENT, failed_start, running_process
 
 
 async def test_a_server_without_keys_is_open_to_this_machine_and_says_so(tmp_path: Path) -> None:

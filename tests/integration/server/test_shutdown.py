@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 
 from tellback import Tellback
-from tests.integration.server.processes import SLOW_MODEL, ServerProcess, running_process
+from tests.integration.server.server_process import SLOW_MODEL, ServerProcess, running_process
 
 
 async def first_delta(lines: httpx2.Response) -> tuple[list[str], asyncio.Task[list[str]]]:

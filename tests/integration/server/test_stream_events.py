@@ -16,12 +16,13 @@ from fastapi import FastAPI
 
 from tellback import Tellback
 from tellback.jobs import WorkerOptions
-from tellback.server import ServerSettings, create_app, feed
-from tellback.server.stopping import ShutdownSignal
+from tellback.server import ServerSettings, create_app
+from tellback.server.lifecycle import ShutdownSignal
+from tellback.server.streaming import change_feed
 from tellback.testing import ScriptedModel, raises
 from tellback.user import User
 from tests.support.http_server import running_server
-from tests.support.streams import WAIT_SECONDS, Frame, next_frame, open_stream, remaining_frames
+from tests.support.sse import WAIT_SECONDS, Frame, next_frame, open_stream, remaining_frames
 
 EVENTS = "/ai-events"
 
@@ -108,8 +109,8 @@ async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sometimes what was missed is held, sometimes it has to come from the store; sometimes the client is slow."""
-    monkeypatch.setattr(feed, "MAX_RECENT", 7)
-    monkeypatch.setattr(feed, "MAX_QUEUED", 5)
+    monkeypatch.setattr(change_feed, "MAX_RECENT", 7)
+    monkeypatch.setattr(change_feed, "MAX_QUEUED", 5)
     chance = random.Random(7)
     last: str | None = "0"
     seen: list[int] = []
@@ -146,7 +147,7 @@ async def test_a_feed_ends_when_the_server_stops() -> None:
 
 
 async def test_a_feed_ends_when_its_credential_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(change_feed, "CHECK_SECONDS", 0.05)
     async with Tellback(":memory:") as rc, served(rc, open=False) as (url, _):
         key = await rc.keys.create("user", tenant_id="acme", user_id="maya")
         headers = {"Authorization": f"Bearer {key.secret}"}

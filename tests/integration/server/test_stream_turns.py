@@ -11,13 +11,13 @@ import httpx2
 from fastapi import FastAPI
 
 from tellback import Tellback
-from tellback.background import cancel_and_wait
+from tellback.concurrency import cancel_and_wait
 from tellback.errors import ProviderTimeoutError
 from tellback.server import ServerSettings, create_app
-from tellback.server.stopping import ShutdownSignal
+from tellback.server.lifecycle import ShutdownSignal
 from tellback.testing import ScriptedModel, raises, says
 from tests.support.http_server import running_server
-from tests.support.streams import WAIT_SECONDS, PacedModel, next_frame, open_stream, remaining_frames
+from tests.support.sse import WAIT_SECONDS, PacedModel, next_frame, open_stream, remaining_frames
 
 CHAT = "/ai-conversations/chat"
 ASKED = {"text": "Hello?", "stream": True}

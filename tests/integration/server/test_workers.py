@@ -21,9 +21,9 @@ import pytest_asyncio
 
 from tellback import Tellback
 from tellback.types.access import NewApiKey
-from tests.integration.server.processes import SLOW_MODEL, ServerProcess, running_process
-from tests.support.ready_postgres import DatabasePool
+from tests.integration.server.server_process import SLOW_MODEL, ServerProcess, running_process
 from tests.support.served_models import TIMINGS_VARIABLE
+from tests.support.servers.database_pool import DatabasePool
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

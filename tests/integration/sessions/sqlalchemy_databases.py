@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tellback.stores.sessions.adapter import PersistenceAdapter
-from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
+from tellback.sessions.adapter import PersistenceAdapter
+from tellback.sessions.sqlalchemy import SqlAlchemyAdapter
 from tellback.testing.sessions import MakeAdapter
-from tellback.testing.sessions.making import contents, later, make_message, make_session
+from tellback.testing.sessions.factories import contents, later, make_message, make_session
 from tellback.types.sessions import SessionData
-from tests.support.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer
 
 
 def asyncpg_url(url: str) -> str:

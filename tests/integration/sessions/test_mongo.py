@@ -24,15 +24,15 @@ from tellback.errors import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from tellback.stores.sessions.mongo import MongoAdapter
+from tellback.sessions.mongo import MongoAdapter
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
-from tellback.testing.sessions.making import contents, eventually, later, make_message, make_session
-from tests.integration.sessions import hostile
-from tests.support.proxy import FaultProxy
+from tellback.testing.sessions.factories import contents, eventually, later, make_message, make_session
+from tests.integration.sessions import adapter_checks
+from tests.support.fault_proxy import FaultProxy
+from tests.support.servers.base import NotReadyError
 from tests.support.servers.mongo import MongoServer
-from tests.support.servers.process import NotReadyError
 
-MODULE = "tellback.stores.sessions.mongo"
+MODULE = "tellback.sessions.mongo"
 # The driver leaves a socket behind when a client is closed while its monitor connects. It has no other end yet.
 pytestmark = pytest.mark.filterwarnings(r"ignore:unclosed <socket[^>]*laddr=\S+ \d+\)>$:ResourceWarning")
 Database = AsyncDatabase[dict[str, Any]]
@@ -172,7 +172,7 @@ class TestClients:
             await adapter.save(make_session(version=1), [])
 
     async def test_many_save_at_once(self, adapter: MongoAdapter) -> None:
-        await hostile.check_concurrent_saves(adapter)
+        await adapter_checks.check_concurrent_saves(adapter)
 
     async def test_a_single_server_is_told_to_become_a_replica_set(self, single_server: SingleServer) -> None:
         adapter = MongoAdapter(f"mongodb://127.0.0.1:{single_server.port}", "shop")
@@ -277,7 +277,7 @@ class TestClients:
             MongoAdapter("mongodb://localhost", database_name, **options)
 
     def test_a_missing_driver_is_named(self) -> None:
-        said = hostile.import_error_without(MODULE, "pymongo")
+        said = adapter_checks.import_error_without(MODULE, "pymongo")
         assert "MissingExtraError: The MongoDB adapter needs the package 'pymongo'" in said
         assert "pip install 'tellback[mongo]'" in said
 
@@ -375,7 +375,7 @@ class TestDocuments:
     async def test_purging_takes_any_number(
         self, mongo_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tellback.stores.sessions.mongo.adapter.PURGED", 7)
+        monkeypatch.setattr("tellback.sessions.mongo.adapter.PURGE_BATCH_SIZE", 7)
         adapter = MongoAdapter(mongo_url, database.name, session_ttl=900, message_ttl=0.2)
         await adapter.initialize()
         await adapter.save(make_session(version=1), [make_message(str(n)) for n in range(30)])
@@ -524,13 +524,13 @@ class TestFailures:
         await adapter.disconnect()
 
     async def test_a_cancelled_turn_is_saved_whole_or_not_at_all(self, adapter: MongoAdapter) -> None:
-        await hostile.check_cancelled_saves(adapter)
+        await adapter_checks.check_cancelled_saves(adapter)
 
     async def test_a_killed_process_leaves_whole_turns(
         self, adapter: MongoAdapter, mongo_url: str, database: Database
     ) -> None:
         code = f"MongoAdapter({mongo_url!r}, {database.name!r})"
-        await hostile.check_killed_process(adapter, f"from {MODULE} import MongoAdapter", code)
+        await adapter_checks.check_killed_process(adapter, f"from {MODULE} import MongoAdapter", code)
 
 
 async def soon_there(adapter: MongoAdapter) -> Any:
@@ -547,13 +547,13 @@ async def soon_there(adapter: MongoAdapter) -> Any:
 
 @pytest.mark.backend("MongoDB")
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(values=lists(hostile.JSON, min_size=5, max_size=10))
+@given(values=lists(adapter_checks.JSON, min_size=5, max_size=10))
 def test_any_json_comes_back_exactly(mongo_url: str, name: str, values: list[Any]) -> None:
     async def store() -> None:
         adapter = MongoAdapter(mongo_url, name)
         await adapter.initialize()
         for value in values:
-            await hostile.check_round_trip(adapter, value)
+            await adapter_checks.check_round_trip(adapter, value)
         await adapter.disconnect()
 
     async def forget() -> None:

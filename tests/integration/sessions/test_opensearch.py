@@ -19,18 +19,18 @@ from tellback.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from tellback.stores.sessions.opensearch import OpenSearchAdapter, searching
+from tellback.sessions.opensearch import OpenSearchAdapter, search
 from tellback.testing.sessions import SessionAdapterConformance, SessionRestartConformance
-from tellback.testing.sessions.making import NOON, contents, later, make_message, make_session
-from tests.integration.sessions.opensearch_cases import (
+from tellback.testing.sessions.factories import NOON, contents, later, make_message, make_session
+from tests.integration.sessions.opensearch_fixtures import (
     MakeOpenSearch,
     OwnIndicesFixtures,
     ScriptedTransport,
     SharedServerFixtures,
     count_documents,
 )
+from tests.support.servers.base import free_port
 from tests.support.servers.opensearch import OpenSearchServer
-from tests.support.servers.process import free_port
 
 
 @pytest.mark.backend("OpenSearch")
@@ -219,7 +219,7 @@ class TestSearching(SharedServerFixtures):
     async def test_what_a_deleted_session_left_behind_is_not_found(
         self, adapter: OpenSearchAdapter, client: AsyncOpenSearch, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(searching, "_PAGE_SIZE", 2)
+        monkeypatch.setattr(search, "_PAGE_SIZE", 2)
         await adapter.save(make_session(version=1), [make_message("Rome")])
         for n in range(5):  # as if others had broken off
             stray = {"content": "Rome Rome", "session_id": "web-42", "position": n, "created_at": "2026"}
@@ -239,7 +239,7 @@ class TestSearching(SharedServerFixtures):
             await adapter.search_messages("rome", user_id={"$ne": 1})  # type: ignore[arg-type]
 
     async def test_lists_go_on_beyond_a_page(self, adapter: OpenSearchAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(searching, "_PAGE_SIZE", 3)
+        monkeypatch.setattr(search, "_PAGE_SIZE", 3)
         made = [make_session(f"web-{n}", created_at=later(n // 4)) for n in range(10)]
         await asyncio.gather(*map(adapter.session_repository.create, made))
         found = await adapter.session_repository.of_user("maya")
@@ -407,7 +407,7 @@ def test_without_the_driver_the_extra_is_named() -> None:
             sys.modules[{missing!r}] = None
             from tellback.errors import MissingExtraError
             try:
-                import tellback.stores.sessions.opensearch
+                import tellback.sessions.opensearch
             except MissingExtraError as error:
                 assert "tellback[opensearch]" in str(error), error
             else:

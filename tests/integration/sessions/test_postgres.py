@@ -22,11 +22,11 @@ from tellback.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from tellback.stores.sessions.postgres import PostgresAdapter
-from tellback.stores.sessions.sql import postgres as runners
+from tellback.sessions.sql import postgres_runner as runners
+from tellback.sessions.sql.postgres import PostgresAdapter
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
-from tellback.testing.sessions.making import NOON, contents, make_message, make_session
-from tests.integration.sessions.sql_tables import (
+from tellback.testing.sessions.factories import NOON, contents, make_message, make_session
+from tests.integration.sessions.sql_tables_contract import (
     FEW,
     OPERATIONS,
     Make,
@@ -34,8 +34,8 @@ from tests.integration.sessions.sql_tables import (
     SqlTablesContract,
     check_against_in_memory,
 )
-from tests.support.postgres import PostgresServer
-from tests.support.proxy import FaultProxy
+from tests.support.fault_proxy import FaultProxy
+from tests.support.servers.postgres import PostgresServer
 
 POSTGRES = pytest.mark.backend("PostgreSQL")
 _numbers = itertools.count(1)
@@ -222,8 +222,8 @@ async def test_another_event_loop_is_noticed(url: str, schema: str) -> None:
 def test_an_event_loop_that_ended_does_not_hold_it(url: str, schema: str) -> None:
     program = (
         "import asyncio, sys\n"
-        "from tellback.stores.sessions.postgres import PostgresAdapter\n"
-        "from tellback.testing.sessions.making import session\n"
+        "from tellback.sessions.sql.postgres import PostgresAdapter\n"
+        "from tellback.testing.sessions.factories import session\n"
         "adapter = PostgresAdapter(sys.argv[1], schema=sys.argv[2])\n"
         "async def turn(version, end):\n"
         "    await adapter.initialize()\n"
@@ -387,7 +387,7 @@ def test_without_the_driver_it_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['asyncpg'] = None\n"
         "from tellback.errors import MissingExtraError\n"
-        "try: import tellback.stores.sessions.postgres\n"
+        "try: import tellback.sessions.sql.postgres\n"
         "except MissingExtraError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, timeout=50, capture_output=True, text=True)

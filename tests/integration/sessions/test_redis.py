@@ -22,15 +22,15 @@ from tellback.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from tellback.stores.sessions.redis import RedisAdapter
-from tellback.stores.sessions.redis.keys import RedisKeys
+from tellback.sessions.redis import RedisAdapter
+from tellback.sessions.redis.adapter import RedisKeys
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
-from tellback.testing.sessions.making import contents, eventually, later, make_message, make_session
-from tests.integration.sessions import hostile
-from tests.support.proxy import FaultProxy
+from tellback.testing.sessions.factories import contents, eventually, later, make_message, make_session
+from tests.integration.sessions import adapter_checks
+from tests.support.fault_proxy import FaultProxy
 from tests.support.servers.redis import RedisServer
 
-MODULE = "tellback.stores.sessions.redis"
+MODULE = "tellback.sessions.redis"
 
 
 def adapters_of(url: str) -> MakeAdapter:
@@ -125,10 +125,10 @@ class TestClients:
         async with Redis.from_url(redis_url) as client:
             adapter = RedisAdapter(client, key_prefix=prefix)
             await adapter.initialize()
-            await hostile.check_concurrent_saves(adapter)
+            await adapter_checks.check_concurrent_saves(adapter)
 
     async def test_many_save_at_once(self, adapter: RedisAdapter) -> None:
-        await hostile.check_concurrent_saves(adapter)
+        await adapter_checks.check_concurrent_saves(adapter)
 
     async def test_a_sync_client_is_refused(self, redis_url: str) -> None:
         client: Any = SyncRedis.from_url(redis_url)
@@ -223,7 +223,7 @@ class TestClients:
             RedisAdapter("redis://localhost", **options)
 
     def test_a_missing_driver_is_named(self) -> None:
-        said = hostile.import_error_without(MODULE, "redis")
+        said = adapter_checks.import_error_without(MODULE, "redis")
         assert "MissingExtraError: The Redis adapter needs the package 'redis': pip install 'tellback[redis]'" in said
 
 
@@ -470,13 +470,13 @@ class TestFailures:
         await adapter.disconnect()
 
     async def test_a_cancelled_turn_is_saved_whole_or_not_at_all(self, adapter: RedisAdapter) -> None:
-        await hostile.check_cancelled_saves(adapter)
+        await adapter_checks.check_cancelled_saves(adapter)
 
     async def test_a_killed_process_leaves_whole_turns(
         self, adapter: RedisAdapter, redis_url: str, prefix: str
     ) -> None:
         code = f"RedisAdapter({redis_url!r}, key_prefix={prefix!r})"
-        await hostile.check_killed_process(adapter, f"from {MODULE} import RedisAdapter", code)
+        await adapter_checks.check_killed_process(adapter, f"from {MODULE} import RedisAdapter", code)
 
     async def test_scripts_that_the_server_forgot_are_sent_again(self, own_redis: RedisServer) -> None:
         adapter = RedisAdapter(own_redis.url)
@@ -574,12 +574,12 @@ class TestCluster:
 
 @pytest.mark.backend("Redis")
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(value=hostile.JSON)
+@given(value=adapter_checks.JSON)
 def test_any_json_comes_back_exactly(redis_url: str, prefix: str, value: Any) -> None:
     async def store() -> None:
         adapter = RedisAdapter(redis_url, key_prefix=prefix)
         await adapter.initialize()
-        await hostile.check_round_trip(adapter, value)
+        await adapter_checks.check_round_trip(adapter, value)
         await adapter.disconnect()
 
     asyncio.run(store())

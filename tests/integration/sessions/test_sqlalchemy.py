@@ -15,7 +15,7 @@ from tests.integration.sessions.sqlalchemy_databases import (
     make_adapter_factory,
     sqlite_url,
 )
-from tests.support.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module")

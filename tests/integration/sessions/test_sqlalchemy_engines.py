@@ -17,16 +17,11 @@ from hypothesis import strategies as st
 from sqlalchemy import StaticPool, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from tellback.errors import (
-    ConfigurationError,
-    InvalidArgumentError,
-    SessionConflictError,
-    StoreClosedError,
-)
-from tellback.stores.sessions.adapter import PersistenceAdapter
-from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
-from tellback.testing.sessions.making import make_message, make_session
-from tellback.types.times import as_utc
+from tellback.errors import ConfigurationError, InvalidArgumentError, SessionConflictError, StoreClosedError
+from tellback.sessions.adapter import PersistenceAdapter
+from tellback.sessions.sqlalchemy import SqlAlchemyAdapter
+from tellback.testing.sessions.factories import make_message, make_session
+from tellback.types.ids import as_utc
 from tests.integration.sessions.sqlalchemy_databases import (
     KINDS,
     asyncpg_url,
@@ -303,7 +298,7 @@ def test_whatever_is_json_and_whenever_comes_back(url: str, data: dict[str, Any]
 
 def test_nothing_else_loads_sqlalchemy() -> None:
     program = (
-        "import sys, tellback, tellback.stores.sessions.memory, tellback.stores.sessions.records\n"
+        "import sys, tellback, tellback.sessions.in_memory, tellback.sessions.records\n"
         "print('sqlalchemy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)

@@ -26,8 +26,8 @@ from tellback.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter, database
-from tellback.testing.sessions.making import make_message, make_session
+from tellback.sessions.sqlalchemy import SqlAlchemyAdapter, database
+from tellback.testing.sessions.factories import make_message, make_session
 from tests.integration.sessions.sqlalchemy_databases import (
     KINDS,
     asyncpg_url,
@@ -36,7 +36,7 @@ from tests.integration.sessions.sqlalchemy_databases import (
     sqlite_url,
     url,
 )
-from tests.support.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer
 
 __all__ = ["url"]
 
@@ -71,8 +71,8 @@ async def test_a_turn_that_is_cancelled_is_there_whole_or_not_at_all(url: str, a
 
 CHILD = """
 import asyncio, sys
-from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
-from tellback.testing.sessions.making import session
+from tellback.sessions.sqlalchemy import SqlAlchemyAdapter
+from tellback.testing.sessions.factories import session
 from tellback.types.sessions import MessageData
 
 async def main():
@@ -319,9 +319,9 @@ async def test_what_is_no_json_or_no_moment_is_refused(tmp_path: Path) -> None:
 def test_without_its_extra_it_says_what_to_install(package: str) -> None:
     program = (
         f"import sys; sys.modules[{package!r}] = None\n"
-        "import tellback, tellback.stores.sessions.adapter\n"
+        "import tellback, tellback.sessions.adapter\n"
         "from tellback.errors import MissingExtraError\n"
-        "try:\n    import tellback.stores.sessions.sqlalchemy\n"
+        "try:\n    import tellback.sessions.sqlalchemy\n"
         "except MissingExtraError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)

@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import (
-    Connection,
-    inspect,
-    text,
-)
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tellback.errors import SchemaVersionError
-from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
-from tellback.testing.sessions.making import NOON, contents, make_message, make_session
+from tellback.sessions.sqlalchemy import SqlAlchemyAdapter
+from tellback.testing.sessions.factories import NOON, contents, make_message, make_session
 from tests.integration.sessions.sqlalchemy_databases import KINDS, check_round_trip, sqlite_url, url
 
 __all__ = ["url"]

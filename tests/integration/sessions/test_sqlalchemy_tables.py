@@ -25,8 +25,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from tellback.errors import ConfigurationError, SessionConflictError
-from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
-from tellback.testing.sessions.making import NOON, contents, make_message, make_session
+from tellback.sessions.sqlalchemy import SqlAlchemyAdapter
+from tellback.testing.sessions.factories import NOON, contents, make_message, make_session
 from tests.integration.sessions.sqlalchemy_databases import KINDS, check_round_trip, url
 
 __all__ = ["url"]

@@ -23,14 +23,13 @@ from tellback.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from tellback.stores.sessions.adapter import PersistenceAdapter
-from tellback.stores.sessions.sql.columns import resolve_tables
-from tellback.stores.sessions.sql.sqlite_dialect import SqliteDialect
-from tellback.stores.sessions.sql.statements import build_statements
-from tellback.stores.sessions.sqlite import SqliteAdapter
+from tellback.sessions.adapter import PersistenceAdapter
+from tellback.sessions.sql.schema import resolve_tables
+from tellback.sessions.sql.sqlite import SqliteAdapter, SqliteDialect
+from tellback.sessions.sql.statements import build_statements
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance
-from tellback.testing.sessions.making import NOON, contents, make_message, make_session
-from tests.integration.sessions.sql_tables import (
+from tellback.testing.sessions.factories import NOON, contents, make_message, make_session
+from tests.integration.sessions.sql_tables_contract import (
     FEW,
     OPERATIONS,
     Make,
@@ -43,8 +42,8 @@ SQLITE = pytest.mark.backend("SQLite", sqlite3.sqlite_version)
 
 WRITER = """
 import asyncio, itertools, sys
-from tellback.stores.sessions.sqlite import SqliteAdapter
-from tellback.testing.sessions.making import message, session
+from tellback.sessions.sql.sqlite import SqliteAdapter
+from tellback.testing.sessions.factories import message, session
 
 async def main():
     adapter = SqliteAdapter(sys.argv[1])
@@ -275,7 +274,7 @@ def test_a_file_stays_the_same_from_another_folder_and_in_another_event_loop(
 def test_it_needs_no_driver() -> None:
     program = (
         "import sys; sys.modules['asyncpg'] = None\n"
-        "from tellback.stores.sessions.sqlite import SqliteAdapter\n"
+        "from tellback.sessions.sql.sqlite import SqliteAdapter\n"
         "SqliteAdapter(':memory:')"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=50)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

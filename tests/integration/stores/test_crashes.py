@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tellback import Tellback
-from tests.integration.stores.checks import (
+from tests.integration.stores.assertions import (
     EventRecorder,
     acknowledged,
     assert_stored,
@@ -21,8 +21,8 @@ from tests.integration.stores.checks import (
     conversations_of,
     load_messages,
 )
-from tests.support.children import ChildProcess, Output
-from tests.support.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.subprocesses import ChildProcess, Output
 
 
 @asynccontextmanager

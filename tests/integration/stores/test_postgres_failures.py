@@ -14,24 +14,13 @@ import asyncpg
 import pytest
 
 from tellback import Tellback
-from tellback.errors import (
-    SchemaVersionError,
-    StoreBusyError,
-    StoreError,
-    StoreReadOnlyError,
-    StoreUnavailableError,
-)
+from tellback.errors import SchemaVersionError, StoreBusyError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from tellback.stores.postgres import PostgresStore
 from tellback.testing import FunctionModel
 from tellback.types.conversations import Event
-from tests.integration.stores.checks import (
-    EventRecorder,
-    assert_turn_runs_at_once,
-    conversations_of,
-    load_messages,
-)
-from tests.support.postgres import PostgresServer
-from tests.support.proxy import FaultProxy
+from tests.integration.stores.assertions import EventRecorder, assert_turn_runs_at_once, conversations_of, load_messages
+from tests.support.fault_proxy import FaultProxy
+from tests.support.servers.postgres import PostgresServer
 
 HELLO = FunctionModel(lambda _: "Hello.")
 

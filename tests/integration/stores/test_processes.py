@@ -13,9 +13,9 @@ import pytest
 
 from tellback import Tellback
 from tellback.errors import TurnConflictError
-from tellback.stores.postgres.migrate import APP_ROLE
+from tellback.stores.postgres.schema import APP_ROLE
 from tellback.testing import FunctionModel
-from tests.integration.stores.checks import (
+from tests.integration.stores.assertions import (
     PROMPT_SECONDS,
     acknowledged,
     assert_in_order,
@@ -25,8 +25,8 @@ from tests.integration.stores.checks import (
     conversations_of,
     load_messages,
 )
-from tests.support.children import ChildProcess, child_process, child_processes
-from tests.support.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.subprocesses import ChildProcess, child_process, child_processes
 
 HELLO = FunctionModel(lambda _: "Hello.")
 

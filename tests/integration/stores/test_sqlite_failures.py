@@ -27,8 +27,8 @@ from tellback.errors import (
 )
 from tellback.testing import FunctionModel
 from tellback.types.conversations import StoredMessage
-from tests.integration.stores.checks import EventRecorder, assert_turn_runs_at_once, conversations_of, load_messages
-from tests.support.children import Output, child_process
+from tests.integration.stores.assertions import EventRecorder, assert_turn_runs_at_once, conversations_of, load_messages
+from tests.support.subprocesses import Output, child_process
 
 HELLO = FunctionModel(lambda _: "Hello.")
 

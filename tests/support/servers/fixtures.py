@@ -9,13 +9,12 @@ from typing import Any, NoReturn, TypeVar
 
 import pytest
 
-from tests.support.postgres import PostgresServer
+from tests.support.servers.base import SERVER_VERSIONS, Server, ServerFailedError
 from tests.support.servers.mongo import MongoServer
 from tests.support.servers.opensearch import OpenSearchServer
-from tests.support.servers.process import Server, ServerFailedError
+from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
-from tests.support.servers.sharing import ServerRegistry
-from tests.support.servers.versions import SERVER_VERSIONS
+from tests.support.servers.registry import ServerRegistry
 
 REQUIRED_VARIABLE = "TELLBACK_REQUIRE_SERVERS"
 _Kind = TypeVar("_Kind", bound=Server)

@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from tests.support.servers.process import NotReadyError, Server, find_packaged_program
+from tests.support.servers.base import NotReadyError, Server, find_packaged_program
 
 _REPLICA_SET = "tellback"
 

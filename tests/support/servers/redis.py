@@ -9,7 +9,7 @@ import socket
 import sys
 from pathlib import Path
 
-from tests.support.servers.process import NotReadyError, Server, find_packaged_program
+from tests.support.servers.base import NotReadyError, Server, find_packaged_program
 
 
 class RedisServer(Server):

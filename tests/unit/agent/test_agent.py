@@ -7,7 +7,7 @@ from typing import Any
 
 from tellback.agent import END_ROUTE, Agent, create_session, session_data_to_state, session_state_to_data
 from tellback.testing import ScriptedModel, says, understands
-from tests.unit.agent.flights import Flight, model_requests, reply_prompt, respond, travel_desk
+from tests.unit.agent.travel_desk import Flight, model_requests, reply_prompt, respond, travel_desk
 
 WHOLE: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
 

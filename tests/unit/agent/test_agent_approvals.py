@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from tellback.agent import (
-    Agent,
-)
+from tellback.agent import Agent
 from tellback.chat.approval import Approval
 from tellback.errors import AlreadyDecidedError, FlowError, InvalidArgumentError
 from tellback.testing import ScriptedModel, says, understands
 from tellback.tools import tool
-from tests.unit.agent.flights import reply_prompt, respond
-from tests.unit.agent.shops import build_order_agent
+from tests.unit.agent.order_shop import build_order_agent
+from tests.unit.agent.travel_desk import reply_prompt, respond
 
 
 def refunds(paid: list[Any], **fields: Any) -> Agent:

@@ -21,8 +21,8 @@ from tellback import (
     session_data_to_state,
     session_state_to_data,
 )
-from tellback.agent.relevance import TextRanker
-from tellback.agent.state import State
+from tellback.agent.definitions.state import State
+from tellback.agent.prompts.relevance import TextRanker
 from tellback.testing import Dialogue, ScriptedModel, says, understands
 
 

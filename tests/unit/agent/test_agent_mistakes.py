@@ -11,7 +11,7 @@ from tellback.agent import END_ROUTE, Agent, Route, Thresholds, create_session
 from tellback.errors import ConfigurationError, FlowError, InvalidArgumentError, TellbackError
 from tellback.testing import ScriptedModel
 from tellback.tools import tool
-from tests.unit.agent.flights import travel_desk
+from tests.unit.agent.travel_desk import travel_desk
 
 
 @pytest.mark.parametrize(

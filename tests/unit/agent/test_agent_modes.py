@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tellback.agent import END_ROUTE, Agent, CannedResponse, CompositionMode
 from tellback.errors import FlowError, OutputValidationError
 from tellback.testing import ScriptedModel, answers, says, understands
-from tests.unit.agent.flights import model_requests, reply_prompt, respond
+from tests.unit.agent.travel_desk import model_requests, reply_prompt, respond
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 

@@ -20,9 +20,9 @@ from tellback.agent import (
 )
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.testing import ScriptedModel, raises, says, understands
-from tellback.types.turns import Identity
-from tests.unit.agent.flights import model_requests, reply_prompt, respond
-from tests.unit.agent.shops import build_order_agent, build_order_finder
+from tellback.types.conversations import Identity
+from tests.unit.agent.order_shop import build_order_agent, build_order_finder
+from tests.unit.agent.travel_desk import model_requests, reply_prompt, respond
 
 CART = {
     "type": "object",

@@ -13,9 +13,9 @@ from tellback.agent import Agent, InMemorySessions, Limits, create_session, sess
 from tellback.agent.events import history_to_messages
 from tellback.errors import OutputValidationError
 from tellback.testing import ScriptedModel, answers, says, understands
-from tellback.testing.asked import parse_understanding_request
+from tellback.testing.nlu import parse_understanding_request
 from tellback.types import message_text
-from tests.unit.agent.flights import model_requests, reply_prompt, respond, travel_desk
+from tests.unit.agent.travel_desk import model_requests, reply_prompt, respond, travel_desk
 
 THINGS = ("flight", "hotel", "train", "table", "concert", "doctor", "taxi", "boat", "museum", "haircut")
 

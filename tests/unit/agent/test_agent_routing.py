@@ -8,7 +8,7 @@ import pytest
 
 from tellback.agent import END_ROUTE, Agent, Thresholds
 from tellback.testing import says, understands
-from tests.unit.agent.flights import reply_prompt, respond, travel_desk
+from tests.unit.agent.travel_desk import reply_prompt, respond, travel_desk
 
 WHOLE: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
 

@@ -25,7 +25,7 @@ from tellback.errors import InvalidArgumentError, SessionConflictError
 from tellback.testing import FunctionModel, ScriptedModel, says, understands
 from tellback.tools import tool
 from tellback.types import message_text
-from tests.unit.agent.flights import respond, travel_desk, wait_for_event
+from tests.unit.agent.travel_desk import respond, travel_desk, wait_for_event
 
 
 class Gate:

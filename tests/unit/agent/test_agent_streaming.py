@@ -14,7 +14,7 @@ from tellback.chat.model import ChatRequest
 from tellback.errors import OutputValidationError, ProviderOverloadedError
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says, understands
 from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta
-from tests.unit.agent.flights import Desk, travel_desk, wait_for_event
+from tests.unit.agent.travel_desk import Desk, travel_desk, wait_for_event
 
 
 class Waiting:

@@ -8,18 +8,10 @@ from typing import Any
 
 import pytest
 
-from tellback.agent import (
-    Agent,
-    InMemorySessions,
-    SessionState,
-    ToolContext,
-    ToolUpdate,
-    create_session,
-    define_tool,
-)
+from tellback.agent import Agent, InMemorySessions, SessionState, ToolContext, ToolUpdate, create_session, define_tool
 from tellback.testing import says, understands
-from tests.unit.agent.flights import reply_prompt, respond
-from tests.unit.agent.shops import ORDER, build_order_agent, build_order_finder
+from tests.unit.agent.order_shop import ORDER, build_order_agent, build_order_finder
+from tests.unit.agent.travel_desk import reply_prompt, respond
 
 
 async def test_a_tool_state_runs_when_it_is_reached_with_gathered_data() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from tellback.agent import Agent
 from tellback.testing import ScriptedModel, answers, calls, says, understands
 from tellback.types import ChatUsage
-from tests.unit.agent.flights import model_requests, respond, travel_desk
+from tests.unit.agent.travel_desk import model_requests, respond, travel_desk
 
 WHOLE: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
 

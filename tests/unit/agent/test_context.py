@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from tellback.agent.context import context_values, resolve_context
-from tellback.agent.session import SessionState, create_session
+from tellback.agent.sessions.session import SessionState, create_session
 from tellback.errors import InvalidArgumentError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tellback.cli.commands import app
+from tellback.cli.app import app
 
 Cli = Callable[..., Result]
 

@@ -16,16 +16,15 @@ from typing import Any
 import pytest
 
 from tellback import Tellback
-from tellback.cli.chatting import ChatRepl
-from tellback.cli.loop_thread import LoopThread
-from tellback.cli.talks import ChatBackend, ModelBackend, RouteBackend, SpecBackend
+from tellback.cli.chat_backends import ChatBackend, ModelBackend, RouteBackend, SpecBackend
+from tellback.cli.chat_repl import ChatRepl, LoopThread
 from tellback.errors import ProviderAuthError
 from tellback.specs import load_spec
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
 from tellback.tools import tool
 from tellback.types import ChatUsage
 from tests.unit.cli.conftest import Cli
-from tests.unit.cli.test_looks import AGENT
+from tests.unit.cli.test_diagnostics import AGENT
 
 Json = Callable[..., Any]
 

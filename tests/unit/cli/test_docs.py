@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.conftest import Cli
-from tests.unit.cli.test_looks import AGENT
-from tests.unit.cli.test_memory_commands import people
+from tests.unit.cli.test_diagnostics import AGENT
+from tests.unit.cli.test_memory import people
 
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "cli.md").read_text()
 SCRIPT = """__import__("tellback.testing").testing.ScriptedModel(
@@ -28,7 +28,7 @@ def test_every_line_of_the_page_can_be_typed(
     (tmp_path / "my_app").mkdir()
     (tmp_path / "my_app" / "booking.py").write_text(AGENT.replace('"gpt-5"', SCRIPT))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("tellback.cli.measuring.STARTS", 1)
+    monkeypatch.setattr("tellback.cli.maintenance.INTERPRETER_STARTS", 1)
     people("Lena", "Helena")
     for line in TYPED:
         for kind, listing in (("conv_…", "conversations"), ("atom_…", "atoms")):

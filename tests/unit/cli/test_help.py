@@ -11,7 +11,7 @@ import typer
 from typer.main import get_command
 
 from tellback import __version__
-from tellback.cli.commands import app
+from tellback.cli.app import app
 from tests.unit.cli.conftest import Cli
 
 PRINTS_NO_DATA = {"serve", "mcp", "worker", "demo"}
@@ -81,7 +81,7 @@ def test_the_version_is_told(cli: Cli) -> None:
 def test_help_loads_no_server_no_arrays_and_no_sdk() -> None:
     heavy = ("numpy", "pydantic", "fastapi", "uvicorn", "nicegui", "sqlite3", "asyncpg", "anthropic", "openai", "httpx")
     code = (
-        "import sys; from tellback.cli.commands import app; app(['--help'], standalone_mode=False);"
+        "import sys; from tellback.cli.app import app; app(['--help'], standalone_mode=False);"
         f"sys.exit(', '.join(name for name in {heavy} if name in sys.modules) or 0)"
     )
     env = {**os.environ, "PYTHONWARNINGS": "error"}

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tellback.conversations.checks import QUERY_LENGTH
 from tellback.server import ServerSettings
-from tellback.wire.context import MAX_RECALLED
-from tellback.wire.conversation_tasks import MAX_IMPORTED_MESSAGES
-from tellback.wire.memory import MAX_ATOMS
-from tellback.wire.turn_inputs import MAX_CYCLES, MAX_MEMORY_WAIT_SECONDS, MAX_TAIL, MAX_TURN_WAIT_SECONDS, YEAR_SECONDS
+from tellback.validation import QUERY_LENGTH
+from tellback.wire.conversations import MAX_IMPORTED_MESSAGES
+from tellback.wire.memory import MAX_ATOMS, MAX_RECALLED
+from tellback.wire.turns import MAX_CYCLES, MAX_MEMORY_WAIT_SECONDS, MAX_TAIL, MAX_TURN_WAIT_SECONDS, YEAR_SECONDS
 from tests.unit.client.test_surface import NOT_REMOTE, NOT_REMOTE_ATTRIBUTES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "client.md").read_text()

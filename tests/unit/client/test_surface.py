@@ -11,22 +11,17 @@ from tellback.access import Keys
 from tellback.admin import Admin
 from tellback.app import Tellback
 from tellback.client import TellbackClient
-from tellback.client.admin import RemoteAdmin
+from tellback.client.admin import RemoteAdmin, RemoteBindings, RemoteEvents, RemoteJobs, RemoteKeys
 from tellback.client.agents import RemoteAgents
-from tellback.client.bindings import RemoteBindings
-from tellback.client.context import RemoteWorkingContexts
 from tellback.client.conversations import RemoteConversations
-from tellback.client.events import RemoteEvents
-from tellback.client.jobs import RemoteJobs
-from tellback.client.keys import RemoteKeys
-from tellback.client.memory import RemoteMemory
+from tellback.client.memory import RemoteMemory, RemoteWorkingContexts
 from tellback.client.user import RemoteUser
 from tellback.conversations import Conversations
 from tellback.jobs import Jobs
-from tellback.memory.all_bindings import AllBindings
-from tellback.memory.context import WorkingContextBuilder
+from tellback.memory.bindings import AllBindings
 from tellback.memory.memory import Memory
-from tellback.specs.handle import Agents
+from tellback.memory.working_context import WorkingContextBuilder
+from tellback.specs.agents import Agents
 from tellback.stores import EventFeed
 from tellback.user import User
 

@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 import pytest
 from nicegui import Client, core, ui
 
+from tellback.console.chat_backends import ChatHistory, PageReply
 from tellback.console.pages.chat import MAX_MESSAGE_LENGTH, ChatPage
-from tellback.console.talks import ChatHistory, PageReply
 from tellback.errors import InvalidArgumentError
 from tellback.types import ReplyDelta, TextDelta
-from tests.unit.console.test_seat import FakeBrowser, build_context, world
+from tests.unit.console.test_context import FakeBrowser, build_context, world
 
 assert world
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tellback.embed import Embedder, OnnxEmbedder, onnx
 from tellback.errors import ConfigurationError, EmbeddingError, InvalidArgumentError, MissingExtraError
-from tests.unit.embed.tinyonnx import INT32, SIZE, WORDS, table, write_model, write_tokenizer
+from tests.unit.embed.tiny_onnx import INT32, SIZE, WORDS, table, write_model, write_tokenizer
 
 needs_runtime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
 
@@ -234,7 +234,7 @@ def test_a_folder_that_holds_no_sentence_model_is_named(tmp_path: Path, damage: 
 def test_what_the_runtime_cannot_do_is_an_embedding_error(
     embedder: OnnxEmbedder, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.unit.embed.tinyonnx.WORDS", [*WORDS, "beyond-the-table", "rope"])
+    monkeypatch.setattr("tests.unit.embed.tiny_onnx.WORDS", [*WORDS, "beyond-the-table", "rope"])
     write_tokenizer(folder)
     with pytest.raises(EmbeddingError, match="failed"):
         embedder.vectors(["rope"])

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellback.embed import Embedder, StaticEmbedder, weights
+from tellback.embed import Embedder, StaticEmbedder
+from tellback.embed import static as weights
 from tellback.errors import ConfigurationError, InvalidArgumentError
 
 TURNS = [

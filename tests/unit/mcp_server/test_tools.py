@@ -9,7 +9,7 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
-from tellback.mcp.arguments import CategoryKindName, EntityTypeName
+from tellback.mcp.schemas import CategoryKindName, EntityTypeName
 from tellback.types.memory import CategoryKind, EntityType
 from tellback.user import User
 from tests.unit.mcp_server.support import call_ok, call_refused, connect, open_app, result_text

@@ -14,9 +14,9 @@ from referencing.jsonschema import DRAFT202012
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tellback.server.guard import PUBLIC_PATHS
+from tellback.server.middleware.auth import PUBLIC_PATHS
 from tests.support.http_server import app_client
-from tests.support.streams import parse_frame
+from tests.support.sse import parse_frame
 
 Operation = tuple[str, str, dict[str, Any]]
 

@@ -12,33 +12,30 @@ from hypothesis.strategies import SearchStrategy
 
 from tellback.types.blocks import TextBlock
 from tellback.types.conversations import StoredMessage
+from tellback.types.ids import utc_now
 from tellback.types.messages import Message, ToolCall
-from tellback.types.times import utc_now
 from tellback.wire.base import WireModel
-from tellback.wire.bindings import BindingWire
-from tellback.wire.context import WorkingContextWire
 from tellback.wire.conversations import ConversationWire, MessageWire, encode_message
-from tellback.wire.jobs import ExtractionRunWire, JobWire
-from tellback.wire.memory import AtomWire, EntityWire, SpaceWire
+from tellback.wire.extraction import BindingWire, ExtractionRunWire, JobWire
+from tellback.wire.memory import AtomWire, EntityWire, RecallHitWire, RecallResultWire, SpaceWire, WorkingContextWire
 from tellback.wire.messages import MessageOut, PartOut, ToolCallOut
-from tellback.wire.recall import RecallHitWire, RecallResultWire
-from tests.unit.wire import values
+from tests.unit.wire import strategies
 
 KINDS: list[tuple[type[WireModel], SearchStrategy[Any]]] = [
-    (SpaceWire, values.spaces),
-    (AtomWire, values.atoms),
-    (EntityWire, values.entities),
-    (RecallHitWire, values.hits),
-    (RecallResultWire, values.recalled),
-    (BindingWire, values.bindings),
-    (JobWire, values.jobs),
-    (ExtractionRunWire, values.runs),
-    (PartOut, values.parts),
-    (ToolCallOut, values.calls),
-    (MessageOut, values.messages),
-    (WorkingContextWire, values.contexts),
-    (ConversationWire, values.conversations),
-    (MessageWire, values.stored),
+    (SpaceWire, strategies.spaces),
+    (AtomWire, strategies.atoms),
+    (EntityWire, strategies.entities),
+    (RecallHitWire, strategies.hits),
+    (RecallResultWire, strategies.recalled),
+    (BindingWire, strategies.bindings),
+    (JobWire, strategies.jobs),
+    (ExtractionRunWire, strategies.runs),
+    (PartOut, strategies.parts),
+    (ToolCallOut, strategies.calls),
+    (MessageOut, strategies.messages),
+    (WorkingContextWire, strategies.contexts),
+    (ConversationWire, strategies.conversations),
+    (MessageWire, strategies.stored),
 ]
 
 
@@ -65,7 +62,7 @@ def test_names_on_the_wire_are_in_camel_case(
 
 
 @settings(max_examples=20)
-@given(atom=values.atoms)
+@given(atom=strategies.atoms)
 def test_an_atom_has_the_fields_of_its_source_and_where_it_was_said(atom: Any) -> None:
     told = json.loads(AtomWire.of(atom).to_json())
     assert {
@@ -78,14 +75,14 @@ def test_an_atom_has_the_fields_of_its_source_and_where_it_was_said(atom: Any) -
 
 
 @settings(max_examples=20)
-@given(binding=values.bindings)
+@given(binding=strategies.bindings)
 def test_a_single_scope_stands_by_itself(binding: Any) -> None:
     told = json.loads(BindingWire.of(binding).to_json())["conversationScope"]
     assert isinstance(told, dict) == (len(binding.conversation_scope) == 1)
 
 
 @settings(max_examples=60)
-@given(message=values.stored)
+@given(message=strategies.stored)
 def test_the_quick_way_of_a_message_writes_the_same(message: StoredMessage) -> None:
     assert json.loads(encode_message(message)) == json.loads(MessageWire.of(message).to_json())
 

@@ -1,26 +1,157 @@
-"""What every provider's adapter shares: retries, backup models, timeouts, and streams that survive a failure.
+"""`ProviderModel`, the base class of all adapters: idle timeouts, stream reading, retries and backup models.
 
-An adapter supplies four things: its client, one plain request, one streamed request, and how its SDK's exceptions
-read as `ProviderError`s. The rest means the same for every provider.
-"""
+An adapter supplies its client, one plain request, one streamed request, and how its SDK's exceptions map to `ProviderError`s."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict, TypeVar
 
-from tellback.chat.assemble import ReplyBuilder
-from tellback.chat.model import ChatRequest, Model, ModelBase, close_stream
-from tellback.chat.providers.attempts import RetryAttempts
-from tellback.chat.providers.continuation import StreamContinuation
-from tellback.chat.providers.pace import IdleTimeout
+from tellback.chat.model import ChatRequest, Model, ModelBase, ReplyBuilder, close_stream
+from tellback.chat.providers.retry import RetryAttempts, StreamContinuation
 from tellback.chat.usage import load_price_list
-from tellback.errors import ConfigurationError, ProviderConnectionError, ProviderError
+from tellback.errors import ConfigurationError, ProviderConnectionError, ProviderError, ProviderTimeoutError
 from tellback.types import ChatReply, ReplyDelta, StreamStop
+
+T = TypeVar("T")
+
+FINAL_SECONDS = 1.0
+
+
+class IdleTimeout:
+    """Allows one call `timeout` seconds of silence at a time."""
+
+    def __init__(self, provider: str, model: str, timeout: float) -> None:
+        self._provider = provider
+        self._model = model
+        self._timeout = timeout
+        self._timer: asyncio.Timeout | None = None
+        self._deadline: float | None = None
+
+    async def wait(self, awaitable: Awaitable[T]) -> T:
+        """Wait for something, but not for ever; raises `ProviderTimeoutError`."""
+        try:
+            async with asyncio.timeout_at(self._next_deadline()) as limit:
+                self._timer = limit
+                return await awaitable
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise ProviderTimeoutError(
+                f"{self._provider} said nothing for {self._timeout:g} seconds ({self._model})."
+                " Raise timeout=, or try again.",
+                provider=self._provider,
+                model=self._model,
+                retryable=True,
+            ) from error
+        finally:
+            self._timer = None
+
+    async def iterate(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
+        """Iterate, waiting for each item."""
+        iterator = aiter(items)
+        while True:
+            try:
+                item = await self.wait(anext(iterator))
+            except StopAsyncIteration:
+                return
+            yield item
+
+    def start_final_deadline(self) -> None:
+        """All has been said that matters; what may still follow is given little time."""
+        self._deadline = asyncio.get_running_loop().time() + FINAL_SECONDS
+
+    def reset(self) -> None:
+        """Something came that is no item: a ping, a comment, half an event. The silence starts anew."""
+        if self._timer is not None:
+            self._timer.reschedule(self._next_deadline())
+
+    def _next_deadline(self) -> float:
+        return self._deadline or asyncio.get_running_loop().time() + self._timeout
+
+
+def watch_bytes(response: Any, on_chunk: Callable[[bytes], None]) -> None:
+    """Show `seen` every piece of a response's body as the SDK reads it."""
+    read_chunks = response.aiter_bytes
+
+    async def watched(*args: Any, **kwargs: Any) -> AsyncIterator[bytes]:
+        async for chunk in read_chunks(*args, **kwargs):
+            on_chunk(chunk)
+            yield chunk
+
+    response.aiter_bytes = watched
+
+
+async def close_iterator(iterator: Any) -> None:
+    """Make an SDK's iterator let go of its connection.
+
+    Closing an async generator does not close the generators inside it; cancelling what it waits for does. An iterator
+    that is finished already is left alone.
+    """
+    while True:
+        step = asyncio.ensure_future(anext(iterator, close_iterator))
+        await asyncio.sleep(0)
+        if not step.done():
+            step.cancel()
+        await asyncio.wait([step])
+        if step.cancelled() or step.exception() is not None or step.result() is close_iterator:
+            return
+
+
+log = logging.getLogger("tellback.chat")
+
+
+class StreamReader(Protocol):
+    """What the events of one call have given so far."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the reply is whole: what is missing after that (a closing mark, usage) does not spoil it."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the vendor said that nothing follows."""
+
+    def add(self, event: Any) -> Iterator[ReplyDelta]:
+        """Take one event, and give its deltas."""
+
+    def close(self) -> Iterator[ReplyDelta]:
+        """What is left to give when no event follows."""
+
+    def reply(self) -> ChatReply:
+        """The whole reply."""
+
+
+async def read_stream(events: AsyncIterator[Any], reader: StreamReader, model: str) -> AsyncIterator[ReplyDelta]:
+    """The deltas of a stream, a `StreamStop` with the whole reply last. Ends without one if the stream broke off."""
+    has_stopped = False
+    try:
+        async for event in events:
+            for delta in reader.add(event):
+                yield delta
+            if reader.is_finished and not has_stopped:
+                has_stopped = True
+                yield _build_stop(reader)
+    except Exception as error:
+        if not reader.is_complete:
+            raise
+        log.debug("%s failed after the end of its reply", model, exc_info=error)
+    if has_stopped:
+        return
+    for delta in reader.close():
+        yield delta
+    if reader.is_complete:
+        yield _build_stop(reader)
+
+
+def _build_stop(reader: StreamReader) -> StreamStop:
+    reply = reader.reply()
+    return StreamStop(reply.stop_reason, reply.usage, reply)
+
 
 log = logging.getLogger("tellback.chat")
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from tellback.chat.providers.failures import (
+from tellback.chat.providers.errors import (
     error_from_status,
     error_from_transport,
     parse_error_body,

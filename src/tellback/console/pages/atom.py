@@ -1,18 +1,18 @@
-"""One memory: all that is known of it, where it was said, and what it was before."""
+"""The page of one memory: its fields, the messages it cites, and its history."""
 
 from __future__ import annotations
 
 from nicegui import ui
 
 from tellback.console import atoms, widgets
-from tellback.console.frame import console_page
-from tellback.console.seat import PageContext
+from tellback.console.atoms import load_history
+from tellback.console.context import PageContext
+from tellback.console.layout import console_page
 from tellback.errors import NotFoundError
 from tellback.types.memory import Atom, AtomStatus
 
 PATH = "/atom"
 MAX_MESSAGES_QUOTED = 20
-MAX_HISTORY_LENGTH = 50
 MAX_QUOTE_LENGTH = 700
 """How many characters of a message are quoted."""
 
@@ -95,22 +95,6 @@ async def _show_quotes(ctx: PageContext, found: Atom) -> None:
                 ui.link(label, ctx.link("/conversations", id=conversation_id, message=message_id)).classes("go quiet")
     if len(sources) > MAX_MESSAGES_QUOTED:
         widgets.muted(f"and {len(sources) - MAX_MESSAGES_QUOTED} more")
-
-
-async def load_history(ctx: PageContext, found: Atom) -> list[Atom]:
-    """What stood in its place before and after, and itself: the oldest first."""
-    memory = ctx.user.memory
-    before: list[Atom] = []
-    after: list[Atom] = []
-    id = found.supersedes
-    while id is not None and len(before) < MAX_HISTORY_LENGTH and (other := await memory.get_atom(id)) is not None:
-        before.append(other)
-        id = other.supersedes
-    id = found.superseded_by
-    while id is not None and len(after) < MAX_HISTORY_LENGTH and (other := await memory.get_atom(id)) is not None:
-        after.append(other)
-        id = other.superseded_by
-    return [*reversed(before), found, *after]
 
 
 async def _show_history(ctx: PageContext, found: Atom) -> None:

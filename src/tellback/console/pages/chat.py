@@ -1,4 +1,4 @@
-"""Chat: talk with what is remembered, or along an agent's routes."""
+"""The chat page: send messages, stream replies, approve tool calls."""
 
 from __future__ import annotations
 
@@ -11,13 +11,24 @@ from nicegui import context, ui
 
 from tellback.chat.offline import SETUP_HINT, is_offline
 from tellback.console import widgets
-from tellback.console.frame import console_page
-from tellback.console.parts import note
-from tellback.console.seat import PageContext, notify
-from tellback.console.speech import ReplyView, show_conversation, show_user_message
-from tellback.console.standing import SessionCard
-from tellback.console.talks import EXTRACTION_WAIT_SECONDS, ChatHistory, PageReply, create_backend, list_partners
-from tellback.console.why import citation_links, format_cost, open_explanation, open_stored_explanation
+from tellback.console.chat_backends import (
+    EXTRACTION_WAIT_SECONDS,
+    ChatHistory,
+    PageReply,
+    create_backend,
+    list_partners,
+)
+from tellback.console.context import PageContext, notify
+from tellback.console.explanation import (
+    SessionCard,
+    citation_links,
+    format_cost,
+    open_explanation,
+    open_stored_explanation,
+)
+from tellback.console.layout import console_page
+from tellback.console.messages import ReplyView, show_conversation, show_user_message
+from tellback.console.widgets import note
 from tellback.errors import InvalidArgumentError, TellbackError
 from tellback.types import ReplyDelta, ToolCall
 from tellback.types.conversations import StoredMessage

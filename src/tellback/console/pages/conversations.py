@@ -1,4 +1,4 @@
-"""Conversations: what was said, message by message, and where a citation leads."""
+"""The page Conversations: the list, and one conversation with its messages and memories."""
 
 from __future__ import annotations
 
@@ -8,12 +8,210 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from tellback.console import widgets
-from tellback.console.frame import console_page
-from tellback.console.log_view import ConversationView
-from tellback.console.parts import text_label
-from tellback.console.seat import PageContext
+from tellback.console.context import PageContext, notify
+from tellback.console.explanation import format_cost
+from tellback.console.layout import console_page
+from tellback.console.messages import has_own_content, show_stored_message, tool_results_by_id
+from tellback.console.widgets import note, text_label
 from tellback.errors import NotFoundError
-from tellback.types.conversations import Conversation
+from tellback.types.conversations import Conversation, StoredMessage
+from tellback.types.memory import Atom
+
+MESSAGES_PER_PAGE = 50
+MESSAGES_BEFORE_CITED = 10
+"""How many messages are shown before the one that a citation leads to."""
+MAX_ATOMS_SHOWN = 20
+MAX_ATOMS_SEARCHED = 500
+EXTRACTION_WAIT_SECONDS = 60.0
+
+_SCROLL_TO_HIGHLIGHT = """
+const lit = document.querySelector('.lit');
+if (lit) { lit.scrollIntoView({block: 'center'}); lit.focus({preventScroll: true}); }
+"""
+_ROLE_LABELS = {"user": "You", "assistant": "Assistant", "system": "System", "tool": "Tool"}
+_VISIBILITY_LABELS = {
+    "internal": "internal: the model sees it, a chat does not show it",
+    "hidden": "hidden: kept, but neither shown nor sent to the model",
+}
+
+
+class ConversationView:
+    """A conversation, with the message lit that the address names."""
+
+    def __init__(self, ctx: PageContext, conversation: Conversation, highlighted_id: str | None) -> None:
+        self._ctx = ctx
+        self._conversation = conversation
+        self._highlighted_id = highlighted_id
+        self._first_seq = self._last_seq = 0
+
+    async def build(self) -> None:
+        messages = await self._load_initial()
+        self._show_header(messages)
+        self._earlier_box = widgets.box("line").style("justify-content: center")
+        self._messages_box = widgets.box("stack")
+        self._later_box = widgets.box("line").style("justify-content: center")
+        if messages:
+            self._first_seq, self._last_seq = messages[0].seq, messages[-1].seq
+            with self._messages_box:
+                self._show_messages(messages)
+        else:
+            with self._messages_box:
+                widgets.muted("Nothing was said in it.")
+        self._show_paging()
+        await self._show_memories()
+        if self._highlighted_id is not None:
+            ui.run_javascript(_SCROLL_TO_HIGHLIGHT)
+
+    async def _load_initial(self) -> list[StoredMessage]:
+        conversations = self._ctx.user.conversations
+        if self._highlighted_id is not None:
+            found = await conversations.message(self._highlighted_id)
+            if found is not None and found.conversation_id == self._conversation.id:
+                return await self._load_messages(after=max(0, found.seq - MESSAGES_BEFORE_CITED - 1))
+            note("The message that this link leads to is not in this conversation (any more).", is_error=True)
+        return await self._load_messages()
+
+    async def _load_messages(self, *, before: int | None = None, after: int | None = None) -> list[StoredMessage]:
+        return await self._ctx.user.conversations.messages(
+            self._conversation.id,
+            MESSAGES_PER_PAGE,
+            include_internal=True,
+            before=before,
+            after=after,
+            include_hidden=True,
+        )
+
+    def _show_header(self, messages: Sequence[StoredMessage]) -> None:
+        conversation, ctx = self._conversation, self._ctx
+        with widgets.box("line"):
+            widgets.page_link("All conversations", ctx.link("/conversations"))
+            if conversation.is_open:
+                with widgets.box("actions"):
+                    ui.button("Close it", icon="check_circle_outline", on_click=self._confirm_close).props(
+                        "outline no-caps dense padding='4px 12px'"
+                    )
+        first = next((message.text for message in messages if message.role == "user"), "")
+        title = text_label(widgets.truncate(conversation.title or first, 160) or "Conversation").classes("head2")
+        title.props("role=heading aria-level=2")
+        with widgets.box("line"):
+            widgets.chip("open" if conversation.is_open else "closed", "good" if conversation.is_open else "")
+            widgets.chip(conversation.namespace)
+            widgets.muted(
+                f"{widgets.format_count(conversation.last_seq, 'message')} in {widgets.format_count(conversation.turns, 'turn')}"
+            )
+            widgets.muted(f"begun {widgets.format_datetime(conversation.created_at)}")
+            if conversation.closed_at is not None:
+                widgets.muted(f"closed {widgets.format_datetime(conversation.closed_at)}")
+            if conversation.session_id is not None:
+                widgets.muted(f"session {widgets.truncate(conversation.session_id, 60)}")
+        if conversation.rolling_summary:
+            with widgets.box("card", tag="section"):
+                widgets.muted(f"Summary, up to message {conversation.rolling_summary_until_seq}")
+                text_label(conversation.rolling_summary)
+
+    def _show_messages(self, messages: Sequence[StoredMessage]) -> None:
+        results = tool_results_by_id(messages)
+        call_ids = {call.id for message in messages for call in message.tool_calls}
+        for message in messages:
+            # Results stand with their calls, unless those are on another page.
+            if not has_own_content(message) and call_ids.issuperset(tool_results_by_id([message])):
+                continue
+            with widgets.box("message", message.role, tag="article") as article:
+                if message.id == self._highlighted_id:
+                    article.classes("lit").props("tabindex=-1 aria-current=true")
+                with widgets.box("line"):
+                    ui.label(_ROLE_LABELS.get(message.role, message.role)).classes("who")
+                    widgets.muted(widgets.format_datetime(message.created_at) or "")
+                    if message.visibility in _VISIBILITY_LABELS:
+                        widgets.chip(_VISIBILITY_LABELS[message.visibility], "wait")
+                    if message.usage is not None or message.model:
+                        widgets.muted(self._format_cost(message))
+                    with widgets.box("actions"):
+                        address = self._ctx.link("/conversations", id=self._conversation.id, message=message.id)
+                        link = ui.link(f"#{message.seq}", address).classes("go plain quiet")
+                        widgets.set_accessible_name(link, f"Link to message {message.seq}")
+                show_stored_message(message, results)
+                if not has_own_content(message):
+                    for result in tool_results_by_id([message]).values():
+                        text_label(result.content)
+
+    def _format_cost(self, message: StoredMessage) -> str:
+        found = "" if message.usage is None else format_cost(message.usage)
+        if message.model is None or message.model in found:
+            return found
+        return f"{message.model} · {found}" if found else message.model
+
+    def _show_paging(self) -> None:
+        """To what is before and after that which is shown."""
+        self._earlier_box.clear()
+        self._later_box.clear()
+        if self._first_seq > 1:
+            with self._earlier_box:
+                ui.button("Earlier messages", icon="expand_less", on_click=self._ctx.guard(self._show_earlier)).props(
+                    "flat no-caps"
+                )
+        if self._last_seq < self._conversation.last_seq:
+            with self._later_box:
+                ui.button("Later messages", icon="expand_more", on_click=self._ctx.guard(self._show_later)).props(
+                    "flat no-caps"
+                )
+
+    async def _show_earlier(self) -> None:
+        found = await self._load_messages(before=self._first_seq)
+        self._first_seq = found[0].seq if found else 1
+        with self._messages_box:
+            box = widgets.box("stack")
+            with box:
+                self._show_messages(found)
+            box.move(self._messages_box, 0)
+        self._show_paging()
+
+    async def _show_later(self) -> None:
+        found = await self._load_messages(after=self._last_seq)
+        self._last_seq = found[-1].seq if found else self._conversation.last_seq
+        with self._messages_box:
+            self._show_messages(found)
+        self._show_paging()
+
+    def _confirm_close(self) -> None:
+        async def close() -> None:
+            await self._ctx.user.conversations.close(self._conversation.id)
+            notify("Closed. It becomes memories now.")
+            await self._ctx.user.memory.wait_for_extraction(EXTRACTION_WAIT_SECONDS)
+            ui.navigate.to(self._ctx.link("/conversations", id=self._conversation.id))
+
+        text = "It takes no more messages, and what was said in it becomes memories, if its namespace is remembered."
+        widgets.confirm(self._ctx, "Close this conversation?", text, "Close it", close, is_destructive=False)
+
+    async def _show_memories(self) -> None:
+        """What is remembered of it, among the newest memories, and what became of the work to do so."""
+        memory = self._ctx.user.memory
+        jobs = await memory.list_jobs(conversation_id=self._conversation.id, limit=1)
+        atoms: list[Atom] = []
+        is_partial = False
+        for space in await memory.list_spaces():
+            newest = await memory.list_atoms(space.id, limit=MAX_ATOMS_SEARCHED, include_superseded=True)
+            atoms += [
+                atom for atom in newest if any(each.conversation_id == self._conversation.id for each in atom.citations)
+            ]
+            is_partial = is_partial or len(newest) == MAX_ATOMS_SEARCHED
+        if not atoms and not jobs:
+            return
+        widgets.heading("What is remembered of it")
+        for atom in atoms[:MAX_ATOMS_SHOWN]:
+            with widgets.box("card"):
+                widgets.page_link(widgets.truncate(atom.text, 300), self._ctx.link("/atom", id=atom.id))
+        if len(atoms) > MAX_ATOMS_SHOWN:
+            widgets.muted(f"and {len(atoms) - MAX_ATOMS_SHOWN:,} more")
+        if is_partial:
+            widgets.muted(f"Only the newest {MAX_ATOMS_SEARCHED} memories were looked through.")
+        if jobs:
+            with widgets.box("line"):
+                widgets.muted(
+                    f"It was last read on {widgets.format_datetime(jobs[0].created_at)}: {jobs[0].status.value.lower()}."
+                )
+                ui.link("Jobs", self._ctx.link("/jobs")).classes("go quiet")
+
 
 PATH = "/conversations"
 CONVERSATIONS_PER_PAGE = 20

@@ -1,4 +1,4 @@
-"""Your data: all that is kept of a user, to be taken away or deleted."""
+"""The page Your data: download or delete everything stored of a user."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tellback.console import widgets
-from tellback.console.frame import console_page
-from tellback.console.seat import PageContext
+from tellback.console.context import PageContext
+from tellback.console.layout import console_page
 from tellback.errors import InvalidArgumentError, TellbackError
 from tellback.server.problems import error_response
 from tellback.server.routes.admin import export_response
-from tellback.stores.ports.admin import COLLECTIONS
+from tellback.stores.ports.store import COLLECTIONS
 
 PATH = "/data"
 EXPORT_PATH = f"{PATH}/export"

@@ -1,4 +1,4 @@
-"""Entities: whom and what memories are about."""
+"""The pages Entities and one entity: search, create and merge."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from nicegui import ui
 
 from tellback.console import atoms, widgets
-from tellback.console.frame import console_page
-from tellback.console.seat import PageContext, notify
+from tellback.console.context import PageContext, notify
+from tellback.console.layout import console_page
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.types.memory import Atom, Entity, EntityType, MemorySpace
 

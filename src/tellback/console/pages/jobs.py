@@ -1,4 +1,4 @@
-"""Jobs: conversations on their way to memories."""
+"""The page Jobs: extraction jobs with their status, retried or cancelled by hand."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 from nicegui import ui
 
 from tellback.console import widgets
-from tellback.console.frame import console_page
-from tellback.console.seat import PageContext, notify
+from tellback.console.context import PageContext, notify
+from tellback.console.layout import console_page
 from tellback.errors import NotFoundError, TellbackError
-from tellback.server.routes.jobs import public_job
+from tellback.server.routes.extraction import public_job
 from tellback.types.jobs import Job, JobStatus
 
 PATH = "/jobs"

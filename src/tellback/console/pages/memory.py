@@ -1,4 +1,4 @@
-"""Memory: what is remembered, found by topic or by filters, and changed."""
+"""The page Memory: search, filter and edit the memories of a space."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from datetime import datetime
 from nicegui import ui
 
 from tellback.console import atoms, widgets
-from tellback.console.frame import console_page
-from tellback.console.seat import PageContext, notify
-from tellback.conversations.checks import QUERY_LENGTH
+from tellback.console.context import PageContext, notify
+from tellback.console.layout import console_page
 from tellback.errors import InvalidArgumentError
+from tellback.types.ids import utc_now
 from tellback.types.memory import Atom, AtomStatus, MemorySpace, RecallHit
-from tellback.types.times import utc_now
+from tellback.validation import QUERY_LENGTH
 
 PATH = "/memory"
 MEMORIES_PER_PAGE = 20

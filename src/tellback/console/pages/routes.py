@@ -1,17 +1,17 @@
-"""Routes: what an agent's conversations look like, and where the user's stands."""
+"""The page Routes: diagrams of the served agents' routes and the state of the user's session."""
 
 from __future__ import annotations
 
 from nicegui import ui
 
 from tellback.agent import Agent
-from tellback.agent.session import SessionState
+from tellback.agent.sessions.session import SessionState
 from tellback.console import widgets
-from tellback.console.frame import console_page
-from tellback.console.parts import code_block, text_label
-from tellback.console.seat import PageContext
-from tellback.console.standing import show_gathered
-from tellback.console.talks import RouteChatBackend
+from tellback.console.chat_backends import RouteChatBackend
+from tellback.console.context import PageContext
+from tellback.console.explanation import show_gathered
+from tellback.console.layout import console_page
+from tellback.console.widgets import code_block, text_label
 
 _MERMAID_CONFIG = {
     "securityLevel": "strict",

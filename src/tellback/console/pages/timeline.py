@@ -1,4 +1,4 @@
-"""Timeline: how a fact, an entity or a topic changed."""
+"""The page Timeline: how a memory, an entity or a topic changed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import datetime
 from nicegui import ui
 
 from tellback.console import atoms, widgets
-from tellback.console.frame import console_page
-from tellback.console.pages.atom import load_history
-from tellback.console.seat import PageContext
-from tellback.conversations.checks import QUERY_LENGTH
+from tellback.console.atoms import load_history
+from tellback.console.context import PageContext
+from tellback.console.layout import console_page
 from tellback.errors import NotFoundError
+from tellback.types.ids import utc_now
 from tellback.types.memory import Atom, Entity, MemorySpace
-from tellback.types.times import utc_now
+from tellback.validation import QUERY_LENGTH
 
 PATH = "/timeline"
 ATOMS_PER_PAGE = 30

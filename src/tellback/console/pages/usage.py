@@ -1,4 +1,4 @@
-"""Usage: what models were asked for, and what that cost."""
+"""The page Usage: model calls, tokens and cost over time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from nicegui import ui
 
 from tellback.console import widgets
-from tellback.console.frame import console_page
-from tellback.console.seat import PageContext
+from tellback.console.context import PageContext
+from tellback.console.layout import console_page
+from tellback.types.ids import utc_now
 from tellback.types.jobs import UsageRecord
-from tellback.types.times import utc_now
 
 PATH = "/usage"
 DEFAULT_DAYS = 30

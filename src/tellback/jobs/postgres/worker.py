@@ -1,4 +1,6 @@
-"""The worker that procrastinate feeds."""
+"""`QueueWorker`: the worker that receives its jobs from the PostgreSQL queue.
+
+Imports procrastinate only when it starts to work: many processes never run a job."""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tellback.background import cancel_and_wait
+from tellback.concurrency import cancel_and_wait
 from tellback.errors import StoreClosedError
-from tellback.jobs.dispatching import Dispatcher
 from tellback.jobs.runner import RETRY_SECONDS
+from tellback.jobs.scheduler import Dispatcher
 from tellback.jobs.worker import Worker, wait_for_first
 
 if TYPE_CHECKING:
-    from tellback.jobs.postgres.service import QueueService
+    from tellback.jobs.postgres.queue import QueueService
 
 log = logging.getLogger("tellback.jobs")
 
@@ -49,7 +51,7 @@ class QueueWorker(Worker):
     async def _serve(self) -> None:
         """Work until told to stop, or until something breaks."""
         # Here, since many processes have no jobs at all and should not wait for it.
-        from tellback.jobs.postgres.service import QueueService
+        from tellback.jobs.postgres.queue import QueueService
 
         store: Any = self._store
         service = QueueService(store.queue_settings(), store, self._runner, self._options, self._clock)

@@ -1,4 +1,4 @@
-"""The prompts of extraction: files with a version in their name, ours and your own."""
+"""The extraction prompts: files with a version in their name, built in or in a folder of the user's."""
 
 from __future__ import annotations
 

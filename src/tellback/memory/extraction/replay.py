@@ -1,4 +1,4 @@
-"""Extracting many conversations again."""
+"""Replay: extract many conversations again, and report progress."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tellback.conversations.runtime import Runtime
 from tellback.errors import NotFoundError
 from tellback.memory.extraction.service import ExtractionService
+from tellback.runtime import Runtime
+from tellback.types.access import Scope
 from tellback.types.jobs import Job, JobStatus
-from tellback.types.scope import Scope
 
 BATCH_SIZE = 100
 POLL_SECONDS = 0.1

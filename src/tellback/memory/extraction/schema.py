@@ -1,4 +1,4 @@
-"""The shape of a model's answer, and the JSON schema it is held to."""
+"""Pydantic models of a model's answers, and the strict JSON schemas sent with the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running extraction jobs: a window of a conversation is read, reconciled with what is known, and remembered."""
+"""The extraction service: runs jobs. A window is loaded, extracted, and reconciled with what the space holds."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from tellback.conversations import checks
-from tellback.conversations.runtime import Runtime
+from tellback import validation
 from tellback.errors import InvalidArgumentError, JobLostError
-from tellback.memory import binding_checks
-from tellback.memory.binding_checks import PolicyLike
+from tellback.memory import bindings
+from tellback.memory.bindings import PolicyLike
 from tellback.memory.embedding import EmbeddingService
-from tellback.memory.extraction.accounting import record_usage
-from tellback.memory.extraction.checking import validate_extraction
-from tellback.memory.extraction.choice import ExtractorLike, resolve_extractor
-from tellback.memory.extraction.reconciling import Reconciler
+from tellback.memory.extraction.extractors import ExtractorLike, resolve_extractor, validate_extraction
+from tellback.memory.extraction.model_calls import record_usage
+from tellback.memory.extraction.reconciliation.reconciler import Reconciler
 from tellback.memory.extraction.values import Extraction, Extractor, Window, as_decider
-from tellback.memory.recalling import RecallService
-from tellback.types.bindings import Binding
+from tellback.memory.recall_service import RecallService
+from tellback.runtime import Runtime
+from tellback.types.access import Scope
 from tellback.types.conversations import StoredMessage
-from tellback.types.jobs import Job, UsageRecord
-from tellback.types.scope import Scope
+from tellback.types.jobs import Binding, Job, UsageRecord
 
 BATCH_SIZE = 100
 
@@ -59,7 +57,7 @@ class ExtractionService:
         self, scope: Scope | None, id: str, extraction_policy: PolicyLike | None, enabled: bool | None
     ) -> Binding:
         """Change when a binding extracts, or pause it; of a user's, or anyone's without a scope."""
-        policy = None if extraction_policy is None else binding_checks.validate_policy(extraction_policy)
+        policy = None if extraction_policy is None else bindings.validate_policy(extraction_policy)
         if policy is not None:
             self.check_version(policy.extraction_version)
         if enabled is not None and not isinstance(enabled, bool):
@@ -67,7 +65,7 @@ class ExtractionService:
         if enabled is False:
             await self.dispatch_pending()
         updated = await self._runtime.store.bindings.update(
-            scope, checks.validate_id("binding", id), policy=policy, enabled=enabled, now=self._runtime.clock()
+            scope, validation.validate_id("binding", id), policy=policy, enabled=enabled, now=self._runtime.clock()
         )
         self.wake()
         return updated
@@ -75,7 +73,9 @@ class ExtractionService:
     async def delete_binding(self, scope: Scope | None, id: str) -> None:
         """End a binding; what was closed before is extracted."""
         await self.dispatch_pending()
-        await self._runtime.store.bindings.delete(scope, checks.validate_id("binding", id), now=self._runtime.clock())
+        await self._runtime.store.bindings.delete(
+            scope, validation.validate_id("binding", id), now=self._runtime.clock()
+        )
 
     @property
     def window_length(self) -> int:

@@ -1,20 +1,43 @@
-"""A window as a model reads it: one line for each message, which nothing said in it can forge."""
+"""Windows and questions rendered for a model: one line per message or fact, which no text inside can forge."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tellback.memory.extraction.values import Window
-from tellback.memory.neutral import sanitize_line, sanitize_text
-from tellback.memory.recall.dates import TimeSpan, parse_time_spans
-from tellback.memory.speakers import DEFAULT_SPEAKERS, is_extractable, speaker_names
+from tellback.chat.offline import is_offline
+from tellback.memory.extraction.values import Change, Question, Window
+from tellback.memory.recall.dates import TimeSpan
+from tellback.memory.recall.dates.parser import parse_time_spans
+from tellback.memory.sanitizer import sanitize_line, sanitize_text
 from tellback.types.blocks import TextBlock
-from tellback.types.conversations import StoredMessage
-from tellback.types.times import from_micros, to_micros
+from tellback.types.conversations import Conversation, StoredMessage
+from tellback.types.ids import from_micros, to_micros
+from tellback.types.jsontext import make_storable
+from tellback.types.memory import Atom, CategoryKind
+
+DEFAULT_SPEAKERS = {"user": "User", "assistant": "Assistant"}
+"""Who is heard, by role, and what they are called unless the conversation names them."""
+
+
+def speaker_names(conversation: Conversation) -> dict[str, str]:
+    """Who speaks in each role. The metadata is the user's own: what is no name in it is passed over."""
+    configured = conversation.metadata.get("speakers")
+    named = configured if isinstance(configured, Mapping) else {}
+    one_line = {role: " ".join(make_storable(name).split()) for role, name in named.items() if isinstance(name, str)}
+    return DEFAULT_SPEAKERS | {role: name for role, name in one_line.items() if name}
+
+
+def is_extractable(message: StoredMessage) -> bool:
+    """Whether memories are made of it: a person saw it, and it is no quotation of memories.
+
+    What the offline model says would be remembered again and again.
+    """
+    return message.role in DEFAULT_SPEAKERS and message.visibility == "user" and not is_offline(message.model)
+
 
 MAX_MESSAGE_LENGTH = 8_000
 """How many characters of a message are shown; what is longer is cut in the middle."""
@@ -161,3 +184,45 @@ def _format_span(span: TimeSpan) -> str:
     if span.precision in ("year", "month"):
         return first[: 4 if span.precision == "year" else 7]
     return first[:10] if first[:10] == last[:10] else f"{first[:10]} to {last[:10]}"
+
+
+MAX_QUESTION_TEXT = 2_000
+
+_CHANGE_NOTES = {Change.NONE: "", Change.CHANGED: " (the user says it changed)", Change.CORRECTED: " (a correction)"}
+
+
+def render_questions(questions: Sequence[Question]) -> str:
+    """The questions as data for a model: facts and candidates, each with a number and on a line of its own."""
+    lines = ["<questions>"]
+    for number, question in enumerate(questions, 1):
+        fact = question.fact
+        lines.append(
+            f"fact {number} | {_format_start(question)}{_CHANGE_NOTES[fact.change]} | {_quote_text(fact.text)}"
+        )
+        lines.extend(
+            f"  candidate {position} | {_format_period(atom)} | {_quote_text(atom.text)}"
+            for position, atom in enumerate(question.candidates, 1)
+        )
+    return "\n".join([*lines, "</questions>"])
+
+
+def _format_start(question: Question) -> str:
+    if question.fact.valid_from is not None:
+        return _format_day(question.fact.valid_from)
+    return "not said" if question.begins is None else f"told on {_format_day(question.begins)}"
+
+
+def _format_period(atom: Atom) -> str:
+    if atom.category.kind is CategoryKind.EPISODE and atom.valid_to is None:
+        return f"on {_format_day(atom.valid_from)}"
+    return f"from {_format_day(atom.valid_from)}" + (
+        f" to {_format_day(atom.valid_to)}" if atom.valid_to else " until now"
+    )
+
+
+def _format_day(moment: datetime | None) -> str:
+    return moment.isoformat()[:10] if moment else ""
+
+
+def _quote_text(text: str) -> str:
+    return quote_json(truncate_middle(sanitize_text(text), MAX_QUESTION_TEXT))

@@ -1,4 +1,4 @@
-"""What an extractor is given, and what it gives."""
+"""Input and output of an extractor: windows, extracted facts and entities, questions and decisions."""
 
 from __future__ import annotations
 
@@ -142,3 +142,6 @@ class Decider(Protocol):
 def as_decider(extractor: Any) -> Decider | None:
     """The extractor, if it judges as well."""
     return extractor if hasattr(extractor, "decide") else None
+
+
+FIRST_YEAR = 1000

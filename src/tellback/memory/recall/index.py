@@ -1,23 +1,176 @@
-"""The index of one memory space: its texts as arrays, grown as the space grows.
+"""The index of one memory space: its texts as arrays, extended as the space grows.
 
-Adding a text costs its own words. What depends on all texts is brought up to date by the next query, by a few
-operations on whole arrays.
-"""
+Adding a text costs time proportional to its own words. What depends on all texts is brought up to date by the next
+query, by a few operations on whole arrays."""
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tellback.memory.recall import dates, hints
-from tellback.memory.recall.entry import UNGROUPED, IndexEntry, split_speaker
-from tellback.memory.recall.grown import Bools, Floats, GrowableArray, Ints
-from tellback.memory.recall.layout import SessionLayout, build_layout
+from tellback.memory.recall import question
+from tellback.memory.recall.arrays import Bools, Floats, GrowableArray, Ints, round_up_to_block
+from tellback.memory.recall.dates.parser import parse_time_spans
 from tellback.memory.recall.postings import Postings
-from tellback.memory.recall.words import extract_all_words, extract_words, normalize_name, tokenize
+from tellback.memory.recall.tokenizer import extract_all_words, extract_words, normalize_name, tokenize
+from tellback.types.ids import register_cache
+
+_SPEAKER_NAME = re.compile(r"\s*([^\W\d_][\w.'\u2019-]*(?: [^\W_][\w.'\u2019-]*){0,3})")
+_MAX_SPEAKER_LENGTH = 80
+_ROLES = frozenset(("user", "assistant", "agent", "speaker", "person", "participant"))
+_NAME_PARTICLES = frozenset(
+    ("van", "von", "der", "den", "de", "da", "di", "do", "dos", "del", "della", "la", "le", "bin", "al")
+)
+_NOT_NAMES = frozenset(
+    """
+    note notes todo reminder ps nb fyi edit update warning important tip question answer summary example result re fw
+    fwd subject date time from to cc http https ftp mailto file title topic address phone email today tomorrow yesterday
+    goal goals plan idea ideas list step steps remember fact facts preference preferences hint error info wifi password
+    """.split()  # noqa: SIM905
+)
+
+
+UNGROUPED = ""
+"""The group of turns of no known conversation: only those that were said at the same time are neighbours."""
+
+
+class IndexEntry(NamedTuple):
+    """One text of a space.
+
+    `text` is as it was remembered; a leading "Name: " is its speaker. `moment` is when it was true or said, in
+    microseconds since 1970. The entries of one conversation share a `group` and stand in the order they were added;
+    without a group an entry has no neighbours.
+    """
+
+    text: str
+    timestamp: int
+    group: str | None = None
+
+
+def split_speaker(text: str) -> tuple[str | None, str]:
+    """The speaker a text begins with, and what was said.
+
+    >>> split_speaker("Ana Ruiz: I am home")
+    ('Ana Ruiz', 'I am home')
+    >>> split_speaker("Note: buy milk")
+    (None, 'Note: buy milk')
+    """
+    colon = text.find(":", 0, _MAX_SPEAKER_LENGTH)
+    if colon < 1 or not text[colon + 1 : colon + 2].isspace():
+        return None, text
+    # A space has few speakers and many turns: who a text begins with has mostly been met before.
+    name = _parse_speaker(text[:colon])
+    body = text[colon + 1 :].lstrip()
+    return (name, body) if name is not None and body else (None, text)
+
+
+@functools.lru_cache(maxsize=4_096)
+def _parse_speaker(prefix: str) -> str | None:
+    """The name before a colon, if it is one."""
+    match = _SPEAKER_NAME.fullmatch(prefix)
+    if match is None:
+        return None
+    name = match.group(1)
+    first, *others = name.split()
+    is_role = first.casefold() in _ROLES
+    if (first[0].islower() and not is_role) or first.casefold() in _NOT_NAMES:
+        return None
+    # "Maria da Silva" and "Speaker 2", but not "My plan" or "Chapter 2".
+    return name if all(other[0].isdigit() if is_role else _may_be_name(other) for other in others) else None
+
+
+register_cache(_parse_speaker.cache_clear)
+
+
+def _may_be_name(word: str) -> bool:
+    return not word[0].isdigit() and (not word[0].islower() or word in _NAME_PARTICLES)
+
+
+WINDOW_RADIUS = 4
+"""How far a row looks to both sides."""
+
+WINDOW_K1, WINDOW_B = 0.9, 0.4
+SESSION_K1, SESSION_B = 1.2, 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLayout:
+    """The rows laid out session after session, with a gap of `REACH` places around each.
+
+    So a window over neighbours is a shift of the whole array, and never reaches into another session. Rows that are
+    alone in their session stand from place `windowed` on, without gaps. `sessions` numbers the sessions of two rows and
+    more; a row that is alone has the number after the last. `near_damping` and `session_damping` are what BM25 adds to
+    the counts of a window and of a session, by their lengths.
+    """
+
+    positions: Ints
+    windowed_width: int
+    width: int
+    sessions: Ints
+    session_count: int
+    order: Ints
+    session_starts: Ints
+    window_damping: Floats
+    session_damping: Floats
+
+    @property
+    def nbytes(self) -> int:
+        """The memory it holds."""
+        arrays = (self.positions, self.sessions, self.order, self.session_starts)
+        return sum(array.nbytes for array in arrays) + self.window_damping.nbytes + self.session_damping.nbytes
+
+
+def build_layout(sessions: Ints, sizes: Floats) -> SessionLayout:
+    """Place rows by their sessions, in the order of rows; `sizes` are the rows' lengths in words."""
+    row_count = len(sessions)
+    session_sizes = np.bincount(sessions)
+    is_single = session_sizes[sessions] == 1
+    order = np.argsort(sessions, kind="stable")
+    order = order[~is_single[order]]
+    ordered_sessions = sessions[order]
+    is_start = np.ones(len(order), np.bool_)
+    is_start[1:] = ordered_sessions[1:] != ordered_sessions[:-1]
+    session_numbers = np.cumsum(is_start) - 1
+    session_count = int(is_start.sum())
+    positions = np.empty(row_count, np.int64)
+    positions[order] = np.arange(len(order)) + WINDOW_RADIUS * (session_numbers + 1)
+    windowed_width = len(order) + WINDOW_RADIUS * (session_count + 1) if session_count else 0
+    singles = np.flatnonzero(is_single)
+    positions[singles] = windowed_width + np.arange(len(singles))
+    session_of_row = np.full(row_count, session_count, np.int64)
+    session_of_row[order] = session_numbers
+    width = round_up_to_block(windowed_width + len(singles))
+    placed_sizes = np.zeros(width, np.float32)
+    placed_sizes[positions] = sizes
+    window_sizes = placed_sizes.copy()
+    for step in range(1, WINDOW_RADIUS + 1):
+        window_sizes[step:windowed_width] += placed_sizes[: max(windowed_width - step, 0)]
+        window_sizes[: max(windowed_width - step, 0)] += placed_sizes[step:windowed_width]
+    lengths = np.bincount(session_of_row, sizes, minlength=session_count + 1).astype(np.float32)
+    return SessionLayout(
+        positions=positions,
+        windowed_width=windowed_width,
+        width=width,
+        sessions=session_of_row,
+        session_count=session_count,
+        order=order,
+        session_starts=np.flatnonzero(is_start),
+        window_damping=_bm25_damping(window_sizes, float(window_sizes[positions].mean()), WINDOW_K1, WINDOW_B),
+        session_damping=_bm25_damping(
+            lengths, float(lengths[:session_count].mean()) if session_count else 1.0, SESSION_K1, SESSION_B
+        ),
+    )
+
+
+def _bm25_damping(lengths: Floats, mean: float, k1: float, b: float) -> Floats:
+    return np.asarray(k1 * (1 - b + b * lengths / max(mean, 1.0)), np.float32)
+
 
 __all__ = ["Bools", "Floats", "GrowableArray", "Ints", "SpaceIndex", "WordVectors"]
 
@@ -108,7 +261,7 @@ class SpaceIndex:
             row_tokens = tokenize(body)
             token_numbers += map(token_number, row_tokens)
             token_counts.append(len(row_tokens))
-            session, previous_row, row_features = self._assign_session(row, entry, hints.detect_features(body))
+            session, previous_row, row_features = self._assign_session(row, entry, question.detect_features(body))
             sessions.append(session)
             previous_rows.append(previous_row)
             features.append(row_features)
@@ -250,7 +403,7 @@ class SpaceIndex:
         """The times a text speaks of, as starts and ends. It is read when first asked for."""
         cached = self._dates_by_row.get(row)
         if cached is None:
-            spans = dates.parse_time_spans(self.texts[row][:MAX_DATED_TEXT], int(self.timestamps.view[row]))
+            spans = parse_time_spans(self.texts[row][:MAX_DATED_TEXT], int(self.timestamps.view[row]))
             short_spans = [(span.start, span.end) for span in spans if span.end - span.start <= MAX_SPAN]
             cached = tuple(short_spans[:MAX_DATES_PER_TEXT])
             self._dates_by_row[row] = cached
@@ -284,11 +437,11 @@ class SpaceIndex:
         rows.append(row)
         last = self._last_of_group.get(group)
         if last is None or abs(entry.timestamp - last[1]) > SESSION_GAP:
-            session, previous_row, features = self._session_count, row, features | hints.OPENS_SESSION
+            session, previous_row, features = self._session_count, row, features | question.OPENS_SESSION
             self._session_count += 1
         else:
             session, previous_row = last[2], last[0]
-            features |= hints.FOLLOWS_QUESTION if last[3] & hints.IS_QUESTION else 0
+            features |= question.FOLLOWS_QUESTION if last[3] & question.IS_QUESTION else 0
         self._last_of_group[group] = (row, entry.timestamp, session, features)
         return session, previous_row, features
 

@@ -1,4 +1,4 @@
-"""Which rows have which words."""
+"""The inverted index of a space: which rows contain which terms, and how often."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tellback.memory.recall.grown import Floats, Ints
-from tellback.memory.recall.words import Word, words_from_token
+from tellback.memory.recall.arrays import Floats, Ints
+from tellback.memory.recall.tokenizer import Word, words_from_token
 
 NO_TERM = -1
 MULTIPLE_TERMS = -2

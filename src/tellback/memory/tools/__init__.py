@@ -5,9 +5,9 @@ Each is made for one space of one user: the model chooses what to ask, never who
 
 from __future__ import annotations
 
-from tellback.memory.tools.places import MemoryLike
-from tellback.memory.tools.recalling import RecallByEntity, RecallByTopic, RecallTimeline
-from tellback.memory.tools.writing import Forget, Remember
+from tellback.memory.tools.base import MemoryLike
+from tellback.memory.tools.recall import RecallByEntity, RecallByTopic, RecallTimeline
+from tellback.memory.tools.write import Forget, Remember
 from tellback.tools import Tool
 
 __all__ = ["Forget", "RecallByEntity", "RecallByTopic", "RecallTimeline", "Remember", "memory_tools"]

@@ -1,4 +1,4 @@
-"""Errors in OpenAI's shape, which its clients turn into their own exceptions by the status."""
+"""Errors in OpenAI's format, which its clients turn into their own exceptions by status."""
 
 from __future__ import annotations
 

@@ -1,31 +1,75 @@
-"""`/v1`: what OpenAI's clients ask for."""
+"""`/v1`: chat completions and models for OpenAI's clients."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Header, Path, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
-from tellback.conversations import checks
-from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.server.callers import Caller, CallerDep
-from tellback.server.disconnects import cancel_on_disconnect
-from tellback.server.openai.body import CompletionRequest
-from tellback.server.openai.completing import Completion
-from tellback.server.openai.errors import InvalidFieldError
-from tellback.server.openai.models import STREAM_RESPONSE, CompletionOut, ModelListOut, ModelOut, error_responses
-from tellback.server.openai.options import parse_options, parse_tools
-from tellback.server.openai.reading import ParsedChat, parse_messages
-from tellback.server.openai.route import OpenAIRoute
-from tellback.server.openai.streaming import conversation_header, stream_completion
-from tellback.server.openai.writing import CompletionWriter, encode_model, encode_models
+from tellback import validation
+from tellback.errors import InvalidArgumentError, NotFoundError, TellbackError
+from tellback.server.auth.caller import Caller, CallerDep
+from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
+from tellback.server.openai.completion import Completion
+from tellback.server.openai.errors import InvalidFieldError, openai_error_response
+from tellback.server.openai.requests import ParsedChat, parse_messages, parse_options, parse_tools
+from tellback.server.openai.responses import (
+    CompletionWriter,
+    conversation_header,
+    encode_model,
+    encode_models,
+    stream_completion,
+)
+from tellback.server.openai.schemas import (
+    STREAM_RESPONSE,
+    CompletionOut,
+    CompletionRequest,
+    ModelListOut,
+    ModelOut,
+    error_responses,
+)
 from tellback.server.problems import get_request_id
-from tellback.server.stopping import ShutdownSignal, shutdown_response
-from tellback.turn.chatting import ChatArguments
-from tellback.types.turns import Identity
+from tellback.server.requests import StrictRequest
+from tellback.turns.chat import ChatArguments
+from tellback.types.conversations import Identity
 from tellback.user import User
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class OpenAIRequest(StrictRequest):
+    """A request of which pictures and files are bounded by the body."""
+
+    @staticmethod
+    def is_attachment(name: str, value: str) -> bool:
+        """Whether it is something that the size of the body bounds."""
+        return name in ("data", "file_data") or (name == "url" and value.startswith("data:"))
+
+
+class OpenAIRoute(APIRoute):
+    """A route whose errors are in OpenAI's shape."""
+
+    def get_route_handler(self) -> Handler:
+        """What answers a request."""
+        handler, takes_body = super().get_route_handler(), self.body_field is not None
+
+        async def handle(request: Request) -> Response:
+            openai_request = OpenAIRequest(request.scope, request.receive)
+            try:
+                if takes_body:
+                    await openai_request.validate_json()
+                return await handler(openai_request)
+            except (TellbackError, RequestValidationError, HTTPException) as error:
+                return await openai_error_response(openai_request, error)
+
+        return handle
+
 
 router = APIRouter(prefix="/v1", tags=["openai"], route_class=OpenAIRoute)
 
@@ -52,7 +96,7 @@ SpaceHeader = Annotated[
     str | None, _encoded_header("X-Tellback-Space", "The memory space (default); `none` remembers nothing.")
 ]
 IdempotencyKeyHeader = Annotated[
-    str | None, Header(alias="Idempotency-Key", min_length=1, max_length=checks.KEY_LENGTH)
+    str | None, Header(alias="Idempotency-Key", min_length=1, max_length=validation.KEY_LENGTH)
 ]
 
 
@@ -141,7 +185,7 @@ def resolve_user(caller: Caller, requested: str | None, by_header: bool) -> User
                 "user", f"Whose memory? This key is for any user of its app: name one as `user`, or by {USER_HEADER}."
             )
         return caller.user
-    user_id = checks.validate_scope_id("user", requested)
+    user_id = validation.validate_scope_id("user", requested)
     user = caller.user_handle(user_id)
     if by_header and caller.user_id != user_id:
         raise InvalidFieldError("user", f"`user` and the header {USER_HEADER} name two users: which is it?")

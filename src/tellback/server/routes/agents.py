@@ -1,4 +1,4 @@
-"""`/ai-agents`: agents by their descriptions, which are invoked, and agents with routes, which respond."""
+"""`/ai-agents`: invoke agents by their specs, and let agents with routes respond."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from tellback.agent.response import Response as AgentResponse
 from tellback.agent.response import StreamChunk
-from tellback.agent.session import SessionState
+from tellback.agent.sessions.session import SessionState
 from tellback.errors import (
     InvalidArgumentError,
     NotAllowedError,
@@ -19,27 +19,25 @@ from tellback.errors import (
     SessionConflictError,
     TellbackError,
 )
-from tellback.server.answers import json_response, problem_responses
-from tellback.server.callers import Caller, CallerDep
-from tellback.server.disconnects import cancel_on_disconnect
-from tellback.server.external_tools import validate_decisions
+from tellback.server.auth.caller import Caller, CallerDep
+from tellback.server.client_tools import validate_decisions
 from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING
-from tellback.server.preconditions import IfMatchHeader, require_match
+from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
+from tellback.server.openapi import DELTA_EVENTS, stream_responses
 from tellback.server.problems import get_request_id
-from tellback.server.route import StrictRoute
+from tellback.server.requests import IfMatchHeader, StrictRoute, require_match
+from tellback.server.responses import json_response, problem_responses
 from tellback.server.routes.conversations import with_idempotency_key
 from tellback.server.routes.turns import AcceptHeader, encode_problems, encode_turn_end, stream_turn_response
-from tellback.server.serving import ServedAgent, TenantAgents
 from tellback.server.settings import LOCAL_USER
-from tellback.server.sse import MEDIA_TYPE, EventStream, encode_frame
-from tellback.server.stopping import ShutdownSignal, shutdown_response
-from tellback.server.stream_docs import DELTA_EVENTS, stream_responses
+from tellback.server.streaming.sse import MEDIA_TYPE, EventStream, encode_frame
+from tellback.server.tenant_agents import ServedAgent, TenantAgents
 from tellback.specs import AgentSpec
-from tellback.specs.handle import Agents
-from tellback.specs.parameters import Parameter
+from tellback.specs.agents import Agents
+from tellback.specs.model import Parameter
+from tellback.wire.agent_sessions import MAX_SESSION_ID_LENGTH, session_etag
 from tellback.wire.agents import AgentDelta, AgentResponseWire, AgentWire, InvokeAgent, RespondTo
 from tellback.wire.base import Page
-from tellback.wire.sessions import MAX_SESSION_ID_LENGTH, session_etag
 from tellback.wire.turns import TurnOutcomeWire
 
 router = APIRouter(prefix="/ai-agents", tags=["agents"], route_class=StrictRoute)

@@ -1,4 +1,4 @@
-"""`/ai-conversations`: what was said."""
+"""`/ai-conversations`: create, find, close and import conversations, append and list messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.server.answers import (
+from tellback.server.auth.caller import CallerDep, UserDep
+from tellback.server.client_tools import validate_appended
+from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING
+from tellback.server.lifecycle import cancel_on_disconnect
+from tellback.server.requests import StrictRoute
+from tellback.server.responses import (
     CursorParam,
     LimitParam,
     decode_cursor,
@@ -18,14 +23,8 @@ from tellback.server.answers import (
     problem_responses,
     resolve_page_size,
 )
-from tellback.server.callers import CallerDep, UserDep
-from tellback.server.disconnects import cancel_on_disconnect
-from tellback.server.external_tools import validate_appended
-from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING
-from tellback.server.route import StrictRoute
 from tellback.types.conversations import StoredMessage
 from tellback.wire.base import Page
-from tellback.wire.conversation_tasks import RefreshSummary
 from tellback.wire.conversations import (
     AppendAssistantTurn,
     AppendedTurnWire,
@@ -33,11 +32,16 @@ from tellback.wire.conversations import (
     AppendToolResult,
     AppendTurn,
     AppendUserMessage,
+    CloseStale,
     ConversationWire,
     CreateConversation,
+    FindOrCreateConversation,
+    ImportMessages,
     MessageWire,
+    RefreshSummary,
     RollingSummaryWire,
 )
+from tellback.wire.messages import ToolCallOut
 
 router = APIRouter(prefix="/ai-conversations", tags=["conversations"], route_class=StrictRoute)
 
@@ -249,3 +253,59 @@ def with_idempotency_key(arguments: dict[str, Any], key: str | None) -> dict[str
     if arguments.get("idempotency_key") not in (None, key):
         raise InvalidArgumentError("The header Idempotency-Key and idempotencyKey are not the same.")
     return {**arguments, "idempotency_key": key}
+
+
+fixed_path_router = APIRouter(prefix="/ai-conversations", tags=["conversations"], route_class=StrictRoute)
+
+
+@fixed_path_router.post("/find-or-create", response_model=ConversationWire, responses=problem_responses())
+async def find_or_create_conversation(user: UserDep, body: FindOrCreateConversation) -> Response:
+    """The newest open conversation of a namespace and session, or a new one. Of many who ask at once, one opens it."""
+    return json_response(ConversationWire.of(await user.conversations.find_or_create(**body.arguments())))
+
+
+@fixed_path_router.get("/open", response_model=ConversationWire, responses=problem_responses(404))
+async def find_conversation(
+    user: UserDep,
+    namespace: Annotated[str, Query(max_length=200)],
+    session_id: Annotated[str | None, Query(alias="sessionId", max_length=500)] = None,
+) -> Response:
+    """The newest open conversation of a namespace and session."""
+    found = await user.conversations.find(namespace, session_id)
+    if found is None:
+        raise NotFoundError("open conversation", namespace if session_id is None else session_id)
+    return json_response(ConversationWire.of(found))
+
+
+@fixed_path_router.post("/close-stale", response_model=Page[ConversationWire], responses=problem_responses())
+async def close_stale_conversations(user: UserDep, body: CloseStale) -> Response:
+    """Close the user's open conversations in which nothing happened for that long. Gives those that were closed."""
+    closed = await user.conversations.close_stale(body.older_than)
+    return json_response(Page[Any](items=[ConversationWire.of(each) for each in closed]))
+
+
+@fixed_path_router.get("/messages/{message_id}", response_model=MessageWire, responses=problem_responses(404))
+async def get_message(user: UserDep, message_id: Annotated[str, Path(max_length=200)]) -> Response:
+    """One message by its id: what a citation points to."""
+    found = await user.conversations.message(message_id)
+    if found is None:
+        raise NotFoundError("message", message_id)
+    return json_response(MessageWire.of(found))
+
+
+@fixed_path_router.post(
+    "/{id}/messages", status_code=201, response_model=Page[MessageWire], responses=problem_responses(404, 409)
+)
+async def append_messages(user: UserDep, id: ConversationIdPath, body: ImportMessages) -> Response:
+    """Append many messages in one transaction, for imports: all are stored, or none. A user's message begins a turn."""
+    await validate_appended(user, id, *(message.content for message in body.messages))
+    stored = await user.conversations.append_messages(id, **body.arguments())
+    return json_response(Page[Any](items=[MessageWire.of(each) for each in stored]), 201)
+
+
+@fixed_path_router.get("/{id}/pending", response_model=Page[ToolCallOut], responses=problem_responses(404))
+async def get_pending_calls(user: UserDep, id: ConversationIdPath) -> Response:
+    """The tool calls that wait for a person's decision; a turn with `approvals` takes it."""
+    if await user.conversations.get(id) is None:
+        raise NotFoundError("conversation", id)
+    return json_response(Page[Any](items=[ToolCallOut.of(call) for call in await user.conversations.pending(id)]))

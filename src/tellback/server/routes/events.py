@@ -1,4 +1,4 @@
-"""`/ai-events` and the progress of jobs: what happens, as it happens."""
+"""`/ai-events` and the progress of jobs, as server-sent events."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from tellback.errors import InvalidArgumentError
-from tellback.server.answers import problem_responses
-from tellback.server.callers import Caller, CallerDep
-from tellback.server.feed import ChangeFeed, CredentialCheck
-from tellback.server.route import StrictRoute
-from tellback.server.routes.jobs import JobIdPath, get_own_job, public_job
-from tellback.server.sse import EventStream, encode_frame
-from tellback.server.stopping import ShutdownSignal
-from tellback.server.stream_docs import FEED_EVENTS, stream_responses
+from tellback.server.auth.caller import Caller, CallerDep
+from tellback.server.lifecycle import ShutdownSignal
+from tellback.server.openapi import FEED_EVENTS, stream_responses
+from tellback.server.requests import StrictRoute
+from tellback.server.responses import problem_responses
+from tellback.server.routes.extraction import JobIdPath, get_own_job, public_job
+from tellback.server.streaming.change_feed import ChangeFeed, CredentialCheck
+from tellback.server.streaming.sse import EventStream, encode_frame
 from tellback.types.jobs import Job
-from tellback.wire.bounds import MAX_SAFE_INTEGER
-from tellback.wire.jobs import JobWire
+from tellback.wire.base import MAX_SAFE_INTEGER
+from tellback.wire.extraction import JobWire
 
 router = APIRouter(tags=["events"], route_class=StrictRoute)
 

@@ -1,4 +1,4 @@
-"""Turns by HTTP, whole or as a stream of events."""
+"""Turns: `/ai-conversations/chat` and `run-turn`, whole or as a stream of events."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ from fastapi import APIRouter, Header, Request, Response
 
 from tellback.chat import ChatOptions, resolve_registration
 from tellback.errors import InvalidArgumentError, NotAllowedError, TellbackError
-from tellback.server.answers import json_response, problem_responses
-from tellback.server.callers import Caller, CallerDep
-from tellback.server.disconnects import cancel_on_disconnect
-from tellback.server.external_tools import TurnContinuation, validate_appended
+from tellback.server.auth.caller import Caller, CallerDep
+from tellback.server.client_tools import TurnContinuation, validate_appended
 from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING, mark_unfinished
+from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
+from tellback.server.openapi import DELTA_EVENTS, stream_responses
 from tellback.server.problems import get_request_id, public_message
-from tellback.server.route import StrictRoute
+from tellback.server.requests import StrictRoute
+from tellback.server.responses import json_response, problem_responses
 from tellback.server.routes.conversations import ConversationIdPath, with_idempotency_key
-from tellback.server.sse import MEDIA_TYPE, EventStream, encode_frame
-from tellback.server.stopping import ShutdownSignal, shutdown_response
-from tellback.server.stream_docs import DELTA_EVENTS, stream_responses
-from tellback.turn.values import TurnResult
+from tellback.server.streaming.sse import MEDIA_TYPE, EventStream, encode_frame
+from tellback.turns.types import TurnResult
 from tellback.types import ReplyDelta
-from tellback.types.conversations import TurnOutcome
-from tellback.types.turns import TurnProblem
+from tellback.types.conversations import TurnOutcome, TurnProblem
 from tellback.user import User
-from tellback.wire.turn_inputs import MAX_CYCLES, BaseTurnInput, ChatInput, RunTurn
-from tellback.wire.turns import TurnOutcomeWire, TurnProblemWire, TurnResultWire, encode_delta
+from tellback.wire.turns import (
+    MAX_CYCLES,
+    BaseTurnInput,
+    ChatInput,
+    RunTurn,
+    TurnOutcomeWire,
+    TurnProblemWire,
+    TurnResultWire,
+    encode_delta,
+)
 
 router = APIRouter(prefix="/ai-conversations", tags=["turns"], route_class=StrictRoute)
 

@@ -10,20 +10,26 @@ as its cause is gone.
 
 from __future__ import annotations
 
-from tellback.stores.ports.access import ApiKeys, RateWindows, StoredKey
-from tellback.stores.ports.answers import IdempotencyClaim, IdempotencyStore, StoredResponse
-from tellback.stores.ports.bindings import Bindings
+from tellback.stores.ports.access import (
+    ApiKeys,
+    IdempotencyClaim,
+    IdempotencyStore,
+    RateWindows,
+    StoredKey,
+    StoredResponse,
+)
 from tellback.stores.ports.conversations import (
+    AgentSessions,
     AppendResult,
     ConversationLog,
+    SessionTurn,
     TurnBusy,
     TurnClaim,
     TurnDraft,
     TurnStarted,
 )
-from tellback.stores.ports.events import EventLog
-from tellback.stores.ports.jobs import DispatchResult, JobEnd, JobLog
-from tellback.stores.ports.memories import (
+from tellback.stores.ports.jobs import Bindings, DispatchResult, JobEnd, JobLog
+from tellback.stores.ports.memory import (
     AddedCitation,
     AtomChange,
     AtomDraft,
@@ -36,8 +42,7 @@ from tellback.stores.ports.memories import (
     SpaceChanges,
     SpaceSearch,
 )
-from tellback.stores.ports.sessions import AgentSessions, SessionTurn
-from tellback.stores.ports.store import Store
+from tellback.stores.ports.store import EventLog, Store
 
 __all__ = [
     "AddedCitation",

@@ -12,17 +12,23 @@ from typing import Any, Literal
 
 import asyncpg
 
-from tellback.background import cancel_and_wait
+from tellback.concurrency import cancel_and_wait
 from tellback.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreUnavailableError
 from tellback.stores.catalogue import Statement, statements
-from tellback.stores.engine import EVENT_STATEMENT, Operation, OperationFactory, T, scope_values
-from tellback.stores.postgres.failures import DRIVER_ERRORS, is_connection_lost, is_retryable, to_store_error
-from tellback.stores.postgres.migrate import migrate, set_role, vector_schema
-from tellback.stores.postgres.quoting import quote_identifier, quote_literal
-from tellback.stores.postgres.session import CHANNEL, OWNER_LOCK, ListenerConnection
-from tellback.stores.postgres.undoing import roll_back, skip_reset
-from tellback.stores.waking import ChangeNotifier
-from tellback.types.scope import Scope
+from tellback.stores.engine import EVENT_STATEMENT, ChangeNotifier, Operation, OperationFactory, T, scope_values
+from tellback.stores.postgres.connection import (
+    CHANNEL,
+    DRIVER_ERRORS,
+    OWNER_LOCK,
+    ListenerConnection,
+    is_connection_lost,
+    is_retryable,
+    roll_back,
+    skip_reset,
+    to_store_error,
+)
+from tellback.stores.postgres.schema import migrate, quote_identifier, quote_literal, set_role, vector_schema
+from tellback.types.access import Scope
 
 MAX_ATTEMPTS = 4
 ANNOUNCE_SECONDS = 0.02

@@ -10,7 +10,7 @@ from tellback.stores.store import SqlStore
 
 try:
     from tellback.stores.postgres.engine import PostgresEngine, PostgresOptions
-    from tellback.stores.postgres.migrate import APP_ROLE
+    from tellback.stores.postgres.schema import APP_ROLE
 except ModuleNotFoundError as error:
     raise MissingExtraError("asyncpg", "postgres", "The PostgreSQL store") from error
 

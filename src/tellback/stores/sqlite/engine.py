@@ -1,33 +1,124 @@
-"""The SQLite engine: one writer thread, a few reading ones."""
+"""The SQLite engine: one writer thread, a few reader threads, a watcher for other processes' commits.
+
+An owner of claims is named by machine, process namespace, process and its start, so that a process id used again, or the
+same id in another container, is not mistaken for it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import secrets
+import socket
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
-from tellback.errors import (
-    ConfigurationError,
-    StoreBusyError,
-    StoreClosedError,
-    StoreError,
-    StoreReadOnlyError,
-)
+from tellback.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreError, StoreReadOnlyError
 from tellback.stores.catalogue import Statement, statements
-from tellback.stores.engine import OperationFactory, T, scope_values
-from tellback.stores.sqlite import owners, wiping
-from tellback.stores.sqlite.connection import SqliteOptions, connect, migrate, run_operation
-from tellback.stores.sqlite.failures import to_store_error
-from tellback.stores.sqlite.watcher import ChangeWatcher
+from tellback.stores.engine import ChangeNotifier, OperationFactory, T, scope_values
+from tellback.stores.sqlite import vacuum
+from tellback.stores.sqlite.connection import SqliteOptions, connect, migrate, run_operation, to_store_error
 from tellback.stores.sqlite.writer import WriterThread
-from tellback.stores.waking import ChangeNotifier
-from tellback.types.scope import Scope
+from tellback.types.access import Scope
+
+
+def new_owner() -> str:
+    """A name for this process and this opening of the store."""
+    return "|".join((*_host_and_namespace(), str(os.getpid()), _process_start(os.getpid()) or "", secrets.token_hex(4)))
+
+
+def is_owner_alive(owner: str) -> bool | None:
+    """False when the owner's process is certainly gone, None when that cannot be told from here."""
+    try:
+        host, namespace, pid, started, _ = owner.split("|")
+    except ValueError:
+        return None
+    if (host, namespace) != _host_and_namespace() or os.name != "posix":
+        return None
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, ValueError):
+        pass  # it is there, under another user
+    return not started or _process_start(int(pid)) == started
+
+
+def _host_and_namespace() -> tuple[str, str]:
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        namespace = ""
+    return socket.gethostname(), namespace
+
+
+def _process_start(pid: int) -> str | None:
+    try:
+        stat_fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if stat_fields[0] == "Z" else stat_fields[19]
+
+
+log = logging.getLogger("tellback.stores")
+
+WATCH_SECONDS = 0.1
+"""How often the counter is looked at, while someone waits."""
+
+
+class ChangeWatcher:
+    """Rings the bell when the file has changed; a thread of its own, as long as anyone listens."""
+
+    def __init__(self, options: SqliteOptions, notifier: ChangeNotifier) -> None:
+        self._options = options
+        self._notifier = notifier
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def ensure_running(self) -> None:
+        """Watch, if nobody does."""
+        with self._lock:
+            if self._thread is None and not self._stopped.is_set():
+                self._thread = threading.Thread(target=self._watch, name="tellback-watcher", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _watch(self) -> None:
+        connection: sqlite3.Connection | None = None
+        seen: int | None = None
+        try:
+            while not self._stopped.is_set():
+                try:
+                    connection = connection or connect(self._options)
+                    version = int(connection.execute("PRAGMA data_version").fetchone()[0])
+                except sqlite3.Error:  # locked for a moment: look again in the next round
+                    log.debug("could not look for changes of %s", self._options.path, exc_info=True)
+                else:
+                    if version != seen:
+                        seen = version
+                        self._notifier.notify()
+                self._stopped.wait(WATCH_SECONDS)
+                with self._lock:
+                    if not self._notifier.has_listeners:
+                        self._thread = None
+                        return
+        finally:
+            if connection is not None:
+                connection.close()
+
 
 WIPE_SECONDS = 0.1
 """How long to wait between two attempts to empty the log."""
@@ -66,7 +157,7 @@ class SqliteEngine:
                     f"Tellback needs SQLite 3.35 or later; this Python has {sqlite3.sqlite_version}."
                 )
             # Here, not when it was made: a process that was forked in between is another owner.
-            self.owner, self._pid = owners.new_owner(), os.getpid()
+            self.owner, self._pid = new_owner(), os.getpid()
             self._statements = statements("sqlite")
             connection = await asyncio.to_thread(self._prepare)
             self._notifier = ChangeNotifier()
@@ -75,7 +166,7 @@ class SqliteEngine:
             if self._options.read_only:
                 connection.close()
             else:
-                first = None if self._options.in_memory else wiping.try_wipe_deleted_rows
+                first = None if self._options.in_memory else vacuum.try_wipe_deleted_rows
                 self._writer = WriterThread(connection, self._options, self._statements, self._notifier.notify, first)
 
     async def close(self) -> None:
@@ -113,7 +204,7 @@ class SqliteEngine:
         deadline = clock() + self._options.busy_timeout
         try:
             # Others write between two attempts, which hold them up.
-            while not await writer.submit_exclusive(wiping.wipe_deleted_rows):
+            while not await writer.submit_exclusive(vacuum.wipe_deleted_rows):
                 if clock() > deadline:
                     raise StoreBusyError("another process has been reading for too long.")
                 await asyncio.sleep(WIPE_SECONDS)
@@ -138,7 +229,7 @@ class SqliteEngine:
         """The process table does."""
 
     async def is_alive(self, owner: str) -> bool | None:
-        return owners.is_owner_alive(owner)
+        return is_owner_alive(owner)
 
     def _prepare(self) -> sqlite3.Connection:
         try:

@@ -1,10 +1,9 @@
-"""The one thread that writes: whatever has queued up is committed together.
+"""The writer thread: all operations that have queued up are committed in one transaction.
 
 SQLite takes one writer at a time, and a commit costs far more than the statements in it. So operations queue up while
 the thread is busy, and the next transaction takes them all. One that fails leaves no trace and does not disturb the
-others: most fail before they have changed anything, and if one had, the group is undone and run again with a savepoint
-around each. Without savepoints the usual group is a fifth faster. A caller hears of success only after the commit.
-"""
+others: most fail before they have changed anything, and if one had, the group is rolled back and run again with a
+savepoint around each. Without savepoints the usual group is a fifth faster. A caller's future is done after the commit."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ from typing import Any
 from tellback.errors import StoreClosedError
 from tellback.stores.catalogue import Statement
 from tellback.stores.engine import Operation, OperationFactory, T
-from tellback.stores.sqlite.connection import SqliteOptions, run_operation
-from tellback.stores.sqlite.failures import to_store_error
+from tellback.stores.sqlite.connection import SqliteOptions, run_operation, to_store_error
 
 log = logging.getLogger("tellback.stores")
 

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import pytest
 
-from tellback.testing.jobs.crashes import CrashContract
-from tellback.testing.jobs.outcomes import OutcomeContract
-from tellback.testing.jobs.running import RunningContract
+from tellback.testing.jobs.conformance import CrashContract, OutcomeContract, RunningContract
 
 __all__ = ["JobConformance"]
 

@@ -1,17 +1,128 @@
-"""What the tests of workers start from."""
+"""Fixtures of the worker conformance tests: a scripted job handler, jobs to run, and workers."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
-from tellback.jobs import Jobs, Worker, WorkerOptions, open_worker
-from tellback.stores import Store, open_store
-from tellback.testing.jobs.working import KIND, QUICK_OPTIONS, ScriptedJobHandler
-from tellback.types.jobs import Job
+from tellback.jobs import Jobs, Postponed, Worker, WorkerOptions, open_worker
+from tellback.stores import AtomDraft, AtomFilter, JobEnd, Reconciliation, Store, open_store
+from tellback.testing.stores.factories import MAYA, append_message, make_conversation, make_space
+from tellback.types.ids import new_id, utc_now
+from tellback.types.jobs import Binding, ConversationScope, ExtractionPolicy, Job
+from tellback.types.memory import AtomStatus, Category, CategoryKind, MemorySpace
+
+KIND = "extract"
+DONE = Category("done", CategoryKind.FACT)
+
+QUICK_OPTIONS = WorkerOptions(
+    lease=3.0, heartbeat=0.5, attempts=3, first_delay=0.05, longest_delay=0.2, poll=0.3, grace=0.2, timeout=30.0
+)
+"""For tests: what takes minutes takes seconds."""
+
+
+class ScriptedJobHandler:
+    """A handler. `begun` lists the attempts it was called for, as job ids; `holds` keeps "held" jobs for ever.
+
+    A job is done by an atom in its space that says so, in the same transaction as the job's end.
+    """
+
+    def __init__(self, store: Store, *, holds: bool = False, report: Callable[..., None] | None = None) -> None:
+        self._store = store
+        self._holds = holds
+        self._report = report or (lambda **_: None)
+        self.started: list[str] = []
+        self.holding = asyncio.Event()
+
+    async def __call__(self, job: Job) -> JobEnd | None:
+        """Do a job."""
+        self.started.append(job.id)
+        self._report(begun=job.id, attempt=job.attempts)
+        conversation = await self._store.conversations.get(job.scope, job.conversation_id)
+        assert conversation is not None
+        await self._behave(job, conversation.namespace, conversation.metadata)
+        await self._store_result(job)
+        self._report(done=job.id)
+        return None
+
+    async def _behave(self, job: Job, behaviour: str, metadata: Any) -> None:
+        if behaviour == "poison":
+            raise ValueError(f"no good, attempt {job.attempts}")
+        if behaviour == "deadly":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if behaviour == "slow":
+            await asyncio.sleep(metadata["seconds"])
+        if behaviour == "postponed" and self.started.count(job.id) < 3:
+            raise Postponed(0.05)
+        if behaviour == "held" and self._holds:
+            self._report(holding=job.id)
+            self.holding.set()
+            await asyncio.Event().wait()
+
+    async def _store_result(self, job: Job) -> None:
+        end = JobEnd(job.id, job.runs, {"atoms": 1})
+        atom = AtomDraft(id=new_id("atom"), text=job.id, category=DONE, valid_from=utc_now())
+        reconciliation = Reconciliation(changes=(atom,))
+        stored = None
+        while stored is None:
+            memories = self._store.memories
+            version = await memories.version(job.scope, job.memory_space_id)
+            stored = await memories.reconcile(
+                job.scope, job.memory_space_id, reconciliation, expected_version=version, end=end, now=utc_now()
+            )
+
+
+async def queue_job(store: Store, space: MemorySpace, behaviour: str = "quick", **metadata: Any) -> Job:
+    """A job that behaves in a way, queued."""
+    conversation = await make_conversation(store, space.scope, namespace=behaviour, metadata=metadata)
+    await append_message(store, conversation.id, "Hello", space.scope)
+    [job] = await store.jobs.plan(
+        space.scope, conversation.id, version=None, space_id=space.id, window_length=1_000, now=utc_now()
+    )
+    return job
+
+
+async def make_spaces(store: Store, count: int) -> list[MemorySpace]:
+    """So many spaces of a user."""
+    return [await make_space(store, name=f"space {number}") for number in range(count)]
+
+
+async def finished_job_ids(store: Store, space: MemorySpace) -> list[str]:
+    """The jobs that were done in a space, by what they left there, in the order they left it."""
+    newest_first = await store.memories.atoms(space.scope, space.id, AtomFilter(AtomStatus.ACTIVE, utc_now()))
+    return [atom.text for atom in reversed(newest_first)]
+
+
+async def bind_space(store: Store, space: MemorySpace) -> Binding:
+    """Conversations become jobs when they close."""
+    now = utc_now()
+    binding = Binding(
+        id=new_id("bind"),
+        tenant_id=MAYA.tenant_id,
+        app_id=MAYA.app_id,
+        conversation_scope=(ConversationScope(),),
+        memory_space_ids=(space.id,),
+        memory_space_names=(space.name,),
+        extraction_policy=ExtractionPolicy(),
+        created_at=now,
+        updated_at=now,
+        created_by=MAYA.user_id,
+    )
+    return await store.bindings.create(MAYA, binding)
+
+
+async def close_new_conversation(store: Store, behaviour: str = "quick") -> str:
+    """A conversation that was just closed."""
+    conversation = await make_conversation(store, MAYA, namespace=behaviour)
+    await append_message(store, conversation.id, "Hello")
+    await store.conversations.close(MAYA, conversation.id, now=utc_now())
+    return conversation.id
+
 
 MakeWorker = Callable[..., Worker]
 

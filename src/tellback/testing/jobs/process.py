@@ -1,7 +1,6 @@
-"""A worker in a process of its own: `python -m tellback.testing.jobs.process`, told what to do by a line of JSON.
+"""A worker in a process of its own: `python -m tellback.testing.jobs.process`, configured by a line of JSON on stdin.
 
-It prints a line of JSON for each thing that happens, and stops in good order when its input ends.
-"""
+It prints a line of JSON for each event, and shuts down in order when its input ends."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from typing import IO, Any
 
 from tellback.jobs import WorkerOptions, open_worker
 from tellback.stores import open_store
-from tellback.testing.jobs.working import KIND, ScriptedJobHandler
+from tellback.testing.jobs.fixtures import KIND, ScriptedJobHandler
 
 
 class WorkerProcess:

@@ -16,11 +16,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tellback.stores.sessions.adapter import PersistenceAdapter
-from tellback.testing.sessions.lasting import ConnectionContract, ExpiryContract, RestartContract
-from tellback.testing.sessions.making import MakeAdapter, Restartable
-from tellback.testing.sessions.saving import PrefixContract, SaveContract
-from tellback.testing.sessions.storing import MessageRepositoryContract, SessionRepositoryContract
+from tellback.sessions.adapter import PersistenceAdapter
+from tellback.testing.sessions.factories import MakeAdapter, Restartable
+from tellback.testing.sessions.lifecycle import (
+    ConnectionContract,
+    ExpiryContract,
+    PrefixContract,
+    RestartContract,
+    SaveContract,
+)
+from tellback.testing.sessions.repositories import MessageRepositoryContract, SessionRepositoryContract
 
 __all__ = ["MakeAdapter", "Restartable", "SessionAdapterConformance", "SessionRestartConformance"]
 

@@ -18,21 +18,15 @@ import pytest
 
 from tellback.errors import StoreClosedError
 from tellback.stores import Store
-from tellback.testing.stores.access import AccessContract
-from tellback.testing.stores.answers import IdempotencyContract
-from tellback.testing.stores.bindings import BindingContract
-from tellback.testing.stores.chains import AtomHistoryContract
-from tellback.testing.stores.conversations import ConversationContract
-from tellback.testing.stores.dispatching import DispatchContract
-from tellback.testing.stores.erasure import UserDataContract
+from tellback.testing.stores.admin import AccessContract, IdempotencyContract, UserDataContract
+from tellback.testing.stores.bindings import BindingContract, DispatchContract
+from tellback.testing.stores.conversations import ConversationContract, MessageContract, TurnContract
 from tellback.testing.stores.events import EventContract
+from tellback.testing.stores.factories import MAYA, MakeStore, append_message, make_conversation
 from tellback.testing.stores.jobs import JobLogContract
-from tellback.testing.stores.making import MAYA, MakeStore, append_message, make_conversation
-from tellback.testing.stores.memories import MemoryContract
-from tellback.testing.stores.messages import MessageContract
-from tellback.testing.stores.reconciling import ReconcileContract
+from tellback.testing.stores.memories import AtomHistoryContract, MemoryContract
+from tellback.testing.stores.reconciliation import ReconcileContract
 from tellback.testing.stores.sessions import AgentSessionContract
-from tellback.testing.stores.turns import TurnContract
 
 __all__ = ["MakeStore", "StoreConformance"]
 

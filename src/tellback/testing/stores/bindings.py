@@ -1,4 +1,4 @@
-"""Bindings: who sees and changes them, and which conversations they are about."""
+"""The contract of bindings, and of dispatching extraction jobs from events."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ from typing import Any
 import pytest
 
 from tellback.errors import NotFoundError
-from tellback.stores import Store
-from tellback.testing.stores.making import (
+from tellback.stores import JobEnd, Store, TurnDraft
+from tellback.testing.stores.factories import (
     MAYA,
     NOON,
     OTHER_SCOPES,
     append_turns,
+    claim_available_job,
     dispatch_all,
+    job_windows,
     make_binding,
+    make_claim,
     make_closed_conversation,
     make_conversation,
+    make_draft,
     make_space,
+    make_turn,
+    plan_jobs,
     read_all_events,
 )
-from tellback.types.bindings import ConversationScope, ExtractionPolicy
-from tellback.types.times import utc_now
+from tellback.types.ids import new_id, utc_now
+from tellback.types.jobs import ConversationScope, ExtractionPolicy, JobStatus
 
 OMAR = OTHER_SCOPES[0]
 
@@ -201,3 +207,272 @@ class BindingContract:
         [job] = await dispatch_all(store)
         [found] = await store.memories.spaces(MAYA, name="notes")
         assert job.memory_space_id == found.id != space.id
+
+
+EVERY_TWO = ExtractionPolicy(windowed=True, window_turns=2)
+ONLY_EVERY_TWO = ExtractionPolicy(on_conversation_closed=False, windowed=True, window_turns=2)
+
+
+class DispatchContract:
+    """`JobLog`, as far as making jobs goes."""
+
+    async def test_there_is_a_job_for_each_binding_and_space(self, store: Store) -> None:
+        spaces = [await make_space(store, name=name) for name in ("a", "b")]
+        bindings = [await make_binding(store, *spaces) for _ in range(2)]
+        conversation = await make_closed_conversation(store)
+        jobs = await dispatch_all(store)
+        assert {(job.binding_id, job.memory_space_id) for job in jobs} == {
+            (binding.id, space.id) for binding in bindings for space in spaces
+        }
+        assert len(jobs) == 4
+        for job in jobs:
+            assert (job.conversation_id, job.from_seq, job.to_seq) == (conversation.id, 1, 2)
+            assert (job.status, job.attempts, job.extraction_version) == (JobStatus.QUEUED, 0, "v1")
+            assert await store.jobs.get(MAYA, job.id) == await store.jobs.get(None, job.id) == job
+            for stranger in OTHER_SCOPES:
+                assert await store.jobs.get(stranger, job.id) is None
+        queued = [event for event in await read_all_events(store) if event.type == "extraction.queued"]
+        assert [(event.subject_id, event.scope) for event in queued] == [(job.id, MAYA) for job in jobs]
+
+    async def test_what_was_dispatched_is_not_dispatched_again(self, store: Store) -> None:
+        await make_binding(store, await make_space(store))
+        assert not await store.jobs.has_pending_events()
+        await make_conversation(store)
+        assert not await store.jobs.has_pending_events()
+        await make_closed_conversation(store)
+        assert await store.jobs.has_pending_events()
+        assert len(await dispatch_all(store)) == 1
+        assert not await store.jobs.has_pending_events()
+        assert await dispatch_all(store) == []
+        assert len(await store.jobs.list_jobs(MAYA)) == 1
+
+    async def test_nothing_is_pending_where_there_is_no_binding(self, store: Store) -> None:
+        await make_closed_conversation(store)
+        assert not await store.jobs.has_pending_events()
+        assert await dispatch_all(store) == []
+
+    async def test_messages_are_pending_only_for_what_is_windowed(self, store: Store) -> None:
+        space = await make_space(store)
+        binding = await make_binding(store, space)
+        conversation = await make_conversation(store)
+        await append_turns(store, conversation.id, 3)
+        assert not await store.jobs.has_pending_events()
+        await store.bindings.update(MAYA, binding.id, policy=EVERY_TWO, enabled=None, now=utc_now())
+        await append_turns(store, conversation.id)
+        assert await store.jobs.has_pending_events()
+        assert job_windows(await dispatch_all(store)) == [(1, 4), (5, 8)]
+        assert not await store.jobs.has_pending_events()
+
+    async def test_a_few_events_at_a_time_give_the_same_jobs(self, store: Store) -> None:
+        await make_binding(store, await make_space(store))
+        conversations = [await make_closed_conversation(store) for _ in range(7)]
+        first = await store.jobs.dispatch(window_length=100, limit=2, now=utc_now())
+        assert [job.conversation_id for job in first.jobs] == [conversation.id for conversation in conversations[:2]]
+        assert first.has_more
+        rest = await dispatch_all(store, limit=2)
+        assert [job.conversation_id for job in rest] == [conversation.id for conversation in conversations[2:]]
+
+    async def test_many_who_dispatch_at_once_make_each_job_once_and_lose_none(
+        self, store: Store, second: Store
+    ) -> None:
+        await make_binding(store, await make_space(store), extraction_policy=EVERY_TWO)
+
+        async def hold_conversation(n: int) -> str:
+            opened = (store, second)[n % 2]
+            made = await make_conversation(opened)
+            await append_turns(opened, made.id, 3)
+            await opened.conversations.close(MAYA, made.id, now=utc_now())
+            return made.id
+
+        async def look(opened: Store) -> None:
+            for _ in range(4):
+                await dispatch_all(opened, limit=5)
+
+        conversations = [asyncio.create_task(hold_conversation(n)) for n in range(6)]
+        await asyncio.gather(*conversations, *(look(opened) for opened in (store, second, store, second)))
+        await dispatch_all(second)
+        jobs = await store.jobs.list_jobs(MAYA)
+        assert sorted((job.conversation_id, job.from_seq, job.to_seq) for job in jobs) == sorted(
+            (each.result(), *window) for each in conversations for window in ((1, 4), (5, 6))
+        )
+
+    async def test_windows_come_every_so_many_turns_and_the_rest_on_closing(self, store: Store) -> None:
+        await make_binding(store, await make_space(store), extraction_policy=EVERY_TWO)
+        conversation = await make_conversation(store)
+        seen = []
+        for _ in range(5):
+            await append_turns(store, conversation.id)
+            seen.append(job_windows(await dispatch_all(store)))
+        assert seen == [[], [(1, 4)], [], [(5, 8)], []]
+        await store.conversations.close(MAYA, conversation.id, now=utc_now())
+        assert job_windows(await dispatch_all(store)) == [(9, 10)]
+
+    async def test_without_a_job_on_closing_the_rest_is_left(self, store: Store) -> None:
+        await make_binding(store, await make_space(store), extraction_policy=ONLY_EVERY_TWO)
+        await make_closed_conversation(store, turns=5)
+        assert job_windows(await dispatch_all(store)) == [(1, 4), (5, 8)]
+
+    async def test_windows_of_no_turns_are_windows_of_one(self, store: Store) -> None:
+        policy = ExtractionPolicy(windowed=True, window_turns=0)
+        await make_binding(store, await make_space(store), extraction_policy=policy)
+        await make_closed_conversation(store, turns=2)
+        assert job_windows(await dispatch_all(store)) == [(1, 2), (3, 4)]
+
+    async def test_a_turn_that_is_not_over_waits(self, store: Store) -> None:
+        await make_binding(store, await make_space(store), extraction_policy=ExtractionPolicy("v1", True, True, 1))
+        conversation = await make_conversation(store)
+        turn_id = new_id("turn")
+        said = [
+            make_draft("Weather?"),
+            make_draft("", "assistant", stop_reason="tool_use"),
+            make_draft("Sunny", "tool"),
+            make_draft("Sunny!", "assistant", stop_reason="end_turn"),
+        ]
+        seen = []
+        for draft in said:
+            turn = TurnDraft(turn_id, [draft], starts=draft is said[0])
+            await store.conversations.append(MAYA, conversation.id, [turn], now=utc_now())
+            seen.append(job_windows(await dispatch_all(store)))
+        assert seen == [[], [], [], [(1, 4)]]
+
+    async def test_a_long_conversation_is_parted_between_turns_by_its_length(self, store: Store) -> None:
+        await make_binding(store, await make_space(store))
+        conversation = await make_conversation(store)
+        for length in (10, 10, 30, 10, 200, 10):
+            await append_turns(store, conversation.id, text="x" * length)
+        await store.conversations.close(MAYA, conversation.id, now=utc_now())
+        jobs = await dispatch_all(store, length=100)
+        assert job_windows(jobs) == [(1, 6), (7, 8), (9, 10), (11, 12)]
+        assert [job.id for job in jobs] == sorted(job.id for job in jobs)
+
+    async def test_every_message_counts_whoever_may_see_it(self, store: Store) -> None:
+        await make_binding(store, await make_space(store))
+        conversation = await make_conversation(store)
+        drafts = [
+            make_draft("Be kind", "system", visibility="internal"),
+            make_draft("Hi"),
+            make_draft("", "assistant"),
+            make_draft("22 °C", "tool", visibility="internal"),
+            make_draft("Gone", "assistant", visibility="hidden"),
+        ]
+        await store.conversations.append(MAYA, conversation.id, make_turn(*drafts), now=utc_now())
+        await store.conversations.close(MAYA, conversation.id, now=utc_now())
+        assert job_windows(await dispatch_all(store)) == [(1, 5)]
+
+    async def test_a_conversation_without_words_gives_no_job(self, store: Store) -> None:
+        await make_binding(store, await make_space(store))
+        await make_closed_conversation(store, turns=0)
+        assert await dispatch_all(store) == []
+
+    async def test_what_a_turn_says_after_closing_is_extracted_too(self, store: Store) -> None:
+        await make_binding(store, await make_space(store))
+        conversation = await make_conversation(store)
+        claim = make_claim("me")
+        await store.conversations.begin_turn(MAYA, conversation.id, claim, make_draft(), tail_limit=5, now=utc_now())
+        await store.conversations.close(MAYA, conversation.id, now=utc_now())
+        assert job_windows(await dispatch_all(store)) == [(1, 1)]
+        late = [TurnDraft(claim.turn_id, [make_draft("Hello!", "assistant")])]
+        await store.conversations.append(MAYA, conversation.id, late, now=utc_now(), release_owner="me")
+        assert job_windows(await dispatch_all(store)) == [(2, 2)]
+        types = [event.type for event in await read_all_events(store) if event.subject_id == conversation.id]
+        assert types.count("conversation.continued") == 1
+
+    async def test_turns_that_cross_are_never_in_two_windows(self, store: Store) -> None:
+        await make_binding(store, await make_space(store))
+        conversation = await make_conversation(store)
+        keyed = make_draft("x" * 90, idempotency_key="k")
+        await store.conversations.append(MAYA, conversation.id, make_turn(keyed), now=utc_now())
+        await append_turns(store, conversation.id, text="y" * 90)
+        again = [make_draft("x" * 90, idempotency_key="k"), make_draft("z" * 90, "assistant")]
+        answered = await store.conversations.append(MAYA, conversation.id, make_turn(*again), now=utc_now())
+        assert [message.seq for message in answered.messages] == [1, 4]
+        await append_turns(store, conversation.id)
+        await store.conversations.close(MAYA, conversation.id, now=utc_now())
+        assert job_windows(await dispatch_all(store, length=100)) == [(1, 4), (5, 6)]
+
+    async def test_a_new_version_begins_at_the_beginning(self, store: Store) -> None:
+        binding = await make_binding(store, await make_space(store), extraction_policy=EVERY_TWO)
+        conversation = await make_conversation(store)
+        await append_turns(store, conversation.id, 2)
+        await dispatch_all(store)
+        policy = ExtractionPolicy("v2")
+        await store.bindings.update(MAYA, binding.id, policy=policy, enabled=None, now=utc_now())
+        await store.conversations.close(MAYA, conversation.id, now=utc_now())
+        assert [(job.extraction_version, job.from_seq, job.to_seq) for job in await dispatch_all(store)] == [
+            ("v2", 1, 4)
+        ]
+
+    async def test_a_plan_covers_what_was_said_whatever_triggers_it(self, store: Store) -> None:
+        space = await make_space(store)
+        binding = await make_binding(store, space, extraction_policy=ONLY_EVERY_TWO)
+        conversation = await make_conversation(store)
+        assert await plan_jobs(store, conversation.id) == []
+        await append_turns(store, conversation.id)
+        [job] = await plan_jobs(store, conversation.id)
+        assert (job.binding_id, job.from_seq, job.to_seq) == (binding.id, 1, 2)
+        assert await plan_jobs(store, conversation.id) == [job], "it waits already"
+        await append_turns(store, conversation.id, 2)
+        assert job_windows(await plan_jobs(store, conversation.id)) == [(1, 2), (3, 6)]
+        assert await dispatch_all(store) == [], "there is nothing left"
+
+    async def test_a_plan_puts_what_is_over_back_in_the_queue_and_tells_of_it(self, store: Store) -> None:
+        await make_binding(store, await make_space(store))
+        conversation = await make_closed_conversation(store)
+        [job] = await dispatch_all(store)
+        running = await claim_available_job(store)
+        [same] = await plan_jobs(store, conversation.id)
+        assert (same.id, same.status, same.attempts) == (job.id, JobStatus.RUNNING, 1)
+        await store.jobs.finish(JobEnd(job.id, running.runs, {"added": 1}), now=utc_now())
+        [again] = await plan_jobs(store, conversation.id)
+        assert (again.id, again.status, again.attempts, again.result) == (job.id, JobStatus.QUEUED, 0, {})
+        types = [event.type for event in await read_all_events(store) if event.subject_id == job.id]
+        assert types == ["extraction.queued", "extraction.completed", "extraction.queued"]
+
+    async def test_a_plan_may_name_a_version_and_a_space(self, store: Store) -> None:
+        space, other = await make_space(store), await make_space(store, name="other")
+        await make_binding(store, space)
+        conversation = await make_closed_conversation(store)
+        [first] = await dispatch_all(store)
+        [newer] = await plan_jobs(store, conversation.id, version="v2")
+        assert (newer.extraction_version, newer.memory_space_id) == ("v2", space.id)
+        [direct] = await plan_jobs(store, conversation.id, space_id=other.id)
+        assert (direct.extraction_version, direct.memory_space_id) == ("v1", other.id)
+        assert await plan_jobs(store, conversation.id, space_id=other.id) == [direct]
+        assert len({first.id, newer.id, direct.id}) == 3
+
+    async def test_a_plan_says_what_is_missing(self, store: Store) -> None:
+        conversation = await make_closed_conversation(store)
+        space = await make_space(store)
+        theirs = await make_space(store, OTHER_SCOPES[0])
+        binding = await make_binding(store, space)
+        with pytest.raises(NotFoundError, match="conv_unknown"):
+            await plan_jobs(store, "conv_unknown")
+        for unknown in ("ms_unknown", theirs.id):
+            with pytest.raises(NotFoundError, match=unknown):
+                await plan_jobs(store, conversation.id, space_id=unknown)
+        await store.bindings.update(MAYA, binding.id, policy=None, enabled=False, now=utc_now())
+        with pytest.raises(NotFoundError, match="binding"):
+            await plan_jobs(store, conversation.id)
+        for stranger in OTHER_SCOPES:
+            with pytest.raises(NotFoundError, match="conversation"):
+                await store.jobs.plan(
+                    stranger, conversation.id, version=None, space_id=None, window_length=100, now=utc_now()
+                )
+        assert await store.jobs.list_jobs(None) == []
+
+    async def test_plans_and_looks_at_once_part_nothing_twice(self, store: Store, second: Store) -> None:
+        await make_binding(store, await make_space(store), await make_space(store, name="other"))
+        conversations = [await make_closed_conversation(store, turns=3) for _ in range(5)]
+        plans = [
+            plan_jobs(opened, conversation.id, length=20)
+            for conversation in conversations
+            for opened in (store, second)
+        ]
+        looks = [dispatch_all(opened, length=30, limit=2) for opened in (store, second)]
+        await asyncio.gather(*plans, *looks)
+        jobs = await store.jobs.list_jobs(MAYA)
+        for conversation in conversations:
+            for space_id in {job.memory_space_id for job in jobs}:
+                own = [job for job in jobs if (job.conversation_id, job.memory_space_id) == (conversation.id, space_id)]
+                covered = [seq for job in own for seq in range(job.from_seq, job.to_seq + 1)]
+                assert sorted(covered) == [1, 2, 3, 4, 5, 6]

@@ -1,4 +1,4 @@
-"""Events: one for every change, in order, none missed."""
+"""The contract of the event log: one event for every change, in order, none missed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tellback.app import Tellback
 from tellback.stores import Store
-from tellback.testing.stores.making import (
+from tellback.testing.stores.factories import (
     MAYA,
     OTHER_SCOPES,
     append_message,
@@ -19,7 +19,7 @@ from tellback.testing.stores.making import (
     read_all_events,
 )
 from tellback.types.conversations import Event
-from tellback.types.times import utc_now
+from tellback.types.ids import utc_now
 
 
 class EventContract:

@@ -1,4 +1,4 @@
-"""Jobs: who runs them, in which order, how they end, and what they cost."""
+"""The contract of the job log: claims, leases, order, outcomes and usage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tellback.errors import NotFoundError
 from tellback.stores import JobEnd, Store
-from tellback.testing.stores.making import (
+from tellback.testing.stores.factories import (
     DAY,
     MAYA,
     NOON,
@@ -24,11 +24,9 @@ from tellback.testing.stores.making import (
     make_space,
     read_all_events,
 )
-from tellback.types.bindings import ConversationScope
-from tellback.types.ids import new_id
-from tellback.types.jobs import Job, JobStatus, UsageRecord, UsageTotal
-from tellback.types.scope import Scope
-from tellback.types.times import utc_now
+from tellback.types.access import Scope
+from tellback.types.ids import new_id, utc_now
+from tellback.types.jobs import ConversationScope, Job, JobStatus, UsageRecord, UsageTotal
 
 
 async def make_jobs(store: Store, count: int = 1, scope: Scope = MAYA) -> list[Job]:

@@ -1,4 +1,4 @@
-"""Agents' sessions: where they stand beside the log of what was said in them."""
+"""The contract of agent sessions in a store, next to the conversation log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tellback.errors import ConversationClosedError, NotFoundError, SessionConflictError
 from tellback.stores import SessionTurn, Store
-from tellback.testing.stores.making import (
+from tellback.testing.stores.factories import (
     MAYA,
     NOON,
     OTHER_SCOPES,
@@ -21,11 +21,10 @@ from tellback.testing.stores.making import (
     make_turn,
     read_all_events,
 )
+from tellback.types.access import Scope
 from tellback.types.conversations import Conversation
-from tellback.types.ids import new_id
-from tellback.types.scope import Scope
+from tellback.types.ids import new_id, utc_now
 from tellback.types.sessions import MessageData, SessionData
-from tellback.types.times import utc_now
 
 
 def make_session(id: str = "web-42", scope: Scope = MAYA, **fields: Any) -> SessionData:

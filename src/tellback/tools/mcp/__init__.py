@@ -1,7 +1,6 @@
 """The tools of MCP servers, as tools a model may call here."""
 
-from tellback.tools.mcp.listing import McpToolInfo, RefusedTool
-from tellback.tools.mcp.server import McpServer
-from tellback.tools.mcp.several import mcp_tools
+from tellback.tools.mcp.server import McpServer, mcp_tools
+from tellback.tools.mcp.tool_list import McpToolInfo, RefusedTool
 
 __all__ = ["McpServer", "McpToolInfo", "RefusedTool", "mcp_tools"]

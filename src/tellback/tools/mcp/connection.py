@@ -16,12 +16,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from tellback.errors import McpError
 from tellback.tools.mcp.http import HttpTransport
-from tellback.tools.mcp.listing import McpToolInfo, RefusedTool, ToolListing, ToolListPages, ToolListTooLarge
-from tellback.tools.mcp.options import McpOptions, SessionLost, StdioTarget, Target
-from tellback.tools.mcp.program import StdioTransport
+from tellback.tools.mcp.options import McpOptions, SessionLost, StdioTarget, Target, finish_tasks
 from tellback.tools.mcp.results import limit_blocks
-from tellback.tools.mcp.waiting import finish_tasks
-from tellback.tools.mcp.wire import AnswerFilter, ConnectionBroken, McpTransport
+from tellback.tools.mcp.stdio import StdioTransport
+from tellback.tools.mcp.tool_list import McpToolInfo, RefusedTool, ToolListing, ToolListPages, ToolListTooLarge
+from tellback.tools.mcp.transport import AnswerFilter, ConnectionBroken, McpTransport
 
 MAX_PAGES = 100
 CLOSE_STDIO_SECONDS = 10.0  # it may take 7 to end a process that does not want to

@@ -1,7 +1,8 @@
-"""How a server is reached, and what is taken from it."""
+"""How an MCP server is reached, its limits, and which of its tools are used."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -12,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tellback.errors import ConfigurationError, InvalidArgumentError
-from tellback.tools.mcp.listing import McpToolInfo
+from tellback.tools.mcp.tool_list import McpToolInfo
 
 ApprovalRule = bool | Collection[str] | Callable[[McpToolInfo], bool]
 """Which tools need approval: all or none, those named as the server names them, or those a function picks."""
@@ -130,3 +131,24 @@ def _validate_names(option: str, names: object, expected: str) -> None:
         raise InvalidArgumentError(f"{option}={names!r} cannot be used: pass {expected}.")
     if not all(isinstance(name, str) for name in names):
         raise InvalidArgumentError(f"{option}={names!r} holds what is no name: pass {expected}.")
+
+
+async def finish_tasks(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
+    """Wait for the end of tasks, then cancel what is left.
+
+    Being cancelled meanwhile does not stop it, and is raised at the end: a child process must not be left behind.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    cancelled: asyncio.CancelledError | None = None
+    while (pending := {task for task in tasks if not task.done()}) and (remaining := deadline - loop.time()) > 0:
+        try:
+            await asyncio.wait(pending, timeout=remaining)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if pending:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=1)
+    if cancelled is not None:
+        raise cancelled

@@ -1,4 +1,4 @@
-"""What a server's tool gave, as a result for the model."""
+"""Convert the answer of an MCP tool to a `ToolResult`, limited in blocks, media and characters."""
 
 from __future__ import annotations
 

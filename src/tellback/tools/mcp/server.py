@@ -1,17 +1,16 @@
-"""`McpServer`: a server whose tools a model may call."""
+"""`McpServer`, an MCP server whose tools a model may call, and `mcp_tools` for several servers at once."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tellback.errors import McpError, MissingExtraError
-from tellback.tools.mcp.listing import McpToolInfo, RefusedTool, ToolListing
-from tellback.tools.mcp.names import assign_legal_names
+from tellback.errors import ConfigurationError, McpError, MissingExtraError
 from tellback.tools.mcp.options import (
     ApprovalRule,
     HttpTarget,
@@ -19,11 +18,11 @@ from tellback.tools.mcp.options import (
     SessionLost,
     StdioTarget,
     Target,
+    finish_tasks,
     validate_arguments,
 )
 from tellback.tools.mcp.results import to_tool_result
-from tellback.tools.mcp.schemas import build_shallow_binder
-from tellback.tools.mcp.waiting import finish_tasks
+from tellback.tools.mcp.tool_list import McpToolInfo, RefusedTool, ToolListing, assign_legal_names, build_shallow_binder
 from tellback.tools.tool import Tool
 from tellback.types import ToolResult
 
@@ -298,3 +297,39 @@ def _load_connection_class() -> type[McpConnection]:
     except ImportError as error:
         raise MissingExtraError("mcp", "mcp", "An MCP server") from error
     return McpConnection
+
+
+@asynccontextmanager
+async def mcp_tools(*servers: McpServer) -> AsyncIterator[list[Tool]]:
+    """The tools of several servers in one list; they are connected at the same time, and closed at the end.
+
+    A server that somebody else is inside of, too, stays open until they leave.
+    """
+    enter_tasks = [asyncio.ensure_future(server.__aenter__()) for server in servers]
+    try:
+        await _gather_all(enter_tasks)
+        tool_lists = await _gather_all(server.tools() for server in servers)
+        owners: dict[str, McpServer] = {}
+        for server, tools in zip(servers, tool_lists, strict=True):
+            for tool in tools:
+                first = owners.setdefault(tool.name, server)
+                if first is not server:
+                    raise ConfigurationError(
+                        f"MCP servers {first.name!r} and {server.name!r} both have a tool {tool.name!r}:"
+                        " give one of them a prefix=... ."
+                    )
+        yield [tool for tools in tool_lists for tool in tools]
+    finally:
+        entered = [
+            task.result() for task in enter_tasks if task.done() and not task.cancelled() and not task.exception()
+        ]
+        await _gather_all(server.__aexit__() for server in entered)
+
+
+async def _gather_all(work: Any) -> list[Any]:
+    """Every outcome, once all have ended; the first error is raised."""
+    outcomes = await asyncio.gather(*work, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return outcomes

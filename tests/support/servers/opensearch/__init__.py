@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.servers.process import NotReadyError, Server
+from tests.support.servers.base import NotReadyError, Server
 
 _JARS = Path(sys.prefix) / "opensearch"
 _START = Path(__file__).with_name("Start.java")

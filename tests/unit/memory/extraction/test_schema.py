@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tellback.chat.output import InvalidOutput, OutputSpec, is_exact_schema
-from tellback.chat.providers.openai.encode import to_strict_schema
+from tellback.chat.providers.openai.codec import to_strict_schema
 from tellback.memory.extraction.schema import (
     MAX_ENUM_IDS,
     ChangeField,
@@ -22,7 +22,7 @@ from tellback.memory.extraction.schema import (
 from tellback.memory.extraction.values import Change, Verdict
 from tellback.types.jsontext import dump_json
 from tellback.types.memory import CategoryKind, EntityType
-from tests.unit.memory.extraction.making import fact_output
+from tests.unit.memory.extraction.factories import fact_output
 
 
 @pytest.mark.parametrize(

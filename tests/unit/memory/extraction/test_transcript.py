@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tellback.memory.extraction.transcript import MAX_MESSAGE_LENGTH, TRUNCATION_MARK, annotate_dates, render_transcript
 from tellback.memory.extraction.values import Window
 from tellback.types.blocks import TextBlock, ToolResultBlock, ToolUseBlock
-from tests.unit.memory.extraction.making import NOW, make_conversation, make_message, make_window
+from tests.unit.memory.extraction.factories import NOW, make_conversation, make_message, make_window
 
 LINE = re.compile(r'(m\d+|-) \| [A-Z][a-z]+day \d{4}-\d\d-\d\d \d\d:\d\d \| (.*?): ("(?:[^"\\]|\\.)*")')
 

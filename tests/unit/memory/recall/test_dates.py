@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellback.memory.recall.dates import LANGUAGES, TimeSpan, has_time_expression, parse_query_time, parse_time_spans
-from tellback.memory.recall.dates.civil import DAY, civil_date, day_number, easter, nth_weekday, weekday
-from tellback.types.times import as_utc, from_micros, to_micros
+from tellback.memory.recall.dates import LANGUAGES, TimeSpan
+from tellback.memory.recall.dates.calendar import DAY, civil_date, day_number, easter, nth_weekday, weekday
+from tellback.memory.recall.dates.parser import has_time_expression, parse_query_time, parse_time_spans
+from tellback.types.ids import as_utc, from_micros, to_micros
 
 WEDNESDAY = "2023-06-14T15:30"
 

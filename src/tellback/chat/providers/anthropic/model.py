@@ -7,12 +7,8 @@ from typing import Any, Unpack
 
 from tellback.chat.model import ChatRequest
 from tellback.chat.providers import stainless
-from tellback.chat.providers.anthropic.decode import decode
-from tellback.chat.providers.anthropic.encode import encode
-from tellback.chat.providers.anthropic.stream import AnthropicStreamReader
-from tellback.chat.providers.base import ModelOptions, ProviderModel
-from tellback.chat.providers.collect import read_stream
-from tellback.chat.providers.pace import IdleTimeout, watch_bytes
+from tellback.chat.providers.anthropic.codec import AnthropicStreamReader, decode, encode
+from tellback.chat.providers.base import IdleTimeout, ModelOptions, ProviderModel, read_stream, watch_bytes
 from tellback.errors import MissingExtraError, MissingKeyError, ProviderError
 from tellback.types import ChatReply, ReplyDelta, StreamStop
 

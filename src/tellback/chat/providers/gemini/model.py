@@ -7,13 +7,9 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Unpack
 
 from tellback.chat.model import ChatRequest
-from tellback.chat.providers.base import ModelOptions, ProviderModel
-from tellback.chat.providers.collect import read_stream
-from tellback.chat.providers.failures import error_from_status, error_from_transport, unreadable_response_error
-from tellback.chat.providers.gemini.decode import decode
-from tellback.chat.providers.gemini.encode import encode
-from tellback.chat.providers.gemini.stream import GeminiStreamReader
-from tellback.chat.providers.pace import IdleTimeout, close_iterator
+from tellback.chat.providers.base import IdleTimeout, ModelOptions, ProviderModel, close_iterator, read_stream
+from tellback.chat.providers.errors import error_from_status, error_from_transport, unreadable_response_error
+from tellback.chat.providers.gemini.codec import GeminiStreamReader, decode, encode
 from tellback.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from tellback.types import ChatReply, ReplyDelta
 

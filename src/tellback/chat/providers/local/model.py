@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from tellback.chat.model import ChatRequest, Model, close_stream
-from tellback.chat.providers.base import ProviderModel
-from tellback.chat.providers.collect import read_stream
-from tellback.chat.providers.failures import error_from_status
-from tellback.chat.providers.local.decode import AnswerReader
-from tellback.chat.providers.local.encode import build_answer_schema, encode, offered_tools
+from tellback.chat.providers.base import IdleTimeout, ProviderModel, read_stream
+from tellback.chat.providers.errors import error_from_status
+from tellback.chat.providers.local.codec import (
+    AnswerReader,
+    LocalStreamReader,
+    build_answer_schema,
+    encode,
+    offered_tools,
+)
 from tellback.chat.providers.local.engine import EngineSettings, Generation, LlamaEngine, LlamaError, get_engine
-from tellback.chat.providers.local.stream import LocalStreamReader
-from tellback.chat.providers.pace import IdleTimeout
 from tellback.errors import ConfigurationError, ProviderConnectionError, ProviderError, ProviderRequestError
 from tellback.types import ChatReply, ReplyDelta, StreamStop
 

@@ -6,17 +6,20 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Unpack
 
+from tellback.chat.discovery import build_ollama_url
 from tellback.chat.model import ChatRequest
-from tellback.chat.ollama import build_ollama_url
 from tellback.chat.providers import stainless
-from tellback.chat.providers.base import ModelOptions, ProviderModel
-from tellback.chat.providers.collect import read_stream
-from tellback.chat.providers.failures import unreadable_response_error
-from tellback.chat.providers.openai.decode import decode
-from tellback.chat.providers.openai.dialect import COMPATIBLE_DIALECT, OPENAI_DIALECT, OPENROUTER_DIALECT, OpenAIDialect
-from tellback.chat.providers.openai.encode import encode
+from tellback.chat.providers.base import IdleTimeout, ModelOptions, ProviderModel, read_stream, watch_bytes
+from tellback.chat.providers.errors import unreadable_response_error
+from tellback.chat.providers.openai.codec import (
+    COMPATIBLE_DIALECT,
+    OPENAI_DIALECT,
+    OPENROUTER_DIALECT,
+    OpenAIDialect,
+    decode,
+    encode,
+)
 from tellback.chat.providers.openai.stream import OpenAIStreamReader
-from tellback.chat.providers.pace import IdleTimeout, watch_bytes
 from tellback.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from tellback.types import ChatReply, ReplyDelta
 

@@ -1,11 +1,14 @@
-"""Streamed chat completions put together, with the quirks of the many hosts that speak them."""
+"""Read streamed chat completions: text, thinking, and tool calls assembled from pieces."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tellback.chat.providers.openai.decode import (
+from tellback.chat.providers.openai.codec import (
+    META_KEY,
+    OpenAIDialect,
+    ThinkTagSplitter,
     arguments_text,
     error_from_body,
     generate_call_id,
@@ -14,9 +17,6 @@ from tellback.chat.providers.openai.decode import (
     part_text,
     reasoning_to_meta,
 )
-from tellback.chat.providers.openai.dialect import OpenAIDialect
-from tellback.chat.providers.openai.encode import META_KEY
-from tellback.chat.providers.openai.thinktags import ThinkTagSplitter
 from tellback.chat.providers.stainless import as_dict
 from tellback.chat.usage import make_usage
 from tellback.types import (

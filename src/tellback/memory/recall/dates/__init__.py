@@ -1,33 +1,12 @@
-"""Time expressions: what "last Friday", "in May" or "8 May 2023" mean, seen from a moment.
+"""Time expressions: `parser` turns "last Friday" or "in May 2023" into time spans, seen from a reference time.
 
-Everything is in UTC, weeks start on Monday and seasons are those of the north, by whole months. A text is read word by
-word into tags (`lexer`, with the tables of `languages`), and rules, regular expressions over the tags, turn those into
-stretches of time (`points`, then `leaning`). It takes microseconds, and no text makes it raise.
-
-How the ambiguous is decided:
-
-- 05/08/2023 is May 8, and 25/08/2023 can only be 25 August; German and Spanish texts have the day first, as has
-  8.5.2023 everywhere.
-- A month, date, season or holiday without a year is the latest that has begun, or, in a sentence that speaks of the
-  future ("will", "going to", "plan", "next"), the first that is not over. "Last May" is the latest May that is over.
-- A weekday is the latest strictly before the day, or the first strictly after it in a sentence of the future.
-- "Two weeks ago" is the whole week then, "three months ago" the whole month; "a few" is two to five.
-- "Last week" is the week from Monday to Sunday, "the past week" the seven days before today, and today.
-- "The week before 8 May" is what someone calls last week on that day.
-- Early, mid and late are thirds; in a month the days 1 to 10, 11 to 20 and the rest.
-- Winter 2022 begins in December 2022.
-- Before, after, since and until reach to now, or 200 years away.
-- Mornings are from 6 to 12 o'clock, afternoons to 18, evenings and nights to 24.
+`lexer` tags words with the tables of `vocabulary`, `grammar` holds the rules over the tags, `calendar` and `resolver` do
+the arithmetic. Pure code; the recall index and the recall service use it.
 """
 
-from __future__ import annotations
-
-import re
-
-from tellback.memory.recall.dates.languages import LANGUAGES, Language
-from tellback.memory.recall.dates.lexer import detect_language
-from tellback.memory.recall.dates.reader import find_spans
-from tellback.memory.recall.dates.values import Precision, QueryTime, TimeSpan
+from tellback.memory.recall.dates.calendar import Precision, QueryTime, TimeSpan
+from tellback.memory.recall.dates.parser import has_time_expression, parse_query_time, parse_time_spans
+from tellback.memory.recall.dates.vocabulary import LANGUAGES, Language
 
 __all__ = [
     "LANGUAGES",
@@ -39,41 +18,3 @@ __all__ = [
     "parse_query_time",
     "parse_time_spans",
 ]
-
-_ASKS_WHEN = re.compile(rf"\b(?:{'|'.join(one.when_pattern for one in LANGUAGES.values())})")
-_ASKS_LATEST = re.compile(rf"\b(?:{'|'.join(one.latest_pattern for one in LANGUAGES.values())})")
-_ASKS_FIRST = re.compile(rf"\b(?:{'|'.join(one.first_pattern for one in LANGUAGES.values())})")
-_ANY_TIME = 1_700_000_000_000_000
-
-
-def parse_query_time(text: str, now_us: int) -> QueryTime:
-    """What a question says about time, for someone who asks it at that moment.
-
-    >>> from tellback.types.times import as_utc, from_micros, to_micros
-    >>> found = parse_query_time("When did I go swimming last May?", to_micros(as_utc("2024-02-10T12:00:00Z")))
-    >>> found.asks_when, str(from_micros(found.spans[0].start).date()), found.spans[0].text
-    (True, '2023-05-01', 'last May')
-    """
-    lowered = text.lower()
-    language = detect_language(lowered)
-    return QueryTime(
-        () if language is None else find_spans(text, language, now_us),
-        _ASKS_WHEN.search(lowered) is not None,
-        _ASKS_LATEST.search(lowered) is not None,
-        _ASKS_FIRST.search(lowered) is not None,
-    )
-
-
-def parse_time_spans(text: str, reference_us: int) -> tuple[TimeSpan, ...]:
-    """What the time expressions of a text mean, in their order, for someone who said it at that moment."""
-    language = detect_language(text.lower())
-    return () if language is None else find_spans(text, language, reference_us)
-
-
-def has_time_expression(text: str) -> bool:
-    """Whether a text says when something was or will be.
-
-    >>> has_time_expression("We met last spring."), has_time_expression("We may spring a leak.")
-    (True, False)
-    """
-    return bool(parse_time_spans(text, _ANY_TIME))

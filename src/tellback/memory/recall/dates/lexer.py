@@ -1,4 +1,4 @@
-"""Words to tags: a text becomes a string with one character for each word, which the rules read."""
+"""The lexer of time expressions: a text becomes a string with one tag character for each word, which the grammar reads."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tellback.memory.recall.dates.civil import DAY, day_number, month_length
-from tellback.memory.recall.dates.languages import LANGUAGES, Language
-from tellback.memory.recall.dates.languages.table import Phrase
+from tellback.memory.recall.dates.calendar import DAY, day_number, month_length
+from tellback.memory.recall.dates.vocabulary import LANGUAGES, Language, Phrase
 
 TaggedItem = tuple[Any, int, int]
 """What a word means, and where it begins and ends in the text."""

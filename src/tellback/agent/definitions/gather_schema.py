@@ -1,0 +1,345 @@
+"""`GatherSchema`: the fields that a route gathers, from a JSON schema or a pydantic model.
+
+It validates each value alone and restores typed values from JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tellback.agent.definitions.value_parser import (
+    REFERENCE_PREFIX,
+    InvalidValue,
+    ValueParser,
+    explain_validation_error,
+    format_problem,
+    to_plain_value,
+    validate_storable,
+)
+from tellback.errors import FlowError
+from tellback.tools.schema import strip_titles
+from tellback.types.jsontext import dump_json
+
+__all__ = ["GatherField", "GatherSchema", "InvalidValue"]
+
+
+@dataclass(frozen=True, slots=True)
+class GatherField:
+    """One value to gather: its JSON schema as a model is shown it, and whether a state waits for it."""
+
+    name: str
+    schema: Mapping[str, Any]
+    required: bool
+    schema_json: str = field(init=False, compare=False, repr=False, default="")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schema_json", dump_json(self.schema))
+
+
+class _FieldValidator(Protocol):
+    """How values of one kind of schema are checked."""
+
+    def check(self, name: str, value: Any) -> Any: ...
+    def restore(self, name: str, value: Any) -> Any: ...
+    def build_whole(self, data: Mapping[str, Any]) -> Any: ...
+
+
+class GatherSchema:
+    """The fields of a route, from a JSON schema or a pydantic model.
+
+    >>> schema = GatherSchema.of({"type": "object", "properties": {"passengers": {"type": "integer"}}}, "route 'Book'")
+    >>> schema.check("passengers", " 2 "), schema.fields["passengers"].required
+    (2, True)
+    """
+
+    __slots__ = ("_validator", "definitions", "fields")
+
+    def __init__(
+        self, fields: Mapping[str, GatherField], definitions: Mapping[str, Any], validator: _FieldValidator
+    ) -> None:
+        self.fields = fields
+        self.definitions = definitions
+        self._validator = validator
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any] | type | None, place: str) -> GatherSchema:
+        """The schema a route was given; `FlowError` at `place` when it cannot be used."""
+        if schema is None:
+            schema = {"type": "object", "properties": {}}
+        if isinstance(schema, Mapping):
+            fields, definitions = _fields_from_json_schema(schema, place)
+            return cls(fields, definitions, _JsonFieldValidator(fields, definitions))
+        from pydantic import BaseModel
+
+        if isinstance(schema, BaseModel):
+            name = type(schema).__name__
+            raise FlowError(place, f"gather_schema is an instance of {name}: pass the class, gather_schema={name}.")
+        if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
+            raise FlowError(place, f"gather_schema is a JSON schema or a pydantic model class, not {schema!r:.80}.")
+        fields, definitions = _fields_from_model(schema, place)
+        return cls(fields, definitions, _ModelFieldValidator(schema, fields, definitions))
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value as it is kept; `InvalidValue` says why it cannot be."""
+        if name not in self.fields:
+            raise InvalidValue(f"is not gathered here; what is: {', '.join(self.fields) or 'nothing'}")
+        try:
+            return self._validator.check(name, validate_storable(to_plain_value(value)))
+        except RecursionError:
+            raise InvalidValue("is nested too deeply") from None
+
+    def restore(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Values that came back from JSON with their types; what is unknown or fits no more is as it was."""
+        return {
+            name: self._validator.restore(name, each) if name in self.fields else each for name, each in data.items()
+        }
+
+    def plain(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """The values as JSON has them."""
+        return {name: to_plain_value(value, str) for name, value in data.items()}
+
+    def typed(self, data: Mapping[str, Any]) -> Any:
+        """An instance of the model, when the schema is one and nothing needed is missing; else a dict."""
+        if any(field.required and name not in data for name, field in self.fields.items()):
+            return dict(data)
+        return self._validator.build_whole(data)
+
+
+class _JsonFieldValidator:
+    """Values that stay JSON, checked by a JSON schema."""
+
+    def __init__(self, fields: Mapping[str, GatherField], definitions: Mapping[str, Any]) -> None:
+        self._parser = ValueParser(definitions)
+        self._schemas = {name: field.schema for name, field in fields.items()}
+        self._validators = {name: self._parser.validator.evolve(schema=each) for name, each in self._schemas.items()}
+
+    def check(self, name: str, value: Any) -> Any:
+        from jsonschema.exceptions import best_match
+
+        parsed = self._parser.parse(self._schemas[name], value)
+        problem = best_match(self._validators[name].iter_errors(parsed))
+        if problem is not None:
+            raise InvalidValue(format_problem(problem.absolute_path, problem.message))
+        return parsed
+
+    def restore(self, name: str, value: Any) -> Any:
+        return value
+
+    def build_whole(self, data: Mapping[str, Any]) -> Any:
+        return dict(data)
+
+
+class _ModelFieldValidator:
+    """Values typed by a pydantic model, each checked alone: what the model says of all together must not run."""
+
+    def __init__(self, model: Any, fields: Mapping[str, GatherField], definitions: Mapping[str, Any]) -> None:
+        from pydantic_core import SchemaValidator
+
+        self._model = model
+        self._parser = ValueParser(definitions)
+        self._schemas = {name: field.schema for name, field in fields.items()}
+        core, config, shared = _field_core_schemas(model)
+        own_validators = [decorator.func for decorator in model.__pydantic_decorators__.field_validators.values()]
+        typed = {name: _strip_validators(each, own_validators) for name, each in core.items()}
+
+        def build_validator(name: str, each: Any) -> Any:
+            # As the only field of a model, so that validators find the `info.data` they may look at.
+            alone: Any = {"type": "model-fields", "fields": {name: {"type": "model-field", "schema": each}}}
+            return SchemaValidator({"type": "definitions", "schema": alone, "definitions": shared}, config)
+
+        self._full_validators = {name: build_validator(name, each) for name, each in core.items()}
+        self._type_validators = {name: build_validator(name, each) for name, each in typed.items()}
+        self._self_parsing = {name for name, each in core.items() if _parses_before_type(each)}
+
+    def check(self, name: str, value: Any) -> Any:
+        # A validator that runs before the type may read more than we do, so it is given text as it was written.
+        if name in self._self_parsing and isinstance(value, str) and value.strip():
+            try:
+                return self._validate(self._full_validators, name, value.strip())
+            except InvalidValue as refusal:
+                try:
+                    value = self._parser.parse(self._schemas[name], value)
+                except InvalidValue:
+                    raise refusal from None
+                return self._validate(self._full_validators, name, value)
+        return self._validate(self._full_validators, name, self._parser.parse(self._schemas[name], value))
+
+    def restore(self, name: str, value: Any) -> Any:
+        try:  # typed again, not judged again: a date that was in the future is still a date
+            return self._validate(self._type_validators, name, to_plain_value(value))
+        except (ValueError, RecursionError):
+            return value
+
+    def build_whole(self, data: Mapping[str, Any]) -> Any:
+        from pydantic import ValidationError
+
+        required = {name: None for name, info in self._model.model_fields.items() if info.is_required()}
+        known = {**required, **{name: value for name, value in data.items() if name in self._schemas}}
+        try:
+            return self._model.model_validate(known, by_alias=False, by_name=True)
+        except ValidationError as error:
+            raise InvalidValue(explain_validation_error(error, 0)) from None
+
+    def _validate(self, validators: Mapping[str, Any], name: str, value: Any) -> Any:
+        from pydantic import ValidationError
+
+        # As JSON, in which strict models take dates and enums too.
+        try:
+            data, *_ = validators[name].validate_json(json.dumps({name: value}), by_alias=False, by_name=True)
+        except ValidationError as error:
+            raise InvalidValue(explain_validation_error(error, 1)) from None
+        except (KeyError, TypeError, AttributeError):
+            if validators is self._type_validators:
+                raise
+            # The model's validator wants fields that are not there yet; it runs again when all are.
+            return self._validate(self._type_validators, name, value)
+        if isinstance(data[name], float) and not math.isfinite(data[name]):
+            raise InvalidValue("is not a finite number")
+        return data[name]
+
+
+def _fields_from_json_schema(source: Mapping[str, Any], place: str) -> tuple[dict[str, GatherField], dict[str, Any]]:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    try:
+        schema = _copy_schema(source)
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        where = ".".join(map(str, error.absolute_path))
+        raise FlowError(
+            place, f"gather_schema is no valid JSON schema: {where and where + ': '}{error.message}."
+        ) from None
+    except TypeError as error:
+        raise FlowError(place, f"gather_schema is no valid JSON schema: {error}.") from None
+    except RecursionError:
+        raise FlowError(place, "gather_schema holds itself: use $ref and $defs instead.") from None
+    definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
+    schema = _follow_root_reference(schema, definitions)
+    if schema.get("type", "object" if "properties" in schema else None) != "object":
+        raise FlowError(place, 'gather_schema is a JSON schema of {"type": "object", "properties": {...}}.')
+    properties = schema.get("properties", {})
+    for name, each in properties.items():
+        if not isinstance(name, str) or not name.strip():
+            raise FlowError(place, f"a field of gather_schema has no name, but {name!r}.")
+        if each is False:
+            raise FlowError(place, f"field {name!r} of gather_schema takes no value at all.")
+    unknown = [name for name in schema.get("required", ()) if name not in properties]
+    if unknown:
+        raise FlowError(place, f"gather_schema requires {unknown[0]!r}, which is not among its properties.")
+    for part in (properties, definitions):
+        _validate_references({"properties": part}, definitions, place)
+    required = schema.get("required", list(properties))
+    fields = {
+        name: GatherField(name, strip_titles({} if each is True else each), name in required and not _is_nullable(each))
+        for name, each in properties.items()
+    }
+    return fields, strip_titles({"$defs": definitions})["$defs"]
+
+
+def _fields_from_model(model: Any, place: str) -> tuple[dict[str, GatherField], dict[str, Any]]:
+    import warnings
+
+    from pydantic import RootModel
+    from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
+    from pydantic.json_schema import PydanticJsonSchemaWarning
+
+    if issubclass(model, RootModel):
+        raise FlowError(place, f"gather_schema {model.__name__} is a RootModel, which has no fields to gather.")
+    try:
+        with warnings.catch_warnings():
+            # A default that is no JSON is left out of the schema, which is all it should be.
+            warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
+            schema = strip_titles(model.model_json_schema(by_alias=False))
+    except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError) as error:
+        problem = str(error).splitlines()[0]
+        raise FlowError(place, f"gather_schema {model.__name__} has no JSON schema: {problem}.") from error
+    definitions = schema.get("$defs", {})
+    properties = _follow_root_reference(schema, definitions).get("properties", {})
+    fields = {
+        name: GatherField(name, properties.get(name, {}), info.is_required() and not _is_nullable(properties.get(name)))
+        for name, info in model.model_fields.items()
+    }
+    return fields, definitions
+
+
+def _is_nullable(schema: Any) -> bool:
+    """Whether there may be no value, so that nobody is held to a question that they have no answer to."""
+    if not isinstance(schema, Mapping):
+        return False
+    kinds = schema.get("type")
+    return (
+        kinds == "null"
+        or (isinstance(kinds, list) and "null" in kinds)
+        or any(_is_nullable(each) for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ())))
+    )
+
+
+def _field_core_schemas(model: Any) -> tuple[dict[str, Any], Any, list[Any]]:
+    """The validation of each field of a model, without the model's own; its config; what they share."""
+    node = model.__pydantic_core_schema__
+    shared = list(node.get("definitions", ()))
+    config: Any = None
+    while node["type"] != "model-fields":
+        if node["type"] == "definition-ref":
+            node = next(each for each in shared if each["ref"] == node["schema_ref"])
+            continue
+        config = node["config"] if node["type"] == "model" else config
+        node = node["schema"]
+    return {name: field["schema"] for name, field in node["fields"].items()}, config, shared
+
+
+def _strip_validators(core: Any, validators: Sequence[Any]) -> Any:
+    """A field's validation without its default and the model's own validators."""
+    while core["type"] == "default" or (
+        core["type"].startswith("function-") and "schema" in core and core["function"]["function"] in validators
+    ):
+        core = core["schema"]
+    return core
+
+
+def _parses_before_type(core: Any) -> bool:
+    while core["type"] in ("default", "function-after"):
+        core = core["schema"]
+    return core["type"] in ("function-before", "function-wrap", "function-plain")
+
+
+def _copy_schema(schema: Any) -> Any:
+    """A schema in plain containers, its references in the newer spelling."""
+    if isinstance(schema, Mapping):
+        for name in schema:
+            if not isinstance(name, str):
+                raise TypeError(f"{name!r} is no name")
+        copy = {name: _copy_schema(each) for name, each in schema.items()}
+        if isinstance(copy.get("$ref"), str):
+            copy["$ref"] = copy["$ref"].replace("#/definitions/", REFERENCE_PREFIX)
+        return copy
+    return [_copy_schema(each) for each in schema] if isinstance(schema, list | tuple) else schema
+
+
+def _follow_root_reference(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema a root reference leads to, which is how recursive models are written."""
+    for _ in definitions:
+        if "properties" not in schema and isinstance(schema.get("$ref"), str):
+            schema = definitions.get(schema["$ref"].removeprefix(REFERENCE_PREFIX), {})
+    return schema
+
+
+def _validate_references(schema: Any, definitions: Mapping[str, Any], place: str) -> None:
+    if isinstance(schema, list):
+        for each in schema:
+            _validate_references(each, definitions, place)
+    if not isinstance(schema, dict):
+        return
+    target = schema.get("$ref")
+    if isinstance(target, str) and target.removeprefix(REFERENCE_PREFIX) not in definitions:
+        raise FlowError(place, f"gather_schema refers to {target!r}, which is not in its $defs.")
+    for key in ("$id", "$anchor", "$dynamicRef"):
+        if isinstance(schema.get(key), str):
+            raise FlowError(place, f"gather_schema has {key} in a field: use $ref to $defs only.")
+    for key, each in schema.items():
+        if key not in ("const", "enum", "default", "examples"):
+            _validate_references(each, definitions, place)

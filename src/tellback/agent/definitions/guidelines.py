@@ -1,0 +1,124 @@
+"""Guidelines, terms, capabilities and composition modes: what an agent is told besides its routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from tellback.errors import InvalidArgumentError
+from tellback.tools import Tool, as_tool
+
+
+class CompositionMode(StrEnum):
+    """How freely an agent words its answers.
+
+    `FLUID` writes as it likes; `CANNED_FLUID` prefers the canned responses; `CANNED_COMPOSITED` puts its answer
+    together from them; `CANNED_STRICT` says one of them, word for word, and nothing else.
+
+    >>> CompositionMode("strict_canned") is CompositionMode.CANNED_STRICT
+    True
+    """
+
+    FLUID = "fluid"
+    CANNED_FLUID = "canned_fluid"
+    CANNED_COMPOSITED = "composited_canned"
+    CANNED_STRICT = "strict_canned"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word of the trade, explained to the model.
+
+    >>> Term("PNR", "The six characters that name a booking.", synonyms=["record locator"]).name
+    'PNR'
+    """
+
+    name: str
+    description: str
+    synonyms: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        _validate_text("a term's name", self.name)
+        _validate_text(f"the description of term {self.name!r}", self.description)
+        object.__setattr__(self, "synonyms", _validate_texts(f"the synonyms of term {self.name!r}", self.synonyms))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guideline:
+    """What to do, and when. Without a `condition` it always holds; its `tools` can be called while it holds.
+
+    >>> Guideline("Offer to call back.", condition="the user is in a hurry").enabled
+    True
+    """
+
+    action: str
+    condition: str | None = None
+    id: str | None = None
+    enabled: bool = True
+    tags: Sequence[str] = ()
+    tools: Sequence[Any] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _validate_text("a guideline's action", self.action)
+        if self.condition is not None:
+            _validate_text("a guideline's condition", self.condition)
+        object.__setattr__(self, "tools", _parse_tools(f"guideline {self.action!r:.60}", self.tools))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Capability:
+    """Something the agent can do, told to the model; its `tools` can always be called.
+
+    >>> Capability("Refunds", "Pay back up to 100 euros.").title
+    'Refunds'
+    """
+
+    title: str
+    description: str
+    id: str | None = None
+    tools: Sequence[Any] = ()
+
+    def __post_init__(self) -> None:
+        _validate_text("a capability's title", self.title)
+        _validate_text(f"the description of capability {self.title!r}", self.description)
+        object.__setattr__(self, "tools", _parse_tools(f"capability {self.title!r}", self.tools))
+
+
+@dataclass(frozen=True, slots=True)
+class GuidelineMatch:
+    """A guideline that holds in this turn, and why: its condition, or that it always does."""
+
+    guideline: Guideline
+    rationale: str = "always"
+
+
+def coerce_value(kind: type[Any], value: Any, fields: Mapping[str, Any] | None = None) -> Any:
+    """A term, guideline or capability as it is, or made of a mapping or of keywords."""
+    if isinstance(value, kind) and not fields:
+        return value
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidArgumentError(f"{value!r:.80} is no {kind.__name__}: pass one, or its fields.")
+    try:
+        return kind(**{**(value or {}), **(fields or {})})
+    except TypeError as error:
+        raise InvalidArgumentError(f"that makes no {kind.__name__}: {error}.") from error
+
+
+def _validate_text(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidArgumentError(f"{name} is a text, not {value!r:.80}.")
+
+
+def _validate_texts(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(each, str) for each in value):
+        raise InvalidArgumentError(f"{name} are a list of texts, not {value!r:.80}.")
+    return tuple(value)
+
+
+def _parse_tools(owner: str, value: Any) -> tuple[Tool, ...]:
+    if callable(value) or isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise InvalidArgumentError(f"the tools of {owner} are a list, not {value!r:.80}: write tools=[...].")
+    return tuple(map(as_tool, value))

@@ -1,0 +1,366 @@
+"""A route: a conversation with a goal, as a graph of states.
+
+Checks refuse transitions that are never taken, unreachable states and cycles in which nobody speaks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+from tellback.agent.definitions.diagram import describe_route, route_to_mermaid
+from tellback.agent.definitions.gather_schema import GatherSchema
+from tellback.agent.definitions.guidelines import Guideline, coerce_value
+from tellback.agent.definitions.ids import generate_route_id, generate_state_id
+from tellback.agent.definitions.state import State, Transition, validate_canned_responses, validate_fields
+from tellback.agent.definitions.value_parser import InvalidValue
+from tellback.agent.sessions.session import SessionState, get_route_data
+from tellback.errors import FlowError
+from tellback.types.ids import slug
+
+
+def validate_route(route: Route) -> None:
+    """Refuse a route that can never work as it is written."""
+    for state in route.states:
+        for transition in state.transitions:
+            transition.resolve_target()
+    reachable = _find_reachable(route)
+    for state in route.states:
+        if state.id not in reachable:
+            raise FlowError(state.place, "it is unreachable: no way leads there.")
+    for state in route.states:
+        _validate_no_silent_cycle(state)
+
+
+def validate_transition(route: Route, transition: Transition) -> None:
+    """Refuse a new way that is never taken, or that closes a round in which nobody speaks."""
+    source = transition.source
+    before = [
+        other for other in source.transitions if other is not transition and other.on_error == transition.on_error
+    ]
+    always = next((other for other in before if _is_unconditional(other)), None)
+    if always is not None and transition.condition is None:
+        raise FlowError(
+            source.place,
+            f"the way to {_target_title(transition)!r} is never taken, so it is unreachable: the one to {_target_title(always)!r} comes first"
+            " and has no condition. Give one of them a condition.",
+        )
+    same = next(
+        (
+            other
+            for other in before
+            if isinstance(transition.condition, str) and other.condition == transition.condition
+        ),
+        None,
+    )
+    if same is not None and not _target_requires_data(same):
+        raise FlowError(
+            source.place,
+            f"two ways have the condition {transition.condition!r}: the one to {_target_title(transition)!r} is unreachable.",
+        )
+    _validate_no_silent_cycle(source)
+
+
+def _target_requires_data(transition: Transition) -> bool:
+
+    return isinstance(transition.target, State) and bool(transition.target.required_data)
+
+
+def _is_unconditional(transition: Transition) -> bool:
+    return transition.condition is None and not _target_requires_data(transition)
+
+
+def _target_title(transition: Transition) -> str:
+
+    return transition.target.title if isinstance(transition.target, State) else str(transition.target)
+
+
+def _find_reachable(route: Route) -> set[str]:
+    found = {route.initial_state.id}
+    queue = [route.initial_state]
+    while queue:
+        for state in queue.pop().next_states():
+            if state.id not in found:
+                found.add(state.id)
+                queue.append(state)
+    return found
+
+
+def _validate_no_silent_cycle(state: State) -> None:
+    """A round in which every state may be skipped would be walked without end, and nobody would be asked anything.
+
+    Only what is sure is refused: a condition may end the round, and a tool may change the data.
+    """
+    if not _can_be_skipped(state):
+        return
+    path: list[tuple[State, list[State]]] = [(state, _unconditional_targets(state))]
+    seen = {state.id}
+    while path:
+        _, successors = path[-1]
+        if not successors:
+            path.pop()
+            continue
+        found = successors.pop(0)
+        if found is state:
+            names = " → ".join(repr(each.title) for each, _ in path)
+            raise FlowError(
+                state.place,
+                f"{names} leads back to {state.title!r} in a cycle of states that may all be skipped: nobody would"
+                " speak. One must always speak (a chat_state without gather and skip_if), or a way needs a condition.",
+            )
+        if found.id not in seen and _can_be_skipped(found):
+            seen.add(found.id)
+            path.append((found, _unconditional_targets(found)))
+
+
+def _unconditional_targets(state: State) -> list[State]:
+
+    targets = [
+        transition.find_target()
+        for transition in state.transitions
+        if transition.condition is None and not transition.on_error
+    ]
+    return [target for target in targets if isinstance(target, State)]
+
+
+def _can_be_skipped(state: State) -> bool:
+    """Whether it can be walked through without a word or a deed."""
+    return state.kind == "start" or (state.kind == "chat" and (state.skip_if is not None or bool(state.gather)))
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRef:
+    """Names a route."""
+
+    id: str
+
+
+class RouteFields(TypedDict, total=False):
+    """What `agent.create_route` takes besides the title: see `Route`."""
+
+    id: str | None
+    description: str | None
+    conditions: Sequence[str]
+    guidelines: Sequence[Any]
+    domains: Sequence[str] | None
+    rules: Sequence[str]
+    prohibitions: Sequence[str]
+    gather_schema: Mapping[str, Any] | type | None
+    initial_data: Mapping[str, Any] | None
+    canned_responses: Sequence[Any]
+
+
+class Route:
+    """A conversation that has a goal. `initial_state.transition_to(...)` adds its states.
+
+    `conditions` say in words when it is meant. `gather_schema`, a JSON schema or a pydantic model, describes what is
+    learnt on the way; `initial_data` is known of it from the start. `domains` names those whose tools may be used in
+    it (None: all). `rules` must be kept and `prohibitions` never broken in it.
+
+    >>> route = Route("Tell the weather", conditions=["the user asks about the weather"])
+    >>> route.initial_state.transition_to(chat_state="Tell the weather where they are").route_id == route.id
+    True
+    """
+
+    def __init__(
+        self,
+        title: str,
+        id: str | None = None,
+        description: str | None = None,
+        conditions: Sequence[str] = (),
+        guidelines: Sequence[Any] = (),
+        domains: Sequence[str] | None = None,
+        rules: Sequence[str] = (),
+        prohibitions: Sequence[str] = (),
+        gather_schema: Mapping[str, Any] | type | None = None,
+        initial_data: Mapping[str, Any] | None = None,
+        canned_responses: Sequence[Any] = (),
+    ) -> None:
+        if not isinstance(title, str) or not title.strip():
+            raise FlowError("a route", f"title is a text, not {title!r:.80}.")
+        self.title = title
+        self.id = generate_route_id(title) if id is None else _validate_id(id, self.place)
+        self.description = description
+        self.conditions = _validate_texts(conditions, self.place, "conditions")
+        self.rules = _validate_texts(rules, self.place, "rules")
+        self.prohibitions = _validate_texts(prohibitions, self.place, "prohibitions")
+        self.domains = None if domains is None else _validate_texts(domains, self.place, "domains")
+        self.schema = GatherSchema.of(gather_schema, self.place)
+        self.gather_schema = gather_schema
+        self.canned_responses = validate_canned_responses(canned_responses, self.place)
+        self.guidelines: list[Guideline] = []
+        self.revision = 0
+        """How often it was changed: what is known of it holds until it changes again."""
+        for guideline in guidelines:
+            self.create_guideline(guideline)
+        self.initial_data = self._validate_initial_data(initial_data or {})
+        self.key = slug(title)
+        """What models call it; its agent tells routes of one title apart."""
+        self.gatherable: tuple[str, ...] = ()
+        """The fields that its states ask the user for."""
+        self._states: dict[str, State] = {}
+        self.initial_state = State(self, generate_state_id(self.id, "start"), kind="start")
+        self._states[self.initial_state.id] = self.initial_state
+
+    @property
+    def place(self) -> str:
+        """It as errors name it."""
+        return f"route {self.title!r}"
+
+    @property
+    def ref(self) -> RouteRef:
+        """A reference to it."""
+        return RouteRef(self.id)
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """All its states, the initial one first."""
+        return tuple(self._states.values())
+
+    def state(self, id: str) -> State | None:
+        """The state of that id."""
+        return self._states.get(id)
+
+    def create_guideline(self, guideline: Guideline | Mapping[str, Any] | None = None, **fields: Any) -> Route:
+        """Add a guideline that holds in this route only."""
+        self.guidelines.append(coerce_value(Guideline, guideline, fields))
+        self.revision += 1
+        return self
+
+    def data(self, session: SessionState) -> Any:
+        """What was gathered: an instance of the model, once nothing that it needs is missing; a dict before, or where
+        `gather_schema` is a JSON schema.
+
+        >>> from tellback.agent import create_session
+        >>> Route("Book a flight").data(create_session())
+        {}
+        """
+        return self.schema.typed(get_route_data(session, self.id))
+
+    def describe(self) -> str:
+        """The route in words: its states, what they gather, and where they lead."""
+        return describe_route(self)
+
+    def to_mermaid(self, current_state: str | None = None) -> str:
+        """The route as a Mermaid diagram, with the current state lit if its id is given."""
+        return route_to_mermaid(self, current_state)
+
+    def check(self) -> None:
+        """Raise `FlowError` if something is wrong with it."""
+        validate_route(self)
+
+    def _validate_initial_data(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        if not isinstance(data, Mapping):
+            raise FlowError(self.place, f"initial_data is a mapping of fields, not {data!r:.80}.")
+        validate_fields([*data], self.schema.fields, self.place, "initial_data")
+        known = {}
+        for name, value in data.items():
+            try:
+                known[name] = self.schema.check(name, value)
+            except InvalidValue as problem:
+                raise FlowError(self.place, f"initial_data, {name}: {problem}") from problem
+        return known
+
+    def _add_state(
+        self,
+        before: State,
+        description: str | None,
+        *,
+        id: str | None,
+        kind: Literal["chat", "tool"] = "chat",
+        gather: Sequence[str] = (),
+        required_data: Sequence[str] = (),
+        save_as: str | None = None,
+        skip_if: Any = None,
+        arguments: Any = None,
+        canned_responses: Sequence[Any] = (),
+        **more: Any,
+    ) -> State:
+        tool = more.get("tool")
+        place = f"{self.place}, state {description or (tool and tool.name)!r}"
+        known = self.schema.fields
+        if skip_if is not None and (not callable(skip_if) or inspect.iscoroutinefunction(skip_if)):
+            raise FlowError(place, f"skip_if is a plain function of the gathered data, not {skip_if!r:.80}.")
+        if save_as is not None:
+            validate_fields([save_as], known, place, "save_as")
+        _validate_tool_arguments(arguments, tool, known, place)
+        state = State(
+            self,
+            self._unique_state_id(id, description or (tool.name if tool is not None else None), place),
+            description,
+            kind=kind,
+            gather=validate_fields(gather, known, place, "gather"),
+            required_data=validate_fields(required_data, known, place, "required_data"),
+            save_as=save_as,
+            skip_if=skip_if,
+            arguments=arguments,
+            canned_responses=validate_canned_responses(canned_responses, place),
+            **more,
+        )
+        self._states[state.id] = state
+        self._mark_changed()
+        return state
+
+    def _unique_state_id(self, requested: str | None, description: str | None, place: str) -> str:
+        if requested is not None:
+            if _validate_id(requested, place) in self._states or requested == "END_ROUTE":
+                raise FlowError(place, f"the id {requested!r} is another state's of this route.")
+            return requested
+        id, index = generate_state_id(self.id, description), 0
+        while id in self._states:
+            index += 1
+            id = generate_state_id(self.id, description, index)
+        return id
+
+    def _remove_state(self, state: State) -> None:
+        del self._states[state.id]
+        self._mark_changed()
+
+    def _validate_transition(self, transition: Transition) -> None:
+        self._mark_changed()
+        validate_transition(self, transition)
+
+    def _mark_changed(self) -> None:
+        self.revision += 1
+        self.gatherable = tuple(dict.fromkeys(name for state in self._states.values() for name in state.gather))
+
+    def __repr__(self) -> str:
+        return f"Route({self.title!r}, id={self.id!r})"
+
+
+def _validate_id(value: Any, place: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise FlowError(place, f"an id is a text, not {value!r:.80}.")
+    return value
+
+
+def _validate_texts(value: Any, place: str, name: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(e, str) and e for e in value):
+        raise FlowError(place, f"{name} is a list of texts, not {value!r:.80}: write {name}=[...].")
+    return tuple(value)
+
+
+def _validate_tool_arguments(arguments: Any, tool: Any, fields: Mapping[str, Any], place: str) -> None:
+    if inspect.iscoroutinefunction(arguments):
+        raise FlowError(place, "arguments is a plain function of the gathered data, not an async one.")
+    if tool is None or callable(arguments):
+        return
+    if not isinstance(arguments, Mapping | None):
+        raise FlowError(place, f"arguments are the tool's parameters by field, or a function, not {arguments!r:.80}.")
+    if arguments is not None:
+        validate_fields([*arguments.values()], fields, place, "arguments")
+        parameters = tool.parameters.get("properties", {})
+        unknown = [name for name in arguments if name not in parameters]
+        if unknown and not tool.parameters.get("additionalProperties"):
+            raise FlowError(place, f"arguments names {unknown[0]!r}, which {tool.name} does not take.")
+    missing = [
+        name for name in tool.parameters.get("required", ()) if name not in (fields if arguments is None else arguments)
+    ]
+    if missing:
+        known_fields = ", ".join(fields) or "no fields"
+        raise FlowError(
+            place,
+            f"{tool.name} needs {missing[0]!r}, which it would never get: gather_schema has {known_fields}. Say where it comes"
+            f" from: arguments={{{missing[0]!r}: <field>}}, or a function of the data.",
+        )

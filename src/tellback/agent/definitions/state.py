@@ -1,0 +1,351 @@
+"""A state of a route, and its transitions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tellback.agent.definitions.canned_responses import CannedResponse, parse_canned_responses
+from tellback.agent.definitions.guidelines import Guideline, coerce_value
+from tellback.errors import FlowError, InvalidArgumentError
+from tellback.tools import Tool, as_tool
+
+if TYPE_CHECKING:
+    from tellback.agent.definitions.route import Route
+
+Data = Mapping[str, Any]
+DataPredicate = Callable[[Data], Any]
+"""A question about the gathered data that code answers."""
+
+
+class _EndRoute:
+    """Where a route ends.
+
+    >>> END_ROUTE
+    END_ROUTE
+    """
+
+    __slots__ = ()
+    id: Final = "END_ROUTE"
+
+    def transition_to(self, *_: Any, **__: Any) -> State:
+        """Nothing comes after the end."""
+        raise FlowError("END_ROUTE", "the route has ended there; nothing can follow.")
+
+    def __repr__(self) -> str:
+        return "END_ROUTE"
+
+    def __reduce__(self) -> str:
+        return "END_ROUTE"
+
+
+END_ROUTE: Final = _EndRoute()
+"""The end of a route: `state.transition_to(state=END_ROUTE)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateRef:
+    """Names a state: `transition_to(state=ref)` leads there."""
+
+    id: str
+    route_id: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transition:
+    """A way from one state to another.
+
+    A `condition` in words is judged by the model when it reads the user's message, one that is a function is asked
+    about the gathered data. `target` is the id of a state where it was named before it was there.
+    """
+
+    source: State
+    target: State | _EndRoute | str
+    condition: str | DataPredicate | None = None
+    on_error: bool = False
+    forgets: tuple[str, ...] = ()
+
+    def find_target(self) -> State | _EndRoute | None:
+        """Where it leads, or None if that state is not made yet."""
+        return self.target if not isinstance(self.target, str) else self.source.route.state(self.target)
+
+    def resolve_target(self) -> State | _EndRoute:
+        """Where it leads."""
+        target = self.find_target()
+        if target is None:
+            raise FlowError(self.source.place, f"leads to the state {self.target!r}, which the route does not have.")
+        return target
+
+
+class State:
+    """A step of a route: something to say, or a tool to run. Made by `transition_to` of the state before it.
+
+    >>> from tellback.agent.definitions.route import Route
+    >>> route = Route("Book a flight", gather_schema={"type": "object", "properties": {"to": {"type": "string"}}})
+    >>> ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
+    >>> ask.transition_to(state=END_ROUTE)
+    END_ROUTE
+    """
+
+    __slots__ = (
+        *(
+            "arguments",
+            "canned_responses",
+            "description",
+            "gather",
+            "guidelines",
+            "id",
+            "kind",
+            "repeat",
+            "required_data",
+        ),
+        *("route", "save_as", "skip_if", "tool", "transitions"),
+    )
+
+    def __init__(
+        self,
+        route: Route,
+        id: str,
+        description: str | None = None,
+        *,
+        kind: Literal["start", "chat", "tool"] = "chat",
+        tool: Tool | None = None,
+        gather: Sequence[str] = (),
+        skip_if: DataPredicate | None = None,
+        required_data: Sequence[str] = (),
+        arguments: Mapping[str, str] | Callable[[Data], Mapping[str, Any]] | None = None,
+        save_as: str | None = None,
+        repeat: bool = True,
+        canned_responses: tuple[CannedResponse, ...] = (),
+    ) -> None:
+        self.route = route
+        self.id = id
+        self.description = description
+        self.kind = kind
+        self.tool = tool
+        self.gather = tuple(gather)
+        self.skip_if = skip_if
+        self.required_data = tuple(required_data)
+        self.arguments = arguments
+        self.save_as = save_as
+        self.repeat = repeat
+        self.canned_responses = canned_responses
+        self.guidelines: list[Guideline] = []
+        self.transitions: list[Transition] = []
+
+    @property
+    def route_id(self) -> str:
+        """The id of its route."""
+        return self.route.id
+
+    @property
+    def ref(self) -> StateRef:
+        """A reference to it."""
+        return StateRef(self.id, self.route_id)
+
+    @property
+    def title(self) -> str:
+        """It in a few words."""
+        if self.kind == "start":
+            return "start"
+        return self.description or (self.tool.name if self.tool is not None else self.id)
+
+    @property
+    def place(self) -> str:
+        """It as errors name it."""
+        return f"route {self.route.title!r}, state {self.title!r}"
+
+    def transition_to(
+        self,
+        *,
+        chat_state: str | None = None,
+        tool_state: Tool | Callable[..., Any] | None = None,
+        state: State | StateRef | _EndRoute | str | None = None,
+        condition: str | DataPredicate | None = None,
+        gather: Sequence[str] = (),
+        skip_if: DataPredicate | None = None,
+        required_data: Sequence[str] = (),
+        arguments: Mapping[str, str] | Callable[[Data], Mapping[str, Any]] | None = None,
+        save_as: str | None = None,
+        repeat: bool = True,
+        on_error: bool = False,
+        forgets: Sequence[str] = (),
+        canned_responses: Sequence[Any] = (),
+        guidelines: Sequence[Any] = (),
+        id: str | None = None,
+    ) -> State:
+        """Add what comes next, and give it, so that calls can be chained.
+
+        One of three: `chat_state` says in words what to do there; `tool_state` is a tool that is run there; `state`
+        leads to one that exists, by itself, its `ref` or its id, or to `END_ROUTE`.
+
+        - `condition`: when to go that way, in words for the model to judge, or a function of the gathered data.
+          Ways with a condition are tried first, in order; then the one without.
+        - `gather`: fields to learn there. A state that has learnt them all is passed; one that has not is kept to.
+        - `skip_if`: a function of the data that decides alone whether to pass the state.
+        - `required_data`: fields without which the state is not entered.
+        - `arguments` of a tool: its parameters by field, or a function of the data; without, by their names.
+        - `save_as`: the field that keeps what the tool gives. `on_error`: go that way when the tool fails.
+        - `forgets`: fields that are no longer known once that way is taken: those of one order before "another one".
+        - `repeat`: whether a tool that has run is run again when a value that it was given is corrected or added. With
+          False it succeeds once in each visit of the route: where more would charge a card twice.
+        """
+        kinds = [name for name, value in _named_targets(chat_state, tool_state, state) if value is not None]
+        if len(kinds) != 1:
+            found = " and ".join(kinds) or "nothing"
+            raise FlowError(self.place, f"a transition takes one of chat_state, tool_state and state, not {found}.")
+        if not isinstance(condition, str | None) and (
+            not callable(condition) or inspect.iscoroutinefunction(condition)
+        ):
+            raise FlowError(
+                self.place, f"a condition is a text or a plain function of the data, not {condition!r:.80}."
+            )
+        if isinstance(condition, str) and not condition.strip():
+            raise FlowError(self.place, "a condition in words cannot be empty; leave it out.")
+        if on_error and self.kind != "tool":
+            raise FlowError(self.place, "on_error is for ways out of a state that runs a tool.")
+        if isinstance(guidelines, str | Mapping) or not isinstance(guidelines, Sequence):
+            raise FlowError(self.place, f"guidelines is a list, not {guidelines!r:.80}: write guidelines=[...].")
+        state_guidelines = [coerce_value(Guideline, each) for each in guidelines]
+        forgotten_fields = validate_fields(forgets, self.route.schema.fields, self.place, "forgets")
+        target: State | _EndRoute | str
+        if state is not None:
+            state_options = {
+                "gather": gather,
+                "skip_if": skip_if,
+                "required_data": required_data,
+                "arguments": arguments,
+                "save_as": save_as,
+                "canned_responses": canned_responses,
+                "guidelines": guidelines,
+                "id": id,
+            }
+            self._reject_options(
+                "state", [name for name, value in state_options.items() if value] + ([] if repeat else ["repeat"])
+            )
+            target = self._resolve_state(state)
+        elif tool_state is not None:
+            self._reject_options("tool_state", ["gather"] if gather else [])
+            target = self.route._add_state(
+                self,
+                None,
+                id=id,
+                kind="tool",
+                tool=self._parse_tool(tool_state),
+                skip_if=skip_if,
+                required_data=required_data,
+                arguments=arguments,
+                save_as=save_as,
+                repeat=repeat,
+                canned_responses=canned_responses,
+            )
+        else:
+            tool_options = {"arguments": arguments, "save_as": save_as, "repeat": not repeat}
+            self._reject_options("chat_state", [name for name, value in tool_options.items() if value])
+            if not isinstance(chat_state, str) or not chat_state.strip():
+                raise FlowError(self.place, f"chat_state says in words what to do there, not {chat_state!r:.80}.")
+            target = self.route._add_state(
+                self,
+                chat_state,
+                id=id,
+                gather=gather,
+                skip_if=skip_if,
+                required_data=required_data,
+                canned_responses=canned_responses,
+            )
+        if isinstance(target, State) and state is None:
+            target.guidelines += state_guidelines
+        transition = Transition(self, target, condition, on_error, forgotten_fields)
+        self.transitions.append(transition)
+        try:
+            self.route._validate_transition(transition)
+        except FlowError:
+            self.transitions.remove(transition)
+            if isinstance(target, State) and state is None:
+                self.route._remove_state(target)
+            raise
+        return target if not isinstance(target, str) else _UndefinedState(self.route, target)  # type: ignore[return-value]
+
+    def add_guideline(self, guideline: Guideline | Mapping[str, Any] | None = None, **fields: Any) -> State:
+        """Add a guideline that holds in this state only."""
+        self.guidelines.append(coerce_value(Guideline, guideline, fields))
+        self.route.revision += 1
+        return self
+
+    def next_states(self) -> Iterator[State]:
+        """The states it leads to."""
+        for transition in self.transitions:
+            target = transition.find_target()
+            if isinstance(target, State):
+                yield target
+
+    def _resolve_state(self, state: Any) -> State | _EndRoute | str:
+        if isinstance(state, _EndRoute):
+            return END_ROUTE
+        is_foreign = isinstance(state, State) and state.route is not self.route
+        if is_foreign or (isinstance(state, StateRef) and state.route_id != self.route_id):
+            raise FlowError(
+                self.place, f"leads to the state {state.id!r} of another route; routes are changed by the user."
+            )
+        if isinstance(state, State):
+            return state
+        id = state.id if isinstance(state, StateRef | _UndefinedState) else state
+        if not isinstance(id, str):
+            raise FlowError(self.place, f"state is a state, its ref, its id or END_ROUTE, not {state!r:.80}.")
+        return self.route.state(id) or id
+
+    def _parse_tool(self, value: Any) -> Tool:
+        try:
+            return as_tool(value)
+        except Exception as error:
+            raise FlowError(self.place, f"tool_state cannot be used: {error}") from error
+
+    def _reject_options(self, kind: str, names: Sequence[str]) -> None:
+        if names:
+            raise FlowError(self.place, f"a transition by {kind} takes no {', '.join(names)}.")
+
+    def __repr__(self) -> str:
+        return f"State({self.title!r}, id={self.id!r})"
+
+
+class _UndefinedState:
+    """A state that was named before it was made: nothing can be added to it yet."""
+
+    __slots__ = ("id", "route")
+
+    def __init__(self, route: Route, id: str) -> None:
+        self.route = route
+        self.id = id
+
+    def transition_to(self, **_: Any) -> State:
+        raise FlowError(
+            f"route {self.route.title!r}, state {self.id!r}", "it was named, but is not made yet: make it first."
+        )
+
+
+def _named_targets(chat: Any, tool: Any, state: Any) -> tuple[tuple[str, Any], ...]:
+    return ("chat_state", chat), ("tool_state", tool), ("state", state)
+
+
+def validate_fields(names: Any, known: Mapping[str, Any], place: str, option: str) -> tuple[str, ...]:
+    """Names of fields, each of which the route's schema has."""
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise FlowError(place, f"{option} is a list of fields, not {names!r:.80}: write {option}=[...].")
+    for name in names:
+        if not isinstance(name, str) or name not in known:
+            known_fields = ", ".join(known) or "none: the route has no gather_schema"
+            raise FlowError(
+                place, f"{option} names the field {name!r}, which gather_schema does not have. It has: {known_fields}."
+            )
+    if len(set(names)) != len(names):
+        raise FlowError(place, f"{option} names a field twice: {', '.join(names)}.")
+    return tuple(names)
+
+
+def validate_canned_responses(responses: Sequence[Any], place: str) -> tuple[CannedResponse, ...]:
+    """Canned responses, made of what was given."""
+    if isinstance(responses, str | Mapping):
+        raise InvalidArgumentError(f"canned_responses is a list, not {responses!r:.80}: write canned_responses=[...].")
+    return parse_canned_responses(responses, place)

@@ -1,0 +1,316 @@
+"""Tools of an agent: `define_tool` for handlers that take a `ToolContext`, and domains that group tools by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from tellback.agent.definitions.ids import generate_tool_id
+from tellback.errors import FlowError, ToolSchemaError
+from tellback.tools import Tool
+from tellback.tools.context import ToolContext, current_tool_host
+
+_CONTEXT_NAMES = frozenset(("ctx", "context", "tool_context", "_", "_ctx", "_context"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DefinedTool(Tool):
+    """A tool with an id of its own."""
+
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        Tool.__post_init__(self)
+        if not self.id:
+            object.__setattr__(self, "id", generate_tool_id(self.name))
+
+
+def define_tool(
+    name: str,
+    handler: Callable[..., Any],
+    id: str | None = None,
+    description: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    timeout: float | None = None,
+    requires_approval: bool = False,
+) -> DefinedTool:
+    """A tool from a handler whose first parameter is the `ToolContext`; the rest are the model's to fill.
+
+    A handler that takes no context may leave it out, if its first parameter has a type. `parameters` is a JSON schema
+    for handlers whose parameters have no types.
+
+    >>> async def get_data(ctx, id: str) -> dict: return {"id": id, "for": ctx.context["user"]}
+    >>> define_tool("get_data", get_data, description="Fetches data by id.").parameters["required"]
+    ['id']
+    """
+    if not callable(handler):
+        raise ToolSchemaError(f"Tool {name!r}: handler is a function, not {handler!r:.80}.")
+    fn = _bind_context(name, handler)
+    inferred = Tool.from_fn(fn, name=name, description=description) if parameters is None else None
+    return DefinedTool(
+        name=name,
+        description=(inferred.description if inferred is not None else description) or "",
+        parameters=inferred.parameters if inferred is not None else parameters,  # type: ignore[arg-type]
+        fn=fn,
+        timeout=timeout,
+        requires_approval=requires_approval,
+        bind=None if inferred is None else inferred.bind,  # type: ignore[arg-type]
+        id=id or "",
+    )
+
+
+def _bind_context(name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
+    """The handler without its first parameter, where that is the context."""
+    try:
+        signature = inspect.signature(handler, eval_str=False)
+    except (TypeError, ValueError) as error:
+        raise ToolSchemaError(f"Tool {name!r}: the signature of {handler!r} cannot be read: {error}") from error
+    parameters = list(signature.parameters.values())
+    if not parameters or not _is_context(parameters[0]):
+        return handler
+    context_parameter = parameters[0]
+
+    def context() -> ToolContext:
+        turn = current_tool_host()
+        if turn is None:
+            raise RuntimeError(f"{name} takes a ToolContext, so only an Agent can run it")
+        return turn.tool_context()
+
+    async def call_async(*args: Any, **kwargs: Any) -> Any:
+        return await handler(context(), *args, **kwargs)
+
+    def call_sync(*args: Any, **kwargs: Any) -> Any:
+        return handler(context(), *args, **kwargs)
+
+    call: Any = call_async if inspect.iscoroutinefunction(handler) else call_sync
+    call.__name__ = name
+    call.__doc__ = handler.__doc__
+    call.__signature__ = signature.replace(parameters=parameters[1:])
+    hints = {
+        key: value for key, value in getattr(handler, "__annotations__", {}).items() if key != context_parameter.name
+    }
+    call.__annotations__ = hints
+    call.__wrapped__ = _Hints(handler, hints)
+    bound: Callable[..., Any] = call
+    return bound
+
+
+class _Hints:
+    """Where the hints of a wrapped handler are resolved: in the module that defines it."""
+
+    def __init__(self, handler: Any, hints: Mapping[str, Any]) -> None:
+        self.__annotations__ = dict(hints)
+        self.__globals__ = getattr(handler, "__globals__", {})
+        self.__qualname__ = getattr(handler, "__qualname__", "")
+
+
+def _is_context(parameter: inspect.Parameter) -> bool:
+    hint = parameter.annotation
+    if hint is inspect.Parameter.empty:
+        return True
+    return (
+        hint is ToolContext
+        or str(hint).rpartition(".")[2] in ("ToolContext", "ToolContext'>")
+        or (hint in (Any, "Any", "typing.Any") and parameter.name in _CONTEXT_NAMES)
+    )
+
+
+class DomainRegistry:
+    """The domains of an agent, by name.
+
+    A domain is a mapping of names to functions and tools, or an object whose public methods are taken. Tools can be
+    offered to a model; plain functions are for your own code.
+
+    >>> domains = DomainRegistry()
+    >>> domains.register("payment", {"process_payment": lambda amount: f"paid {amount}"})
+    >>> domains.namespace.payment.process_payment(5)
+    'paid 5'
+    >>> domains.names
+    ('payment',)
+    """
+
+    def __init__(self) -> None:
+        self._domains: dict[str, dict[str, Any]] = {}
+
+    def register(self, name: str, domain: Any) -> None:
+        """Add a domain under a name that is not taken.
+
+        >>> DomainRegistry().register("empty", {})
+        Traceback (most recent call last):
+            ...
+        tellback.errors.FlowError: Domain 'empty': it has nothing that can be called. ...
+        """
+        if not isinstance(name, str) or not name.strip():
+            raise FlowError("a domain", f"its name is a text that is not empty, not {name!r:.80}.")
+        if name in self._domains:
+            raise FlowError(
+                _domain_place(name), "there is one of that name already. Choose another name, or put both in one."
+            )
+        self._domains[name] = _collect_members(name, domain)
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        """The functions and tools of a domain; None if there is no such domain.
+
+        >>> DomainRegistry().get("payment") is None
+        True
+        """
+        found = self._domains.get(name)
+        return None if found is None else dict(found)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a domain of that name.
+
+        >>> DomainRegistry().has("payment")
+        False
+        """
+        return name in self._domains
+
+    def all(self) -> dict[str, dict[str, Any]]:
+        """All domains.
+
+        >>> DomainRegistry().all()
+        {}
+        """
+        return self.filtered()
+
+    def filtered(self, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
+        """The domains of these names; without names, all. A name that is not known is a `FlowError`.
+
+        >>> domains = DomainRegistry()
+        >>> domains.register("payment", {"refund": print})
+        >>> domains.register("shipping", {"cost": print})
+        >>> list(domains.filtered(["shipping"]))
+        ['shipping']
+        """
+        if isinstance(names, str):
+            raise FlowError(_domain_place(names), f"names of domains are a list: write [{names!r}].")
+        selected = self.names if names is None else tuple(names)
+        for name in selected:
+            if name not in self._domains:
+                raise FlowError(
+                    _domain_place(name), f"there is no such domain. There are: {_join_names(self._domains)}."
+                )
+        return {name: dict(self._domains[name]) for name in selected}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all domains, in the order they were registered."""
+        return tuple(self._domains)
+
+    @property
+    def namespace(self) -> DomainNamespace:
+        """The domains as attributes: `namespace.payment.process_payment(5)`."""
+        return DomainNamespace(self._domains, "domain")
+
+    def tools(self, names: Iterable[str] | None = None) -> list[Tool]:
+        """The tools of these domains, for a model; without names, of all. Plain functions are not among them.
+
+        >>> from tellback.tools import tool
+        >>> @tool
+        ... def refund(id: str) -> str:
+        ...     "Pay back."
+        ...     return "done"
+        >>> domains = DomainRegistry()
+        >>> domains.register("payment", {"refund": refund, "audit": print})
+        >>> [each.name for each in domains.tools()]
+        ['refund']
+        """
+        tools_by_name: dict[str, tuple[Tool, str]] = {}
+        for domain, members in self.filtered(names).items():
+            for member in members.values():
+                if not isinstance(member, Tool):
+                    continue
+                first, first_domain = tools_by_name.setdefault(member.name, (member, domain))
+                if first is not member:
+                    raise FlowError(
+                        _domain_place(domain),
+                        f"a tool called {member.name!r} is in domain {first_domain!r} too, and a model could not tell them"
+                        " apart. Give one another name with @tool(name=...).",
+                    )
+        return [tool for tool, _ in tools_by_name.values()]
+
+
+class DomainNamespace:
+    """Named things as attributes, or by `[name]` where a name cannot be one.
+
+    >>> DomainNamespace({"payment-eu": {"refund": len}}, "domain")["payment-eu"].refund("abc")
+    3
+    """
+
+    __slots__ = ("_kind", "_members")
+
+    def __init__(self, members: Mapping[str, Any], kind: str) -> None:
+        self._members = members
+        self._kind = kind
+
+    def __getattr__(self, name: str) -> Any:
+        # Not self._members: copying asks for attributes before there are any, and would never stop asking.
+        if name not in object.__getattribute__(self, "_members"):
+            raise AttributeError(self._unknown_name_message(name), name=name, obj=self)
+        return self[name]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._members:
+            raise KeyError(self._unknown_name_message(name))
+        found = self._members[name]
+        return DomainNamespace(found, "function") if self._kind == "domain" else found
+
+    def _unknown_name_message(self, name: str) -> str:
+        return f"There is no {self._kind} {name!r}. There are: {_join_names(self._members)}."
+
+    def __dir__(self) -> list[str]:
+        return sorted(self._members)
+
+    def __repr__(self) -> str:
+        return f"<{self._kind}s: {_join_names(self._members)}>"
+
+
+def _collect_members(name: str, domain: Any) -> dict[str, Any]:
+    if isinstance(domain, Mapping):
+        members = dict(domain)
+        for key, member in members.items():
+            if not isinstance(key, str) or not callable(member):
+                raise FlowError(
+                    _domain_place(name), f"{key!r:.80} is {member!r:.80}, but names and functions make a domain."
+                )
+    else:
+        members = dict(_public_callables(domain))
+    if not members:
+        raise FlowError(
+            _domain_place(name), "it has nothing that can be called. Register a mapping of names to functions."
+        )
+    return members
+
+
+def _public_callables(domain: Any) -> Iterator[tuple[str, Any]]:
+    """The public functions of an object. Properties are not looked into, since that runs code."""
+    for name in dir(domain):
+        if name.startswith("_") or isinstance(inspect.getattr_static(domain, name, None), property):
+            continue
+        member = getattr(domain, name, None)
+        if not callable(member) or inspect.isclass(member):
+            continue
+        if isinstance(domain, ModuleType) and not _is_exported(domain, name, member):
+            continue
+        yield name, member
+
+
+def _is_exported(module: ModuleType, name: str, member: Any) -> bool:
+    """Whether a module means to offer it: what it imported for itself is not its own."""
+    exported = getattr(module, "__all__", None)
+    if exported is not None:
+        return name in exported
+    function = member.fn if isinstance(member, Tool) else member
+    return getattr(function, "__module__", None) == module.__name__
+
+
+def _domain_place(name: Any) -> str:
+    return f"domain {name!r:.80}"
+
+
+def _join_names(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,234 @@
+"""The prompt of a reply, and the choice of canned responses for each composition mode."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_responses
+from tellback.agent.definitions.guidelines import Capability, CompositionMode, Guideline, GuidelineMatch, Term
+from tellback.agent.definitions.route import Route
+from tellback.agent.flow.types import Interpretation, MoveResult
+from tellback.agent.prompts.builder import PromptBuilder
+from tellback.agent.sessions.session import ToolRun
+from tellback.errors import CannedResponseError
+from tellback.types import ChatReply
+from tellback.types.jsontext import dump_json_line
+
+MAX_PROMPT_RESULT_LENGTH = 6_000
+
+PREFER_INSTRUCTION = (
+    "Prefer one of these answers, word for word, where it fits what is to be said. Otherwise use your own words."
+)
+COMPOSE_INSTRUCTION = """\
+Put your answer together from these texts: whole sentences, in any order, with no more change than grammar needs. Say \
+nothing that they do not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persona:
+    """What of an agent goes into every prompt."""
+
+    name: str
+    description: str | None
+    goal: str | None
+    rules: Sequence[str]
+    prohibitions: Sequence[str]
+    terms: Sequence[Term]
+    capabilities: Sequence[Capability]
+
+
+def match_guidelines(guidelines: Iterable[Guideline], interpretation: Interpretation) -> list[GuidelineMatch]:
+    """The guidelines that hold: those without a condition, and those whose condition does."""
+    return [
+        GuidelineMatch(each, "always" if each.condition is None else each.condition)
+        for each in guidelines
+        if each.enabled and (each.condition is None or each.condition in interpretation.true_conditions)
+    ]
+
+
+def render_reply_prompt(
+    persona: Persona,
+    moved: MoveResult,
+    interpretation: Interpretation,
+    matches: Sequence[GuidelineMatch],
+    context: Mapping[str, Any],
+    routes: Mapping[str, Route],
+    offered: Sequence[Route],
+    wording_text: str,
+    memory_text: str | None,
+) -> str:
+    """The system prompt of a reply. What changes least comes first, so that providers can keep it.
+
+    `offered` are routes to mention where none is active, `canned` what the mode asks for, `remembered` what memory has.
+    """
+    prompt = PromptBuilder().add_identity(persona.name, persona.description, persona.goal)
+    prompt.add_section("rules", _render_rules(persona.rules, persona.prohibitions))
+    prompt.add_glossary(persona.terms).add_capabilities(persona.capabilities)
+    always = [match for match in matches if match.guideline.condition is None]
+    prompt.add_guidelines([*always, *(match for match in matches if match.guideline.condition is not None)])
+    if moved.route is not None:
+        prompt.add_active_routes([_route_without_conditions(moved.route)])
+    prompt.add_context(context)
+    if memory_text:
+        prompt.add_section("memory", memory_text)
+    prompt.add_section("now", "\n".join(_instruction_lines(moved, interpretation, routes, offered)))
+    prompt.add_section("wording", wording_text)
+    return prompt.build()
+
+
+def _render_rules(rules: Sequence[str], prohibitions: Sequence[str]) -> str:
+    return "\n".join(
+        [*(f"- You must: {each}" for each in rules), *(f"- You must never: {each}" for each in prohibitions)]
+    )
+
+
+def _route_without_conditions(route: Route) -> dict[str, Any]:
+    """A route without its conditions: they are for entering it."""
+    return {
+        "title": route.title,
+        "description": route.description,
+        "rules": route.rules,
+        "prohibitions": route.prohibitions,
+    }
+
+
+def _instruction_lines(
+    moved: MoveResult, interpretation: Interpretation, routes: Mapping[str, Route], offered: Sequence[Route]
+) -> list[str]:
+    """What to do in this very answer."""
+    route, state = moved.route, moved.state
+    if route is None:
+        lines = ["Answer the user within your goal."]
+        if offered:
+            lines.append(f"You can help with: {'; '.join(each.title for each in offered)}.")
+        return lines
+    lines = []
+    known = route.schema.plain(moved.session.extracted)
+    if known:
+        lines.append(f"Known, never to be asked again: {dump_json_line(known)}")
+    lines += [_render_tool_run(each.name, run) for each, run in _collect_tool_runs(moved)]
+    if moved.ended:
+        lines.append(f"{route.title!r} is completed with this: conclude it, and ask for nothing more.")
+    elif state is not None and state.kind == "chat":
+        lines.append(f"Do this: {state.description}")
+        fields = route.schema.fields
+        lines += [f"To be asked for: {name} {fields[name].schema_json}" for name in moved.missing]
+    elif state is not None and any(each.state_id == state.id for each in moved.session.pending_calls):
+        lines.append(f"{state.title} waits for a person's approval. Say so; it has not happened.")
+    elif not moved.tool_runs:
+        lines.append("Go on with the route.")
+    taken_back = [name for name in moved.changed if name not in moved.session.extracted]
+    if taken_back:
+        lines.append(f"The user took back: {', '.join(taken_back)}.")
+    lines += [
+        f"The user said {each.field} is {dump_json_line(each.value)}, which cannot be: {each.problem}. Say so; ask again."
+        for each in interpretation.rejected
+    ]
+    unfinished = [
+        routes[id].title for id, paused in moved.session.paused_routes.items() if id in routes and not paused.dropped
+    ]
+    if unfinished:
+        lines.append(f"Left unfinished: {'; '.join(unfinished)}. Offer to go on with it when this is done.")
+    return lines
+
+
+def _collect_tool_runs(moved: MoveResult) -> list[tuple[Any, ToolRun]]:
+    """What tools gave in this route, in the order of its path."""
+    assert moved.route is not None
+    runs = moved.session.progress.runs
+    found = []
+    for id in moved.session.progress.path:
+        state = moved.route.state(id)
+        if state is not None and state.tool is not None and id in runs and not _is_pending(moved, id):
+            found.append((state.tool, runs[id]))
+    return found
+
+
+def _is_pending(moved: MoveResult, id: str) -> bool:
+    return any(each.state_id == id for each in moved.session.pending_calls)
+
+
+def _render_tool_run(name: str, run: ToolRun) -> str:
+    call = f"{name}({dump_json_line(run.arguments)})"
+    if run.error is not None:
+        return f"{call} failed: {dump_json_line(run.error[:MAX_PROMPT_RESULT_LENGTH])}. Tell the user, and what can be done."
+    return f"{call} gave: {_to_one_line(run.content)}"
+
+
+def _to_one_line(content: str) -> str:
+    """A tool's result; one of several lines is quoted, or one of them could pass for a line of the prompt."""
+    if len(content.splitlines()) > 1:
+        try:
+            content = dump_json_line(json.loads(content))
+        except (ValueError, RecursionError):
+            content = dump_json_line(content)
+    return content if len(content) <= MAX_PROMPT_RESULT_LENGTH else f"{content[:MAX_PROMPT_RESULT_LENGTH]}…"
+
+
+def collect_canned_levels(moved: MoveResult, agent: Sequence[CannedResponse]) -> list[Sequence[CannedResponse]]:
+    """The canned responses of the state, of the route and of the agent, those nearest first."""
+    levels = []
+    if moved.state is not None:
+        levels.append(moved.state.canned_responses)
+    if moved.route is not None:
+        levels.append(moved.route.canned_responses)
+    return [*levels, agent]
+
+
+def render_wording(mode: CompositionMode, texts: Sequence[str]) -> str:
+    """What a mode tells the model of the canned responses."""
+    if not texts or mode in (CompositionMode.FLUID, CompositionMode.CANNED_STRICT):
+        return ""
+    lead = PREFER_INSTRUCTION if mode is CompositionMode.CANNED_FLUID else COMPOSE_INSTRUCTION
+    return "\n".join([lead, *(f"- {dump_json_line(text)}" for text in texts)])
+
+
+def render_applicable_canned(
+    levels: Sequence[Sequence[CannedResponse]], data: Mapping[str, Any], context: Any, interpretation: Interpretation
+) -> list[str]:
+    """Every canned response that can be said now: it has its values, and its condition holds."""
+    applicable = [
+        each
+        for level in levels
+        for each in level
+        if each.condition is None or each.condition in interpretation.true_conditions
+    ]
+    ready, _ = fill_canned_responses(applicable, data, context)
+    return [text for _, text in ready]
+
+
+def select_strict_texts(
+    levels: Sequence[Sequence[CannedResponse]],
+    data: Mapping[str, Any],
+    context: Any,
+    interpretation: Interpretation,
+    place: str,
+) -> list[str]:
+    """What a strict agent may say: what was written for a condition that holds, of the nearest level that has such;
+    else what the nearest level has that is for no condition."""
+    missing_names: list[str] = []
+    filled = []
+    for level in levels:
+        ready, missing = fill_canned_responses(level, data, context)
+        missing_names += missing
+        filled.append(ready)
+    conditional: list[list[str]] = [
+        [text for each, text in ready if each.condition in interpretation.true_conditions] for ready in filled
+    ]
+    unconditional = [[text for each, text in ready if each.condition is None] for ready in filled]
+    for texts in (*conditional, *unconditional):
+        if texts:
+            return list(dict.fromkeys(texts))
+    raise CannedResponseError(place, list(dict.fromkeys(missing_names)))
+
+
+def build_fixed_reply(text: str) -> Callable[..., ChatReply]:
+    """A chat function that says this, whatever it is asked."""
+
+    def reply(model: str, messages: Any, system: str | None, tools: Any) -> ChatReply:
+        return ChatReply(text=text)
+
+    return reply

@@ -1,0 +1,427 @@
+"""`AgentTurn`: one turn of an agent (understand, move, reply).
+
+The turn lifecycle runs it once the user's message is stored."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tellback.agent.context import context_values, resolve_context, update_context
+from tellback.agent.definitions.guidelines import CompositionMode, GuidelineMatch
+from tellback.agent.definitions.value_parser import InvalidValue
+from tellback.agent.flow.move import MoveGenerator, move
+from tellback.agent.flow.types import Interpretation, MoveResult, ToolRunRequest, ToolRunResult
+from tellback.agent.prompts.reply import (
+    build_fixed_reply,
+    collect_canned_levels,
+    match_guidelines,
+    render_applicable_canned,
+    render_reply_prompt,
+    render_wording,
+    select_strict_texts,
+)
+from tellback.agent.prompts.understand import (
+    ParsedAnswer,
+    Questions,
+    UnreadableAnswer,
+    build_output_schema,
+    build_questions,
+    build_topic,
+    parse_answer,
+    parse_choice,
+    reject_inconsistent_values,
+    render_message_prompt,
+    render_understand_prompt,
+    trim_to_user_message,
+)
+from tellback.agent.response import BeforeResponse, ModelCall, Response, RouteInfo, StateInfo, Trace, run_before_hook
+from tellback.agent.runtime.state_tools import StateToolRunner, TurnAttempt
+from tellback.agent.sessions.session import SessionState
+from tellback.chat import ChatOptions
+from tellback.chat.approval import Approval
+from tellback.chat.budget import check_budget
+from tellback.chat.dispatch import call_settings, resolve_caller
+from tellback.errors import AlreadyAnsweredError, OutputValidationError
+from tellback.tools import Tool
+from tellback.tools.context import ToolContext, ToolUpdate
+from tellback.turns.request import SessionSave, TurnLog
+from tellback.turns.types import TurnResult
+from tellback.types import ChatReply, ChatUsage, Message, assistant_message, user_message
+from tellback.types.conversations import ToolInvocation, TurnProblem
+from tellback.types.jsontext import dump_json_line
+
+if TYPE_CHECKING:
+    from tellback.agent.agent import Agent
+
+T = TypeVar("T")
+
+OPENING_MESSAGE = "(The conversation begins: speak first.)"
+CHOOSE_INSTRUCTION = "Choose the answer that fits best what is to be said now. Answer with JSON."
+
+
+class AgentTurn:
+    """A turn that is being planned, and what becomes of it. The session it was given stays as it was.
+
+    `history` are the messages to answer, if they are not those of the log; `approvals` decides a waiting call of a
+    state, and `goes_on` means that the reply itself is taken up again, where it waited for a decision. `done` is what
+    tools gave in a first try of this very turn, which failed later: they are not run again.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        session: SessionState,
+        history: Sequence[Message] | None,
+        override: Mapping[str, Any] | None,
+        *,
+        approvals: Mapping[str, Approval] | None = None,
+        resumes_reply: bool = False,
+        attempt: TurnAttempt,
+    ) -> None:
+        self.name = agent.name
+        self.session_id = session.id
+        self.version = session.version
+        self.load_memory_tools: Callable[[], Awaitable[Sequence[Tool]]] | None = None
+        self.recovered_call_ids: tuple[str, ...] = ()
+        self.validate_version: Callable[[], Awaitable[None]] | None = None
+        self.session_save: SessionSave | None = None
+        self._agent = agent
+        self._session = session
+        self._history = history
+        self._override = override
+        self._approvals = approvals or {}
+        self._resumes_reply = resumes_reply
+        self._context: Any = None
+        self._move_result = MoveResult(session)
+        self._matches: list[GuidelineMatch] = []
+        self._parsed_answer = ParsedAnswer()
+        self._calls: list[ModelCall] = []
+        self._state_tools = StateToolRunner(attempt, self._approvals)
+        self._problems: list[TurnProblem] = []
+        self._is_replying = False
+        self._memory_tools: Sequence[Tool] = ()
+        self._reply_request: tuple[str | None, Sequence[Message]] | None = None
+
+    async def plan(
+        self, options: ChatOptions, history: list[Message], log: TurnLog
+    ) -> tuple[ChatOptions, list[Message]]:
+        """Understand and move; gives how the model is to reply, and to what."""
+        if self.validate_version is not None:
+            await self.validate_version()
+        if log.previous_answer is not None and not self._resumes_reply:
+            raise AlreadyAnsweredError(log.previous_answer)
+        self._state_tools.turn_log = log
+        messages = history if self._history is None else list(self._history)
+        await self._resolve_context(messages)
+        if self.load_memory_tools is not None:
+            self._memory_tools = await self.load_memory_tools()
+        if not self._resumes_reply:
+            await self._recover_approved_calls()
+            self._parsed_answer = await self._understand(options, messages)
+            if self.recovered_call_ids:  # nobody has heard yet what the state that follows has to say
+                interpretation = replace(self._parsed_answer.interpretation, user_spoke=False)
+                self._parsed_answer = replace(self._parsed_answer, interpretation=interpretation)
+            await self._move(after_decision=bool(self._approvals))
+        else:
+            self._move_result = self._current_position()
+        moved, interpretation = self._move_result, self._parsed_answer.interpretation
+        self._session = moved.session
+        self._matches = match_guidelines(self._agent.guidelines_at(moved.route, moved.state), interpretation)
+        self._is_replying = True
+        if not messages:
+            messages = [user_message(OPENING_MESSAGE)]
+        if self._agent.composition_mode is CompositionMode.CANNED_STRICT:
+            return await self._canned_reply_options(options, messages), messages
+        options = self._reply_options(options)
+        self._reply_request = (options.system, tuple(messages))
+        return options, messages
+
+    async def _recover_approved_calls(self) -> None:
+        """Go on from a call that was approved and run in a first try of this turn, which failed later."""
+        if self._approvals:
+            return
+        self.recovered_call_ids = tuple(
+            each.call.id for each in self._session.pending_calls if self._state_tools.has_run(each.call)
+        )
+        if self.recovered_call_ids:
+            await self._move(after_decision=True)
+            self._session = self._move_result.session
+
+    async def _resolve_context(self, messages: Sequence[Message]) -> None:
+        agent = self._agent
+        self._session = agent.restore_session(self._session)
+        self._context = await resolve_context(agent.context, self._session, self._override)
+        change = await run_before_hook(
+            agent.before_response, BeforeResponse(self._session, tuple(messages), self._context)
+        )
+        if change is not None:
+            self._context = update_context(self._context, change)
+
+    async def _understand(self, options: ChatOptions, messages: Sequence[Message]) -> ParsedAnswer:
+        """What the newest message means; nothing, if nobody spoke or nothing is to be decided."""
+        messages = trim_to_user_message(messages)
+        if self._approvals:
+            return ParsedAnswer()
+        if not messages or messages[-1].role != "user":
+            return ParsedAnswer(Interpretation(user_spoke=False))
+        await self._agent.prepare()
+        questions = self._build_questions(build_topic(messages))
+        if questions.is_empty:
+            return ParsedAnswer()
+        agent, session = self._agent, self._session
+        system = render_understand_prompt(agent.name, questions, session, agent.terms)
+        prompt_messages = [user_message(render_message_prompt(questions, session, messages, self._now()))]
+        schema = build_output_schema(questions)
+        parsed = await self._ask_and_parse(
+            "understand", options, system, prompt_messages, schema, lambda text: parse_answer(text, questions)
+        )
+        return replace(
+            parsed, interpretation=reject_inconsistent_values(agent.routes_by_id, session, parsed.interpretation)
+        )
+
+    async def _ask_and_parse(
+        self,
+        purpose: str,
+        options: ChatOptions,
+        system: str,
+        messages: Sequence[Message],
+        schema: Mapping[str, Any],
+        parse: Callable[[str], T],
+    ) -> T:
+        """A structured answer; one that cannot be read is asked for once more."""
+        reply = await self._call_model(purpose, options, system, messages, schema)
+        try:
+            return parse(reply.text)
+        except UnreadableAnswer as problem:
+            correction = f"That cannot be read: {problem}. Answer again, with the corrected JSON and nothing else."
+            messages = [*messages, assistant_message(reply.text or "(nothing)"), user_message(correction)]
+        reply = await self._call_model(purpose, options, system, messages, schema)
+        try:
+            return parse(reply.text)
+        except UnreadableAnswer as problem:
+            raise OutputValidationError(f"answer to {purpose!r}", str(problem), reply.text, messages) from None
+
+    def _build_questions(self, topic: str) -> Questions:
+        agent = self._agent
+        return build_questions(
+            agent.routes_by_id,
+            agent.route_keys,
+            self._session,
+            agent.guidelines,
+            agent.canned_responses,
+            agent.rank_routes(topic),
+            agent.limits,
+        )
+
+    async def _call_model(
+        self, purpose: str, options: ChatOptions, system: str, messages: Sequence[Message], schema: Mapping[str, Any]
+    ) -> ChatReply:
+        """One structured call."""
+        model = self._agent.understand_model or options.model
+        structured_options = replace(
+            options, model=model, system=system, tools=None, skills=None, skill_resolver=None, tool_choice=None
+        )
+        check_budget(structured_options, messages, ())
+        settings = {**call_settings(structured_options), "output_schema": schema}
+        reply = await resolve_caller(structured_options).complete(tuple(messages), system, (), settings)
+        self._calls.append(ModelCall(purpose, system, tuple(messages), reply.text, reply.usage or ChatUsage()))
+        return reply
+
+    async def _move(self, *, after_decision: bool) -> None:
+        agent = self._agent
+        walk: MoveGenerator = move(
+            agent.routes_by_id,
+            self._session,
+            self._parsed_answer.interpretation,
+            self._now(),
+            thresholds=agent.thresholds,
+            after_decision=after_decision,
+        )
+        try:
+            request = next(walk)
+            while True:
+                request = walk.send(await self._run_state_tool(request))
+        except StopIteration as stop:
+            self._move_result = stop.value
+
+    def _current_position(self) -> MoveResult:
+        """Where the session stands, for a reply that is taken up again."""
+        session, current = self._session, self._session.current_route
+        route = None if current is None else self._agent.routes_by_id.get(current.id)
+        current_state = session.current_state
+        state = route.state(current_state.id) if route is not None and current_state is not None else None
+        return MoveResult(session, route, state)
+
+    async def _run_state_tool(self, request: ToolRunRequest) -> ToolRunResult:
+        self._session = request.session
+        result = await self._state_tools.run(request)
+        if result.run.error is None:
+            self._context = update_context(self._context, result.context)
+        return result
+
+    def _reply_options(self, options: ChatOptions) -> ChatOptions:
+        agent, moved, interpretation = self._agent, self._move_result, self._parsed_answer.interpretation
+        context = context_values(self._context)
+        levels = collect_canned_levels(moved, agent.canned_responses)
+        texts: list[str] = []
+        if agent.composition_mode is not CompositionMode.FLUID:
+            texts = render_applicable_canned(levels, moved.session.extracted, self._context, interpretation)
+        system = render_reply_prompt(
+            agent.persona,
+            moved,
+            interpretation,
+            self._matches,
+            context,
+            agent.routes_by_id,
+            agent.offered_routes() if moved.route is None else (),
+            render_wording(agent.composition_mode, texts),
+            options.system,
+        )
+        extra_tools = (*(options.tools or ()), *self._memory_tools)
+        tools = (
+            agent.all_tools(extra_tools)
+            if self._resumes_reply
+            else agent.tools_at(moved.route, self._matches, extra_tools)
+        )
+        return replace(options, system=system, tools=tools or None)
+
+    async def _canned_reply_options(self, options: ChatOptions, messages: Sequence[Message]) -> ChatOptions:
+        """Options by which a canned response is said, and nothing else."""
+        agent, moved, interpretation = self._agent, self._move_result, self._parsed_answer.interpretation
+        place = f"agent {agent.name!r}" if moved.route is None else (moved.state or moved.route).place
+        data = moved.session.extracted
+        texts = select_strict_texts(
+            collect_canned_levels(moved, agent.canned_responses), data, self._context, interpretation, place
+        )
+        text = texts[0] if len(texts) == 1 else await self._choose_canned_text(options, texts, messages)
+        return replace(
+            options,
+            model="canned",
+            chat_fn=build_fixed_reply(text),
+            chat_stream_fn=None,
+            system=None,
+            tools=None,
+            skills=None,
+            skill_resolver=None,
+            tool_choice=None,
+        )
+
+    async def _choose_canned_text(self, options: ChatOptions, texts: Sequence[str], messages: Sequence[Message]) -> str:
+        answers_by_key = {f"r{number}": text for number, text in enumerate(texts, 1)}
+        agent, moved = self._agent, self._move_result
+        prompt = render_reply_prompt(
+            agent.persona,
+            moved,
+            self._parsed_answer.interpretation,
+            self._matches,
+            context_values(self._context),
+            agent.routes_by_id,
+            agent.offered_routes() if moved.route is None else (),
+            "",
+            options.system,
+        )
+        answer_lines = "\n".join(f"{key}: {dump_json_line(text)}" for key, text in answers_by_key.items())
+        system = f"{prompt}\n\n# Answers\n{CHOOSE_INSTRUCTION}\n{answer_lines}"
+        schema = {
+            "type": "object",
+            "properties": {"answer": {"type": "string", "enum": list(answers_by_key)}},
+            "required": ["answer"],
+            "additionalProperties": False,
+        }
+        prompt_messages = [user_message(render_message_prompt(Questions({}), self._session, messages, self._now()))]
+        return await self._ask_and_parse(
+            "choose", options, system, prompt_messages, schema, lambda text: parse_choice(text, answers_by_key)
+        )
+
+    def tool_context(self) -> ToolContext:
+        """What tools of this turn may know."""
+        route = self._move_result.route
+        current = self._session.current_route
+        if route is None and current is not None:
+            route = self._agent.routes_by_id.get(current.id)
+        domains = self._agent.domains.filtered(None if route is None else route.domains)
+        session = replace(self._session, extracted=copy.deepcopy(dict(self._session.extracted)))
+        return ToolContext(self._context, session, session.extracted, domains)
+
+    def update(self, update: ToolUpdate) -> None:
+        """Take what a tool gives back: with the state's walk, or at once if the model called it."""
+        if not self._is_replying:
+            self._state_tools.add_update(update)
+            return
+        data = dict(self._session.extracted)
+        for name, value in update.data.items():
+            if value is None:
+                data.pop(name, None)
+                continue
+            try:
+                if self._move_result.route is None:
+                    raise InvalidValue("no route is active that could hold it")
+                data[name] = self._move_result.route.schema.check(name, value)
+            except InvalidValue as problem:
+                self._problems.append(TurnProblem("tool_data", InvalidValue(f"{name}: {problem}")))
+        self._session = replace(self._session, extracted=data, context={**self._session.context, **update.context})
+        self._context = update_context(self._context, update.context)
+
+    def planning_usage(self) -> ChatUsage:
+        """The tokens of what was asked before the reply."""
+        return sum((call.usage for call in self._calls), ChatUsage())
+
+    def reply_metadata(self) -> Mapping[str, Any]:
+        """What is kept with the stored reply."""
+        route, state = self._move_result.route, self._move_result.state
+        return {
+            "agent": self.name,
+            **({} if route is None else {"route": route.id}),
+            **({} if state is None else {"state": state.id}),
+        }
+
+    @property
+    def invocations(self) -> Sequence[ToolInvocation]:
+        """The tools that its states ran."""
+        return self._state_tools.invocations
+
+    def session_after(self) -> SessionState:
+        """Where the session stands after the turn."""
+        metadata = {**self._session.metadata, "last_updated_at": self._now()}
+        return replace(self._session, version=self.version + 1, metadata=metadata)
+
+    def response(self, result: TurnResult) -> Response:
+        """The turn's answer, once it has been given."""
+        moved = self._move_result
+        if self._reply_request is not None:
+            system, messages = self._reply_request
+            self._calls.append(ModelCall("reply", system, messages, result.text, result.usage, result.model_calls))
+        routes, interpretation = self._agent.routes_by_id, self._parsed_answer.interpretation
+        trace = Trace(
+            scores={routes[id].title: score for id, score in (interpretation.scores or {}).items()},
+            route=moved.choice.why,
+            walked=moved.walked,
+            conditions=tuple(sorted(interpretation.true_conditions)),
+            guidelines=tuple(self._matches),
+            rejected=interpretation.rejected,
+            problems=self._parsed_answer.problems,
+            calls=tuple(self._calls),
+        )
+        paused_calls = [each for route in self._session.paused_routes.values() for each in route.pending_calls]
+        pending = tuple(each.call for each in (*self._session.pending_calls, *paused_calls))
+        return Response(
+            message=result.text,
+            session=self.session_after(),
+            tool_calls=(*self._state_tools.invocations, *result.tool_invocations),
+            route=None if moved.route is None else RouteInfo(moved.route.id, moved.route.title),
+            state=None if moved.state is None else StateInfo(moved.state.id, moved.state.title),
+            completed=moved.ended,
+            asks=moved.missing,
+            pending=(*pending, *result.pending),
+            trace=trace,
+            conversation_id=result.conversation_id,
+            context=result.context,
+            problems=(*result.problems, *self._problems),
+        )
+
+    def _now(self) -> datetime:
+        return self._agent.clock()

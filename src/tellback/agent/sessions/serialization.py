@@ -1,0 +1,398 @@
+"""Convert sessions and their messages to rows of plain values, and back."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import datetime
+from typing import Any
+
+from tellback.agent.definitions.value_parser import to_plain_value
+from tellback.agent.events import (
+    Event,
+    EventKind,
+    EventSource,
+    MessageEventData,
+    ToolEventData,
+    adapt_event,
+    create_message_event,
+    create_tool_event,
+    event_to_dict,
+)
+from tellback.agent.sessions.session import (
+    CurrentRoute,
+    CurrentState,
+    IdempotentReply,
+    PausedRoute,
+    PendingCall,
+    RouteProgress,
+    RouteVisit,
+    SessionState,
+    ToolRun,
+)
+from tellback.errors import InvalidArgumentError
+from tellback.types import as_tool_call
+from tellback.types.ids import as_utc, new_id, utc_now
+from tellback.types.jsontext import make_storable
+from tellback.types.sessions import MessageData, MessageRole, SessionData
+
+_SESSION_KEYS = frozenset(
+    {"extracted", "route_history", "metadata", "progress", "left", "context", "answered", "waiting", "owner"}
+    | {"current_route_title", "current_route_entered_at", "current_state_description", "current_state_entered_at"}
+)
+"""What of the collected data is the session's own."""
+_WIRE_KEYS = frozenset(
+    {"routeHistory", "currentRouteTitle", "currentRouteEnteredAt", "currentStateDescription", "currentStateEnteredAt"}
+)
+"""What these are called by those who ask a server."""
+
+
+def validate_no_reserved_keys(data: Mapping[str, Any]) -> None:
+    """Your own data about a session may not have the names of its parts."""
+    reserved = sorted((_SESSION_KEYS | _WIRE_KEYS) & data.keys())
+    if reserved:
+        raise InvalidArgumentError(
+            f"initial_data cannot have {', '.join(map(repr, reserved))}: these are parts of a session. Take other names."
+        )
+
+
+def session_state_to_data(session: SessionState) -> dict[str, Any]:
+    """The session as plain values that any database or JSON file can hold.
+
+    >>> from tellback.agent import create_session, enter_route
+    >>> session_state_to_data(enter_route(create_session("web-42"), "book", "Book a flight"))["current_route"]
+    'book'
+    """
+    route, state = session.current_route, session.current_state
+    return {
+        "id": session.id,
+        "version": session.version,
+        "current_route": None if route is None else route.id,
+        "current_state": None if state is None else state.id,
+        "collected_data": {
+            "extracted": plain_data(session.extracted),
+            "route_history": [_visit_to_dict(visit) for visit in session.route_history],
+            "current_route_title": None if route is None else route.title,
+            "current_route_entered_at": None if route is None else route.entered_at.isoformat(),
+            "current_state_description": None if state is None else state.description,
+            "current_state_entered_at": None if state is None else state.entered_at.isoformat(),
+            "metadata": plain_data(session.metadata),
+            "progress": _progress_to_dict(session.progress),
+            "left": {
+                id: {
+                    "extracted": plain_data(paused.extracted),
+                    "state": None if paused.state is None else paused.state.id,
+                    "state_description": None if paused.state is None else paused.state.description,
+                    "state_entered_at": None if paused.state is None else paused.state.entered_at.isoformat(),
+                    "progress": _progress_to_dict(paused.progress),
+                    "waiting": _pending_calls_to_dicts(paused.pending_calls),
+                    "changed": list(paused.changed),
+                    "dropped": paused.dropped,
+                }
+                for id, paused in session.paused_routes.items()
+            },
+            "context": plain_data(session.context),
+            "answered": None
+            if session.idempotent_reply is None
+            else {"key": session.idempotent_reply.key, "message": session.idempotent_reply.message},
+            "waiting": _pending_calls_to_dicts(session.pending_calls),
+            "owner": session.owner,
+        },
+    }
+
+
+def session_data_to_state(session_id: str, data: SessionData | Mapping[str, Any]) -> SessionState:
+    """A session from what `session_state_to_data` gave, or from its row; what is missing is as in a new session.
+
+    What else `collected_data` holds is your own, and is in the session's metadata.
+
+    Dates among the gathered values come back as the text they were stored as; the agent reads them by its schema.
+
+    >>> from tellback.agent import create_session, enter_route
+    >>> session = enter_route(create_session("web-42"), "book", "Book a flight")
+    >>> session_data_to_state("web-42", session_state_to_data(session)) == session
+    True
+    """
+    try:
+        return _parse_session(session_id, _row_to_data(data) if isinstance(data, SessionData) else data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidArgumentError(
+            f"session {session_id!r} cannot be read from its data ({type(error).__name__}: {error});"
+            " pass what session_state_to_data gave."
+        ) from error
+
+
+def plain_data(value: Any) -> Any:
+    """A value as JSON has it; a number that is none is left out."""
+    return _drop_non_finite(to_plain_value(value, str))
+
+
+def parse_metadata_dates(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata whose dates of the session's own are moments again."""
+    parsed = dict(metadata)
+    for name in ("created_at", "last_updated_at"):
+        if isinstance(parsed.get(name), str):
+            with contextlib.suppress(ValueError):  # the application's own words
+                parsed[name] = datetime.fromisoformat(parsed[name])
+    return parsed
+
+
+def _row_to_data(row: SessionData) -> dict[str, Any]:
+    """A row as data; its owner's id and its dates are metadata unless the session says otherwise."""
+    collected = dict(row.collected_data)
+    dates = {"created_at": row.created_at, "last_updated_at": row.updated_at}
+    owner_metadata = (
+        {} if row.user_id is None else {"user_id": row.user_id}
+    )  # nothing that was collected says otherwise
+    collected["metadata"] = {**dates, **(collected.get("metadata") or {}), **owner_metadata}
+    return {
+        "version": row.version,
+        "current_route": row.current_route,
+        "current_state": row.current_state,
+        "collected_data": collected,
+    }
+
+
+def _parse_session(session_id: str, data: Mapping[str, Any]) -> SessionState:
+    collected = data.get("collected_data") or {}
+    now = utc_now()
+    route, state = data.get("current_route"), data.get("current_state")
+    extra = {name: value for name, value in collected.items() if name not in _SESSION_KEYS}
+    metadata = parse_metadata_dates({**extra, **(collected.get("metadata") or {})})
+    current = None
+    if route is not None:
+        entered = _parse_stored_datetime(collected.get("current_route_entered_at"), now)
+        current = CurrentRoute(route, collected.get("current_route_title") or route, entered)
+    return SessionState(
+        id=session_id,
+        current_route=current,
+        current_state=_parse_current_state(state, collected, "current_state_", now),
+        extracted=dict(collected.get("extracted") or {}),
+        route_history=tuple(_parse_visit(each, now) for each in collected.get("route_history") or ()),
+        metadata=metadata,
+        version=int(data.get("version") or 0),
+        progress=_parse_progress(collected.get("progress")),
+        paused_routes={
+            id: PausedRoute(
+                dict(each.get("extracted") or {}),
+                _parse_current_state(each.get("state"), each, "state_", now),
+                _parse_progress(each.get("progress")),
+                _parse_pending_calls(each.get("waiting")),
+                tuple(each.get("changed") or ()),
+                bool(each.get("dropped")),
+            )
+            for id, each in (collected.get("left") or {}).items()
+        },
+        context=dict(collected.get("context") or {}),
+        owner=str(collected.get("owner") or data.get("owner") or ""),
+        idempotent_reply=IdempotentReply(**collected["answered"]) if collected.get("answered") else None,
+        pending_calls=_parse_pending_calls(collected.get("waiting")),
+    )
+
+
+def _parse_current_state(
+    id: str | None, collected: Mapping[str, Any], prefix: str, now: datetime
+) -> CurrentState | None:
+    if id is None:
+        return None
+    return CurrentState(
+        id, collected.get(f"{prefix}description"), _parse_stored_datetime(collected.get(f"{prefix}entered_at"), now)
+    )
+
+
+def _parse_visit(data: Mapping[str, Any], now: datetime) -> RouteVisit:
+    exited = data.get("exited_at")
+    return RouteVisit(
+        data["route_id"],
+        _parse_stored_datetime(data.get("entered_at"), now),
+        None if exited is None else _parse_stored_datetime(exited, now),
+        bool(data.get("completed")),
+    )
+
+
+def _parse_progress(data: Mapping[str, Any] | None) -> RouteProgress:
+    data = data or {}
+    runs = {id: ToolRun(**run) for id, run in (data.get("runs") or {}).items()}
+    path, spoken = tuple(data.get("path") or ()), tuple(data.get("spoken") or ())
+    answered, forgotten = tuple(data.get("answered") or ()), tuple(data.get("forgotten") or ())
+    return RouteProgress(path, spoken, runs, dict(data.get("ways") or {}), answered, forgotten)
+
+
+def _parse_pending_calls(rows: Any) -> tuple[PendingCall, ...]:
+    return tuple(
+        PendingCall(each["state"], as_tool_call({name: each[name] for name in ("id", "name", "input")}))
+        for each in rows or ()
+    )
+
+
+def _parse_stored_datetime(value: Any, now: datetime) -> datetime:
+    if value is None:
+        return now
+    return value if isinstance(value, datetime) else datetime.fromisoformat(value)
+
+
+def _visit_to_dict(visit: RouteVisit) -> dict[str, Any]:
+    return {
+        "route_id": visit.route_id,
+        "entered_at": visit.entered_at.isoformat(),
+        "exited_at": None if visit.exited_at is None else visit.exited_at.isoformat(),
+        "completed": visit.completed,
+    }
+
+
+def _pending_calls_to_dicts(calls: tuple[PendingCall, ...]) -> list[dict[str, Any]]:
+    return [
+        {"state": each.state_id, "id": each.call.id, "name": each.call.name, "input": plain_data(each.call.input)}
+        for each in calls
+    ]
+
+
+def _progress_to_dict(progress: RouteProgress) -> dict[str, Any]:
+    return {
+        "path": list(progress.path),
+        "spoken": list(progress.spoken),
+        "runs": {
+            id: {
+                "tool": run.tool,
+                "arguments": plain_data(run.arguments),
+                "content": run.content,
+                "error": run.error,
+                "basis": plain_data(run.basis),
+                "gave": plain_data(run.gave),
+                "had": plain_data(run.had),
+                "has_acted": run.has_acted,
+            }
+            for id, run in progress.runs.items()
+        },
+        "ways": dict(progress.ways),
+        "answered": list(progress.answered),
+        "forgotten": list(progress.forgotten),
+    }
+
+
+def _drop_non_finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _drop_non_finite(each) for name, each in value.items()}
+    return [_drop_non_finite(each) for each in value] if isinstance(value, list) else value
+
+
+_ROLES: Mapping[EventSource, MessageRole] = {
+    EventSource.CUSTOMER: "user",
+    EventSource.AI_AGENT: "agent",
+    EventSource.SYSTEM: "system",
+}
+_SOURCES = {role: source for source, role in _ROLES.items()}
+_FIELDS = tuple(each.name for each in fields(MessageData) if each.name != "position")
+
+
+def events_to_messages(session: SessionState, events: Sequence[Event], user_id: str | None) -> list[MessageData]:
+    """A turn's messages. Tools that ran go with what the agent said next."""
+    messages: list[MessageData] = []
+    tool_events: list[Event] = []
+    for event in events:
+        if event.kind is EventKind.TOOL:
+            tool_events.append(event)
+            continue
+        if tool_events and event.source is not EventSource.AI_AGENT:
+            messages.extend(_event_to_row(session, each, user_id) for each in tool_events)
+            tool_events = []
+        calls = [call for each in tool_events if isinstance(each.data, ToolEventData) for call in each.data.tool_calls]
+        messages.append(_event_to_row(session, event, user_id, calls))
+        tool_events = []
+    return [*messages, *(_event_to_row(session, each, user_id) for each in tool_events)]
+
+
+def message_to_events(message: MessageData) -> list[Event]:
+    """A message as events: the tools that ran for it, and what was said."""
+    event = None if message.event is None else adapt_event(message.event)
+    if event is None:
+        event = create_message_event(_SOURCES[message.role], message.role, message.content, message.created_at)
+    if not message.tool_calls or event.kind is EventKind.TOOL:
+        return [event]
+    return [create_tool_event(EventSource.AI_AGENT, message.tool_calls, message.created_at), event]
+
+
+def with_parsed_event(message: MessageData) -> MessageData:
+    """A message with its event as a value."""
+    return message if message.event is None else replace(message, event=adapt_event(message.event))
+
+
+def build_message_row(
+    source: MessageData | Mapping[str, Any] | None, overrides: Mapping[str, Any], now: datetime
+) -> MessageData:
+    """A message to be stored, from what is known of it."""
+    if isinstance(source, MessageData):
+        source = {name: getattr(source, name) for name in _FIELDS}
+    if not isinstance(source, Mapping | None):
+        raise InvalidArgumentError(f"a message is a MessageData or a mapping, not {source!r:.80}.")
+    values = {**(source or {}), **overrides}
+    unknown = values.keys() - set(_FIELDS)
+    if unknown:
+        raise InvalidArgumentError(f"save_message takes no {', '.join(sorted(map(str, unknown)))}.")
+    event = None if values.get("event") is None else adapt_event(values["event"])
+    content, role = values.get("content"), values.get("role")
+    if event is not None:
+        content = _event_text(event) if content is None else content
+        role = role or _ROLES[event.source]
+    if content is None or role is None:
+        raise InvalidArgumentError("save_message needs session_id, role and content, or an event.")
+    return MessageData(
+        id=values.get("id") or new_id("msg"),
+        session_id=values.get("session_id") or "",
+        role=role,
+        content=content,
+        user_id=values.get("user_id"),
+        route=values.get("route"),
+        state=values.get("state"),
+        tool_calls=_normalize_tool_calls(values.get("tool_calls") or ()),
+        event=None if event is None else plain_data(event_to_dict(event)),
+        created_at=_parse_created_at(values.get("created_at"), now),
+    )
+
+
+def _event_to_row(
+    session: SessionState, event: Event, user_id: str | None, calls: Sequence[Mapping[str, Any]] = ()
+) -> MessageData:
+    data = event.data
+    if isinstance(data, ToolEventData):
+        calls = data.tool_calls
+    route, state = session.current_route, session.current_state
+    return MessageData(
+        id=new_id("msg"),
+        session_id=session.id,
+        role=_ROLES[event.source],
+        content=make_storable(_event_text(event)),
+        user_id=user_id,
+        route=None if route is None else route.id,
+        state=None if state is None else state.id,
+        tool_calls=_normalize_tool_calls(calls),
+        event=plain_data(event_to_dict(event)),
+        created_at=as_utc(event.creation_utc),
+    )
+
+
+def _event_text(event: Event) -> str:
+    if isinstance(event.data, MessageEventData):
+        return event.data.message
+    return "" if isinstance(event.data, ToolEventData) else event.data.status
+
+
+def _normalize_tool_calls(calls: Any) -> tuple[Mapping[str, Any], ...]:
+    valid_calls = ToolEventData(calls).tool_calls
+    return tuple(
+        plain_data({"tool_name": call["tool_id"], "arguments": call["arguments"], "result": call["result"]})
+        for call in valid_calls
+    )
+
+
+def _parse_created_at(value: Any, now: datetime) -> datetime:
+    if value is None:
+        return now
+    try:
+        return as_utc(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"created_at cannot be read: {error}.") from error

@@ -1,0 +1,383 @@
+"""Encode requests for Anthropic's Messages API, and decode its replies and streams.
+
+Blocks that must be sent back unchanged (signed thinking, server tools, compaction) travel in a message's `meta`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tellback.chat.model import ChatRequest
+from tellback.chat.output import append_schema_instructions, is_exact_schema
+from tellback.chat.providers.errors import (
+    error_from_status,
+    parse_error_body,
+    status_from_error,
+    unreadable_response_error,
+)
+from tellback.chat.providers.media import (
+    EARLIER_TEXT,
+    HISTORY_OMITTED,
+    decode_base64_text,
+    get_inline_data,
+    is_text_type,
+    split_system_messages,
+)
+from tellback.chat.providers.stainless import as_dict
+from tellback.chat.usage import make_usage
+from tellback.tools import Tool
+from tellback.types import (
+    ChatReply,
+    Message,
+    MessagePart,
+    ReplyDelta,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    ToolUseEnd,
+    ToolUseInputDelta,
+    ToolUseStart,
+    message_text,
+    render_part,
+)
+from tellback.types.jsontext import parse_arguments
+
+META_KEY = "anthropic"
+
+
+def blocks_to_meta(blocks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """A message's `meta` for these blocks, or None when text and calls say it all."""
+    if all(block.get("type") in ("text", "tool_use") and not block.get("citations") for block in blocks):
+        return None
+    return {META_KEY: {"content": [_drop_nulls(block) for block in blocks]}}
+
+
+def blocks_from_meta(message: Message) -> list[dict[str, Any]] | None:
+    """The blocks as they came, unless the message has been changed since."""
+    state = (message.meta or {}).get(META_KEY)
+    if not state:
+        return None
+    blocks = [dict(block) for block in state["content"]]
+    earlier = (message.meta or {}).get(EARLIER_TEXT)
+    if earlier:  # thinking must stay in front
+        thinking = [block for block in blocks if "thinking" in block.get("type", "")]
+        rest = [block for block in blocks if "thinking" not in block.get("type", "")]
+        blocks = [*thinking, {"type": "text", "text": earlier}, *rest]
+    text = "".join(block.get("text") or "" for block in blocks if block.get("type") == "text")
+    calls = [block.get("id") for block in blocks if block.get("type") == "tool_use"]
+    if text != message_text(message) or calls != [call.id for call in message.tool_calls]:
+        return None
+    return [block for block in blocks if block.get("type") != "text" or (block.get("text") or "").strip()]
+
+
+def _drop_nulls(block: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in block.items() if value is not None}
+
+
+def encode(
+    model: str, request: ChatRequest, *, default_max_tokens: int, cache: bool | str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments of `messages.create`, and what else goes into the body as it is."""
+    config = dict(request.config)
+    system, messages = split_system_messages(request.system, request.messages)
+    limit = config.pop("max_tokens", default_max_tokens)
+    if request.max_output_tokens is not None:
+        limit = request.max_output_tokens
+    body: dict[str, Any] = {"model": model, "max_tokens": limit, "messages": encode_messages(messages)}
+    if request.output_schema is not None and not is_exact_schema(request.output_schema):
+        # Held to such a schema, Claude could only give empty objects.
+        system = append_schema_instructions(system, request.output_schema)
+    marker = _cache_marker(cache)
+    if system:
+        body["system"] = [{"type": "text", "text": system, "cache_control": marker}] if marker else system
+    if marker:
+        body["cache_control"] = marker
+    tools = [_encode_tool(tool) for tool in request.tools]
+    choice = _encode_tool_choice(request.tool_choice)
+    if not tools:
+        # A history with tool calls is refused without tools; these name them and may not be called.
+        tools = [{"name": name, "input_schema": {"type": "object"}} for name in _called_tool_names(messages)]
+        choice = {"type": "none"} if tools else None
+    if tools:
+        body["tools"] = tools
+    if choice is not None:
+        body["tool_choice"] = choice
+    if request.output_schema is not None and is_exact_schema(request.output_schema):
+        from anthropic import transform_schema
+
+        format = {"type": "json_schema", "schema": transform_schema(dict(request.output_schema))}
+        body["output_config"] = {**config.pop("output_config", {}), "format": format}
+    return body, config
+
+
+def encode_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages of alternating roles: results and what the user says next share one message, results first."""
+    encoded: list[dict[str, Any]] = []
+    for message in messages:
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks = _assistant_blocks(message) if role == "assistant" else _user_blocks(message)
+        if not blocks:
+            continue
+        if encoded and encoded[-1]["role"] == role:
+            encoded[-1]["content"].extend(blocks)
+        else:
+            encoded.append({"role": role, "content": blocks})
+    if not encoded or encoded[0]["role"] != "user":
+        encoded.insert(0, {"role": "user", "content": [{"type": "text", "text": HISTORY_OMITTED}]})
+    return encoded
+
+
+def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
+    stored_blocks = blocks_from_meta(message)
+    if stored_blocks is not None:
+        return stored_blocks
+    blocks = [_text_block(message_text(message))] if message_text(message).strip() else []
+    return blocks + [_encode_tool_use(call) for call in message.tool_calls]
+
+
+def _user_blocks(message: Message) -> list[dict[str, Any]]:
+    if message.role == "tool":
+        return [_encode_tool_result(message)]
+    return _content_blocks(message)
+
+
+def _content_blocks(message: Message) -> list[dict[str, Any]]:
+    if message.parts:
+        return [block for block in map(_encode_part, message.parts) if block is not None]
+    text = message_text(message)
+    return [_text_block(text)] if text.strip() else []
+
+
+def _encode_tool_result(message: Message) -> dict[str, Any]:
+    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id or ""}
+    content: Any = _content_blocks(message) if message.parts else message_text(message)
+    if content:
+        result["content"] = content
+    if message.is_error:
+        result["is_error"] = True
+    return result
+
+
+def _encode_tool_use(call: ToolCall) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": dict(call.input)}
+
+
+def _text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _encode_part(part: MessagePart) -> dict[str, Any] | None:
+    block = _encode_media(part)
+    if block is None:
+        text = render_part(part)
+        if not text.strip():
+            return None
+        block = _text_block(text)
+    if part.meta and "cache_control" in part.meta:
+        block["cache_control"] = part.meta["cache_control"]
+    return block
+
+
+def _encode_media(part: MessagePart) -> dict[str, Any] | None:
+    """An image or document block, or None for what Anthropic does not take (audio, other files)."""
+    mime, data = get_inline_data(part)
+    if part.kind == "image":
+        if data:
+            source = {"type": "base64", "media_type": mime or "image/png", "data": data}
+        elif part.url:
+            source = {"type": "url", "url": part.url}
+        else:
+            return None
+        return {"type": "image", "source": source}
+    if part.kind != "file":
+        return None
+    if data and mime == "application/pdf":
+        source = {"type": "base64", "media_type": "application/pdf", "data": data}
+    elif data and is_text_type(mime):
+        source = {"type": "text", "media_type": "text/plain", "data": decode_base64_text(data)}
+    elif part.url and not data and (mime == "application/pdf" or part.url.lower().endswith(".pdf")):
+        source = {"type": "url", "url": part.url}
+    else:
+        return None
+    document: dict[str, Any] = {"type": "document", "source": source}
+    if part.name:
+        document["title"] = part.name
+    return document
+
+
+def _encode_tool(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
+
+
+def _encode_tool_choice(choice: str | None) -> dict[str, Any] | None:
+    if choice is None:
+        return None
+    choice_types = {"auto": "auto", "required": "any", "any": "any", "none": "none"}
+    return {"type": choice_types[choice]} if choice in choice_types else {"type": "tool", "name": choice}
+
+
+def _called_tool_names(messages: Iterable[Message]) -> list[str]:
+    return list(dict.fromkeys(call.name for message in messages for call in message.tool_calls))
+
+
+def _cache_marker(cache: bool | str) -> Mapping[str, Any] | None:
+    if not cache:
+        return None
+    return {"type": "ephemeral"} if cache is True else {"type": "ephemeral", "ttl": cache}
+
+
+def decode(message: Any, provider: str, model: str) -> ChatReply:
+    """A whole `Message`."""
+    if getattr(message, "type", None) == "error":
+        body = as_dict(message)
+        text, error_type, code = parse_error_body(body)
+        raise error_from_status(
+            provider, model, status_from_error(error_type, code), text or "it reported an error", body=body
+        )
+    if not hasattr(message, "content"):
+        raise unreadable_response_error(provider, model, f"{message!r:.200}")
+    blocks = [as_dict(block) for block in message.content or ()]
+    usage = as_dict(message.usage) if message.usage is not None else None
+    return build_reply(blocks, message.stop_reason, usage, message, provider, message.model or model, {})
+
+
+def build_reply(
+    blocks: Sequence[dict[str, Any]],
+    stop_reason: str | None,
+    usage: Mapping[str, Any] | None,
+    raw: Any,
+    provider: str,
+    model: str,
+    inputs: Mapping[int, str],
+) -> ChatReply:
+    """The reply that blocks add up to; `inputs` holds the streamed arguments of calls, by the block\'s identity."""
+    calls = []
+    for block in blocks:
+        invalid = None
+        if id(block) in inputs:
+            block["input"], invalid = parse_arguments(inputs[id(block)])
+        if block.get("type") == "tool_use":
+            ensure_call_id_and_name(block)
+            calls.append(ToolCall(block["id"], block["name"], block.get("input") or {}, invalid))
+    return ChatReply(
+        text="".join(block.get("text") or "" for block in blocks if block.get("type") == "text"),
+        tool_calls=tuple(calls),
+        stop_reason=stop_reason or ("tool_use" if calls else "end_turn"),
+        usage=make_usage(usage, provider, model) if usage else None,
+        raw=raw,
+        thinking="".join(block.get("thinking") or "" for block in blocks if block.get("type") == "thinking"),
+        meta=blocks_to_meta(blocks),
+    )
+
+
+def ensure_call_id_and_name(block: dict[str, Any]) -> None:
+    """See to it that a call has an id and a name."""
+    block["id"] = block.get("id") or f"toolu_{uuid.uuid4().hex[:24]}"
+    block["name"] = block.get("name") or ""
+
+
+class AnthropicStreamReader:
+    """What the events of one call have given so far: its blocks, by index, and the pieces they come in."""
+
+    def __init__(self, provider: str, model: str) -> None:
+        self.is_finished = False
+        self._provider = provider
+        self._model = model
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._pieces: dict[tuple[int, str], list[str]] = {}
+        self._usage: dict[str, Any] = {}
+        self._message_info: dict[str, Any] = {}
+        self._stop_reason: str | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether Claude said why it stopped."""
+        return self.is_finished or self._stop_reason is not None
+
+    def add(self, event: Any) -> Iterator[ReplyDelta]:
+        """Take one event, and give its deltas; kinds that are not known give none."""
+        match getattr(event, "type", None):
+            case "content_block_delta":
+                yield from self._add_delta(event.index, event.delta)
+            case "content_block_start":
+                yield from self._start_block(event.index, as_dict(event.content_block))
+            case "content_block_stop":
+                block = self._blocks.get(event.index, {})
+                if block.get("type") == "tool_use":
+                    yield ToolUseEnd(block["id"])
+            case "message_start":
+                self._message_info = {"id": event.message.id, "model": event.message.model}
+                self._update_usage(event.message)
+            case "message_delta":
+                self._stop_reason = event.delta.stop_reason or self._stop_reason
+                self._update_usage(event)
+            case "message_stop":
+                self.is_finished = True
+
+    def close(self) -> Iterator[ReplyDelta]:
+        """Nothing is held back."""
+        return iter(())
+
+    def reply(self) -> ChatReply:
+        """The whole reply."""
+        inputs: dict[int, str] = {}
+        for (index, name), pieces in self._pieces.items():
+            block = self._blocks.setdefault(index, {})
+            if name == "input":
+                inputs[id(block)] = "".join(pieces)
+            else:
+                block[name] = (block.get(name) or "") + "".join(pieces)
+        self._pieces.clear()
+        blocks = [self._blocks[index] for index in sorted(self._blocks)]
+        raw = {**self._message_info, "stop_reason": self._stop_reason, "content": blocks, "usage": self._usage}
+        model = self._message_info.get("model") or self._model
+        return build_reply(blocks, self._stop_reason, self._usage, raw, self._provider, model, inputs)
+
+    def _start_block(self, index: int, block: dict[str, Any]) -> Iterator[ReplyDelta]:
+        self._blocks[index] = block
+        if block.get("type") == "tool_use":
+            ensure_call_id_and_name(block)
+            yield ToolUseStart(block["id"], block["name"])
+        elif block.get("type") == "text" and block.get("text"):
+            yield TextDelta(block["text"])
+
+    def _add_delta(self, index: int, delta: Any) -> Iterator[ReplyDelta]:
+        block = self._blocks.setdefault(index, {})
+        match getattr(delta, "type", None):
+            case "text_delta":
+                if delta.text:
+                    self._append_piece(index, "text", delta.text)
+                    yield TextDelta(delta.text)
+            case "thinking_delta":
+                if delta.thinking:
+                    self._append_piece(index, "thinking", delta.thinking)
+                    yield ThinkingDelta(delta.thinking)
+            case "input_json_delta":
+                self._append_piece(index, "input", delta.partial_json or "")
+                if block.get("type") == "tool_use" and delta.partial_json:
+                    yield ToolUseInputDelta(block["id"], delta.partial_json)
+            case _:
+                _merge_delta(block, as_dict(delta))
+
+    def _append_piece(self, index: int, name: str, piece: str) -> None:
+        self._pieces.setdefault((index, name), []).append(piece)
+
+    def _update_usage(self, event: Any) -> None:
+        """The last number given counts: later events repeat usage, and may correct it."""
+        usage = getattr(event, "usage", None)
+        if usage is not None:
+            self._usage.update({name: value for name, value in as_dict(usage).items() if value is not None})
+
+
+def _merge_delta(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
+    """Deltas of kinds we do not read ourselves (signatures, citations, compaction): collected, to be sent back."""
+    for name, value in delta.items():
+        if name == "type":
+            continue
+        if name == "citation":
+            block["citations"] = [*(block.get("citations") or ()), value]
+        elif isinstance(value, str) and isinstance(block.get(name), str):
+            block[name] += value
+        elif value is not None:
+            block[name] = value

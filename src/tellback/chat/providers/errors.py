@@ -1,0 +1,148 @@
+"""Map providers' failures to `ProviderError`s. Status codes and error types are read the same way for every vendor."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from tellback.chat.providers.retry import RETRYABLE_STATUSES, parse_retry_after
+from tellback.errors import (
+    ProviderAuthError,
+    ProviderConnectionError,
+    ProviderError,
+    ProviderOverloadedError,
+    ProviderRateLimitError,
+    ProviderRequestError,
+    ProviderResponseError,
+    ProviderTimeoutError,
+)
+
+STATUS_BY_ERROR_TYPE = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "timeout_error": 504,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "insufficient_quota": 402,
+    "api_error": 500,
+    "server_error": 500,
+    "overloaded_error": 529,
+}
+"""Errors that come inside a stream have a type but no status of their own."""
+
+HTTP_LIBRARIES = frozenset(
+    {"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "h11", "h2", "anyio", "ssl", "requests", "urllib3"}
+)
+
+
+def error_from_status(
+    provider: str,
+    model: str,
+    status: int | None,
+    message: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: Any = None,
+    request_id: str | None = None,
+    retry_after: float | None = None,
+) -> ProviderError:
+    """The error for an HTTP status, or for a failure reported inside a stream (`status` from its type, or None)."""
+    error_class, advice = _error_class_for(status)
+    should_retry = (headers or {}).get("x-should-retry")
+    if should_retry in ("true", "false"):
+        retryable = should_retry == "true"
+    else:
+        # A failure inside a stream that says no more than that is the provider's, and passes.
+        retryable = status is None or status in RETRYABLE_STATUSES or status > 500
+        _, error_type, code = parse_error_body(body)
+        if "insufficient_quota" in (error_type, code):
+            retryable = False  # sent as 429, but no wait will help
+    where = f"{provider} ({status})" if status else provider
+    return error_class(
+        f"{where} failed for {model}: {message.rstrip('.')}.{advice}",
+        provider=provider,
+        model=model,
+        status=status,
+        retryable=retryable,
+        retry_after=parse_retry_after(headers) if retry_after is None else retry_after,
+        request_id=request_id,
+        body=body,
+    )
+
+
+def _error_class_for(status: int | None) -> tuple[type[ProviderError], str]:
+    if status in (401, 403):
+        return ProviderAuthError, " Check the API key and what it is allowed to use."
+    if status == 404:
+        return ProviderRequestError, " Check the model's name and the base URL."
+    if status == 429:
+        return ProviderRateLimitError, ""
+    if status in (408, 504):
+        return ProviderTimeoutError, ""
+    if status is not None and status < 500:
+        return ProviderRequestError, ""
+    return ProviderOverloadedError, ""
+
+
+def error_from_transport(provider: str, model: str, error: Exception) -> ProviderError | None:
+    """The error for an exception of an HTTP library or of reading what came; None for anything else."""
+    details: dict[str, Any] = {"provider": provider, "model": model, "retryable": True}
+    library = type(error).__module__.partition(".")[0]
+    name = type(error).__name__
+    if isinstance(error, TimeoutError) or (library in HTTP_LIBRARIES and "Timeout" in name):
+        return ProviderTimeoutError(f"{provider} timed out for {model}: {error or name}", **details)
+    if library in HTTP_LIBRARIES or isinstance(error, (ConnectionError, EOFError, socket.gaierror)):
+        return ProviderConnectionError(f"The connection to {provider} failed for {model}: {error or name}", **details)
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
+        return unreadable_response_error(provider, model, error)
+    return None
+
+
+def unreadable_response_error(provider: str, model: str, problem: object) -> ProviderResponseError:
+    """The error for an answer of another shape than the provider's own SDK knows."""
+    return ProviderResponseError(
+        f"{provider} answered for {model} with something unreadable: {problem}",
+        provider=provider,
+        model=model,
+        retryable=True,
+    )
+
+
+def parse_error_body(body: Any) -> tuple[str | None, str | None, Any]:
+    """Message, type and code of an error body, wrapped in `error` or not."""
+    inner = body.get("error", body) if isinstance(body, Mapping) else None
+    if isinstance(inner, str):
+        return inner, None, None
+    if not isinstance(inner, Mapping):
+        return None, None, None
+    message, error_type = inner.get("message"), inner.get("type")
+    return (
+        message if isinstance(message, str) else None,
+        error_type if isinstance(error_type, str) else None,
+        inner.get("code"),
+    )
+
+
+def status_from_error(error_type: str | None, code: Any) -> int | None:
+    """The status that an error's type or code stands for."""
+    if isinstance(code, str) and code.isdigit():
+        code = int(code)
+    if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600:
+        return code
+    for name in (error_type, code):
+        if isinstance(name, str) and name in STATUS_BY_ERROR_TYPE:
+            return STATUS_BY_ERROR_TYPE[name]
+    return None
+
+
+def unwrap_sdk_error(error: Exception) -> Exception:
+    """What is behind an SDK's connection error; a timeout stays one."""
+    if "Timeout" in type(error).__name__:
+        return TimeoutError(str(error))
+    return ConnectionError(str(error.__cause__ or error))

@@ -1,0 +1,330 @@
+"""Encode requests for Gemini's `generateContent`, and decode its responses and streams.
+
+Parts that must be sent back unchanged (thought signatures, executed code) travel in a message's `meta`."""
+
+from __future__ import annotations
+
+import base64
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tellback.chat.model import ChatRequest
+from tellback.chat.output import append_schema_instructions
+from tellback.chat.providers.errors import unreadable_response_error
+from tellback.chat.providers.media import (
+    EARLIER_TEXT,
+    HISTORY_OMITTED,
+    decode_base64,
+    get_inline_data,
+    split_system_messages,
+)
+from tellback.chat.usage import make_usage
+from tellback.tools import Tool
+from tellback.types import (
+    ChatReply,
+    Message,
+    MessagePart,
+    ReplyDelta,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    ToolUseEnd,
+    ToolUseInputDelta,
+    ToolUseStart,
+    message_text,
+    render_part,
+)
+from tellback.types.jsontext import dump_json
+
+META_KEY = "gemini"
+
+
+def parts_to_meta(parts: Sequence[Mapping[str, Any]], calls: Sequence[ToolCall]) -> Mapping[str, Any] | None:
+    """A message's `meta` for these parts (JSON only), or None when text and calls say it all."""
+    if all(
+        not part.get("thought_signature") and set(part) <= {"text", "thought", "function_call"} for part in parts
+    ) and not any((part.get("function_call") or {}).get("id") for part in parts):
+        return None
+    stored_parts = []
+    for part in parts:
+        # Summaries of thoughts are for people; Gemini wants only its signatures back.
+        if part.get("thought") and not part.get("thought_signature"):
+            continue
+        stored_parts.append({name: _to_json(value) for name, value in part.items()})
+    return {META_KEY: {"parts": stored_parts, "calls": [call.id for call in calls]}}
+
+
+def parts_from_meta(message: Message) -> list[dict[str, Any]] | None:
+    """The parts as they came, unless the message has been changed since."""
+    state = (message.meta or {}).get(META_KEY)
+    if not state:
+        return None
+    earlier = (message.meta or {}).get(EARLIER_TEXT)
+    parts = [{"text": earlier}, *state["parts"]] if earlier else state["parts"]
+    text = "".join(part.get("text") or "" for part in parts if not part.get("thought"))
+    if text != message_text(message) or state["calls"] != [call.id for call in message.tool_calls]:
+        return None
+    return [{name: _from_json(name, value) for name, value in part.items()} for part in parts]
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, Mapping):
+        return {name: _to_json(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_to_json(item) for item in value]
+    return value
+
+
+def _from_json(name: str, value: Any) -> Any:
+    if name == "thought_signature":
+        return base64.b64decode(value)
+    if name == "inline_data":
+        return {**value, "data": base64.b64decode(value["data"])}
+    return value
+
+
+PLACEHOLDER_SIGNATURE = b"skip_thought_signature_validator"
+"""Google's own placeholder for a call that a model of Gemini 3 or later did not make itself."""
+
+_DEFAULT_MIMES = {"image": "image/png", "audio": "audio/mpeg", "file": "application/octet-stream"}
+
+
+def encode(model: str, request: ChatRequest) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The contents and the config of `generate_content`."""
+    config: dict[str, Any] = dict(request.config)
+    system, messages = split_system_messages(request.system, request.messages)
+    if request.max_output_tokens is not None:
+        config["max_output_tokens"] = request.max_output_tokens
+    if request.tools:
+        config["tools"] = [
+            *config.get("tools", ()),
+            {"function_declarations": [_encode_tool(tool) for tool in request.tools]},
+        ]
+        if request.tool_choice is not None:
+            config["tool_config"] = {"function_calling_config": _encode_tool_choice(request.tool_choice)}
+    if request.output_schema is not None:
+        if request.tools and not is_gemini_3_or_later(model):
+            # Older models refuse a schema beside tools.
+            system = append_schema_instructions(system, request.output_schema)
+        else:
+            config["response_mime_type"] = "application/json"
+            config["response_json_schema"] = dict(request.output_schema)
+    if system:
+        config["system_instruction"] = system
+    config["automatic_function_calling"] = {"disable": True}
+    return encode_messages(messages, model), config
+
+
+def encode_messages(messages: Sequence[Message], model: str) -> list[dict[str, Any]]:
+    """Contents of alternating roles; the results of one reply's calls share one content."""
+    names: dict[str, str] = {}
+    wire_ids: set[str] = set()
+    signature = PLACEHOLDER_SIGNATURE if is_gemini_3_or_later(model) else None
+    contents: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role == "assistant":
+            names.update((call.id, call.name) for call in message.tool_calls)
+            stored_parts = parts_from_meta(message)
+            if stored_parts is None:
+                parts = _encode_model_parts(message, signature)
+            else:
+                parts = stored_parts
+                wire_ids.update(p["function_call"].get("id") for p in stored_parts if p.get("function_call"))
+            role = "model"
+        elif message.role == "tool":
+            parts, role = [_encode_result(message, names, wire_ids)], "user"
+        else:
+            parts, role = _encode_user_parts(message), "user"
+        if not parts:
+            continue
+        if contents and contents[-1]["role"] == role:
+            contents[-1]["parts"].extend(parts)
+        else:
+            contents.append({"role": role, "parts": parts})
+    if not contents or contents[0]["role"] != "user":
+        contents.insert(0, {"role": "user", "parts": [{"text": HISTORY_OMITTED}]})
+    return contents
+
+
+def is_gemini_3_or_later(model: str) -> bool:
+    """Whether the model is of Gemini 3 or later, which check signatures and take a schema beside tools."""
+    found = re.search(r"gemini-(\d+)", model)
+    return found is not None and int(found.group(1)) >= 3
+
+
+def _encode_model_parts(message: Message, signature: bytes | None) -> list[dict[str, Any]]:
+    text = message_text(message)
+    parts: list[dict[str, Any]] = [{"text": text}] if text else []
+    for call in message.tool_calls:
+        part: dict[str, Any] = {"function_call": {"name": call.name, "args": dict(call.input)}}
+        if signature is not None:
+            part["thought_signature"] = signature
+        parts.append(part)
+    return parts
+
+
+def _encode_result(message: Message, names: Mapping[str, str], wire_ids: set[str]) -> dict[str, Any]:
+    id = message.tool_call_id or ""
+    content = message_text(message)
+    response: dict[str, Any] = {
+        "name": message.name or names.get(id, "unknown"),
+        "response": {"error": content} if message.is_error else {"result": content},
+    }
+    if id in wire_ids:  # ids we made up ourselves mean nothing to Gemini
+        response["id"] = id
+    return {"function_response": response}
+
+
+def _encode_user_parts(message: Message) -> list[dict[str, Any]]:
+    if message.parts:
+        return [_encode_part(part) for part in message.parts]
+    text = message_text(message)
+    return [{"text": text}] if text else []
+
+
+def _encode_part(part: MessagePart) -> dict[str, Any]:
+    mime, data = get_inline_data(part)
+    if part.kind in _DEFAULT_MIMES and data:
+        blob = {"mime_type": mime or _DEFAULT_MIMES[part.kind], "data": decode_base64(data)}
+        return {"inline_data": blob}
+    if part.kind in _DEFAULT_MIMES and part.url:
+        return {"file_data": {"file_uri": part.url, "mime_type": mime or _DEFAULT_MIMES[part.kind]}}
+    return {"text": render_part(part)}
+
+
+def _encode_tool(tool: Tool) -> dict[str, Any]:
+    declaration: dict[str, Any] = {"name": tool.name, "description": tool.description}
+    if tool.parameters.get("properties"):
+        declaration["parameters_json_schema"] = dict(tool.parameters)
+    return declaration
+
+
+def _encode_tool_choice(choice: str) -> dict[str, Any]:
+    modes = {"auto": "AUTO", "none": "NONE", "required": "ANY", "any": "ANY"}
+    if choice in modes:
+        return {"mode": modes[choice]}
+    return {"mode": "ANY", "allowed_function_names": [choice]}
+
+
+STOP_REASONS = {
+    "STOP": "end_turn",
+    "MAX_TOKENS": "max_tokens",
+    **dict.fromkeys(
+        ("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"), "refusal"
+    ),
+}
+
+
+class GeminiStreamReader:
+    """What the responses of one call have given so far."""
+
+    def __init__(self, provider: str, model: str) -> None:
+        self.finish_reason: str | None = None
+        self.block_reason: str | None = None
+        self._provider = provider
+        self._model = model
+        self._parts: list[dict[str, Any]] = []
+        self._calls: list[ToolCall] = []
+        self._usage: Mapping[str, Any] | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether Gemini said why it stopped, or that it would not start."""
+        return self.finish_reason is not None or self.block_reason is not None
+
+    @property
+    def is_finished(self) -> bool:
+        """Gemini just ends."""
+        return False
+
+    def close(self) -> Iterator[ReplyDelta]:
+        """Nothing is held back."""
+        return iter(())
+
+    def add(self, response: Any) -> Iterator[ReplyDelta]:
+        """Take one response, and give its deltas."""
+        self._model = response.model_version or self._model
+        if response.usage_metadata is not None:
+            self._usage = response.usage_metadata.model_dump(exclude_none=True)
+        feedback = response.prompt_feedback
+        if feedback is not None and feedback.block_reason is not None:
+            self.block_reason = _enum_value(feedback.block_reason)
+        candidate = next(iter(response.candidates or ()), None)
+        if candidate is None:
+            return
+        if candidate.finish_reason is not None:
+            self.finish_reason = _enum_value(candidate.finish_reason)
+        for part in (candidate.content.parts if candidate.content is not None else None) or ():
+            yield from self._add_part(part)
+
+    def _add_part(self, part: Any) -> Iterator[ReplyDelta]:
+        raw = part.model_dump(exclude_none=True)
+        if part.function_call is not None:
+            call = ToolCall(
+                part.function_call.id or f"gemini_{uuid.uuid4().hex[:24]}",
+                part.function_call.name or "",
+                part.function_call.args or {},
+            )
+            self._calls.append(call)
+            self._parts.append(raw)
+            yield ToolUseStart(call.id, call.name)
+            yield ToolUseInputDelta(call.id, dump_json(call.input))
+            yield ToolUseEnd(call.id)
+            return
+        last = self._parts[-1] if self._parts else None
+        if last is not None and _continues_part(last, raw):
+            last.update(raw, text=last["text"] + raw["text"])
+        else:
+            self._parts.append(raw)
+        if part.text:
+            yield ThinkingDelta(part.text) if part.thought else TextDelta(part.text)
+
+    def reply(self) -> ChatReply:
+        """The whole reply."""
+        texts = [part for part in self._parts if "text" in part]
+        return ChatReply(
+            text="".join(part["text"] for part in texts if not part.get("thought")),
+            tool_calls=tuple(self._calls),
+            stop_reason=self._stop_reason(),
+            usage=make_usage(self._usage, self._provider, self._model) if self._usage else None,
+            raw={"finish_reason": self.finish_reason, "block_reason": self.block_reason},
+            thinking="".join(part["text"] for part in texts if part.get("thought")),
+            meta=parts_to_meta(self._parts, self._calls),
+        )
+
+    def _stop_reason(self) -> str:
+        if self._calls and self.finish_reason in ("STOP", None):
+            return "tool_use"
+        if self.finish_reason is None:
+            return "refusal" if self.block_reason else "end_turn"
+        return STOP_REASONS.get(self.finish_reason, self.finish_reason)
+
+
+def _continues_part(last: Mapping[str, Any], part: Mapping[str, Any]) -> bool:
+    """Whether a part is more text of the one before it, not yet closed by a signature."""
+    return (
+        "text" in last
+        and "text" in part
+        and last.get("thought") == part.get("thought")
+        and "thought_signature" not in last
+        and set(part) <= {"text", "thought", "thought_signature"}
+    )
+
+
+def _enum_value(value: Any) -> str:
+    return str(getattr(value, "value", value))
+
+
+def decode(response: Any, provider: str, model: str) -> ChatReply:
+    """A whole response."""
+    reader = GeminiStreamReader(provider, model)
+    for _ in reader.add(response):
+        pass
+    if not response.candidates and reader.block_reason is None:
+        raise unreadable_response_error(provider, model, "no candidates, and no reason why")
+    return replace(reader.reply(), raw=response)

@@ -1,0 +1,544 @@
+"""Encode requests for llama.cpp with any chat template, and decode its streamed answers.
+
+Where tools are offered, the answer is constrained to `{"say": ...}` or `{"tool": ..., "input": ...}` by a JSON schema, since small models have no reliable tool format. Histories become alternating user and assistant messages, which every template accepts."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tellback.chat.model import ChatRequest
+from tellback.chat.output import append_schema_instructions
+from tellback.chat.providers.errors import error_from_status
+from tellback.chat.providers.media import (
+    HISTORY_OMITTED,
+    decode_base64_text,
+    get_inline_data,
+    is_text_type,
+    split_system_messages,
+)
+from tellback.chat.usage import make_usage
+from tellback.errors import ProviderError, ProviderRequestError
+from tellback.tools import Tool
+from tellback.types import (
+    ChatReply,
+    Message,
+    MessagePart,
+    ReplyDelta,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    ToolUseEnd,
+    ToolUseInputDelta,
+    ToolUseStart,
+    message_text,
+    render_part,
+)
+from tellback.types.jsontext import dump_json, parse_arguments
+
+GUIDANCE = {"x-guidance": {"whitespace_flexible": False, "lenient": True, "coerce_one_of": True}}
+"""No blanks between the tokens, which small models write without end; keywords it does not know are passed over."""
+
+_TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
+_SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLE_SCHEMAS = ("items", "additionalProperties", "contains")
+_IGNORED_KEYWORDS = (
+    "title",
+    "description",
+    "default",
+    "examples",
+    "discriminator",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "$id",
+)
+_NON_REGULAR = re.compile(r"\(\?[=!<]|\\[1-9]")
+
+
+def to_llama_schema(schema: Mapping[str, Any], *, ref_prefix: str = "") -> dict[str, Any]:
+    """The schema without what cannot be held to. Its references start at `place`, where another schema takes it in.
+
+    >>> to_llama_schema({"type": "string", "pattern": "(?=x)", "maxLength": 3})
+    {'type': 'string', 'maxLength': 3}
+    """
+    converted: dict[str, Any] = _SchemaConverter(schema, ref_prefix).convert(schema)
+    return converted
+
+
+class _SchemaConverter:
+    def __init__(self, root: Mapping[str, Any], ref_prefix: str) -> None:
+        self._root = root
+        self._ref_prefix = ref_prefix
+
+    def convert(self, node: Any) -> Any:
+        if not isinstance(node, Mapping):
+            return node
+        converted: dict[str, Any] = {}
+        for name, value in node.items():
+            if name in _SCHEMA_MAPS and isinstance(value, Mapping):
+                converted[name] = {key: self.convert(inner) for key, inner in value.items()}
+            elif name in _SCHEMA_LISTS and isinstance(value, list):
+                converted[name] = [self.convert(inner) for inner in value]
+            elif name in _SINGLE_SCHEMAS:
+                converted[name] = self.convert(value)
+            elif name == "$ref":
+                if self._resolves(value):
+                    converted[name] = f"#{self._ref_prefix}{value[1:]}"
+            elif name not in _IGNORED_KEYWORDS and _is_supported(name, value):
+                converted[name] = value
+        return converted
+
+    def _resolves(self, ref: Any) -> bool:
+        if not isinstance(ref, str) or not ref.startswith("#") or ref[1:2] not in ("", "/"):
+            return False
+        node: Any = self._root
+        for step in ref[2:].split("/") if ref[1:] else ():
+            key = step.replace("~1", "/").replace("~0", "~")
+            if not isinstance(node, Mapping) or key not in node:
+                return False
+            node = node[key]
+        return isinstance(node, Mapping)
+
+
+def _is_supported(name: str, value: Any) -> bool:
+    if name == "type":
+        types = value if isinstance(value, list) else [value]
+        return bool(types) and all(isinstance(each, str) and each in _TYPES for each in types)
+    if name == "pattern":
+        return isinstance(value, str) and _is_regular(value)
+    return True
+
+
+def _is_regular(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return _NON_REGULAR.search(pattern) is None
+
+
+SAY, TOOL, INPUT = "say", "tool", "input"
+DEFAULT_MAX_TOKENS = 1_024
+"""How long an answer may get that nobody has set a cap for: a small model may never stop by itself."""
+
+
+_CONTROL_TOKENS = re.compile(r"<(?=\|[^<>\s|]{1,40}\|>|/?(?:s|bos|eos|start_of_turn|end_of_turn)>)", re.IGNORECASE)
+
+
+def encode(request: ChatRequest) -> dict[str, Any]:
+    """The body of a streamed request, but for the schema, which `answer_schema` gives."""
+    config = dict(request.config)
+    max_tokens = config.pop("max_tokens", DEFAULT_MAX_TOKENS)
+    if request.max_output_tokens is not None:
+        max_tokens = request.max_output_tokens
+    tools = offered_tools(request)
+    system, messages = split_system_messages(request.system, request.messages)
+    if tools:
+        system = _join_paragraphs(system, _tool_instructions(request, tools))
+    elif request.output_schema is not None:
+        system = append_schema_instructions(system, request.output_schema)
+    head = [{"role": "system", "content": _escape_control_tokens(system)}] if system else []
+    return {
+        **config,
+        "messages": [*head, *_encode_messages(messages, as_answers=bool(tools))],
+        "max_tokens": max_tokens,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        # Word from within a long prompt: it can be given up there, and its silence is no timeout.
+        "return_progress": True,
+    }
+
+
+def offered_tools(request: ChatRequest) -> tuple[Tool, ...]:
+    """The tools that may be called: all, one, or none, as `tool_choice` says."""
+    choice = request.tool_choice
+    if choice == "none":
+        return ()
+    if choice in (None, "auto", "required", "any"):
+        return request.tools
+    return tuple(tool for tool in request.tools if tool.name == choice)
+
+
+def build_answer_schema(request: ChatRequest) -> dict[str, Any] | None:
+    """What the answer is held to, or None where it is free text."""
+    tools = offered_tools(request)
+    if not tools:
+        return None if request.output_schema is None else {**to_llama_schema(request.output_schema), **GUIDANCE}
+    alternatives = []
+    definitions: dict[str, Any] = {}
+    if request.tool_choice in (None, "auto"):
+        say_schema: dict[str, Any] = {"type": "string", "minLength": 1}
+        if request.output_schema is not None:
+            definitions[SAY] = to_llama_schema(request.output_schema, ref_prefix=f"/$defs/{SAY}")
+            say_schema = {"$ref": f"#/$defs/{SAY}"}
+        alternatives.append(_object_schema({SAY: say_schema}))
+    for position, tool in enumerate(tools):
+        definitions[str(position)] = {
+            "type": "object",
+            **to_llama_schema(tool.parameters, ref_prefix=f"/$defs/{position}"),
+        }
+        alternatives.append(_object_schema({TOOL: {"const": tool.name}, INPUT: {"$ref": f"#/$defs/{position}"}}))
+    return {"anyOf": alternatives, "$defs": definitions, **GUIDANCE}
+
+
+def _object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _tool_instructions(request: ChatRequest, tools: Sequence[Tool]) -> str:
+    call = '{"tool": "<name>", "input": {...}} to use a tool; you are told its result, and answer then'
+    if request.tool_choice in (None, "auto"):
+        answer = "JSON of the schema below" if request.output_schema is not None else '"<your answer>"'
+        forms = f'Answer with one JSON object, and nothing else:\n- {{"say": {answer}}} to answer the user.\n- {call}.'
+    else:
+        forms = f"Use a tool now. Answer with one JSON object, and nothing else: {call}."
+    listed = "\n".join(
+        f"- {tool.name}: {' '.join(tool.description.split())} Its input: {dump_json(tool.parameters)}" for tool in tools
+    )
+    text = f"{forms}\n\nTools:\n{listed}"
+    if request.output_schema is not None:
+        text += f"\n\nThe schema of what you say:\n{dump_json(request.output_schema)}"
+    return text
+
+
+def _encode_messages(messages: Sequence[Message], *, as_answers: bool) -> list[dict[str, str]]:
+    """User and assistant in turns: messages that follow each other from one side are one."""
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    encoded: list[dict[str, str]] = []
+    for message in messages:
+        if message.role == "assistant":
+            role, text = "assistant", _encode_assistant(message, as_answers)
+        elif message.role == "tool":
+            role, text = "user", _encode_result(message, names)
+        else:
+            role, text = "user", _encode_content(message)
+        if not text.strip():
+            continue
+        text = _escape_control_tokens(text)
+        if encoded and encoded[-1]["role"] == role:
+            encoded[-1]["content"] = _join_paragraphs(encoded[-1]["content"], text)
+        else:
+            encoded.append({"role": role, "content": text})
+    if not encoded or encoded[0]["role"] != "user":
+        encoded.insert(0, {"role": "user", "content": HISTORY_OMITTED})
+    return encoded
+
+
+def _encode_assistant(message: Message, as_answers: bool) -> str:
+    """What the model said, in the form that it is to answer in now."""
+    text = message_text(message)
+    text_lines = [dump_json({SAY: text}) if as_answers else text] if text.strip() else []
+    return "\n".join([*text_lines, *(_encode_call(call) for call in message.tool_calls)])
+
+
+def _encode_call(call: ToolCall) -> str:
+    return dump_json({TOOL: call.name, INPUT: call.input if call.invalid_input is None else call.invalid_input})
+
+
+def _encode_result(message: Message, names: Mapping[str, str]) -> str:
+    name = message.name or names.get(message.tool_call_id or "") or "a tool"
+    return f"{'Error' if message.is_error else 'Result'} of {name}: {_encode_content(message) or '(nothing)'}"
+
+
+def _encode_content(message: Message) -> str:
+    if not message.parts:
+        return message_text(message)
+    return "\n\n".join(filter(None, map(_encode_part, message.parts)))
+
+
+def _encode_part(part: MessagePart) -> str:
+    mime, data = get_inline_data(part)
+    if part.kind == "file" and data and is_text_type(mime):
+        return (f"{part.name}:\n" if part.name else "") + decode_base64_text(data)
+    return render_part(part)
+
+
+def _escape_control_tokens(text: str) -> str:
+    """The text, with no mark that ends a message: llama.cpp reads such marks in any text, also in what a user wrote."""
+    return _CONTROL_TOKENS.sub("<\u200b", text)
+
+
+def _join_paragraphs(before: str | None, text: str) -> str:
+    return f"{before}\n\n{text}" if before else text
+
+
+_BLANKS = " \t\r\n"
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class JsonStringDecoder:
+    """The inside of one JSON string, decoded from pieces cut anywhere, also within an escape."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._escape = ""
+        self._high_surrogate = ""
+
+    def feed(self, char: str) -> str:
+        """The text that is certain after this character: none, some or more than one."""
+        if self._escape:
+            self._escape += char
+            return self._decode_escape()
+        if char == "\\":
+            self._escape = char
+            return ""
+        if char == '"':
+            self.is_closed = True
+            return self._flush("")
+        return self._flush(char)
+
+    def _decode_escape(self) -> str:
+        if self._escape[1] != "u":
+            char = self._escape[1]
+            self._escape = ""
+            return self._flush(_ESCAPES.get(char, char))
+        if len(self._escape) < 6:
+            return ""
+        digits, self._escape = self._escape[2:], ""
+        try:
+            code = int(digits, 16)
+        except ValueError:
+            return self._flush(_REPLACEMENT)
+        if 0xD800 <= code < 0xDC00:
+            lost = self._flush("")
+            self._high_surrogate = chr(code)
+            return lost
+        if 0xDC00 <= code < 0xE000:
+            if not self._high_surrogate:
+                return _REPLACEMENT
+            high, self._high_surrogate = ord(self._high_surrogate), ""
+            return chr(0x10000 + ((high - 0xD800) << 10) + code - 0xDC00)
+        return self._flush(chr(code))
+
+    def _flush(self, text: str) -> str:
+        """The text, and before it a mark for half a character whose other half never came."""
+        if self._high_surrogate:
+            self._high_surrogate = ""
+            return _REPLACEMENT + text
+        return text
+
+
+class JsonValueScanner:
+    """One JSON value as the text it is written in; says where it ends."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    def accept(self, char: str) -> bool:
+        """Whether the character belongs to the value; one that does not has ended it."""
+        if self._in_string:
+            if self._escaped:
+                self._escaped = False
+            elif char == "\\":
+                self._escaped = True
+            elif char == '"':
+                self._in_string = False
+                self.is_closed = self._depth == 0
+            return True
+        if char == '"':
+            self._in_string = True
+        elif char in "{[":
+            self._depth += 1
+        elif char in "}]" and self._depth:
+            self._depth -= 1
+            self.is_closed = self._depth == 0
+        elif self._depth == 0 and char in f",}}]{_BLANKS}":
+            self.is_closed = True
+            return False
+        return True
+
+
+class AnswerReader:
+    """Deltas from the pieces of an answer. `says_json` is for answers whose `say` is itself of a schema."""
+
+    def __init__(self, *, expects_json: bool = False) -> None:
+        self._expects_json = expects_json
+        self._state = "start"
+        self._string = JsonStringDecoder()
+        self._raw = JsonValueScanner()
+        self._key = ""
+        self._name = ""
+        self._id = ""
+        self._input: list[str] = []
+        self._is_input_complete = False
+
+    def feed(self, piece: str) -> Iterator[ReplyDelta]:
+        """Take the next piece, and give its deltas: at most one of each kind in a row."""
+        text_pieces: list[str] = []
+        input_pieces: list[str] = []
+        for char in piece:
+            text = self._step(char)
+            if text:
+                (input_pieces if self._key == INPUT else text_pieces).append(text)
+            if self._id == "" and self._name and self._state != "name":
+                self._id = f"call_{uuid.uuid4().hex[:24]}"
+                yield ToolUseStart(self._id, self._name)
+        if text_pieces:
+            yield TextDelta("".join(text_pieces))
+        if input_pieces:
+            text = "".join(input_pieces)
+            self._input.append(text)
+            if self._id:
+                yield ToolUseInputDelta(self._id, text)
+
+    def close(self) -> Iterator[ReplyDelta]:
+        """What is left to give when no piece follows."""
+        if self._id:
+            yield ToolUseEnd(self._id)
+
+    @property
+    def call(self) -> ToolCall | None:
+        """The call, if there is one. One that was cut off says so, whatever there is of its input."""
+        if not self._id:
+            return None
+        text = "".join(self._input)
+        value, invalid = parse_arguments(text)
+        if not self._is_input_complete:
+            value, invalid = {}, text
+        return ToolCall(self._id, self._name, value, invalid)
+
+    def _step(self, char: str) -> str:
+        """One character on; gives text that was said, or that a call's input is written in."""
+        match self._state:
+            case "start":
+                if char in _BLANKS:
+                    return ""
+                self._state = "object" if char == "{" else "free"
+                return "" if char == "{" else char
+            case "free":
+                return char
+            case "object":
+                if char == '"':
+                    self._state, self._string, self._key = "key", JsonStringDecoder(), ""
+                elif char == "}":
+                    self._state = "end"
+            case "key":
+                self._key += self._string.feed(char)
+                if self._string.is_closed:
+                    self._state = "colon"
+            case "colon":
+                if char not in f":{_BLANKS}":
+                    return self._start_value(char)
+            case "name":
+                self._name += self._string.feed(char)
+                if self._string.is_closed:
+                    self._state = "object"
+            case "saying":
+                text = self._string.feed(char)
+                if self._string.is_closed:
+                    self._state = "object"
+                return text
+            case "raw":
+                return self._raw_step(char)
+        return ""
+
+    def _start_value(self, char: str) -> str:
+        self._string = JsonStringDecoder()
+        if char == '"' and self._key == TOOL:
+            self._state = "name"
+            return ""
+        if char == '"' and self._key == SAY and not self._expects_json:
+            self._state = "saying"
+            return ""
+        self._state, self._raw = "raw", JsonValueScanner()
+        return self._raw_step(char)
+
+    def _raw_step(self, char: str) -> str:
+        is_part = self._raw.accept(char)
+        if self._raw.is_closed:
+            self._is_input_complete |= self._key == INPUT
+            self._state = "object" if is_part or char != "}" else "end"
+        return char if is_part and self._key in (SAY, INPUT) else ""
+
+
+STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
+
+
+class LocalStreamReader:
+    """What the chunks of one call have given so far. `reader` is for answers that are held to say or call."""
+
+    def __init__(self, provider: str, model: str, reader: AnswerReader | None) -> None:
+        self._provider = provider
+        self._model = model
+        self._reader = reader
+        self._finish_reason: str | None = None
+        self._usage: Mapping[str, Any] = {}
+        self._timings: Mapping[str, Any] = {}
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it said why it stopped."""
+        return self._finish_reason is not None
+
+    @property
+    def is_finished(self) -> bool:
+        """Usage follows the reason, so only the end is the end."""
+        return False
+
+    def add(self, chunk: Mapping[str, Any]) -> Iterator[ReplyDelta]:
+        """Take one chunk, and give its deltas."""
+        if "error" in chunk:
+            raise error_from_chunk(chunk, self._provider, self._model)
+        self._usage = chunk.get("usage") or self._usage
+        self._timings = chunk.get("timings") or self._timings
+        for choice in chunk.get("choices") or ():
+            self._finish_reason = choice.get("finish_reason") or self._finish_reason
+            delta = choice.get("delta") or {}
+            if thought := delta.get("reasoning_content"):
+                self._thinking.append(thought)
+                yield ThinkingDelta(thought)
+            if piece := delta.get("content"):
+                yield from map(self._record, [TextDelta(piece)] if self._reader is None else self._reader.feed(piece))
+
+    def close(self) -> Iterator[ReplyDelta]:
+        """What is left to give when no chunk follows."""
+        if self._reader is not None:
+            yield from self._reader.close()
+
+    def reply(self) -> ChatReply:
+        """The whole reply."""
+        call = self._reader.call if self._reader is not None else None
+        reason = STOP_REASONS.get(self._finish_reason or "", self._finish_reason or "")
+        return ChatReply(
+            text="".join(self._text),
+            tool_calls=() if call is None else (call,),
+            stop_reason="tool_use" if call is not None and reason == "end_turn" else reason,
+            usage=make_usage({**self._usage, "cost_usd": 0.0}, self._provider, self._model),
+            raw={"finish_reason": self._finish_reason, "usage": self._usage, "timings": self._timings},
+            thinking="".join(self._thinking),
+        )
+
+    def _record(self, delta: ReplyDelta) -> ReplyDelta:
+        if isinstance(delta, TextDelta):
+            self._text.append(delta.text)
+        return delta
+
+
+def error_from_chunk(chunk: Mapping[str, Any], provider: str, model: str) -> ProviderError:
+    """The error that llama.cpp reports, in our words."""
+    error = chunk["error"]
+    if error.get("type") == "exceed_context_size_error":
+        return ProviderRequestError(
+            f"The request is of {error.get('n_prompt_tokens')} tokens, and {model} was opened with a context of"
+            f" {error.get('n_ctx')}. Shorten the history or the tools, or pass LocalModel(..., context=...).",
+            provider=provider,
+            model=model,
+            status=400,
+            body=dict(chunk),
+        )
+    return error_from_status(provider, model, error.get("code"), str(error.get("message")), body=dict(chunk))

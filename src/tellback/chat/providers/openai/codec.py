@@ -1,0 +1,388 @@
+"""Encode and decode OpenAI chat completions, with the differences of the many hosts that speak them (`OpenAIDialect`)."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tellback.chat.model import ChatRequest
+from tellback.chat.output import append_schema_instructions, is_exact_schema
+from tellback.chat.providers.errors import error_from_status, parse_error_body, status_from_error
+from tellback.chat.providers.media import decode_base64_text, get_inline_data, is_text_type
+from tellback.chat.providers.stainless import as_dict
+from tellback.chat.usage import make_usage
+from tellback.tools import Tool
+from tellback.types import (
+    ChatReply,
+    Message,
+    MessagePart,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    message_text,
+    render_part,
+)
+from tellback.types.jsontext import dump_json, parse_arguments
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIDialect:
+    """What one host takes and gives."""
+
+    max_tokens_field: str = "max_tokens"
+    stream_usage: bool = True
+    """Whether usage must be asked for in a stream, and may be."""
+    json_schema: bool = True
+    """Whether the host holds the model to a JSON schema; if not, the prompt asks for it."""
+    think_tags: bool = True
+    """Whether models behind it may write their thinking as <think>...</think> into the text."""
+    cache_control: bool = False
+    """Whether parts may carry Anthropic's cache marks."""
+    call_extras: bool = True
+    """Whether fields that the host itself added to a tool call may be sent back with it."""
+    reasoning_details: bool = False
+    """Whether reasoning comes in blocks that must be sent back."""
+
+
+OPENAI_DIALECT = OpenAIDialect(max_tokens_field="max_completion_tokens", think_tags=False, call_extras=False)
+OPENROUTER_DIALECT = OpenAIDialect(cache_control=True, reasoning_details=True)
+COMPATIBLE_DIALECT = OpenAIDialect()
+
+
+THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+
+
+class ThinkTagSplitter:
+    """Feed it text; it gives text and thinking deltas. Only a tag at the very beginning counts."""
+
+    def __init__(self, enabled: bool = True) -> None:
+        self._state = "start" if enabled else "text"
+        self._held = ""
+
+    def feed(self, text: str) -> Iterator[TextDelta | ThinkingDelta]:
+        """What is certain after this piece; a tag that may be incomplete is held back."""
+        if self._state == "after":  # the blank line that follows the tag is part of neither
+            text = text.lstrip("\n")
+            self._state = "text" if text else "after"
+        if self._state in ("text", "after"):
+            if text:
+                yield TextDelta(text)
+            return
+        self._held += text
+        if self._state == "start":
+            stripped = self._held.lstrip()
+            if stripped.startswith(THINK_OPEN):
+                self._state, self._held = "thinking", stripped[len(THINK_OPEN) :]
+            elif THINK_OPEN.startswith(stripped):
+                return
+            else:
+                self._state, text, self._held = "text", self._held, ""
+                yield TextDelta(text)
+                return
+        thought, closed, rest = self._held.partition(THINK_CLOSE)
+        if closed:
+            if thought:
+                yield ThinkingDelta(thought)
+            self._held, self._state = "", "after"
+            yield from self.feed(rest)
+            return
+        held_length = _partial_tag_length(self._held, THINK_CLOSE)
+        ready, self._held = self._held[: len(self._held) - held_length], self._held[len(self._held) - held_length :]
+        if ready:
+            yield ThinkingDelta(ready)
+
+    def finish(self) -> Iterator[TextDelta | ThinkingDelta]:
+        """What was held back when the text ended."""
+        held, self._held = self._held, ""
+        if held:
+            yield ThinkingDelta(held) if self._state == "thinking" else TextDelta(held)
+
+
+def split_thinking(text: str, enabled: bool = True) -> tuple[str, str]:
+    """Text and thinking of a whole reply."""
+    splitter = ThinkTagSplitter(enabled)
+    pieces = [*splitter.feed(text), *splitter.finish()]
+    return (
+        "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)),
+        "".join(piece.text for piece in pieces if isinstance(piece, ThinkingDelta)),
+    )
+
+
+def _partial_tag_length(text: str, tag: str) -> int:
+    """How many characters at the end of `text` may be the beginning of `tag`."""
+    return next((size for size in range(min(len(text), len(tag) - 1), 0, -1) if tag.startswith(text[-size:])), 0)
+
+
+META_KEY = "openai"
+_AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/x-wav": "wav", "audio/wave": "wav"}
+
+
+def encode(model: str, request: ChatRequest, dialect: OpenAIDialect) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments of `chat.completions.create`, and what else goes into the body as it is."""
+    extra = dict(request.config)
+    system = request.system
+    if request.output_schema is not None and not dialect.json_schema:
+        system = append_schema_instructions(system, request.output_schema)
+    messages = [{"role": "system", "content": system}] if system else []
+    messages.extend(_encode_message(message, dialect) for message in request.messages)
+    body: dict[str, Any] = {"model": model, "messages": messages}
+    if request.max_output_tokens is not None:
+        body[dialect.max_tokens_field] = request.max_output_tokens
+    if request.tools:
+        body["tools"] = [_encode_tool(tool) for tool in request.tools]
+        if request.tool_choice is not None:
+            body["tool_choice"] = _encode_tool_choice(request.tool_choice)
+    if request.output_schema is not None and dialect.json_schema:
+        schema, strict = to_strict_schema(request.output_schema)
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": schema, "strict": strict},
+        }
+    return body, extra
+
+
+def _encode_message(message: Message, dialect: OpenAIDialect) -> dict[str, Any]:
+    if message.role == "assistant":
+        return _encode_assistant(message, dialect)
+    if message.role == "tool":
+        return {"role": "tool", "tool_call_id": message.tool_call_id or "", "content": message_text(message)}
+    if message.role == "system" or not message.parts:
+        return {"role": message.role, "content": message_text(message)}
+    return {"role": message.role, "content": [_encode_part(part, dialect) for part in message.parts]}
+
+
+def _encode_assistant(message: Message, dialect: OpenAIDialect) -> dict[str, Any]:
+    text = message_text(message)
+    encoded: dict[str, Any] = {"role": "assistant", "content": text or (None if message.tool_calls else "")}
+    if message.tool_calls:
+        encoded["tool_calls"] = [_encode_call(call, dialect) for call in message.tool_calls]
+    details = ((message.meta or {}).get(META_KEY) or {}).get("reasoning_details")
+    if details and dialect.reasoning_details:
+        encoded["reasoning_details"] = details
+    return encoded
+
+
+def _encode_call(call: ToolCall, dialect: OpenAIDialect) -> dict[str, Any]:
+    # Fields a host added to the call (Gemini's signatures travel so) go back with it.
+    extras = (call.meta or {}).get(META_KEY) or {} if dialect.call_extras else {}
+    return {
+        **extras,
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": dump_json(call.input)},
+    }
+
+
+def _encode_part(part: MessagePart, dialect: OpenAIDialect) -> dict[str, Any]:
+    encoded = _encode_media(part)
+    if encoded is None:
+        encoded = {"type": "text", "text": render_part(part)}
+    if dialect.cache_control and part.meta and "cache_control" in part.meta:
+        encoded["cache_control"] = part.meta["cache_control"]
+    return encoded
+
+
+def _encode_media(part: MessagePart) -> dict[str, Any] | None:
+    """An image, audio or file part, or None for what the API does not take."""
+    mime, data = get_inline_data(part)
+    if part.kind == "image" and (part.url or data):
+        image = {"url": f"data:{mime or 'image/png'};base64,{data}" if data else part.url}
+        if part.meta and "detail" in part.meta:
+            image["detail"] = part.meta["detail"]
+        return {"type": "image_url", "image_url": image}
+    if part.kind == "audio" and data:
+        format = _AUDIO_FORMATS.get(mime or "", (mime or "audio/wav").partition("/")[2])
+        return {"type": "input_audio", "input_audio": {"data": data, "format": format}}
+    if part.kind == "file" and data:
+        if is_text_type(mime):
+            title = f"{part.name}:\n" if part.name else ""
+            return {"type": "text", "text": title + decode_base64_text(data)}
+        address = f"data:{mime or 'application/octet-stream'};base64,{data}"
+        file = {"filename": part.name or "file", "file_data": address}
+        return {"type": "file", "file": file}
+    return None
+
+
+def _encode_tool(tool: Tool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
+    }
+
+
+def _encode_tool_choice(choice: str) -> Any:
+    if choice == "any":
+        return "required"
+    return choice if choice in ("auto", "none", "required") else {"type": "function", "function": {"name": choice}}
+
+
+def to_strict_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The schema with objects closed, and whether strict mode takes it: exact, and every property required."""
+    strict = is_exact_schema(schema)
+
+    def close(node: Any) -> Any:
+        nonlocal strict
+        if isinstance(node, Sequence) and not isinstance(node, str):
+            return [close(item) for item in node]
+        if not isinstance(node, Mapping):
+            return node
+        closed = {name: close(value) for name, value in node.items() if name not in ("properties", "discriminator")}
+        if "oneOf" in closed:
+            closed["anyOf"] = closed.pop("oneOf")
+        if "properties" in node:
+            closed["properties"] = {name: close(value) for name, value in node["properties"].items()}
+            closed.setdefault("additionalProperties", False)
+            strict &= set(node.get("required", ())) == set(node["properties"])
+        strict &= "default" not in node and ("$ref" not in node or len(node) == 1)
+        return closed
+
+    return close(schema), strict
+
+
+log = logging.getLogger("tellback.chat")
+
+STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+
+
+def decode(completion: Any, provider: str, model: str, dialect: OpenAIDialect) -> ChatReply:
+    """A whole completion."""
+    body = as_dict(completion)
+    if body.get("error"):
+        raise error_from_body(body, provider, model)
+    choice = next(iter(body.get("choices") or ()), None) or {}
+    if choice.get("error") or choice.get("finish_reason") == "error":
+        raise error_from_body(choice, provider, model)
+    message = choice.get("message") or {}
+    text, thought = _decode_content(message.get("content"), dialect)
+    calls = [_decode_call(call) for call in message.get("tool_calls") or ()]
+    if message.get("function_call"):
+        calls.append(_decode_call({"function": message["function_call"]}))
+    calls = _with_unique_ids(calls)
+    refusal = message.get("refusal")
+    reason = "refusal" if refusal else normalize_stop_reason(choice.get("finish_reason"), bool(calls))
+    text += refusal or ""
+    return ChatReply(
+        text=text,
+        tool_calls=tuple(calls),
+        stop_reason=reason,
+        usage=_decode_usage(body, provider, body.get("model") or model),
+        raw=completion,
+        thinking=(_find_reasoning(message) or "") + thought,
+        meta=reasoning_to_meta(message.get("reasoning_details"), dialect),
+    )
+
+
+def _with_unique_ids(calls: list[ToolCall]) -> list[ToolCall]:
+    seen: set[str] = set()
+    for index, call in enumerate(calls):
+        if call.id in seen:
+            calls[index] = replace(call, id=generate_call_id())
+        seen.add(calls[index].id)
+    return calls
+
+
+def _decode_call(call: Mapping[str, Any]) -> ToolCall:
+    function = call.get("function") or {}
+    value, invalid = parse_arguments(arguments_text(function.get("arguments")))
+    extras = {name: item for name, item in call.items() if name not in ("id", "type", "function", "index")}
+    return ToolCall(
+        call.get("id") or generate_call_id(),
+        function.get("name") or "",
+        value,
+        invalid,
+        {META_KEY: extras} if extras else None,
+    )
+
+
+def arguments_text(arguments: Any) -> str:
+    """A call's arguments as JSON text, whether the host sent text, an object or nothing."""
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return dump_json(arguments)
+
+
+def _decode_content(content: Any, dialect: OpenAIDialect) -> tuple[str, str]:
+    if content is None:
+        return "", ""
+    if isinstance(content, str):
+        return split_thinking(content, dialect.think_tags)
+    text: list[str] = []
+    thinking: list[str] = []
+    for part in content:
+        (thinking if is_thinking_part(part) else text).append(part_text(part))
+    return "".join(text), "".join(thinking)
+
+
+def is_thinking_part(part: Any) -> bool:
+    """Whether a part of the content is thinking."""
+    return isinstance(part, Mapping) and part.get("type") == "thinking"
+
+
+def part_text(part: Any) -> str:
+    """The text of a part of the content."""
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        part = as_dict(part) if hasattr(part, "model_dump") else {}
+    inner = part.get("text") or part.get("thinking") or ""
+    return inner if isinstance(inner, str) else "".join(map(part_text, inner))
+
+
+def _find_reasoning(message: Mapping[str, Any]) -> str | None:
+    for name in ("reasoning_content", "reasoning"):
+        value = message.get(name)
+        if value and isinstance(value, str):
+            return value
+    return None
+
+
+def normalize_stop_reason(finish: str | None, has_calls: bool) -> str:
+    """The reason in our words; some hosts say "stop", or nothing, beside calls."""
+    if has_calls and finish in (None, "", "stop", "tool_calls", "function_call"):
+        return "tool_use"
+    if not finish:
+        return "end_turn"
+    return STOP_REASONS.get(finish, finish)
+
+
+def _decode_usage(body: Mapping[str, Any], provider: str, model: str) -> Any:
+    usage = body.get("usage") or (body.get("x_groq") or {}).get("usage")
+    return make_usage(usage, provider, model) if usage else None
+
+
+def reasoning_to_meta(details: Any, dialect: OpenAIDialect) -> Mapping[str, Any] | None:
+    """A message's `meta` for reasoning that must be sent back."""
+    if not details or not dialect.reasoning_details:
+        return None
+    merged: list[dict[str, Any]] = []
+    for detail in map(as_dict, details):
+        last = merged[-1] if merged else None
+        if last is None or (last.get("type"), last.get("index")) != (detail.get("type"), detail.get("index")):
+            merged.append(detail)
+            continue
+        for name, value in detail.items():  # a stream gives each block in pieces
+            is_piece = name in ("text", "summary", "data") and isinstance(last.get(name), str)
+            last[name] = last[name] + value if is_piece and isinstance(value, str) else value or last.get(name)
+    return {META_KEY: {"reasoning_details": merged}}
+
+
+def error_from_body(body: Mapping[str, Any], provider: str, model: str) -> Exception:
+    """The error that a host reports inside an answer that began well."""
+    message, error_type, code = parse_error_body(body)
+    return error_from_status(
+        provider, model, status_from_error(error_type, code), message or "it reported an error", body=dict(body)
+    )
+
+
+def generate_call_id() -> str:
+    """An id for a call that came without one."""
+    return f"call_{uuid.uuid4().hex[:24]}"

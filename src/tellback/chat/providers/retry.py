@@ -1,0 +1,206 @@
+"""Retry policy: which failures are retried, how long to back off, when a backup model takes over, and how a broken stream continues.
+
+After a stream broke off, the next attempt is shown the text so far and asked to continue it; text that it repeats is held back, so the caller never sees any of it twice."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tellback.chat.model import ChatRequest, Model
+from tellback.chat.providers.media import EARLIER_TEXT
+from tellback.errors import ProviderError, TellbackError
+from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta, ToolUseStart, assistant_message, user_message
+
+INITIAL_DELAY = 0.5
+MAX_DELAY = 8.0
+MAX_RETRY_AFTER = 60.0
+"""A provider that asks for a longer wait than this is not waited for: the caller, or a backup model, decides."""
+
+RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+
+
+def backoff(attempt: int, retry_after: float | None = None) -> float:
+    """Seconds to wait before attempt `attempt + 1`: doubling with jitter, and never less than the provider asked."""
+    delay = min(INITIAL_DELAY * 2.0 ** min(attempt, 10), MAX_DELAY)
+    delay *= random.uniform(0.5, 1.0)
+    return delay if retry_after is None else max(delay, retry_after)
+
+
+def is_acceptable_wait(retry_after: float | None) -> bool:
+    """Whether the provider's own wait is short enough to sit out."""
+    return retry_after is None or retry_after <= MAX_RETRY_AFTER
+
+
+def parse_retry_after(headers: Mapping[str, str] | None) -> float | None:
+    """Seconds from `retry-after-ms` or `retry-after`, which is a number or a date."""
+    if headers is None:
+        return None
+    milliseconds = _parse_number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return max(milliseconds / 1000, 0.0)
+    value = headers.get("retry-after")
+    seconds = _parse_number(value)
+    if seconds is not None:
+        return max(seconds, 0.0)
+    date = email.utils.parsedate_tz(value) if value else None
+    return None if date is None else max(email.utils.mktime_tz(date) - time.time(), 0.0)
+
+
+def _parse_number(value: str | None) -> float | None:
+    try:
+        number = None if value is None else float(value)
+    except ValueError:
+        return None
+    return number if number is not None and math.isfinite(number) else None
+
+
+RetryTarget = str | Model
+"""A name for the same provider, or a model object that looks after itself."""
+
+
+class RetryAttempts:
+    """The attempts of one call, and what went wrong with them.
+
+    `read` puts an SDK's exception for a model's name into our words, or gives None if it is not the provider's doing.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[RetryTarget],
+        retries: int,
+        convert_error: Callable[[Exception, str], ProviderError | None],
+    ) -> None:
+        self._targets = targets
+        self._retries = retries
+        self._convert_error = convert_error
+        self._index = 0
+        self._attempt_count = 0
+        self._failures: list[ProviderError] = []
+
+    async def next_target(self) -> RetryTarget | None:
+        """Whom to ask now; waits before it names the same one again. None when all have been tried."""
+        if self._attempt_count:
+            if self._should_retry():
+                await asyncio.sleep(backoff(self._attempt_count - 1, self._failures[-1].retry_after))
+            else:
+                self._index += 1
+                self._attempt_count = 0
+        if self._index >= len(self._targets):
+            return None
+        self._attempt_count += 1
+        return self._targets[self._index]
+
+    def record_failure(self, error: Exception, partial_text: str = "") -> bool:
+        """Take note of a failure; False says that trying again is no use, and the error should be raised as it is."""
+        target = self._targets[self._index]
+        if isinstance(error, TellbackError) or not isinstance(target, str):
+            failure = error if isinstance(error, ProviderError) else None
+        else:
+            failure = self._convert_error(error, target)
+            if failure is not None:
+                failure.__cause__ = error
+        if failure is None:
+            if self._failures:
+                error.add_note(f"It is the backup of {self._targets[0]}, which failed first: {self._failures[0]}")
+            return False
+        failure.partial_text = partial_text
+        self._failures.append(failure)
+        return True
+
+    def final_error(self) -> ProviderError:
+        """The last failure, which knows of the others."""
+        last = self._failures[-1]
+        last.attempts = tuple(self._failures)
+        if len(self._failures) > 1:
+            last.add_note(f"{len(self._failures)} attempts failed; they are in .attempts.")
+        return last
+
+    def _should_retry(self) -> bool:
+        failure = self._failures[-1]
+        if failure.status == 401:
+            # The same key will not open another model of the same provider either.
+            while isinstance(self._following_target(), str):
+                self._index += 1
+            return False
+        return (
+            failure.retryable
+            and isinstance(self._targets[self._index], str)
+            and self._attempt_count <= self._retries
+            and is_acceptable_wait(failure.retry_after)
+        )
+
+    def _following_target(self) -> RetryTarget | None:
+        return self._targets[self._index + 1] if self._index + 1 < len(self._targets) else None
+
+
+CONTINUE_INSTRUCTION = (
+    "Your last message was cut off by a technical fault after exactly the text above. Continue it from the very next "
+    "character. Do not repeat any of it, do not apologise and do not mention the interruption."
+)
+
+
+class StreamContinuation:
+    """The text a caller has been given so far, over all attempts."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._earlier_text = ""
+        self._held_text: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Everything the caller has been given."""
+        return "".join(self._pieces)
+
+    def start_attempt(self) -> None:
+        """A new attempt starts."""
+        self._earlier_text = self.text
+        self._held_text = "" if self._earlier_text else None
+
+    def build_request(self, request: ChatRequest) -> ChatRequest:
+        """The request for this attempt: the original, or one that asks to go on."""
+        if not self._earlier_text:
+            return request
+        return replace(
+            request,
+            messages=(*request.messages, assistant_message(self._earlier_text), user_message(CONTINUE_INSTRUCTION)),
+        )
+
+    def filter_delta(self, delta: ReplyDelta) -> Iterator[ReplyDelta]:
+        """What the caller has not seen yet: text that only repeats what was said is held back while it does.
+
+        The last delta is left out, since `whole` makes another.
+        """
+        if isinstance(delta, TextDelta):
+            text = delta.text
+            if self._held_text is not None:
+                self._held_text += text
+                if len(self._held_text) < len(self._earlier_text) and self._earlier_text.startswith(self._held_text):
+                    return
+                text, self._held_text = self._held_text.removeprefix(self._earlier_text), None
+            if text:
+                self._pieces.append(text)
+                yield TextDelta(text)
+            return
+        if isinstance(delta, ToolUseStart | StreamStop):
+            if self._held_text:  # the text ends before all was repeated, so it was no repetition
+                self._pieces.append(self._held_text)
+                yield TextDelta(self._held_text)
+            self._held_text = None
+        if not isinstance(delta, StreamStop):
+            yield delta
+
+    def build_stop(self, reply: ChatReply) -> StreamStop:
+        """The last delta, with a reply that holds the text of all attempts."""
+        if self._earlier_text:
+            # The provider's state belongs to the last attempt; what had been said before goes before it.
+            earlier = self.text.removesuffix(reply.text)
+            meta = {**reply.meta, EARLIER_TEXT: earlier} if reply.meta else None
+            reply = replace(reply, text=self.text, meta=meta)
+        return StreamStop(reply.stop_reason, reply.usage, reply)

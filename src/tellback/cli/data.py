@@ -1,0 +1,287 @@
+"""`tellback import`, `export` and `delete`: all data of one user."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tellback.cli.options import (
+    DEFAULT_URL,
+    DEFAULT_USER,
+    TIME_METAVAR,
+    AppOption,
+    JsonOption,
+    ModelOption,
+    TenantOption,
+    UrlOption,
+    UserOption,
+    format_examples,
+    parse_period_start,
+)
+from tellback.cli.output import create_console, escape_json, print_json, print_line, print_table
+from tellback.cli.runner import (
+    INTERRUPT_EXIT_CODE,
+    UserTarget,
+    fail,
+    missing_data_error,
+    open_app,
+    report_errors,
+    run_async,
+    run_for_user,
+    user_of_target,
+)
+
+if TYPE_CHECKING:
+    from tellback.admin import ErasureReport, ExportReport
+    from tellback.importers import ImportProgress, ImportReport
+    from tellback.importers.importer import ImportProgressCallback
+    from tellback.user import User as Handle
+
+IMPORT_STOPPED = "Stopped. What was imported is kept; the same command goes on where this one ended."
+_STAGES = {"reading": "Looking for chats", "importing": "Importing chats", "remembering": "Making memories"}
+
+
+class ImportFormatName(StrEnum):
+    """Whose chats they are."""
+
+    AUTO = "auto"
+    CHATGPT = "chatgpt"
+    CLAUDE = "claude"
+    JSONL = "jsonl"
+
+
+IMPORT_EXAMPLES = format_examples(
+    "tellback import chatgpt-export.zip --user maya --dry-run",
+    "tellback import chatgpt-export.zip --user maya",
+    "tellback import chats.jsonl --since 2025 --model offline",
+)
+
+
+def import_command(
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="The zip that was downloaded, its folder, or a file of it; or .jsonl.")
+    ],
+    format: Annotated[ImportFormatName, typer.Option("--format", help="Whose chats they are.")] = ImportFormatName.AUTO,
+    namespace: Annotated[str, typer.Option(help="What the conversations are called.")] = "imported",
+    space: Annotated[str, typer.Option("--space", "-s", help="The memory space, by name.")] = "default",
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            parser=parse_period_start, metavar=TIME_METAVAR, help="Only chats in which something was said since then."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="So many chats that are not there yet, the oldest first.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run_async", help="Change nothing; tell what would be done.")] = False,
+    no_extract: Annotated[bool, typer.Option("--no-extract", help="Make no memories of them.")] = False,
+    model: ModelOption = None,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Bring in chats from ChatGPT, Claude or JSON lines: they become conversations, and memories.
+
+    Each message keeps its time. Doing it again adds only what is missing. Memories are made by the model, which costs
+    a call or two for each chat; with --model offline, or none, every message is kept word for word.
+    """
+    target = UserTarget(url, user, tenant, app_id)
+    with report_errors():
+        options = _store_options(model, needs_model=not (no_extract or dry_run))
+
+    async def run_import() -> ImportReport:
+        from tellback.importers import import_chats
+
+        async with open_app(
+            _dry_run_url(url) if dry_run else url, may_create=True, allow_in_memory=dry_run, **options
+        ) as rc:
+            with _progress_bars(is_shown=not as_json) as on_progress:
+                return await import_chats(
+                    user_of_target(rc, target),
+                    path,
+                    format=format.value,
+                    namespace=namespace,
+                    space=space,
+                    extract=not no_extract,
+                    on_progress=on_progress,
+                    since=since,
+                    limit=limit,
+                    dry_run=dry_run,
+                )
+
+    try:
+        report = run_async(run_import)
+    except typer.Exit as exit_error:
+        if exit_error.exit_code == INTERRUPT_EXIT_CODE:
+            print_line(IMPORT_STOPPED, stderr=True)
+        raise
+    _print_report(report, as_json=as_json)
+    if report.waiting_jobs:
+        print_line("`tellback jobs list` tells what they wait for, and `tellback worker` does them.", stderr=True)
+    if report.failed_jobs:
+        print_line("`tellback jobs list --status failed` tells why jobs failed.", stderr=True)
+        raise typer.Exit(1)
+
+
+def _store_options(model: str | None, *, needs_model: bool) -> dict[str, Any]:
+    """How to open Tellback: nobody goes on with these chats, so they get no rolling summaries."""
+    if not needs_model:
+        return {}
+    from tellback.cli.runner import resolve_model
+
+    choice = resolve_model(model)
+    if choice.is_offline:
+        print_line("No model reads the chats: every message is kept word for word.", stderr=True)
+    else:
+        print_line(f"Memories are made by {choice.name}.", stderr=True)
+    extractor = "verbatim" if choice.is_offline else None
+    return {"model": choice.name, "extractor": extractor, "worker": True, "summary_every": None}
+
+
+def _dry_run_url(url: str) -> str:
+    """The store to compare with when nothing may be changed: an empty one for a file that is not there yet."""
+    return url if "://" in url or Path(url).exists() else ":memory:"
+
+
+def _print_report(report: ImportReport, *, as_json: bool) -> None:
+    if as_json:
+        print_json(report)
+        return
+    for sentence in str(report).removesuffix(".").split(". "):
+        print_line(f"{sentence}.")
+
+
+@contextmanager
+def _progress_bars(*, is_shown: bool) -> Iterator[ImportProgressCallback]:
+    """A bar for each stage, on a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    screen = create_console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=screen, disable=not (is_shown and screen.is_terminal)) as bars:
+        tasks: dict[str, Any] = {}
+
+        def on_progress(progress: ImportProgress) -> None:
+            if progress.stage not in tasks:
+                tasks[progress.stage] = bars.add_task(_STAGES[progress.stage])
+            bars.update(tasks[progress.stage], completed=progress.done, total=progress.total)
+
+        yield on_progress
+
+
+class ExportFormatName(StrEnum):
+    """How an export is written."""
+
+    JSON = "json"
+    ZIP = "zip"
+
+
+def export(
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", "-o", help="The file, .json or .zip; without one, JSON on standard output."),
+    ] = None,
+    format: Annotated[
+        ExportFormatName | None, typer.Option("--format", help="Where the file's name does not say it.")
+    ] = None,
+    vectors: Annotated[bool, typer.Option("--vectors", help="Also the vectors of memories.")] = False,
+    url: UrlOption = DEFAULT_URL,
+    user: UserOption = DEFAULT_USER,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Hand out all that is kept of a user: conversations, memories, jobs, costs, keys.
+
+    A file appears only when it is complete, and only its owner may read it. With --json the counts are printed as
+    JSON; the export itself is JSON on standard output anyway.
+    """
+    prints_to_terminal = to is None and _is_terminal()
+    if prints_to_terminal and format is ExportFormatName.ZIP:
+        raise typer.BadParameter("a .zip is not for a terminal: name a file with --to.", param_hint="--format")
+    target = UserTarget(url, user, tenant, app_id)
+    buffer = io.BytesIO()
+
+    async def run_export(handle: Handle) -> ExportReport:
+        if not await _has_data(handle):
+            raise missing_data_error(handle, "data")
+        with create_console(stderr=True).status("Exporting…") as status:
+
+            def progress(done: int) -> None:
+                if done % 100 == 0:
+                    status.update(f"Exporting: {done} records")
+
+            return await handle.admin.export_user_data(
+                to=to or (buffer if prints_to_terminal else sys.stdout.buffer),
+                format=None if format is None else format.value,
+                on_progress=progress,
+                include_vectors=vectors,
+            )
+
+    report = run_for_user(target, run_export)
+    if prints_to_terminal:
+        typer.echo(escape_json(buffer.getvalue().decode()))
+    if to is None:
+        return
+    if as_json:
+        print_json(report)
+    else:
+        print_line(f"All that is kept of {user} is in {to}: {_format_counts(report.counts)}.")
+
+
+def delete(
+    user: Annotated[str, typer.Option("--user", "-u", help="Whose data to delete.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: UrlOption = DEFAULT_URL,
+    tenant: TenantOption = "default",
+    app_id: AppOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Delete all that is kept of a user, for good: conversations, memories, jobs, costs, keys.
+
+    It asks for the user's id first. Nothing of it is left in any table or file of the store afterwards.
+    """
+    target = UserTarget(url, user, tenant, app_id)
+    if not yes:
+        _confirm_deletion(user)
+
+    async def run_delete(handle: Handle) -> ErasureReport:
+        return await handle.admin.delete_user_data(confirm=True)
+
+    erased = run_for_user(target, run_delete)
+    if as_json:
+        print_json(dict(erased))
+    elif not any(erased.values()):
+        print_line(f"There was nothing of user {user!r} there.")
+    else:
+        print_line(f"All that was kept of {user} is deleted:")
+        print_table(("DELETED", "WHAT"), [(str(count), name) for name, count in erased.items() if count])
+
+
+def _confirm_deletion(user: str) -> None:
+    typed = typer.prompt(f"Type the user's id ({user}) to delete all that is kept of them", default="", err=True)
+    if typed.strip() != user:
+        fail("Nothing was deleted: that was not the user's id.")
+
+
+async def _has_data(user: Handle) -> bool:
+    async with aclosing(user.admin.export_stream()) as records:
+        return await anext(records, None) is not None
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def _format_counts(counts: Any) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing"

@@ -1,0 +1,388 @@
+"""Inspect a store without changing it, and run the checks of `tellback doctor`.
+
+Loaded on demand: it imports the stores."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import importlib.metadata
+import os
+import re
+import shlex
+import socket
+import sqlite3
+import sys
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tellback.errors import ConfigurationError, StoreCorruptError, StoreUnavailableError, TellbackError
+from tellback.stores import Store, open_store
+from tellback.stores.catalogue import migrations
+
+if TYPE_CHECKING:
+    from tellback.chat.discovery import ModelAtHand
+
+SQLITE_HEADER = b"SQLite format 3\x00"
+COUNTED_TABLES = ("conversations", "messages", "atoms", "entities", "jobs")
+MAX_CHECKED_BYTES = 500_000_000
+"""A file of more bytes is not read from end to end only to look at it."""
+
+MAX_TABLES_NAMED = 3
+"""How many tables of another program are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """What a store is: `version` is that of its tables, 0 where there are none, and `needed` this release's."""
+
+    kind: str
+    place: str
+    exists: bool
+    version: int = 0
+    needed: int = 0
+    size: int | None = None
+    counts: dict[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it would be migrated when it is opened."""
+        return self.exists and self.version < self.needed
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether a later release has written it."""
+        return self.version > self.needed
+
+
+def store_path(store: Store) -> Path | None:
+    """The file of a store, or None if it is in none."""
+    scheme, _, place = store.url.partition(":///")
+    return Path(place) if scheme == "sqlite" and place != ":memory:" else None
+
+
+def validate_store_file(url: str, *, may_create: bool) -> None:
+    """Raise if a file is not ours to open, or is not there and should be.
+
+    Opening a file that is not there makes it, and tables are put into one of another program: neither is what
+    somebody wants who has mistyped a name.
+    """
+    path = store_path(open_store(url))
+    if path is None:
+        return
+    if not path.exists():
+        if not may_create:
+            raise StoreUnavailableError(
+                f"There is no store at {path}: name another with --url or TELLBACK_URL, or begin one with"
+                " `tellback chat`."
+            )
+        return
+    _validate_file(path)
+
+
+def _validate_file(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder: name a file in it, such as --url {path / 'tellback.db'}.")
+    try:
+        with path.open("rb") as file:
+            header = file.read(len(SQLITE_HEADER))
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"{path} cannot be read: {error.strerror}. Check the rights of the file and its folder."
+        ) from error
+    if header and header != SQLITE_HEADER:
+        raise StoreCorruptError(
+            f"{path} is no store of Tellback's, nor any SQLite file: name another with --url, or restore it from a"
+            " backup if it was one."
+        )
+    if not header:
+        return
+    tables = _list_tables(path)
+    if tables and "tellback_migrations" not in tables:
+        raise ConfigurationError(
+            f"{path} belongs to another program (it has {_format_tables(tables)}): name a file of Tellback's own with --url."
+        )
+
+
+def _format_tables(tables: list[str]) -> str:
+    named = ", ".join(repr(each) for each in tables[:MAX_TABLES_NAMED])
+    return (
+        f"the tables {named}…"
+        if len(tables) > MAX_TABLES_NAMED
+        else f"the table{'s' if len(tables) > 1 else ''} {named}"
+    )
+
+
+def _list_tables(path: Path) -> list[str]:
+    from tellback.stores.sqlite.connection import to_store_error
+
+    try:
+        with closing(_open_read_only(path)) as connection:
+            found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+    except sqlite3.Error as error:
+        raise to_store_error(error, str(path)) from error
+    return [name for (name,) in found if not name.startswith("sqlite_")]
+
+
+def _open_read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)
+
+
+async def inspect_store(url: str, *, is_thorough: bool = False) -> StoreInfo:
+    """What is there. Raises what opening it would raise if it cannot be reached, is damaged, or is not ours.
+
+    A `thorough` look counts what a file holds, and reads it for damage unless it is very large.
+    """
+    store = open_store(url)
+    if store.url.startswith("sqlite"):
+        return _inspect_sqlite(store, is_thorough)
+    return await _inspect_postgres(store)
+
+
+def _inspect_sqlite(store: Store, is_thorough: bool) -> StoreInfo:
+    needed = migrations("sqlite")[-1].version
+    path = store_path(store)
+    if path is None:
+        return StoreInfo("SQLite, in memory", ":memory:", False, needed=needed)
+    if not path.exists():
+        return StoreInfo("SQLite", str(path), False, needed=needed)
+    _validate_file(path)
+    from tellback.stores.sqlite.connection import to_store_error
+
+    try:
+        with closing(_open_read_only(path)) as connection:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            version, counts = 0, {}
+            if "tellback_migrations" in tables:
+                version = connection.execute("SELECT COALESCE(MAX(version), 0) FROM tellback_migrations").fetchone()[0]
+                if is_thorough:
+                    counts = {
+                        name: connection.execute(f"SELECT COUNT(*) FROM {name}").fetchone()[0]
+                        for name in COUNTED_TABLES
+                        if name in tables
+                    }
+                    _validate_integrity(connection, path)
+    except sqlite3.Error as error:
+        raise to_store_error(error, str(path)) from error
+    return StoreInfo("SQLite", str(path), True, int(version), needed, os.path.getsize(path), counts)
+
+
+def _validate_integrity(connection: sqlite3.Connection, path: Path) -> None:
+    if path.stat().st_size > MAX_CHECKED_BYTES:
+        return
+    [(outcome,)] = connection.execute("PRAGMA quick_check(1)").fetchall()
+    if outcome != "ok":
+        raise StoreCorruptError(f"{path} is damaged ({' '.join(str(outcome).split())}): restore it from a backup.")
+
+
+async def _inspect_postgres(store: Any) -> StoreInfo:
+    import asyncpg
+
+    from tellback.stores.postgres.connection import DRIVER_ERRORS, to_store_error
+    from tellback.stores.postgres.schema import quote_identifier
+
+    needed = migrations("postgres")[-1].version
+    settings = store.queue_settings()
+    exists_query = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'tellback_migrations'"
+    try:
+        connection = await asyncpg.connect(settings.dsn, timeout=10)
+        try:
+            if not await connection.fetchval(exists_query, settings.schema):
+                return StoreInfo("PostgreSQL", settings.place, False, needed=needed)
+            await connection.execute(f"SET ROLE {quote_identifier(settings.role)}")
+            version_query = (
+                f"SELECT COALESCE(MAX(version), 0) FROM {quote_identifier(settings.schema)}.tellback_migrations"
+            )
+            version = int(await connection.fetchval(version_query))
+        finally:
+            await connection.close()
+    except DRIVER_ERRORS as error:
+        raise to_store_error(error, settings.place) from error
+    return StoreInfo("PostgreSQL", settings.place, True, version, needed)
+
+
+CheckStatus = Literal["ok", "off", "warn", "fail"]
+
+MIN_PYTHON = (3, 11)
+LOCAL_HOST = "127.0.0.1"
+PROBE_TIMEOUT = 1.0
+"""How long whoever listens at the port may take to answer."""
+
+INTERNAL_EXTRAS = ("all", "dev", "docs", "test")
+UNCONFIGURED_NOTES = ("is not set", "names no GGUF file", "nothing answers")
+"""What is said of models that nobody has set up."""
+
+_REQUIREMENT_NAME = re.compile(r"^([A-Za-z0-9._-]+)")
+_EXTRA_MARKER = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: how it is, what was found, and what to do about it."""
+
+    what: str
+    status: CheckStatus
+    found: str
+    to_do: str = ""
+
+
+async def run_checks(url: str, port: int) -> list[Check]:
+    """Everything that can be told without changing anything."""
+    return [
+        _check_python(),
+        *_check_extras(),
+        await _check_store(url),
+        *await asyncio.to_thread(_check_models),
+        await _check_embedder(),
+        await asyncio.to_thread(_check_port, port),
+    ]
+
+
+def _check_python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    found = f"{version}, with SQLite {sqlite3.sqlite_version}"
+    if sys.version_info < MIN_PYTHON:
+        return Check("Python", "fail", found, f"install Python {'.'.join(map(str, MIN_PYTHON))} or later")
+    if sqlite3.sqlite_version_info < (3, 35):
+        return Check("Python", "fail", found, "install a Python that comes with SQLite 3.35 or later")
+    return Check("Python", "ok", found)
+
+
+def packages_by_extra() -> dict[str, list[str]]:
+    """The packages of each extra, as the package's own metadata names them."""
+    found: dict[str, list[str]] = {}
+    for line in importlib.metadata.requires("tellback") or []:
+        package, extra = _REQUIREMENT_NAME.match(line), _EXTRA_MARKER.search(line)
+        if package is None or extra is None or extra[1] in INTERNAL_EXTRAS or package[1] == "tellback":
+            continue
+        if "win32" in line and sys.platform == "win32":
+            continue
+        found.setdefault(extra[1], []).append(package[1])
+    return found
+
+
+def _check_extras() -> list[Check]:
+    try:
+        by_extra = packages_by_extra()
+    except importlib.metadata.PackageNotFoundError:
+        return [Check("extras", "warn", "tellback is not installed as a package", "pip install tellback")]
+    missing = {extra: [each for each in names if not _is_installed(each)] for extra, names in by_extra.items()}
+    installed = [extra for extra, missing_extras in missing.items() if not missing_extras]
+    checks = [Check("extras", "ok", ", ".join(installed) or "none")]
+    missing_extras = [extra for extra, names in missing.items() if names]
+    if missing_extras:
+        install_hint = f"pip install 'tellback[{','.join(missing_extras)}]' for what you need of it"
+        checks.append(Check("extras", "off", f"not installed: {', '.join(missing_extras)}", install_hint))
+    if "console" in missing_extras:
+        names = ", ".join(missing["console"])
+        checks.append(Check("console", "warn", f"the web console needs {names}", "pip install 'tellback[console]'"))
+    elif "console" in by_extra:
+        checks.append(Check("console", "ok", "installed: tellback serve, then open /console"))
+    return checks
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+async def _check_store(url: str) -> Check:
+    try:
+        found = await inspect_store(url, is_thorough=True)
+    except TellbackError as error:
+        return Check("store", "fail", " ".join(str(error).split()), "see docs/howto/stores.md, or name another: --url")
+    if found.is_ahead:
+        return Check("store", "fail", _format_versions(found), "upgrade Tellback: a newer one has migrated it")
+    if not found.exists:
+        return Check("store", "off", f"{found.place} is not there yet", "tellback chat begins it")
+    if found.is_behind:
+        # What a doctor says is shown to others: a URL may hold a password.
+        url_note = ", with the same --url" if "://" in url else f" --url {shlex.quote(url)}"
+        return Check("store", "warn", _format_versions(found), f"back it up, then: tellback migrate{url_note}")
+    counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
+    size = "" if found.size is None else f", {_format_size(found.size)}"
+    return Check("store", "ok", f"{found.kind} at {found.place}{size}{': ' if counts else ''}{counts}")
+
+
+def _format_versions(found: StoreInfo) -> str:
+    return f"{found.place} has schema version {found.version}; this release needs {found.needed}"
+
+
+def _format_size(size: int) -> str:
+    return f"{size / 1_000_000:.1f} MB" if size >= 100_000 else f"{size / 1_000:.0f} kB"
+
+
+def _check_models() -> list[Check]:
+    from tellback.chat import choose_model, survey_models
+
+    choice = choose_model()
+    checks = []
+    for each in survey_models():
+        if each.provider == "offline":
+            continue
+        note, separator, package = each.note.partition(": pip ")
+        found, to_do = (f"{each.model}: {note}" if each.is_ready else note), f"pip {package}" if separator else ""
+        checks.append(Check(f"model: {each.provider}", _model_status(each), found, to_do))
+    if choice.is_offline:
+        to_do = "set a provider's key, start Ollama, or name a GGUF file in TELLBACK_GGUF"
+        return [*checks, Check("model", "warn", "none: answers are what memory holds, word for word", to_do)]
+    return [*checks, _check_chosen_model(choice.name, choice.why)]
+
+
+def _model_status(model: ModelAtHand) -> CheckStatus:
+    """What nobody has set up is off; what is half set up was meant to work."""
+    if model.is_ready:
+        return "ok"
+    return "off" if any(note in model.note for note in UNCONFIGURED_NOTES) else "warn"
+
+
+def _check_chosen_model(name: str, reason: str) -> Check:
+    """Whether the model that would answer can be had."""
+    from tellback.chat import ChatOptions, resolve_registration
+    from tellback.cli.runner import format_error
+
+    try:
+        resolve_registration(ChatOptions(model=name))
+    except TellbackError as error:
+        return Check("model", "fail", f"{name} ({reason})", format_error(error))
+    return Check("model", "ok", f"{name} answers ({reason})")
+
+
+async def _check_embedder() -> Check:
+    from tellback.embed import StaticEmbedder
+
+    embedder = StaticEmbedder()
+    try:
+        [vector] = await embedder.embed(["hello"])
+    except TellbackError as error:
+        return Check("embedder", "fail", f"{error}", "reinstall it: pip install --force-reinstall tellback")
+    return Check("embedder", "ok", f"{embedder.name}, {len(vector)} dimensions")
+
+
+def _check_port(port: int) -> Check:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOCAL_HOST, port))
+        except OSError as error:
+            if _is_tellback_server(port):
+                return Check("port", "ok", f"a Tellback server answers at {LOCAL_HOST}:{port}")
+            to_do = f"tellback serve --port {port + 1 if port < 65_535 else 8765}"
+            return Check("port", "warn", f"{port} is taken ({error.strerror})", to_do)
+    return Check("port", "ok", f"{port} is free for tellback serve")
+
+
+def _is_tellback_server(port: int) -> bool:
+    connection = http.client.HTTPConnection(LOCAL_HOST, port, timeout=PROBE_TIMEOUT)
+    try:
+        connection.request("GET", "/health/live")
+        return b'"live"' in connection.getresponse().read(200)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

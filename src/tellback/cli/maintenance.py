@@ -1,0 +1,275 @@
+"""`tellback doctor`, `migrate` and `bench`: check an installation, migrate a store, measure this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from tellback.cli.options import DEFAULT_URL, JsonOption, UrlOption
+from tellback.cli.output import create_console, escape_controls, print_json, print_line, print_table, to_json_value
+from tellback.cli.runner import fail, open_app, run_async
+
+if TYPE_CHECKING:
+    from tellback.app import Tellback
+    from tellback.cli.diagnostics import StoreInfo
+
+STATUS_STYLES = {"ok": "green", "off": "dim", "warn": "yellow", "fail": "bold red"}
+
+
+def doctor(
+    url: UrlOption = DEFAULT_URL,
+    port: Annotated[int, typer.Option("--port", envvar="TELLBACK_PORT", help="The server's port.")] = 8765,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at this installation: Python, extras, store, models, embedder, port. Nothing is changed.
+
+    What is off is not set up, and need not be. A warning is something that you may do without, a failure something
+    that will not work: it exits with 1 then. Keys are looked for and never printed.
+    """
+    from tellback.cli.diagnostics import run_checks
+
+    checks = run_async(lambda: run_checks(url, port))
+    failures = [check for check in checks if check.status == "fail"]
+    if as_json:
+        print_json({"ok": not failures, "checks": to_json_value(checks)})
+    else:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for _ in range(3):
+            table.add_column(overflow="fold")
+        for check in checks:
+            cell = Text(escape_controls(check.found))
+            if check.to_do:
+                cell.append(f"\n→ {escape_controls(check.to_do)}", style="bold")
+            table.add_row(Text(check.status, style=STATUS_STYLES[check.status]), Text(check.what), cell)
+        create_console().print(table)
+        print_line("All is well." if not failures else f"\n{len(failures)} of these will not work as they are.")
+    raise typer.Exit(1 if failures else 0)
+
+
+def migrate(
+    url: UrlOption = DEFAULT_URL,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only tell, and change nothing; exits with 1 if it is behind.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring a store's tables to this release's version, or tell how far they are.
+
+    Opening a store migrates it, too. Do it on its own where many processes share one, before they start. Keep a copy
+    of the file or a dump of the database: an earlier release cannot open what was migrated.
+    """
+    from tellback.cli.diagnostics import inspect_store
+
+    before = run_async(lambda: inspect_store(url))
+    if before.is_ahead:
+        fail(
+            f"{before.place} has schema version {before.version}, and this release knows up to {before.needed}:"
+            " a newer Tellback has migrated it, so upgrade this one."
+        )
+    after = before
+    if not before.exists:
+        if before.kind == "SQLite":
+            fail(f"There is no store at {before.place}: name another with --url or TELLBACK_URL.")
+        check or run_async(lambda: _migrate_store(url))
+        after = before if check else replace(before, exists=True, version=before.needed)
+    elif before.is_behind and not check:
+        run_async(lambda: _migrate_store(url))
+        after = run_async(lambda: inspect_store(url))
+    is_behind = after.version < after.needed
+    if as_json:
+        print_json(
+            {**_store_to_json(after), "migrated_from": before.version if after.version != before.version else None}
+        )
+    elif is_behind:
+        print_line(
+            f"{after.place} has schema version {after.version}, and this release needs {after.needed}:"
+            " `tellback migrate` brings it there."
+        )
+    elif after.version != before.version:
+        print_line(f"{after.place} was migrated from schema version {before.version} to {after.version}.")
+    else:
+        print_line(f"{after.place} has schema version {after.version}, which is what this release needs.")
+    raise typer.Exit(1 if is_behind else 0)
+
+
+async def _migrate_store(url: str) -> None:
+    async with open_app(url, embedder=None):
+        pass  # opening it is what migrates it
+
+
+def _store_to_json(found: StoreInfo) -> dict[str, object]:
+    fields: dict[str, object] = to_json_value(found)
+    return {name: fields[name] for name in ("kind", "place", "version", "needed")}
+
+
+BENCH_NOTE = (
+    "This measures this installation on this machine, now, and compares nothing: `make bench` in the repository"
+    " measures it beside others, in one run."
+)
+
+
+def bench(
+    atoms: Annotated[
+        int, typer.Option("--atoms", min=10, max=100_000, help="How many memories to recall from.")
+    ] = 1_000,
+    rounds: Annotated[int, typer.Option("--rounds", min=3, max=10_000, help="How often each thing is done.")] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure this installation: import, append, a turn, recall. It takes some seconds, and leaves nothing behind.
+
+    A turn is with a model that answers at once, so it is what Tellback itself takes. CPU is that of all threads.
+    """
+
+    with create_console(stderr=True).status("Measuring…") as status:
+        measures = run_async(lambda: measure_all(atoms, rounds, lambda step: status.update(f"Measuring: {step}…")))
+    if as_json:
+        print_json({"atoms": atoms, "rounds": rounds, "measures": to_json_value(measures), "note": BENCH_NOTE})
+        return
+    rows = [
+        (
+            each.what,
+            str(each.rounds),
+            _format_ms(each.median_ms),
+            _format_ms(each.p95_ms),
+            _format_ms(each.cpu_ms),
+            each.note,
+        )
+        for each in measures
+    ]
+    print_table(("WHAT", "TIMES", "MEDIAN", "95%", "CPU EACH", ""), rows)
+    print_line(f"\n{BENCH_NOTE}")
+
+
+def _format_ms(value: float) -> str:
+    return f"{value:.2f} ms" if value < 100 else f"{value:.0f} ms"
+
+
+INTERPRETER_STARTS = 5
+"""How often an interpreter is started: that is slow, and varies little."""
+
+SUBJECTS = ("Maya", "Tom", "Lena", "the dentist", "grandmother", "the landlord", "Ravi", "the choir")
+ACTIONS = ("moved to", "called about", "booked a table in", "wrote from", "dreams of", "was born in", "works in")
+PLACES = ("Lisbon", "Porto", "Hamburg", "a village near Turin", "the old town", "Kyoto", "Cork", "the harbour")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How long something took, in milliseconds: half of the times at most `median_ms`, and 95 of 100 at most `p95_ms`.
+
+    `cpu_ms` is what all threads of the process used for it each time, on average.
+    """
+
+    what: str
+    rounds: int
+    median_ms: float
+    p95_ms: float
+    cpu_ms: float
+    note: str = ""
+
+
+async def measure_all(atoms: int, rounds: int, on_step: Callable[[str], None]) -> list[Measure]:
+    """Measure it all; `tell` is called with what comes next."""
+    from tellback.app import Tellback
+    from tellback.testing import FunctionModel
+
+    on_step("import")
+    measures = [await asyncio.to_thread(_measure_import)]
+    with tempfile.TemporaryDirectory(prefix="tellback-bench-") as folder:
+        model = FunctionModel(lambda _: "All is well.")
+        async with Tellback(Path(folder) / "bench.db", model=model, summary_every=None, patterns=None) as rc:
+            on_step("append")
+            measures.append(await _measure_append(rc, rounds))
+            on_step("a turn")
+            measures.append(await _measure_turn(rc, rounds))
+            on_step(f"recall from {atoms} memories")
+            measures.append(await _measure_recall(rc, atoms, rounds))
+    return measures
+
+
+def _measure_import() -> Measure:
+    program = (
+        "import time; began = time.perf_counter(), time.process_time(); from tellback import Tellback;"
+        "print(time.perf_counter() - began[0], time.process_time() - began[1])"
+    )
+    wall_ms, cpu_ms = [], []
+    for _ in range(INTERPRETER_STARTS):
+        completed = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=os.environ
+        )
+        wall, cpu = map(float, completed.stdout.split())
+        wall_ms.append(wall * 1_000)
+        cpu_ms.append(cpu * 1_000)
+    return _summarize("import Tellback", wall_ms, sum(cpu_ms) / len(cpu_ms), "in a fresh interpreter")
+
+
+async def _measure_append(rc: Tellback, rounds: int) -> Measure:
+    user = rc.user("bench-append")
+    conversation = await user.conversations.create("bench")
+    await user.conversations.append_user_message(conversation.id, "The first one warms up.")
+    return await _time_rounds(
+        "append a message",
+        rounds,
+        lambda number: user.conversations.append_user_message(
+            conversation.id, f"Message {number} is about {_sample_fact(number)}"
+        ),
+        "committed to a file",
+    )
+
+
+async def _measure_turn(rc: Tellback, rounds: int) -> Measure:
+    user = rc.user("bench-turn")
+    await user.chat("Hello.")
+    return await _time_rounds(
+        "a turn", rounds, lambda number: user.chat(_sample_fact(number)), "recall, store, answer, store"
+    )
+
+
+async def _measure_recall(rc: Tellback, atoms: int, rounds: int) -> Measure:
+    memory = rc.user("bench-recall").memory
+    space = await memory.create_space("bench")
+    await memory.add_atoms(space.id, [{"text": _sample_fact(number)} for number in range(atoms)])
+    await memory.recall_by_topic(space.id, "Who moved to Lisbon?")
+    return await _time_rounds(
+        f"recall from {atoms:,}",
+        rounds,
+        lambda number: memory.recall_by_topic(space.id, _sample_question(number)),
+        "by topic, 10 hits",
+    )
+
+
+async def _time_rounds(label: str, rounds: int, work: Callable[[int], Awaitable[object]], note: str) -> Measure:
+    wall_ms = []
+    cpu_started = time.process_time()
+    for number in range(rounds):
+        started = time.perf_counter()
+        await work(number)
+        wall_ms.append((time.perf_counter() - started) * 1_000)
+    return _summarize(label, wall_ms, (time.process_time() - cpu_started) * 1_000 / rounds, note)
+
+
+def _summarize(label: str, wall_ms: list[float], cpu_ms: float, note: str) -> Measure:
+    ordered = sorted(wall_ms)
+    p95 = ordered[min(len(ordered) - 1, round(0.95 * (len(ordered) - 1)))]
+    return Measure(label, len(wall_ms), round(median(wall_ms), 3), round(p95, 3), round(cpu_ms, 3), note)
+
+
+def _sample_fact(number: int) -> str:
+    subject, action = SUBJECTS[number % len(SUBJECTS)], ACTIONS[number // 8 % len(ACTIONS)]
+    return f"{subject} {action} {PLACES[number // 56 % len(PLACES)]} on day {number}."
+
+
+def _sample_question(number: int) -> str:
+    return f"What did {SUBJECTS[number % len(SUBJECTS)]} do in {PLACES[number // 8 % len(PLACES)]}?"

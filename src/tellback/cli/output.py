@@ -1,0 +1,182 @@
+"""Output of commands: tables and sentences for people, JSON for scripts, log lines on standard error.
+
+Control characters are escaped, so that stored text cannot send commands to the terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+import typer
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+PIPE_WIDTH = 10_000
+"""The width where there is no terminal: whoever reads a file or a pipe wants a row on a line."""
+
+SHORT_LENGTH = 72
+COLUMN_GAP = 2
+
+
+def escape_controls(text: str) -> str:
+    """A text whose control characters are written out: it may be from anyone, and terminals obey such characters.
+
+    >>> escape_controls("red \\x1b[31malert")
+    'red \\\\x1b[31malert'
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if _is_harmless(each) else _escape_character(each) for each in text)
+
+
+def _is_harmless(character: str) -> bool:
+    if character in "\n\t" or character.isprintable():
+        return True
+    # Not "printable" to Python, yet part of ordinary text: other spaces, and what joins letters and emoji.
+    return unicodedata.category(character) == "Zs" or character in "\u200c\u200d\u00ad"
+
+
+def _escape_character(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def to_one_line(text: str, limit: int | None = None) -> str:
+    """A text on one line, cut where it is longer than that.
+
+    >>> to_one_line("I moved\\nto Lisbon.", 10)
+    'I moved t…'
+    """
+    flat = " ".join(escape_controls(text).split())
+    return flat if limit is None or len(flat) <= limit else f"{flat[: limit - 1]}…"
+
+
+def format_date(moment: datetime | None) -> str:
+    """A date, as tables show it."""
+    return "" if moment is None else f"{moment:%Y-%m-%d}"
+
+
+def format_minute(moment: datetime | None) -> str:
+    """A date and a time, as tables show them."""
+    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def create_console(*, stderr: bool = False) -> Console:
+    """Where commands print to: on a terminal as wide as that is, and elsewhere as wide as need be."""
+    file = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, width=None if file.isatty() else PIPE_WIDTH)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title_column: str | None = None) -> None:
+    """Print rows under the names of their columns.
+
+    Where a terminal is too narrow for that, each row is a block that begins with the column `head`, or the last one.
+    """
+    terminal = create_console()
+    cells = [[to_one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    if sum(widths) + COLUMN_GAP * (len(widths) - 1) > terminal.width:
+        _print_blocks(terminal, columns, cells, columns.index(title_column) if title_column else len(columns) - 1)
+        return
+    lines = [columns, *cells]
+    for number, line in enumerate(lines):
+        padded = (set_cell_size(cell, width) for cell, width in zip(line, widths, strict=True))
+        terminal.print(Text((" " * COLUMN_GAP).join(padded).rstrip(), style="" if number else "bold"))
+
+
+def _print_blocks(terminal: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], title_index: int) -> None:
+    for row in rows:
+        terminal.print(Text(row[title_index], style="bold"))
+        rest = [
+            (name, cell) for index, (name, cell) in enumerate(zip(columns, row, strict=True)) if index != title_index
+        ]
+        parts = (cell if name == "ID" else f"{name.lower()} {cell}" for name, cell in rest if cell)
+        terminal.print(Padding(Text(" · ".join(parts), style="dim"), (0, 0, 0, 2)))
+
+
+def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print what is known of one thing, a line for each part that there is."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        if value:
+            table.add_row(Text(name), Text(escape_controls(value)))
+    create_console().print(table)
+
+
+def format_count(count: int, singular: str, plural: str | None = None) -> str:
+    """A number of things, in words.
+
+    >>> format_count(1, "memory", "memories"), format_count(2, "job")
+    ('1 memory', '2 jobs')
+    """
+    return f"{count} {singular if count == 1 else plural or f'{singular}s'}"
+
+
+def print_line(text: str, *, style: str | None = None, stderr: bool = False) -> None:
+    """Print a sentence as it is: brackets in it are no markup."""
+    create_console(stderr=stderr).print(Text(escape_controls(text)), style=style, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one line of JSON."""
+    typer.echo(to_json_line(value))
+
+
+def to_json_line(value: Any) -> str:
+    """A value as one line of JSON, in which every character that is not harmless is escaped.
+
+    >>> to_json_line({"at": datetime(2026, 3, 1), "text": "Olá\\x1b"})
+    '{"at": "2026-03-01T00:00:00", "text": "Olá\\\\u001b"}'
+    """
+    return escape_json(json.dumps(to_json_value(value), ensure_ascii=False))
+
+
+def escape_json(text: str) -> str:
+    """JSON that means the same, in which every character that is not harmless is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(each if _is_harmless(each) else json.dumps(each)[1:-1] for each in text)
+
+
+def to_json_value(value: Any) -> Any:
+    """A value of ours as JSON has it: fields by their names, moments in ISO 8601."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: to_json_value(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_json_value(each) for key, each in value.items()}
+    if isinstance(value, Iterable):
+        return [to_json_value(each) for each in value]
+    return str(value)
+
+
+def log_to_console(*, verbose: bool) -> None:
+    """Show what Tellback logs: colours for people, plain lines for files."""
+    console = Console(stderr=True)
+    handler: logging.Handler
+    if console.is_terminal:
+        handler = RichHandler(console=console, show_path=False)
+    else:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("tellback").setLevel(logging.DEBUG if verbose else logging.INFO)

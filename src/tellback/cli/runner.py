@@ -1,0 +1,203 @@
+"""Run a command: resolve the model and the user, open and close the store, report errors in one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import typer
+
+from tellback.app import Tellback
+from tellback.cli.output import escape_controls
+from tellback.errors import (
+    ConfigurationError,
+    ConversationClosedError,
+    MissingKeyError,
+    NotFoundError,
+    ProviderAuthError,
+    TellbackError,
+    UnknownModelError,
+)
+
+if TYPE_CHECKING:
+    from tellback.chat import ModelChoice
+    from tellback.types.memory import MemorySpace
+    from tellback.user import User
+
+
+def format_error(error: TellbackError) -> str:
+    """One sentence: what happened, and what to do next."""
+    if isinstance(error, UnknownModelError):
+        known_providers = f" (there are {', '.join(error.known)})" if error.known else ""
+        return f"No provider{known_providers} knows the model {error.model!r}: `tellback doctor` shows which can be used here."
+    if isinstance(error, MissingKeyError):
+        names = " or ".join(error.variables)
+        return f"{error.provider} needs an API key: set {names} in the environment, or choose another with --model."
+    if isinstance(error, ProviderAuthError):
+        status = f" ({error.status})" if error.status else ""
+        return (
+            f"{error.provider or 'The provider'} refused the API key{status}: check it, or choose another model with"
+            " --model; `tellback doctor` shows which keys are set."
+        )
+    if isinstance(error, ConversationClosedError):
+        return f"Conversation {error.id!r} is closed: `tellback chat` without --conversation begins a new one."
+    return str(error)
+
+
+OFFLINE_NOTE = (
+    "No model is set up, so answers are only what memory holds: set ANTHROPIC_API_KEY, OPENAI_API_KEY or"
+    " GEMINI_API_KEY, start Ollama, or pass --model. `tellback doctor` tells more."
+)
+
+
+def resolve_model(model: str | None = None) -> ModelChoice:
+    """The model that answers: the one that is named, or the best that is set up here. An unknown name raises."""
+    from tellback.chat import ChatOptions, choose_model, resolve_registration
+
+    choice = choose_model(model)
+    resolve_registration(ChatOptions(model=choice.name))
+    return choice
+
+
+def extraction_options(model: str | None = None) -> dict[str, Any]:
+    """What `Tellback` takes to make memories: the model that reads. The offline one keeps what was said as it is."""
+    return {"model": resolve_model(model).name}
+
+
+T = TypeVar("T")
+
+INTERRUPT_EXIT_CODE = 130
+
+
+@dataclass(frozen=True, slots=True)
+class UserTarget:
+    """A user, and the store that holds what is kept of them."""
+
+    url: str
+    user: str
+    tenant: str = "default"
+    app: str = "default"
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
+    """End the command, and say why."""
+    typer.secho(escape_controls(message), err=True, fg="red")
+    raise typer.Exit(code)
+
+
+@contextmanager
+def report_errors() -> Iterator[None]:
+    """Errors in one sentence on standard error, with the exit code 2; Ctrl-C ends quietly, with 130."""
+    try:
+        yield
+    except TellbackError as error:
+        fail(format_error(error))
+    except BrokenPipeError:
+        raise  # whoever read the output has left: typer ends quietly
+    except TimeoutError as error:
+        fail(str(error))
+    except OSError as error:
+        location = f"{error.filename} cannot be used: " if error.filename else ""
+        fail(f"{location}{error.strerror or error}.")
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPT_EXIT_CODE) from None
+
+
+def run_async(work: Callable[[], Awaitable[T]]) -> T:
+    """Run a command's asynchronous part."""
+
+    async def run_work() -> T:
+        return await work()
+
+    with report_errors():
+        return asyncio.run(run_work())
+
+
+@asynccontextmanager
+async def open_app(
+    url: str, *, may_create: bool = False, allow_in_memory: bool = False, **options: Any
+) -> AsyncIterator[Tellback]:
+    """The store, opened. One that is not there is only made if the command may begin one."""
+    from tellback.app import Tellback
+    from tellback.cli.diagnostics import validate_store_file
+
+    validate_store_file(url, may_create=may_create)
+    rc = Tellback(url, **{"worker": False, **options})
+    if rc.store.url.endswith(":memory:") and not allow_in_memory:
+        raise ConfigurationError("What is in memory ends with this command: name a file, or postgresql://… .")
+    async with rc:
+        yield rc
+
+
+def run_for_user(target: UserTarget, work: Callable[[User], Awaitable[T]], *, may_create: bool = False) -> T:
+    """What `work` gives for the user's handle."""
+
+    async def run_work() -> T:
+        async with open_app(target.url, may_create=may_create) as rc:
+            return await work(user_of_target(rc, target))
+
+    return run_async(run_work)
+
+
+def user_of_target(rc: Tellback, target: UserTarget) -> User:
+    """The user's handle."""
+    return rc.user(target.user, target.tenant, target.app)
+
+
+async def resolve_space(user: User, name_or_id: str | None, *, may_create: bool = False) -> MemorySpace:
+    """The space of that name or id; without one the space called "default", or the only one there is."""
+    spaces = await user.memory.list_spaces()
+    name = name_or_id or "default"
+    for space in spaces:
+        if name in (space.id, space.name):
+            return space
+    if name_or_id is None and len(spaces) == 1:
+        return spaces[0]
+    if may_create and (name_or_id is None or not name_or_id.startswith("ms_")):
+        return await user.memory.create_space(name, once=True)
+    if not spaces:
+        raise missing_data_error(user, "memory space")
+    names = ", ".join(repr(space.name) for space in spaces)
+    raise NotFoundError("memory space", name, f"There are {names}: choose one with --space.")
+
+
+def missing_data_error(user: User, kind: str) -> TellbackError:
+    """That a user has none of what is asked for."""
+    return ConfigurationError(format_missing_data(user, kind))
+
+
+def format_missing_data(user: User, kind: str) -> str:
+    """That a user has none of something, in words that a mistyped name is found by."""
+    scope = user.scope
+    scope_note = (
+        "" if (scope.tenant_id, scope.app_id) == ("default", "default") else f" of {scope.tenant_id}/{scope.app_id}"
+    )
+    return f"User {scope.user_id!r}{scope_note} has no {kind} here: check --user, --tenant, --app and --url."
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[asyncio.Event]:
+    """Set by the first signal to stop; a second one ends the process at once."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def on_signal() -> None:
+        stop.set()
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C cancels this task, which stops as well
+        for number in signals:
+            loop.add_signal_handler(number, on_signal)
+    try:
+        yield stop
+    finally:
+        if not stop.is_set():
+            with contextlib.suppress(NotImplementedError):
+                for number in signals:
+                    loop.remove_signal_handler(number)

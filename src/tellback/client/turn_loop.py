@@ -1,0 +1,331 @@
+"""Run a turn whose tools run in the client: send requests until no call is pending for a local tool."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+from tellback import validation
+from tellback.chat import ChatOptions, Model
+from tellback.chat.approval import Approval, apply_decision, as_approvals, note_changed_input, validate_runnable
+from tellback.chat.model import ToolEntry
+from tellback.client.handle import RemoteHandle, encode_arguments, encode_content, encode_mapping, encode_metadata
+from tellback.errors import InvalidArgumentError
+from tellback.tools import Tool, tools_by_name
+from tellback.tools.dispatch import dispatch_all
+from tellback.turns.request import ToolHandler, resolve_options
+from tellback.turns.types import TurnResult
+from tellback.types import ReplyDelta, ToolCall, ToolResult
+from tellback.types.conversations import StoredMessage, TurnOutcome
+from tellback.wire.base import WireModel
+from tellback.wire.turns import decode_delta
+
+LOCAL_ARGUMENTS = ("sender", "session", "extras")
+"""What tools find in `tellback.request` in process: there is nothing to bind on a server."""
+
+SAMPLING_SETTINGS = ("temperature", "top_p")
+"""What of `config` a server passes on to its provider."""
+
+_RUNS_LOCALLY = "it would have to run there"
+_SKILLS = "give skills to an agent that it serves"
+_EVENTS = "its events stay there; stream the turn instead"
+_MODEL_SPECIFIC = "it knows its own models; max_context_tokens can be sent"
+_TYPED = "it answers in text; ask for JSON, and check reply.text here"
+UNSUPPORTED_OPTIONS = {
+    "skills": _SKILLS,
+    "skill_resolver": _SKILLS,
+    "skill_context": _SKILLS,
+    "open_skills": _SKILLS,
+    "providers": "it chooses who serves a model",
+    "chat_fn": _RUNS_LOCALLY,
+    "chat_stream_fn": _RUNS_LOCALLY,
+    "count_tokens_fn": _RUNS_LOCALLY,
+    "warn_context_pct": _MODEL_SPECIFIC,
+    "model_context_window": _MODEL_SPECIFIC,
+    "emit_steps": _EVENTS,
+    "step_data_type": _EVENTS,
+    "emit_stream_deltas": _EVENTS,
+    "delta_data_type": _EVENTS,
+    "output_type": _TYPED,
+    "output_retries": _TYPED,
+}
+"""The options that a server does not take."""
+_DEFAULT_OPTIONS = ChatOptions()
+
+
+def resolve_turn_options(
+    options: ChatOptions | Mapping[str, Any] | None,
+    model: str | Model | None,
+    tools: Any,
+    tool_handler: ToolHandler | None = None,
+    max_cycles: int | None = None,
+) -> ChatOptions:
+    """What a caller passed, in one value, as in process. What a server cannot be told is refused."""
+    if isinstance(options, Mapping) and options.get("on_max_iterations") == "raise":
+        raise InvalidArgumentError("options.on_max_iterations is 'answer' on a server: a turn ends with an answer.")
+    resolved = resolve_options(
+        options,
+        model=model,
+        provider=None,
+        tools=tools,
+        tool_handler=tool_handler,
+        max_cycles=None if max_cycles is None else validation.validate_count("max_cycles", max_cycles, 1),
+        default_model="",
+    )
+    for name, why in UNSUPPORTED_OPTIONS.items():
+        if getattr(resolved, name) not in (None, getattr(_DEFAULT_OPTIONS, name)):
+            raise InvalidArgumentError(f"options.{name} cannot be sent to a server: {why}.")
+    return resolved
+
+
+def encode_options(options: ChatOptions) -> dict[str, Any] | None:
+    """The options that are sent as such."""
+    encoded = encode_arguments(
+        system_prompt=options.system,
+        max_context_tokens=options.max_context_tokens,
+        max_output_tokens=options.max_output_tokens,
+        tool_choice=options.tool_choice,
+        **_sampling_settings(options.config),
+    )
+    return encoded or None
+
+
+def _sampling_settings(config: Any) -> dict[str, Any]:
+    if not isinstance(config, Mapping | None):
+        raise InvalidArgumentError(f"options.config is a mapping, not {config!r:.80}.")
+    others = [str(name) for name in config or () if name not in SAMPLING_SETTINGS]
+    if others:
+        raise InvalidArgumentError(
+            f"options.config cannot send {', '.join(others)} to a server, which takes {' and '.join(SAMPLING_SETTINGS)}:"
+            " its provider's other settings are its own."
+        )
+    return dict(config or {})
+
+
+def require_model_name(model: str | Model | None) -> str | None:
+    """The name of a model that the server has."""
+    if isinstance(model, str | None):
+        return model
+    raise InvalidArgumentError("a server takes the name of a model: the object would have to run there.")
+
+
+def reject_local_arguments(arguments: Mapping[str, Any]) -> None:
+    """Refuse what only means something in the process where the turn runs."""
+    local_names = [name for name in LOCAL_ARGUMENTS if arguments.get(name) is not None]
+    if local_names:
+        raise InvalidArgumentError(
+            f"{', '.join(local_names)} cannot be sent to a server: tools of the client run here."
+        )
+
+
+class LocalTools:
+    """The tools of a turn, and what a person has decided on their calls."""
+
+    def __init__(self, tools: Sequence[ToolEntry] | None, approvals: Mapping[str, Any] | None) -> None:
+        self._tools = tools_by_name(tools or ())
+        self._decisions = {} if approvals is None else as_approvals(approvals)
+
+    def encode_descriptions(self) -> list[dict[str, Any]] | None:
+        """What the server is told of them."""
+        descriptions = [
+            {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+            for tool in self._tools.values()
+        ]
+        return descriptions or None
+
+    def encode_remaining_decisions(self) -> dict[str, Any]:
+        """Decisions on calls that do not wait, or not for our tools: the server says what is wrong with them."""
+        return {
+            id: {"approved": each.approved, "reason": each.reason, "input": each.input}
+            for id, each in self._decisions.items()
+        }
+
+    async def run_pending(self, pending: Sequence[ToolCall]) -> list[dict[str, Any]]:
+        """What came of the calls that may run now, or that were refused; none if all of them wait for a person."""
+        ready = [call for call in pending if self._may_run(call)]
+        approved: list[ToolCall] = []
+        refused: list[ToolResult] = []
+        for call in ready:
+            decision = apply_decision(call, self._decisions.pop(call.id, Approval(True)))
+            if isinstance(decision, ToolResult):
+                refused.append(decision)
+            else:
+                if decision is not call:
+                    validate_runnable(decision, self._tools.get(call.name))
+                approved.append(decision)
+        dispatched = await dispatch_all(approved, self._tools)
+        originals = {call.id: call for call in ready}
+        completed = [
+            note_changed_input(result, originals[call.id], call)
+            for call, result in zip(approved, dispatched, strict=True)
+        ]
+        return [_encode_result(result) for result in (*completed, *refused)]
+
+    def _may_run(self, call: ToolCall) -> bool:
+        tool: Tool | None = self._tools.get(call.name)
+        return tool is not None and (call.id in self._decisions or not tool.requires_approval)
+
+
+def _encode_result(result: ToolResult) -> dict[str, Any]:
+    """What a tool gave: its text, or all its parts where it gave more than that."""
+    content = result.content if result.parts is None else encode_content(result.parts)
+    return {"toolUseId": result.id, "content": content, "isError": result.is_error}
+
+
+DEFAULT_CYCLES = ChatOptions().max_iterations
+
+TurnEnd = TypeVar("TurnEnd", TurnOutcome, TurnResult)
+
+
+class TurnLoop(Generic[TurnEnd]):
+    """What is sent next, until nothing waits for tools that run here.
+
+    `more` is what the caller passed by keyword, and `wire` reads what the server gives. `rest` is in every request, and
+    `first` in the first one, besides what all turns have in common.
+
+    All requests of a turn share its cycles, which the server counts too. When they are used up, what the tools gave
+    is sent once more, for an answer without tools, as in process.
+    """
+
+    def __init__(
+        self,
+        model_class: type[WireModel],
+        model: str | Model | None,
+        arguments: Mapping[str, Any],
+        *,
+        common_fields: Mapping[str, Any],
+        first_fields: Mapping[str, Any],
+    ) -> None:
+        reject_local_arguments(arguments)
+        options = resolve_turn_options(
+            arguments.get("options"),
+            model,
+            arguments.get("tools"),
+            arguments.get("tool_handler"),
+            arguments.get("max_cycles"),
+        )
+        self._local_tools = LocalTools(options.tools, arguments.get("approvals"))
+        self._model_class = model_class
+        self._max_cycles = options.max_iterations
+        self._common_fields = {
+            **common_fields,
+            **encode_arguments(
+                model=require_model_name(options.model or None),
+                tools=self._local_tools.encode_descriptions(),
+                options=encode_options(options),
+                max_cycles=None if self._max_cycles == DEFAULT_CYCLES else self._max_cycles,
+                recall=encode_mapping(arguments.get("recall")),
+                trace_id=arguments.get("trace_id"),
+                wait=arguments.get("wait"),
+            ),
+        }
+        self._result: TurnEnd | None = None
+        self._calls_before = 0
+        self._calls_at_limit: int | None = None
+        self.key: str | None = arguments.get("idempotency_key")
+        self.body: dict[str, Any] | None = {
+            **self._common_fields,
+            **encode_arguments(metadata=encode_metadata(arguments.get("metadata"))),
+            **first_fields,
+        }
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing was sent yet."""
+        return self._result is None
+
+    @property
+    def result(self) -> TurnEnd:
+        """How the turn ended, of all its parts."""
+        assert self._result is not None
+        return self._result
+
+    async def resume(self, pending: tuple[ToolCall, ...]) -> None:
+        """Begin with what was decided on calls that wait."""
+        results, undecidable = (
+            await self._local_tools.run_pending(pending),
+            self._local_tools.encode_remaining_decisions(),
+        )
+        assert self.body is not None
+        self._calls_before = 1  # the reply that asked is counted with those that follow
+        if results:
+            self.body["toolResults"] = results
+        if undecidable or not results:
+            self.body["approvals"] = undecidable
+
+    async def advance(self, payload: Any) -> None:
+        """Take what the server gave, run what waits for its tools, and make ready what came of it."""
+        after: TurnEnd = self._model_class.model_validate(payload).value()
+        result = self._result = after if self._result is None else merge_results(self._result, after)
+        self.key, self.body = None, None
+        if self._calls_at_limit is not None:
+            if result.model_calls > self._calls_at_limit:  # if not, some wait for a person
+                self._result = mark_max_cycles(result)
+            return
+        results = await self._local_tools.run_pending(result.pending)
+        if not results:
+            return
+        self.body = {**self._common_fields, "toolResults": results}
+        if isinstance(result, TurnResult) and result.conversation_id is not None:
+            self.body["conversationId"] = result.conversation_id
+        if result.model_calls - self._calls_before >= self._max_cycles:
+            self._calls_at_limit = result.model_calls
+            self.body["options"] = {**self._common_fields.get("options", {}), "toolChoice": "none"}
+
+
+class TurnRunner(RemoteHandle):
+    """Sends a turn to its path, leg by leg."""
+
+    async def _run(self, path: str, loop: TurnLoop[TurnEnd]) -> TurnEnd:
+        while (body := loop.body) is not None:
+            await loop.advance(await self._post(path, body, key=loop.key, has_own_key=loop.is_first))
+        return loop.result
+
+    async def _run_streamed(self, path: str, loop: TurnLoop[TurnEnd]) -> AsyncGenerator[ReplyDelta | TurnEnd, None]:
+        while (body := loop.body) is not None:
+            result: Any = None
+            async with aclosing(self._stream_turn(path, body, loop.key)) as events:
+                async for event, data in events:
+                    if event == "result":
+                        result = data
+                    elif (delta := decode_delta(event, data)) is not None:
+                        yield delta
+            await loop.advance(result)
+        yield loop.result
+
+
+def merge_results(before: TurnEnd, after: TurnEnd) -> TurnEnd:
+    """One turn of its parts."""
+    done = {call.id: call for call in (*before.tool_invocations, *after.tool_invocations)}
+    both: dict[str, Any] = {
+        "tool_invocations": tuple(done.values()),
+        "context": after.context or before.context,
+        "problems": (*before.problems, *after.problems),
+        "model_calls": before.model_calls + after.model_calls - 1,  # the call that asked for the tools is in both
+    }
+    if isinstance(before, TurnResult):
+        assert isinstance(after, TurnResult)
+        messages, usage = _merge_messages(before.messages, after.messages), before.usage + after.usage
+        return replace(after, messages=messages, usage=usage, **both)
+    assert isinstance(after, TurnOutcome)
+    return replace(
+        after,
+        appended_messages=_merge_messages(before.appended_messages, after.appended_messages),
+        aggregate_usage=before.aggregate_usage + after.aggregate_usage,
+        total_latency_ms=before.total_latency_ms + after.total_latency_ms,
+        **both,
+    )
+
+
+def _merge_messages(before: tuple[StoredMessage, ...], after: tuple[StoredMessage, ...]) -> tuple[StoredMessage, ...]:
+    known = {message.id for message in before}
+    return (*before, *(message for message in after if message.id not in known))
+
+
+def mark_max_cycles(result: TurnEnd) -> TurnEnd:
+    """A turn that was asked for an answer without tools; calls that it makes all the same are not made."""
+    if isinstance(result, TurnOutcome):
+        return replace(result, status="max_cycles", stop_reason="max_iterations", pending=())
+    return replace(result, ok=True, status="max_cycles", pending=())

@@ -1,0 +1,176 @@
+"""Helpers for asyncio: background tasks, cancellation, and generators that run in a context of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
+from contextvars import Context, copy_context
+from typing import Any, Generic, TypeVar
+
+log = logging.getLogger("tellback")
+
+GRACE_SECONDS = 5.0
+CANCEL_RETRY_SECONDS = 2.0
+
+
+async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel them, and wait for their end.
+
+    Some libraries lose a cancellation that comes together with what they were waiting for (`asyncio.wait_for` does,
+    before Python 3.12): whoever goes on is cancelled again.
+    """
+    pending = set(tasks)
+    with contextlib.suppress(asyncio.CancelledError):
+        while pending:
+            for task in pending:
+                task.cancel()
+            _, pending = await asyncio.wait(pending, timeout=CANCEL_RETRY_SECONDS)
+        await asyncio.gather(*tasks, return_exceptions=True)  # what they raised was heard
+
+
+class BackgroundTasks:
+    """The work this process does in the background, such as refreshing summaries.
+
+    What fails is logged; what it was to do is done by a later one.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Let it run."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    @property
+    def names(self) -> list[str]:
+        """What is going on."""
+        return sorted(task.get_name() for task in self._tasks)
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait until what is going on now has ended, or the time is up."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
+    async def drain(self) -> None:
+        """Wait until nothing is left to do: for tests and scripts."""
+        while self._tasks:
+            await self.wait()
+
+    async def close(self) -> None:
+        """Give what runs a moment to finish, then cancel it."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
+        await cancel_and_wait(*self._tasks)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("background work failed: %s", task.get_name(), exc_info=task.exception())
+
+
+T = TypeVar("T")
+
+
+class InContext(Generic[T]):
+    """Awaits something so that its code runs in `context`, and tasks it starts inherit that.
+
+    >>> import asyncio
+    >>> from contextvars import ContextVar, copy_context
+    >>> name = ContextVar("name", default="nobody")
+    >>> async def who(): return name.get()
+    >>> async def main():
+    ...     context = copy_context()
+    ...     context.run(name.set, "maya")
+    ...     return await InContext(context, who()), name.get()
+    >>> asyncio.run(main())
+    ('maya', 'nobody')
+    """
+
+    __slots__ = ("_awaitable", "_context")
+
+    def __init__(self, context: Context, awaitable: Awaitable[T]) -> None:
+        self._context = context
+        self._awaitable = awaitable
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        steps = self._awaitable.__await__()
+        try:
+            waits_for = self._context.run(steps.send, None)  # what we await are coroutines, which have a send
+        except StopIteration as stop:
+            result: T = stop.value
+        else:
+            result = yield from _resume(self._context, steps, waits_for)
+        return result
+
+
+async def iterate_in_context(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """The items of a generator whose code runs in a copy of the context in which the first one is asked for.
+
+    What does not wait costs little more than a call.
+
+    >>> import asyncio
+    >>> from contextvars import ContextVar
+    >>> name = ContextVar("name", default="nobody")
+    >>> async def names():
+    ...     name.set("maya")
+    ...     yield name.get()
+    >>> async def main():
+    ...     return [(item, name.get()) async for item in iterate_in_context(names())]
+    >>> asyncio.run(main())
+    [('maya', 'nobody')]
+    """
+    context = copy_context()
+    run = context.run
+    try:
+        while True:
+            steps: Any = items.__anext__()
+            try:
+                waits_for = run(steps.send, None)
+            except StopIteration as ready:
+                yield ready.value
+                continue
+            except StopAsyncIteration:
+                return
+            try:
+                item = await _PendingStep(context, steps, waits_for)
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        await InContext(context, items.aclose())
+
+
+class _PendingStep:
+    """What is left of an awaitable that has been begun."""
+
+    __slots__ = ("_context", "_steps", "_waits_for")
+
+    def __init__(self, context: Context, steps: Any, waits_for: Any) -> None:
+        self._context = context
+        self._steps = steps
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return _resume(self._context, self._steps, self._waits_for)
+
+
+def _resume(context: Context, steps: Any, waits_for: Any) -> Generator[Any, Any, Any]:
+    """Go on with what waits for something, step by step in its context."""
+    run = context.run
+    while True:
+        try:
+            value, step = (yield waits_for), steps.send
+        except GeneratorExit:
+            run(steps.close)
+            raise
+        except BaseException as error:  # noqa: BLE001 - a cancellation most of all: it is the work's to handle
+            value, step = error, steps.throw
+        try:
+            waits_for = run(step, value)
+        except StopIteration as stop:
+            return stop.value

@@ -1,0 +1,67 @@
+"""Mount the console on a server."""
+
+from __future__ import annotations
+
+from html import escape
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from tellback.errors import MissingExtraError
+from tellback.server.middleware.browser_auth import accepts_html, render_plain_page
+from tellback.server.problems import on_http_error
+
+MOUNT_PATH = "/console"
+
+
+class ConsoleUI:
+    """The console's pages, below `/console`. NiceGUI holds one set of pages for a process, so there is one console."""
+
+    path = MOUNT_PATH
+
+    def __init__(self) -> None:
+        from nicegui import __version__
+
+        # What comes with NiceGUI is for everyone. What pages hand out by its other paths is not.
+        self.assets: tuple[str, ...] = (f"{MOUNT_PATH}/_nicegui/{__version__}/",)
+
+    def add_to(self, app: FastAPI) -> None:
+        """Mount the pages on a server's app."""
+        from nicegui import app as nicegui_app
+        from nicegui import ui
+
+        from tellback.console import pages  # they register themselves
+
+        assert pages
+        nicegui_app.add_exception_handler(404, _not_found)
+        ui.run_with(
+            app,
+            mount_path=MOUNT_PATH,
+            title="Tellback",
+            favicon="💬",
+            dark=None,
+            tailwind=False,
+            show_welcome_message=False,
+            reconnect_timeout=30,
+        )
+
+
+def create_console_ui() -> ConsoleUI:
+    """The console, if what it is made with is installed; raises `MissingExtraError`."""
+    try:
+        import nicegui  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "nicegui":
+            raise
+        raise MissingExtraError("nicegui", "console", "The console") from error
+    return ConsoleUI()
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    """What is not there. NiceGUI would make a page of its own, and keep it for a minute, for whoever asks."""
+    if not accepts_html(request.scope):
+        return await on_http_error(request, error)
+    home = escape(f"{request.scope.get('root_path', '')}/")
+    body = f'<p class="wrong" role="alert">There is no such page.</p><p><a href="{home}">To the chat</a></p>'
+    return HTMLResponse(render_plain_page("Not here", body), 404)

@@ -1,0 +1,141 @@
+"""The layout around every page: navigation, user menu, theme switch and error handling."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from nicegui import ui
+from starlette.requests import Request
+
+from tellback.console import widgets
+from tellback.console.context import SERVER_FAILED, PageContext
+from tellback.console.theme import BASE_CSS
+from tellback.console.widgets import note
+from tellback.errors import TellbackError
+
+log = logging.getLogger("tellback.console")
+
+THEME_COOKIE = "tellback_theme"
+CREDENTIAL_CHECK_SECONDS = 20.0
+"""How often a page that is left open looks whether its credential still holds."""
+RESPONSE_TIMEOUT = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class NavEntry:
+    """An entry of the navigation."""
+
+    path: str
+    title: str
+    icon: str
+    is_admin_only: bool = False
+
+
+NAVIGATION = (
+    NavEntry("/", "Chat", "chat"),
+    NavEntry("/conversations", "Conversations", "forum"),
+    NavEntry("/memory", "Memory", "psychology"),
+    NavEntry("/timeline", "Timeline", "timeline"),
+    NavEntry("/entities", "Entities", "hub"),
+    NavEntry("/routes", "Routes", "account_tree"),
+    NavEntry("/jobs", "Jobs", "pending_actions"),
+    NavEntry("/usage", "Usage", "query_stats"),
+    NavEntry("/data", "Your data", "folder_shared"),
+)
+
+PageBuilder = Callable[[PageContext], Awaitable[None]]
+
+
+def console_page(path: str, title: str) -> Callable[[PageBuilder], PageBuilder]:
+    """Make a page of the console of a function that builds it for a seat.
+
+    A page that needs a user is shown once one is named. What a build raises of ours is told in its place.
+    """
+
+    def decorate(build: PageBuilder) -> PageBuilder:
+        @ui.page(path, title=f"{title} · Tellback", response_timeout=RESPONSE_TIMEOUT)
+        async def handle_request(request: Request) -> None:
+            ctx = PageContext.from_request(request)
+            _build_layout(ctx, path, title, request.cookies.get(THEME_COOKIE))
+            with widgets.box("main").props("id=content tabindex=-1"):  # Quasar has put <main> around it
+                if ctx.user_id is None:
+                    show_user_prompt(ctx, path)
+                    return
+                try:
+                    await build(ctx)
+                except TellbackError as error:
+                    note(ctx.error_text(error), is_error=True)
+                except Exception:
+                    log.exception("the page %s failed", path)
+                    note(SERVER_FAILED, is_error=True)
+
+        return build
+
+    return decorate
+
+
+def show_user_prompt(ctx: PageContext, path: str) -> None:
+    """Have the person say whose memory to look at."""
+    with widgets.empty_state("person_search", "Whose memory?", "This credential is for any user of its app: name one."):
+        _show_user_field(ctx, path, "User id")
+
+
+def _show_user_field(ctx: PageContext, path: str, label: str) -> None:
+    field = ui.input(label).props("autofocus outlined dense maxlength=200")
+
+    def show_user() -> None:
+        if field.value.strip():
+            ui.navigate.to(ctx.link(path, user=field.value.strip()))
+
+    field.on("keydown.enter", show_user)
+    ui.button("Show", on_click=show_user).props("no-caps unelevated")
+
+
+def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) -> None:
+    ui.add_css(BASE_CSS)
+    widgets.add_widget_css()
+    dark = ui.dark_mode({"dark": True, "light": False}.get(theme or ""))
+    with ui.header().classes("items-center"):
+        ui.link("Skip to content", "#content").classes("skip")
+        widgets.icon_button("menu", "Pages", lambda: drawer.toggle())
+        ui.label(title).classes("title").props('role=heading aria-level="1"')
+        ui.space()
+        _show_user_button(ctx, path)
+        widgets.icon_button("contrast", "Light or dark", lambda: _toggle_theme(dark))
+        if not ctx.is_open_access:
+            with ui.element("form").props('method="post" action="./logout"'):
+                widgets.icon_button("logout", "Log out", lambda: None).props("type=submit")
+    drawer = ui.left_drawer().props("bordered breakpoint=900 width=220")
+    with drawer, ui.element("nav").props('aria-label="Pages"').classes("column gap-1"):
+        for entry in NAVIGATION:
+            if entry.is_admin_only and not ctx.caller.is_admin:
+                continue
+            link = ui.link(target=ctx.link(entry.path)).classes("place")
+            if entry.path == path:
+                link.props("aria-current=page")
+            with link:
+                ui.icon(entry.icon, size="1.3rem").props("aria-hidden=true")
+                ui.label(entry.title)
+    ui.timer(CREDENTIAL_CHECK_SECONDS, ctx.check_credential)
+
+
+def _show_user_button(ctx: PageContext, path: str) -> None:
+    if not ctx.can_choose_user:
+        widgets.set_accessible_name(ui.label(ctx.user_id or "").classes("whose quiet"), f"User {ctx.user_id}")
+        return
+    button = ui.button(ctx.user_id or "Whose?", icon="person").props("flat no-caps dense color=inherit")
+    widgets.set_accessible_name(
+        button.classes("whose"), f"User {ctx.user_id}: show another" if ctx.user_id else "Choose a user"
+    )
+    with button, ui.menu(), ui.column().classes("q-pa-md"):
+        _show_user_field(ctx, path, "Show another user")
+
+
+async def _toggle_theme(dark: ui.dark_mode) -> None:
+    """Light or dark, remembered by the browser."""
+    is_dark = await ui.run_javascript("document.body.classList.contains('body--dark')")
+    dark.set_value(not is_dark)
+    theme = "light" if is_dark else "dark"
+    ui.run_javascript(f"document.cookie = '{THEME_COOKIE}={theme}; max-age=31536000; samesite=lax'")

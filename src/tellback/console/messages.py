@@ -1,0 +1,292 @@
+"""Messages on a page: stored ones, and replies while they stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
+
+from tellback.console import widgets
+from tellback.console.markdown import is_plain_text, render_markdown
+from tellback.console.widgets import code_block, note, text_label, text_span
+from tellback.types import ReplyDelta, TextDelta, ThinkingDelta, ToolCall, ToolUseEnd, ToolUseInputDelta, ToolUseStart
+from tellback.types.blocks import ContentBlock, MediaBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from tellback.types.conversations import StoredMessage, ToolInvocation
+
+SPAN_LENGTH = 600
+"""A streamed text is shown in pieces of about so many characters: what is sent again with each of them stays small."""
+
+OnDecision = Callable[[bool], Any]
+
+
+class StreamingText:
+    """A text that grows. It is shown when `flush` is called, so that many small pieces cost one update."""
+
+    def __init__(self) -> None:
+        self._root = widgets.box("said").props("dir=auto")
+        self._last_span: TextElement | None = None
+        self._buffer: list[str] = []
+        self.text = ""
+
+    def add(self, text: str) -> None:
+        self.text += text
+        self._buffer.append(text)
+
+    def flush(self) -> None:
+        new = "".join(self._buffer)
+        self._buffer.clear()
+        if not new:
+            return
+        if self._last_span is None or len(self._last_span.text) > SPAN_LENGTH:
+            with self._root:
+                self._last_span = text_span("")
+        self._last_span.text += new
+
+    def finish(self, citation_links: Sequence[tuple[str, str]]) -> None:
+        """It is complete: draw its marks, and links where its numbers in brackets lead."""
+        self.flush()
+        if not is_plain_text(self.text):
+            self._root.clear()
+            with self._root:
+                render_markdown(self.text, citation_links)
+
+
+class ToolCard:
+    """A tool call: its input, and what came of it. It is open while it waits for a decision."""
+
+    def __init__(self, name: str) -> None:
+        self._input = ""
+        self._root = ui.expansion(name, icon="build").classes("tool").props("dense dense-toggle")
+        self._root.props["aria-label"] = f"Tool {name}"
+        with self._root, widgets.box("stack", "tight"):
+            widgets.muted("Input")
+            self._input_block = code_block("")
+            self._result_box = widgets.box("stack", "tight")
+        self._set_caption("…")
+
+    def add_input(self, part: str) -> None:
+        self._input += part
+
+    def set_input(self, value: Any) -> None:
+        self._input = _format_json(value)
+
+    def flush(self) -> None:
+        if self._input_block.text != self._input:
+            self._input_block.text = self._input
+
+    def finish_input(self) -> None:
+        """Its input has come: show it so that people can read it."""
+        with suppress(ValueError):  # else as the model wrote it, who is told of its mistake
+            self._input = _format_json(json.loads(self._input or "{}"))
+        self.flush()
+        self._set_caption("running…")
+
+    def show_result(self, content: str, *, is_error: bool) -> None:
+        self._set_caption("failed" if is_error else "done")
+        self._result_box.clear()
+        with self._result_box:
+            widgets.muted("Error" if is_error else "Result")
+            code_block(content)
+
+    def show_unfinished(self) -> None:
+        """Nothing came of it."""
+        self._set_caption("not finished")
+
+    def ask_approval(self, on_decision: OnDecision) -> None:
+        """Have a person decide whether it is called."""
+        self._set_caption("waits for your decision")
+        self._root.open()
+        self._result_box.clear()
+        with self._result_box, widgets.box("line"):
+
+            async def submit(approved: bool) -> None:
+                self._result_box.clear()
+                self._set_caption("running…" if approved else "declined")
+                await on_decision(approved)
+
+            ui.button("Approve", icon="check", on_click=lambda: submit(True)).props("no-caps unelevated dense")
+            ui.button("Decline", icon="close", on_click=lambda: submit(False)).props("no-caps outline dense")
+
+    def _set_caption(self, text: str) -> None:
+        self._root.props["caption"] = text
+        self._root.update()
+
+
+class ReplyView:
+    """An answer while it comes. `addresses` are where the numbers in it lead, once that is known."""
+
+    def __init__(self, speaker: str) -> None:
+        self.root = widgets.box("answer", tag="article").props("aria-busy=true")
+        self.root.props["aria-label"] = f"{speaker} says"
+        with self.root:
+            self._parts_box = widgets.box("stack", "tight")
+            self._spinner = ui.spinner("dots", size="1.75rem").props("aria-label=Answering")
+            self.footer = widgets.box("line", "foot")
+        self._current_text: StreamingText | None = None
+        self._current_thinking: StreamingText | None = None
+        self._texts: list[StreamingText] = []
+        self._thinking_texts: list[StreamingText] = []
+        self._finished_count = 0
+        self.citation_links: Sequence[tuple[str, str]] = ()
+        self.cards: dict[str, ToolCard] = {}
+
+    @property
+    def text(self) -> str:
+        return "".join(flow.text for flow in self._texts)
+
+    def add_delta(self, delta: ReplyDelta) -> None:
+        """Show a delta at the next `flush`."""
+        match delta:
+            case TextDelta(text):
+                self._current_thinking = None
+                if self._current_text is None:
+                    with self._parts_box:
+                        self._current_text = StreamingText()
+                    self._texts.append(self._current_text)
+                self._current_text.add(text)
+            case ThinkingDelta(text):
+                self._current_text = None
+                if self._current_thinking is None:
+                    with self._parts_box, ui.expansion("Thinking", icon="psychology_alt").classes("tool") as opened:
+                        opened.props("dense dense-toggle")
+                        self._current_thinking = StreamingText()
+                    self._thinking_texts.append(self._current_thinking)
+                self._current_thinking.add(text)
+            case ToolUseStart(id, name):
+                self._current_text = self._current_thinking = None
+                with self._parts_box:
+                    self.cards[id] = ToolCard(name)
+            case ToolUseInputDelta(id, partial_json) if id in self.cards:
+                self.cards[id].add_input(partial_json)
+            case ToolUseEnd(id) if id in self.cards:
+                self.cards[id].finish_input()
+
+    def flush(self) -> None:
+        for flow in (*self._thinking_texts, *self._texts):
+            flow.flush()
+        for card in self.cards.values():
+            card.flush()
+
+    def set_text_if_empty(self, text: str) -> None:
+        """A text that did not come as deltas."""
+        if not self.text and text:
+            self.add_delta(TextDelta(text))
+
+    def show_tools(self, invocations: Sequence[ToolInvocation]) -> None:
+        """What the tools gave."""
+        for each in invocations:
+            card = self._tool_card(each.id, each.name, each.arguments)
+            if each.content is not None:  # else it waits
+                card.show_result(each.content, is_error=each.is_error)
+
+    def ask_approvals(self, calls: Sequence[ToolCall], on_decision: Callable[[str, bool], Any]) -> None:
+        """Have a person decide on calls."""
+        for call in calls:
+            self._tool_card(call.id, call.name, call.input).ask_approval(partial(on_decision, call.id))
+
+    def add_note(self, text: str, *, is_error: bool = False) -> None:
+        with self._parts_box:
+            note(text, is_error=is_error)
+
+    def start(self) -> None:
+        """More comes."""
+        self._current_text = self._current_thinking = None
+        self._spinner.set_visibility(True)
+        self.root.props("aria-busy=true")
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        self.flush()
+        for flow in self._texts[self._finished_count :]:
+            flow.finish(self.citation_links)
+        self._finished_count = len(self._texts)
+        self._spinner.set_visibility(False)
+        self.root.props("aria-busy=false")
+
+    def _tool_card(self, id: str, name: str, arguments: Mapping[str, Any]) -> ToolCard:
+        if id not in self.cards:
+            with self._parts_box:
+                self.cards[id] = ToolCard(name)
+        self.cards[id].set_input(arguments)
+        self.cards[id].flush()
+        return self.cards[id]
+
+
+def show_user_message(text: str) -> None:
+    """What the user says."""
+    with widgets.box("mine", tag="article").props('aria-label="You say"'):
+        text_label(text)
+
+
+def tool_results_by_id(messages: Sequence[StoredMessage]) -> dict[str, ToolResultBlock]:
+    """What tools gave, by the ids of the calls."""
+    return {
+        each.tool_use_id: each for message in messages for each in message.content if isinstance(each, ToolResultBlock)
+    }
+
+
+def show_stored_message(message: StoredMessage, results: Mapping[str, ToolResultBlock]) -> None:
+    """What of a message is there to be read: its words, files by their names, and tool calls with what they gave."""
+    _show_blocks(message.content, results, has_markdown=message.role == "assistant")
+
+
+def _show_blocks(blocks: Sequence[ContentBlock], results: Mapping[str, ToolResultBlock], *, has_markdown: bool) -> None:
+    for each in blocks:
+        if isinstance(each, TextBlock):
+            if has_markdown and not is_plain_text(each.text):
+                render_markdown(each.text)
+            elif each.text:
+                text_label(each.text)
+        elif isinstance(each, MediaBlock):
+            widgets.chip(f"{each.type}: {each.name or each.mime_type or 'without a name'}")
+        elif isinstance(each, ToolUseBlock):
+            card = ToolCard(each.name)
+            card.set_input(each.arguments if each.invalid_input is None else each.invalid_input)
+            card.flush()
+            result = results.get(each.id)
+            if result is None:
+                card.show_unfinished()
+            else:
+                card.show_result(result.content, is_error=result.is_error)
+
+
+def has_own_content(message: StoredMessage) -> bool:
+    """Whether a message is more than the results of calls, which are shown with those."""
+    return any(not isinstance(each, ToolResultBlock) for each in message.content)
+
+
+def show_conversation(
+    messages: Sequence[StoredMessage],
+    speaker: str,
+    show_footer: Callable[[StoredMessage], None],
+    pending_ids: Collection[str] = (),
+) -> None:
+    """The messages of a chat that a person sees; `foot` adds something to each answer.
+
+    Calls that are `waiting` for a decision are left out: they are shown where it is asked for.
+    """
+    results = tool_results_by_id(messages)
+    for message in messages:
+        blocks = [each for each in message.content if not isinstance(each, ToolUseBlock) or each.id not in pending_ids]
+        if message.visibility == "hidden" or message.role == "system":
+            continue
+        if not any(not isinstance(each, ToolResultBlock) for each in blocks):
+            continue
+        if message.visibility == "internal" and not message.tool_calls:
+            continue
+        is_user = message.role == "user"
+        with widgets.box("mine" if is_user else "answer", tag="article") as article:
+            article.props["aria-label"] = "You said" if is_user else f"{speaker} said"
+            _show_blocks(blocks, results, has_markdown=not is_user)
+            if not is_user and not message.tool_calls:
+                with widgets.box("line", "foot"):
+                    show_footer(message)
+
+
+def _format_json(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)

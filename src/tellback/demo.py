@@ -1,0 +1,198 @@
+"""What `tellback demo` shows: a sample user with conversations and memories, and an agent that books tables."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from tellback.agent import END_ROUTE, Agent, CompositionMode
+from tellback.app import Tellback
+from tellback.testing import FlowModel
+from tellback.types.ids import utc_now
+from tellback.types.memory import Atom
+from tellback.user import User
+
+SAMPLE_USER = "maya"
+SAMPLE_NAMESPACE = "sample"
+SAMPLE_SPACE = "sample"
+
+_SAMPLE_CONVERSATIONS = (
+    (
+        datetime(2024, 5, 3, 18, 30, tzinfo=UTC),
+        "A new job",
+        (
+            ("I started at the city hospital in Porto this week, as a nurse on night shifts.", "How are the nights?"),
+            ("Long. I live ten minutes away at least, in Rua das Flores.", "That is a short way home."),
+        ),
+    ),
+    (
+        datetime(2025, 9, 14, 9, 5, tzinfo=UTC),
+        "Dinner with Ana",
+        (
+            ("My sister Ana visits next week, and she is allergic to nuts.", "I will keep that in mind."),
+            ("I'm vegetarian since the summer, so no fish either.", "Noted: no fish, no nuts."),
+        ),
+    ),
+    (
+        datetime(2026, 3, 21, 20, 0, tzinfo=UTC),
+        "Moving",
+        (
+            ("We moved to Lisbon last weekend, to a flat near the river.", "Congratulations! How is it?"),
+            ("Bright. And I have day shifts now, at Santa Maria.", "Better sleep, then."),
+        ),
+    ),
+)
+
+
+async def load_sample(rc: Tellback) -> bool:
+    """Put Maya into a store that is empty; gives whether she is there, now or since before. No model is asked."""
+    maya = rc.user(SAMPLE_USER)
+    if await maya.conversations.list(SAMPLE_NAMESPACE, limit=1):
+        return True
+    if await rc.store.conversations.list_across_users(
+        tenant_id=None, app_id=None, user_id=None, namespace=None, after="", limit=1
+    ):
+        return False  # real people are in it: nobody made up belongs among them
+    stored = [await _store_conversation(maya, when, title, turns) for when, title, turns in _SAMPLE_CONVERSATIONS]
+    space = await maya.memory.create_space(SAMPLE_SPACE, once=True)
+
+    async def add(text: str, kind: tuple[str, str], conversation_index: int, turn: int, importance: int = 3) -> Atom:
+        (when, _, _), (conversation, messages) = _SAMPLE_CONVERSATIONS[conversation_index], stored[conversation_index]
+        return await maya.memory.add_atom(
+            space.id,
+            text,
+            kind,
+            importance=importance,
+            valid_from=when,
+            source_conversation_id=conversation,
+            source_message_ids=[messages[turn]],
+        )
+
+    home = await add("Maya lives in Porto, in Rua das Flores.", ("home", "FACT"), 0, 1, 4)
+    shifts = await add("Maya is a nurse at the city hospital in Porto, on night shifts.", ("work", "FACT"), 0, 0, 4)
+    await add("Maya is vegetarian, and eats no fish.", ("food", "PREFERENCE"), 1, 1, 5)
+    await add("Ana, Maya's sister, is allergic to nuts.", ("health", "FACT"), 1, 0, 5)
+    when, (conversation, messages) = _SAMPLE_CONVERSATIONS[2][0], stored[2]
+    for old, text, turn in (
+        (home, "Maya lives in Lisbon, in a flat near the river.", 0),
+        (shifts, "Maya is a nurse at Santa Maria in Lisbon, on day shifts.", 1),
+    ):
+        await maya.memory.supersede_atom(
+            old.id,
+            text,
+            valid_from=when,
+            source_conversation_id=conversation,
+            source_message_ids=[messages[turn]],
+        )
+    for kind, name, description in (
+        ("person", "Ana", "Maya's sister"),
+        ("place", "Lisbon", "Where Maya lives"),
+        ("place", "Porto", "Where Maya lived before"),
+    ):
+        await maya.memory.create_entity(space.id, kind, name, description=description)
+    return True
+
+
+async def _store_conversation(
+    maya: User, when: datetime, title: str, turns: tuple[tuple[str, str], ...]
+) -> tuple[str, list[str]]:
+    """A closed conversation; gives its id, and those of what Maya said in it."""
+    conversation = await maya.conversations.create(SAMPLE_NAMESPACE, title=title)
+    ids = []
+    for user_text, reply_text in turns:
+        message = await maya.conversations.append_user_message(conversation.id, user_text, created_at=when)
+        await maya.conversations.append_assistant_turn(conversation.id, reply_text, created_at=when)
+        ids.append(message.id)
+    await maya.conversations.close(conversation.id)
+    return conversation.id, ids
+
+
+ACCEPTS_TABLE = "the user takes a table that was offered"
+_DAY_OFFSETS = {"today": 0, "tonight": 0, "tomorrow": 1}
+_GUEST_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+
+
+class DinnerBooking(BaseModel):
+    """What is learnt on the way; what has a default nobody is asked for."""
+
+    kitchen: Literal["italian", "indian", "portuguese"]
+    day: date
+    guests: int = Field(ge=1, le=8)
+    tables: list[str] = []
+    booking: str = ""
+
+
+def find_tables(kitchen: str, day: date, guests: int) -> list[str]:
+    """Find tables that are free."""
+    names = {"italian": "Da Enzo", "indian": "Jaipur", "portuguese": "Tasca do Rio"}
+    return [f"{names[kitchen]} on {day:%A, %d %B} at {hour} for {guests}" for hour in ("19:30", "21:00")]
+
+
+def book_table(kitchen: str, guests: int) -> str:
+    """Book the first of the tables."""
+    return f"{guests} at the {kitchen} place, under the name Tellback"
+
+
+def build_tables_agent(rc: Tellback) -> Agent:
+    """The agent, with the model of the Tellback that serves it."""
+    agent = Agent(
+        name="Tables",
+        description="Books a table for dinner, and knows when the kitchens are open.",
+        goal="Book a table",
+        model=rc.model or _rule_based_model(),
+        composition_mode=CompositionMode.CANNED_FLUID,
+        canned_responses=["I book tables: italian, indian or portuguese. What would you like?"],
+    )
+    book = agent.create_route(
+        title="Book a table",
+        conditions=["the user wants to eat out"],
+        gather_schema=DinnerBooking,
+        canned_responses=["Booked: {{booking}}. Enjoy your dinner!"],
+    )
+    offer = (
+        book.initial_state.transition_to(
+            chat_state="Ask which kitchen",
+            gather=["kitchen"],
+            canned_responses=["Italian, indian or portuguese?"],
+        )
+        .transition_to(
+            chat_state="Ask when and for how many",
+            gather=["day", "guests"],
+            canned_responses=["When, and how many are you?"],
+        )
+        .transition_to(tool_state=find_tables, save_as="tables")
+        .transition_to(chat_state="Offer the tables found", canned_responses=["I found {{tables}}. Shall I book it?"])
+    )
+    booked = offer.transition_to(tool_state=book_table, condition=ACCEPTS_TABLE, save_as="booking", repeat=False)
+    booked.transition_to(state=END_ROUTE)
+    hours = agent.create_route(title="Opening hours", conditions=["the user asks when a place is open"])
+    hours.initial_state.transition_to(
+        chat_state="Tell the hours", canned_responses=["All kitchens are open from 19:00 to 23:00, but on Mondays."]
+    )
+    return agent
+
+
+def _rule_based_model() -> FlowModel:
+    return FlowModel(
+        reads={"day": _parse_day, "guests": _parse_guests},
+        routes={"Book a table": ["table", "eat", "dinner", "book"], "Opening hours": ["open", "hours"]},
+        holds={ACCEPTS_TABLE: ["yes", "take", "book it", "please"]},
+    )
+
+
+def _parse_day(text: str) -> str | None:
+    iso_date = re.search(r"\b\d{4}-\d{2}-\d{2}\b", text)
+    if iso_date is not None:
+        return iso_date[0]
+    offset = next((days for word, days in _DAY_OFFSETS.items() if word in text.lower()), None)
+    return None if offset is None else (utc_now().date() + timedelta(days=offset)).isoformat()
+
+
+def _parse_guests(text: str) -> int | None:
+    number = re.search(r"(?<![\d-])([1-8])(?![\d-])", text)
+    if number is not None:
+        return int(number[1])
+    return next((count for word, count in _GUEST_WORDS.items() if re.search(rf"\b{word}\b", text.lower())), None)

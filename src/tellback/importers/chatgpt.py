@@ -1,0 +1,186 @@
+"""ChatGPT's `conversations.json`: each chat is a tree of messages, of which the branch shown last is read.
+
+Peculiarities: the root holds no message; `current_node` may be null; system messages are empty or hidden; times are
+floats, null for messages the server wrote; a message to a `recipient` other than "all" is a tool call; custom
+instructions and ChatGPT's own memory are messages with content types of their own; citations are marked by characters
+of Unicode's private area."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from tellback.importers import chats
+from tellback.importers.chats import (
+    MAX_MODEL_LENGTH,
+    ChatBuilder,
+    ImportedChat,
+    ImportedMessage,
+    as_list,
+    as_mapping,
+    file_placeholder,
+    first_field,
+    parse_short_text,
+    parse_text,
+    parse_time,
+)
+
+SOURCE = "chatgpt"
+_THINKING_TYPES = ("thoughts", "reasoning_recap")
+_CONTEXT_TYPES = ("user_editable_context", "model_editable_context")
+_CITATION = re.compile("\ue200([^\ue201]*)\ue201")
+
+
+def is_chat(raw: Any) -> bool:
+    """Whether this is a chat of such an export."""
+    return isinstance(raw, dict) and "mapping" in raw
+
+
+def parse_chat(raw: Mapping[str, Any]) -> ImportedChat:
+    """The chat, of which only the branch shown last is told."""
+    builder = ChatBuilder(SOURCE, parse_time(raw.get("create_time")) or parse_time(raw.get("update_time")))
+    nodes = {id: node for id, node in as_mapping(raw.get("mapping")).items() if isinstance(node, dict)}
+    path = list(_branch_path(nodes, raw.get("current_node"), builder))
+    for id in path:
+        _parse_node(nodes[id], builder)
+    shown = set(path)
+    builder.leave_out(
+        chats.LEFT_OUT_BRANCH, sum(1 for id, node in nodes.items() if id not in shown and _has_text(node))
+    )
+    return builder.build(first_field(raw, "conversation_id", "id"), raw.get("title"), raw)
+
+
+def _branch_path(nodes: Mapping[str, Any], current: Any, builder: ChatBuilder) -> Iterator[str]:
+    """From the root to the current node."""
+    node_id = current if isinstance(current, str) and current in nodes else _newest_node(nodes)
+    parent_by_child = {
+        child: id for id, node in nodes.items() for child in as_list(node.get("children")) if isinstance(child, str)
+    }
+    path: dict[str, None] = {}
+    while node_id is not None and node_id not in path:  # a tree that goes in a circle ends where it began
+        path[node_id] = None
+        parent = nodes[node_id].get("parent")
+        parent_id = parent if isinstance(parent, str) and parent in nodes else parent_by_child.get(node_id)
+        if parent_id is None and parent is not None:
+            builder.leave_out(chats.LEFT_OUT_MISSING_PARENT)
+        node_id = parent_id
+    return reversed(path)
+
+
+def _newest_node(nodes: Mapping[str, Any]) -> str | None:
+    """The message that was written last, of those that nothing follows."""
+    parents = {node.get("parent") for node in nodes.values() if isinstance(node.get("parent"), str)}
+    leaves = [id for id in nodes if id not in parents] or list(nodes)
+    newest, best = None, -1.0
+    for id in leaves:
+        time = parse_time(as_mapping(nodes[id].get("message")).get("create_time"))
+        if (written := 0.0 if time is None else time.timestamp()) >= best:
+            newest, best = id, written
+    return newest
+
+
+def _parse_node(node: Mapping[str, Any], builder: ChatBuilder) -> None:
+    message = as_mapping(node.get("message"))
+    if not message:
+        return
+    role, content, metadata = (
+        _message_role(message),
+        as_mapping(message.get("content")),
+        as_mapping(message.get("metadata")),
+    )
+    kind, time = content.get("content_type"), parse_time(message.get("create_time"))
+    text = _message_text(message)
+    id = parse_short_text(first_field(message, "id") or node.get("id"), chats.MAX_ID_LENGTH)
+    if kind in _CONTEXT_TYPES:
+        context = _context_text(content)
+        if context:
+            builder.add(ImportedMessage("system", context, time, id, visibility="internal"))
+    elif role == "system":
+        if text:
+            builder.add(ImportedMessage("system", text, time, id, visibility="internal"))
+    elif role == "tool":
+        builder.leave_out(chats.LEFT_OUT_TOOL_RESULT)
+    elif role not in ("user", "assistant"):
+        builder.leave_out(chats.LEFT_OUT_UNKNOWN_ROLE)
+    elif kind in _THINKING_TYPES:
+        builder.leave_out(chats.LEFT_OUT_THINKING)
+    elif role == "assistant" and message.get("recipient") not in (None, "", "all"):
+        builder.leave_out(chats.LEFT_OUT_TOOL_CALL)
+    elif not text:
+        builder.leave_out(chats.LEFT_OUT_EMPTY)
+    else:
+        builder.add(_build_message(role, text, time, id, metadata))
+
+
+def _build_message(
+    role: str, text: str, time: datetime | None, id: str | None, metadata: Mapping[str, Any]
+) -> ImportedMessage:
+    hidden = metadata.get("is_visually_hidden_from_conversation") is True
+    model = parse_short_text(metadata.get("model_slug"), MAX_MODEL_LENGTH) if role == "assistant" else None
+    provider = "openai" if role == "assistant" else None
+    return ImportedMessage(role, text, time, id, model, provider, "internal" if hidden else "user")
+
+
+def _message_role(message: Mapping[str, Any]) -> str:
+    return parse_text(as_mapping(message.get("author")).get("role"))
+
+
+def _has_text(node: Mapping[str, Any]) -> bool:
+    message = as_mapping(node.get("message"))
+    return _message_role(message) in ("user", "assistant") and bool(_message_text(message))
+
+
+def _message_text(message: Mapping[str, Any]) -> str:
+    """The words of a message, with placeholders for what else was in it."""
+    content = message.get("content")
+    if isinstance(content, str):
+        texts = [content]
+    else:
+        content = as_mapping(content)
+        parts = as_list(content.get("parts"))
+        has_transcript = any(
+            isinstance(part, dict) and part.get("content_type") == "audio_transcription" for part in parts
+        )
+        texts = [_part_text(part, has_transcript) for part in parts] or [
+            parse_text(first_field(content, "text", "content", "result"))
+        ]
+    for attachment in as_list(as_mapping(message.get("metadata")).get("attachments")):
+        texts.append(file_placeholder(as_mapping(attachment).get("name")))
+    return "\n\n".join(text for text in (_strip_citations(parse_text(part)) for part in texts) if text)
+
+
+def _part_text(part: Any, has_transcript: bool) -> str:
+    if isinstance(part, str):
+        return part
+    part = as_mapping(part)
+    kind = parse_text(part.get("content_type"))
+    if "audio" in kind and kind != "audio_transcription":
+        return "" if has_transcript else "[audio]"
+    if text := parse_text(part.get("text")):
+        return text
+    return "[image]" if kind.startswith("image") else f"[{kind[:40]}]" if kind else ""
+
+
+def _context_text(content: Mapping[str, Any]) -> str:
+    """Custom instructions, or what ChatGPT had noted of the user."""
+    fields = ("user_profile", "user_instructions", "model_set_context")
+    return "\n\n".join(text for text in (parse_text(content.get(name)) for name in fields) if text)
+
+
+def _strip_citations(text: str) -> str:
+    """The text without marks of citations; what a mark is about stays where it is a name."""
+    return _CITATION.sub(_citation_text, text).strip() if "\ue200" in text else text
+
+
+def _citation_text(match: re.Match[str]) -> str:
+    kind, _, rest = match[1].partition("\ue202")
+    if kind == "entity":
+        try:
+            name = as_list(json.loads(rest))[1]
+        except (ValueError, IndexError, RecursionError):
+            return ""
+        return parse_text(name)
+    return ""

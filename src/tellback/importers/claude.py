@@ -1,0 +1,128 @@
+"""Claude's `conversations.json`: each chat has its messages in a list, with their parents in newer exports.
+
+Peculiarities: `text` repeats the content, with a note that a block cannot be shown in place of tools, so `content` is
+read where present; a long paste is an attachment and the message empty; the first message's parent id refers to
+nothing; no model is named; deleted chats have no messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tellback.importers import chats
+from tellback.importers.chats import (
+    MAX_MODEL_LENGTH,
+    ChatBuilder,
+    ImportedChat,
+    ImportedMessage,
+    as_list,
+    as_mapping,
+    file_placeholder,
+    first_field,
+    parse_short_text,
+    parse_text,
+    parse_time,
+)
+
+SOURCE = "claude"
+_ROLES = {"human": "user", "user": "user", "assistant": "assistant"}
+_ROOT_ID_PREFIX = "00000000-0000-"
+"""How the id begins that stands for no parent."""
+_LEFT_OUT_BLOCKS = {
+    "thinking": chats.LEFT_OUT_THINKING,
+    "redacted_thinking": chats.LEFT_OUT_THINKING,
+    "tool_use": chats.LEFT_OUT_TOOL_CALL,
+    "tool_result": chats.LEFT_OUT_TOOL_RESULT,
+}
+
+
+def is_chat(raw: Any) -> bool:
+    """Whether this is a chat of such an export."""
+    return isinstance(raw, dict) and "chat_messages" in raw
+
+
+def parse_chat(raw: Mapping[str, Any]) -> ImportedChat:
+    """The chat, of which only the branch shown last is told."""
+    builder = ChatBuilder(SOURCE, parse_time(raw.get("created_at")) or parse_time(raw.get("updated_at")))
+    messages = [message for message in as_list(raw.get("chat_messages")) if isinstance(message, dict)]
+    for message in _shown_branch(messages, raw.get("current_leaf_message_uuid"), builder):
+        role = _ROLES.get(parse_text(message.get("sender")) or parse_text(message.get("role")))
+        text = _message_text(message, builder)
+        if role is None:
+            builder.leave_out(chats.LEFT_OUT_UNKNOWN_ROLE)
+        elif not text:
+            builder.leave_out(chats.LEFT_OUT_EMPTY)
+        else:
+            is_assistant = role == "assistant"
+            builder.add(
+                ImportedMessage(
+                    role,
+                    text,
+                    parse_time(message.get("created_at")),
+                    parse_short_text(message.get("uuid"), chats.MAX_ID_LENGTH),
+                    parse_short_text(first_field(message, "model") or raw.get("model"), MAX_MODEL_LENGTH)
+                    if is_assistant
+                    else None,
+                    "anthropic" if is_assistant else None,
+                )
+            )
+    return builder.build(raw.get("uuid"), raw.get("name"), raw)
+
+
+def _shown_branch(messages: list[dict[str, Any]], leaf: Any, builder: ChatBuilder) -> list[dict[str, Any]]:
+    """The messages of the branch shown last; all of them in an export that knows no parents."""
+    index_by_id = {
+        message["uuid"]: index for index, message in enumerate(messages) if isinstance(message.get("uuid"), str)
+    }
+    if not any(isinstance(message.get("parent_message_uuid"), str) for message in messages):
+        return messages
+    current = index_by_id[leaf] if isinstance(leaf, str) and leaf in index_by_id else _newest_message(messages)
+    path: dict[int, None] = {}
+    while current is not None and current not in path:
+        path[current] = None
+        parent = messages[current].get("parent_message_uuid")
+        current = index_by_id.get(parent) if isinstance(parent, str) else None
+        if current is None and isinstance(parent, str) and not parent.startswith(_ROOT_ID_PREFIX):
+            builder.leave_out(chats.LEFT_OUT_MISSING_PARENT)
+    builder.leave_out(chats.LEFT_OUT_BRANCH, len(messages) - len(path))
+    return [messages[index] for index in reversed(path)]
+
+
+def _newest_message(messages: list[dict[str, Any]]) -> int | None:
+    """The message that was written last."""
+    newest, best = None, -1.0
+    for index, message in enumerate(messages):
+        time = parse_time(message.get("created_at"))
+        if (written := 0.0 if time is None else time.timestamp()) >= best:
+            newest, best = index, written
+    return newest
+
+
+def _message_text(message: Mapping[str, Any], builder: ChatBuilder) -> str:
+    """The words of a message, and of what was sent along."""
+    blocks = [block for block in as_list(message.get("content")) if isinstance(block, dict)]
+    texts = []
+    for block in blocks:
+        kind = parse_text(block.get("type"))
+        if kind in _LEFT_OUT_BLOCKS:
+            builder.leave_out(_LEFT_OUT_BLOCKS[kind])
+        elif text := parse_text(block.get("text")):
+            texts.append(text)
+        elif kind.startswith("image"):
+            texts.append("[image]")
+    if not blocks:
+        texts.append(parse_text(message.get("text")))
+    return "\n\n".join(text for text in (*texts, *_attachment_texts(message)) if text)
+
+
+def _attachment_texts(message: Mapping[str, Any]) -> Iterator[str]:
+    seen_names = set()
+    for attachment in (as_mapping(item) for item in as_list(message.get("attachments"))):
+        seen_names.add(attachment.get("file_name") if isinstance(attachment.get("file_name"), str) else None)
+        extracted = parse_text(attachment.get("extracted_content"))
+        placeholder = file_placeholder(attachment.get("file_name"))
+        yield f"{placeholder}\n{extracted}" if extracted else placeholder
+    for file in (as_mapping(item) for item in as_list(message.get("files"))):
+        name = first_field(file, "file_name", "name")
+        if not isinstance(name, str) or name not in seen_names:
+            yield file_placeholder(name)

@@ -1,0 +1,498 @@
+"""Import chats: each becomes a closed conversation with its original times, and memories are extracted from it."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from os import PathLike
+from typing import Any, Protocol, TypeVar
+
+from tellback import validation
+from tellback.errors import ConversationClosedError
+from tellback.importers.chats import Format, ImportedChat, ImportProgress, ImportReport
+from tellback.importers.export import ChatExport, ExportEntry
+from tellback.types.conversations import Conversation, StoredMessage
+from tellback.types.ids import utc_now
+from tellback.types.jobs import Binding, Job, JobStatus
+from tellback.types.memory import MemorySpace
+
+
+class ImportConversations(Protocol):
+    """`user.conversations`."""
+
+    async def find_or_create(
+        self,
+        namespace: str,
+        session_id: str | None = None,
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Conversation: ...
+
+    async def list(
+        self,
+        namespace: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        before: str | Conversation | None = None,
+    ) -> builtins.list[Conversation]: ...
+
+    async def messages(
+        self,
+        id: str,
+        limit: int | None = None,
+        include_internal: bool = False,
+        before: int | None = None,
+        after: int | None = None,
+        include_hidden: bool = False,
+    ) -> builtins.list[StoredMessage]: ...
+
+    async def append_messages(self, id: str, messages: Sequence[Mapping[str, Any]]) -> builtins.list[StoredMessage]: ...
+
+    async def close(self, id: str) -> Conversation: ...
+
+
+class ImportMemory(Protocol):
+    """`user.memory`."""
+
+    async def create_space(
+        self, name: str | None = None, metadata: Mapping[str, Any] | None = None, *, once: bool = False
+    ) -> MemorySpace: ...
+
+    async def list_bindings(self) -> list[Binding]: ...
+
+    async def create_binding(
+        self,
+        conversation_scope: Mapping[str, str],
+        memory_space_ids: Iterable[str],
+        extraction_policy: Mapping[str, Any] | None = None,
+        *,
+        once: bool = False,
+    ) -> Binding: ...
+
+    async def list_jobs(
+        self, conversation_id: str | None = None, status: str | None = None, limit: int | None = None
+    ) -> list[Job]: ...
+
+    async def wait_for_extraction(self, timeout: float | None = None) -> bool: ...  # noqa: ASYNC109
+
+
+class ImportUser(Protocol):
+    """A user's handle, of this process or of a server."""
+
+    @property
+    def conversations(self) -> ImportConversations: ...
+
+    @property
+    def memory(self) -> ImportMemory: ...
+
+
+T = TypeVar("T")
+
+
+class WorkCancelled(Exception):
+    """Nobody wants the result any more."""
+
+
+async def run_in_thread(
+    work: Callable[[Callable[[], None]], T], discard: Callable[[T], None] = lambda result: None
+) -> T:
+    """What `work` gives. It is passed a function to call now and then, which ends it once the task is cancelled.
+
+    Files are closed when nobody reads them any more, so a cancelled task waits for its thread; a result that came too
+    late goes to `unwanted`.
+    """
+    stop = threading.Event()
+
+    def check_cancelled() -> None:
+        if stop.is_set():
+            raise WorkCancelled
+
+    future = asyncio.ensure_future(asyncio.to_thread(work, check_cancelled))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([future])
+        if future.exception() is None:
+            discard(future.result())
+        raise
+
+
+PAGE_SIZE = 200
+NEWEST_COUNT = 5
+"""How many of the newest conversations tell whether anyone else has begun one meanwhile."""
+
+METADATA_KEY = "import"
+"""Under this name a conversation's metadata says which chat it was."""
+
+
+def build_metadata(chat: ImportedChat, messages: int) -> dict[str, Any]:
+    """What a conversation that will hold so many messages of a chat says of it."""
+    began_at = chat.began_at
+    details = {
+        "source": chat.source,
+        "id": chat.id,
+        "created_at": None if began_at is None else began_at.isoformat(),
+        "digest": chat.digest,
+        "messages": messages,
+    }
+    return {METADATA_KEY: details}
+
+
+class ImportedConversations:
+    """The conversations of a namespace by the chats they were, the newest first."""
+
+    def __init__(self, conversations: ImportConversations, namespace: str) -> None:
+        self._conversations = conversations
+        self._namespace = namespace
+        self._by_session: defaultdict[str, dict[str, Conversation]] = defaultdict(dict)
+        self._ids: set[str] = set()
+
+    async def refresh(self, page_size: int = NEWEST_COUNT) -> None:
+        """Take in what has come since the last time."""
+        before = None
+        while True:
+            conversations = await self._conversations.list(self._namespace, limit=page_size, before=before)
+            new = [conversation for conversation in conversations if conversation.id not in self._ids]
+            for conversation in new:
+                self.add(conversation)
+            if len(new) < page_size:
+                return
+            before, page_size = conversations[-1], PAGE_SIZE
+
+    def add(self, conversation: Conversation) -> None:
+        """Know of one more, or of how it is now."""
+        self._ids.add(conversation.id)
+        if conversation.session_id is not None:
+            self._by_session[conversation.session_id][conversation.id] = conversation
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._ids
+
+    def conversations_of(self, chat: ImportedChat) -> list[Conversation]:
+        """The conversations that hold a chat: more than one if it has grown between two imports."""
+        return list(self._by_session.get(chat.session_id, {}).values())
+
+    def is_complete(self, chat: ImportedChat) -> bool:
+        """Whether a chat is known to be there as it is; if not, what is there has to be looked at."""
+        return any(_holds_whole_chat(part, chat.digest) for part in self.conversations_of(chat))
+
+    async def missing_messages(self, chat: ImportedChat) -> list[int]:
+        """The places of those messages of a chat that are in none of its conversations."""
+        stored: set[str | None] = set()
+        for part in self.conversations_of(chat):
+            for message in await self._conversations.messages(part.id, include_internal=True, include_hidden=True):
+                stored.add(message.idempotency_key)
+        return [index for index, key in enumerate(chat.keys) if key not in stored]
+
+
+def _holds_whole_chat(part: Conversation, digest: str) -> bool:
+    details = part.metadata.get(METADATA_KEY)
+    if part.is_open or not isinstance(details, Mapping) or details.get("digest") != digest:
+        return False
+    messages = details.get("messages")
+    return isinstance(messages, int) and part.last_seq >= messages
+
+
+PROGRESS_SECONDS = 0.5
+"""How often to tell how far it is."""
+
+MAX_RETRY_WAIT = timedelta(seconds=30)
+"""How long a job that failed may have to wait for its next attempt, and with it those behind it, which go in order.
+Where it is longer, whoever makes memories is not there."""
+
+MAX_JOBS = 1_000
+_UNFINISHED = ("queued", "running")
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractionCounts:
+    """How many memories there are of what was imported, and how many jobs failed or are still to be done."""
+
+    memories: int = 0
+    failed: int = 0
+    waiting: int = 0
+
+
+async def ensure_binding(memory: ImportMemory, namespace: str, space: str) -> None:
+    """Let conversations of the namespace become memories of the space, if nothing does so yet."""
+    memory_space = await memory.create_space(space, once=True)
+    user_id = memory_space.scope.user_id
+    for binding in await memory.list_bindings():
+        is_own = binding.created_by == user_id
+        covers_space = (
+            memory_space.id in binding.memory_space_ids if is_own else memory_space.name in binding.memory_space_names
+        )
+        if covers_space and binding.matches(namespace, user_id):
+            return
+    await memory.create_binding({"namespace": namespace, "user_id": user_id}, [memory_space.id], once=True)
+
+
+async def wait_for_memories(
+    memory: ImportMemory, conversation_ids: Sequence[str], on_progress: Callable[[ImportProgress], Any]
+) -> ExtractionCounts:
+    """Wait until jobs have made memories of these conversations, and of those that were left from an earlier import.
+
+    Jobs that wait long for another attempt are not waited for, nor are those behind them.
+    """
+    started, awaited = utc_now(), dict.fromkeys(conversation_ids)
+    if conversation_ids:
+        on_progress(ImportProgress("remembering", 0, len(conversation_ids)))
+    done = False
+    while not done:
+        done = await memory.wait_for_extraction(PROGRESS_SECONDS)
+        now = utc_now()
+        unfinished = [job for status in _UNFINISHED for job in await memory.list_jobs(status=status, limit=MAX_JOBS)]
+        blocked_spaces = {
+            job.memory_space_id for job in unfinished if job.attempts and job.due_at > now + MAX_RETRY_WAIT
+        }
+        due = {
+            job.conversation_id for job in unfinished if job.due_at <= now and job.memory_space_id not in blocked_spaces
+        }
+        awaited.update(dict.fromkeys(job.conversation_id for job in unfinished if job.due_at <= now))
+        done = (done or bool(blocked_spaces)) and not due
+        if awaited:
+            on_progress(ImportProgress("remembering", len(awaited) - len(due), len(awaited)))
+    return await _count_results(memory, awaited, started, set(conversation_ids))
+
+
+async def _count_results(
+    memory: ImportMemory, ids: Iterable[str], started: datetime, new_ids: set[str]
+) -> ExtractionCounts:
+    memories = failed = waiting = 0
+    for id in ids:
+        for job in await memory.list_jobs(conversation_id=id, limit=MAX_JOBS):
+            if id in new_ids or job.finished_at is None or job.finished_at >= started:
+                memories += _count_memories(job)
+                failed += job.status is JobStatus.FAILED
+                waiting += not job.status.is_finished
+    return ExtractionCounts(memories, failed, waiting)
+
+
+def _count_memories(job: Job) -> int:
+    return sum(count for name in ("added", "superseded") if isinstance(count := job.result.get(name), int))
+
+
+BATCH_MESSAGES, BATCH_LENGTH = 500, 500_000
+"""How many messages, and characters of them, are stored at once: a server takes no larger requests."""
+
+BLOCK_LENGTH = 100_000
+"""How long one text of a message may be; a longer one is stored in several."""
+
+MAX_ATTEMPTS = 5
+PROGRESS_INTERVAL = 100
+"""After how many chats that were found to tell so."""
+
+SKIPPED_BEFORE_SINCE = "nothing was said in it since the given time"
+SKIPPED_OVER_LIMIT = "the limit was reached"
+
+ImportProgressCallback = Callable[[ImportProgress], Any]
+
+
+async def import_chats(
+    user: ImportUser,
+    source: str | PathLike[str],
+    *,
+    format: Format = "auto",
+    namespace: str = "imported",
+    space: str = "default",
+    extract: bool = True,
+    on_progress: ImportProgressCallback | None = None,
+    since: datetime | str | None = None,
+    limit: int | None = None,
+    wait: bool = True,
+    dry_run: bool = False,
+) -> ImportReport:
+    """Bring in the chats of an export of ChatGPT or Claude (a zip, its folder or a file of it), or of plain JSON lines.
+
+    Each chat becomes a closed conversation of the namespace, the oldest first, each message at the time it was said.
+    With `extract`, a binding from the namespace to the space is there, so that memories are made of them, and with
+    `wait` these are waited for; someone must be running jobs, as Tellback does unless it has `worker=False`.
+
+    Doing it again, also after it was cut off, adds only what is missing. A chat that has grown goes on in another
+    conversation, since closed ones stay closed. `since` takes chats in which something was said at that time or later,
+    `limit` so many that are not there yet. `dry_run` changes nothing, and reports what would be done. `user` is a
+    handle of this process or of `TellbackClient`. Raises `ImportFormatError`, before anything is imported, for what
+    cannot be read.
+
+    >>> import asyncio, pathlib, tempfile
+    >>> from tellback import Tellback
+    >>> async def main():
+    ...     with tempfile.TemporaryDirectory() as folder:
+    ...         file = pathlib.Path(folder, "chats.jsonl")
+    ...         file.write_text('{"role": "user", "content": "I moved to Lisbon.", "created_at": "2024-03-01"}')
+    ...         async with Tellback(":memory:") as rc:
+    ...             return await import_chats(rc.user("maya"), file)
+    >>> print(asyncio.run(main()))
+    1 chat with 1 message imported. 1 memory made.
+    """
+    since_time = None if since is None else validation.parse_datetime("since", since)
+    max_chats = None if limit is None else validation.validate_count("limit", limit)
+    name = validation.validate_name("namespace", namespace)
+    report_progress = on_progress or (lambda progress: None)
+    loop = asyncio.get_running_loop()
+
+    def open_export(check_cancelled: Callable[[], None]) -> ChatExport:
+        def on_chat_found(count: int) -> None:
+            check_cancelled()
+            if count % PROGRESS_INTERVAL == 0:
+                loop.call_soon_threadsafe(report_progress, ImportProgress("reading", count, count))
+
+        return ChatExport(source, format, on_chat_found)
+
+    export = await run_in_thread(open_export, ChatExport.close)
+    with export:
+        if extract and not dry_run and export.entries:
+            await ensure_binding(user.memory, name, space)
+        run = _ImportRun(user, name, export, report_progress, dry_run)
+        await run.run(since_time, max_chats)
+    extraction = ExtractionCounts()
+    if extract and wait and not dry_run:
+        extraction = await wait_for_memories(user.memory, run.conversation_ids, report_progress)
+    return run.report(extraction)
+
+
+class _ImportRun:
+    """One run over an export."""
+
+    def __init__(
+        self, user: ImportUser, namespace: str, export: ChatExport, on_progress: ImportProgressCallback, dry_run: bool
+    ) -> None:
+        self._conversations = user.conversations
+        self._namespace = namespace
+        self._export = export
+        self._on_progress = on_progress
+        self._dry_run = dry_run
+        self._imported = ImportedConversations(user.conversations, namespace)
+        self._skipped: Counter[str] = Counter(export.skipped)
+        self._left_out: Counter[str] = Counter()
+        self._chats = self._messages = self._continued = self._already_there = 0
+        self.conversation_ids: list[str] = []
+
+    async def run(self, since: datetime | None, limit: int | None) -> None:
+        """Import what is wanted and missing."""
+        await self._imported.refresh(PAGE_SIZE)
+        wanted = [entry for entry in self._export.entries if _is_since(entry, since)]
+        if len(wanted) < len(self._export.entries):
+            self._skipped[SKIPPED_BEFORE_SINCE] += len(self._export.entries) - len(wanted)
+        for index, entry in enumerate(wanted):
+            if limit is not None and self._chats >= limit:
+                self._skipped[SKIPPED_OVER_LIMIT] += len(wanted) - index
+                break
+            await self._import_chat(await run_in_thread(partial(self._read_entry, entry)))
+            self._on_progress(ImportProgress("importing", index + 1, len(wanted), self._messages))
+
+    def report(self, extraction: ExtractionCounts) -> ImportReport:
+        """What came of it."""
+        return ImportReport(
+            format=self._export.format,
+            chats=self._chats,
+            messages=self._messages,
+            continued=self._continued,
+            already_there=self._already_there,
+            skipped=dict(self._skipped),
+            left_out=dict(self._left_out),
+            memories=extraction.memories,
+            failed_jobs=extraction.failed,
+            waiting_jobs=extraction.waiting,
+            dry_run=self._dry_run,
+        )
+
+    def _read_entry(self, entry: ExportEntry, check_cancelled: Callable[[], None]) -> ImportedChat:
+        return self._export.read(entry)
+
+    async def _import_chat(self, chat: ImportedChat) -> None:
+        for attempt in range(MAX_ATTEMPTS):
+            try:
+                await self._attempt_import(chat)
+            except ConversationClosedError:
+                # Another import has just finished the same chat: look again at what is there.
+                if attempt == MAX_ATTEMPTS - 1:
+                    raise
+                await self._imported.refresh()
+            else:
+                return
+
+    async def _attempt_import(self, chat: ImportedChat) -> None:
+        if self._imported.is_complete(chat):
+            self._already_there += 1
+            return
+        existing = self._imported.conversations_of(chat)
+        missing = await self._imported.missing_messages(chat) if existing else list(range(len(chat.messages)))
+        is_unfinished = any(part.is_open for part in existing)
+        if not missing and not is_unfinished:
+            self._already_there += 1
+            return
+        if not self._dry_run:
+            conversation = await self._open_conversation(chat, len(missing))
+            if conversation is None:
+                self._already_there += 1
+                return
+            for batch in _message_batches(chat, missing):
+                await self._conversations.append_messages(conversation.id, batch)
+            self._imported.add(await self._conversations.close(conversation.id))
+            self.conversation_ids.append(conversation.id)
+        self._chats += 1
+        self._messages += len(missing)
+        self._continued += any(not part.is_open for part in existing)
+        self._left_out.update(chat.left_out)
+
+    async def _open_conversation(self, chat: ImportedChat, message_count: int) -> Conversation | None:
+        """An open one for the chat; None if another import has brought it in meanwhile."""
+        known_count = len(self._imported.conversations_of(chat))
+        conversation = await self._conversations.find_or_create(
+            self._namespace, chat.session_id, title=chat.title, metadata=build_metadata(chat, message_count)
+        )
+        if conversation.id in self._imported:
+            return conversation
+        # The search ends at what is known, so this one must not be yet.
+        await self._imported.refresh()
+        self._imported.add(conversation)
+        others = [part for part in self._imported.conversations_of(chat) if part.id != conversation.id]
+        if len(others) <= known_count or await self._imported.missing_messages(chat):
+            return conversation
+        if conversation.last_seq == 0:
+            await self._conversations.close(conversation.id)
+        return None
+
+
+def _is_since(entry: ExportEntry, since: datetime | None) -> bool:
+    return since is None or (entry.ended_at is not None and entry.ended_at >= since)
+
+
+def _message_batches(chat: ImportedChat, indices: Sequence[int]) -> Iterator[list[dict[str, Any]]]:
+    """The messages of these places as they are stored, in parts that a server takes."""
+    keys, length = chat.keys, 0
+    batch: list[dict[str, Any]] = []
+    for index in indices:
+        size = len(chat.messages[index].text)
+        if batch and (len(batch) == BATCH_MESSAGES or length + size > BATCH_LENGTH):
+            yield batch
+            batch, length = [], 0
+        batch.append(_to_message(chat, index, keys[index]))
+        length += size
+    if batch:
+        yield batch
+
+
+def _to_message(chat: ImportedChat, index: int, key: str) -> dict[str, Any]:
+    message = chat.messages[index]
+    text = message.text
+    pieces = [text[start : start + BLOCK_LENGTH] for start in range(0, len(text), BLOCK_LENGTH)]
+    fields = {
+        "role": message.role,
+        "content": text if len(pieces) == 1 else [{"type": "text", "text": piece} for piece in pieces],
+        "created_at": message.created_at,
+        "visibility": message.visibility,
+        "model": message.model,
+        "provider": message.provider,
+        "idempotency_key": key,
+    }
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,108 @@
+"""Bindings: validation of their scopes and policies, and `rc.bindings`, the bindings of all users."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tellback import validation
+from tellback.errors import InvalidArgumentError
+from tellback.runtime import Runtime
+from tellback.types.jobs import ANY, Binding, ConversationScope, ExtractionPolicy
+
+if TYPE_CHECKING:
+    from tellback.memory.extraction.service import ExtractionService
+
+T = TypeVar("T")
+ScopeLike = ConversationScope | Mapping[str, Any]
+PolicyLike = ExtractionPolicy | Mapping[str, Any]
+
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def validate_scopes(value: ScopeLike | Iterable[ScopeLike]) -> tuple[ConversationScope, ...]:
+    """One scope or several, each once."""
+    items = [value] if isinstance(value, ConversationScope | Mapping) else value
+    if isinstance(items, str) or not isinstance(items, Iterable):
+        raise InvalidArgumentError(
+            f"conversation_scope is a mapping such as {{'namespace': 'chat', 'user_id': '*'}}, or a list of them,"
+            f" not {value!r:.80}."
+        )
+    scopes = tuple(dict.fromkeys(_validate_scope(each) for each in items))
+    if not scopes:
+        raise InvalidArgumentError("conversation_scope is empty: name a namespace, or '*' for all.")
+    return scopes
+
+
+def _validate_scope(value: ScopeLike) -> ConversationScope:
+    scope = _coerce("a conversation scope", ConversationScope, value)
+    for what, part in (("namespace", scope.namespace), ("user_id", scope.user_id)):
+        validation.validate_name(what, part)
+        if ANY in part and part != ANY:
+            raise InvalidArgumentError(
+                f"{what} is a whole name or '*', not {part!r:.80}: there are no other wildcards."
+            )
+    return scope
+
+
+def validate_policy(value: PolicyLike | None) -> ExtractionPolicy:
+    """When to extract, and by which version."""
+    policy = ExtractionPolicy() if value is None else _coerce("an extraction policy", ExtractionPolicy, value)
+    validate_extraction_version(policy.extraction_version)
+    for what in ("on_conversation_closed", "windowed"):
+        if not isinstance(getattr(policy, what), bool):
+            raise InvalidArgumentError(f"{what} is True or False, not {getattr(policy, what)!r:.80}.")
+    validation.validate_count("window_turns", policy.window_turns)
+    if policy.windowed and not policy.window_turns:
+        raise InvalidArgumentError("windowed extraction needs window_turns: after how many turns to extract.")
+    if not policy.windowed and not policy.on_conversation_closed:
+        raise InvalidArgumentError(
+            "the policy never extracts: set on_conversation_closed or windowed, or pause it with enabled=False."
+        )
+    return policy
+
+
+def validate_extraction_version(value: Any) -> str:
+    """The name of a version of the prompt."""
+    if not isinstance(value, str) or not _VERSION.fullmatch(value):
+        raise InvalidArgumentError(f"extraction_version is a name such as 'v1', not {value!r:.80}.")
+    return value
+
+
+def _coerce(what: str, kind: type[T], value: Any) -> T:
+    """A value, or one made of a mapping of its fields."""
+    if isinstance(value, kind):
+        return value
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    if not isinstance(value, Mapping) or set(value) - set(known):
+        raise InvalidArgumentError(f"{what} has {', '.join(known)}, not {value!r:.120}.")
+    return kind(**value)
+
+
+class AllBindings:
+    """Every binding, whoever made it, also if its maker is gone. Users see and change their own in `user.memory`."""
+
+    def __init__(self, runtime: Runtime, extraction: ExtractionService) -> None:
+        self._runtime = runtime
+        self._extraction = extraction
+
+    async def list(self, tenant_id: str | None = None, app_id: str | None = None) -> builtins.list[Binding]:
+        """All bindings, or those of a tenant and an app, the oldest first."""
+        return await self._runtime.store.bindings.list_bindings(None, tenant_id=tenant_id, app_id=app_id)
+
+    async def get(self, id: str) -> Binding | None:
+        """The binding of that id, or None."""
+        return await self._runtime.store.bindings.get(None, id) if validation.is_valid_id(id) else None
+
+    async def update(
+        self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
+    ) -> Binding:
+        """Change when a binding extracts, or pause it with `enabled=False`: what was closed before is extracted."""
+        return await self._extraction.update_binding(None, id, extraction_policy, enabled)
+
+    async def delete(self, id: str) -> None:
+        """End a binding; memories it made stay, and what was closed before is extracted."""
+        await self._extraction.delete_binding(None, id)

@@ -1,0 +1,70 @@
+"""The memory engine of one store: embedding, cached spaces, recall and extraction, shared by all users' handles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tellback.embed import Embedder
+from tellback.memory.embedding import EmbeddingService
+from tellback.memory.extraction.extractors import ExtractorLike
+from tellback.memory.extraction.service import ExtractionService
+from tellback.memory.memory import Memory
+from tellback.memory.pattern_miner import PatternMiner, PatternMining
+from tellback.memory.recall_service import RecallService
+from tellback.memory.space_cache import SpaceCache
+from tellback.runtime import Runtime
+from tellback.types.access import Scope
+
+if TYPE_CHECKING:
+    from tellback.memory.recall.index import WordVectors
+
+
+class MemoryEngine:
+    """The embedder, and the spaces held in this process."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        embedder: Embedder | None,
+        extractor: ExtractorLike,
+        max_cache_bytes: int,
+        max_cached_atoms: int,
+    ) -> None:
+        self._runtime = runtime
+        self.embedding = EmbeddingService(runtime, embedder)
+        self._word_vectors = _load_word_vectors(embedder)
+        # The static embedder's first dimensions say the most; others may have theirs in any order.
+        memories, ordered = runtime.store.memories, self.embedding.is_quick
+        self.space_cache = SpaceCache(
+            memories, self.embedding.name, self._word_vectors, max_cache_bytes, max_cached_atoms, ordered=ordered
+        )
+        self._recall = RecallService(self.space_cache, self.embedding)
+        self.extraction = ExtractionService(runtime, self.embedding, self._recall, extractor)
+
+    def for_user(self, scope: Scope) -> Memory:
+        """A user's memory."""
+        return Memory(self._runtime, scope, self.embedding, self._recall, self.extraction)
+
+    def pattern_miner(self, options: PatternMining) -> PatternMiner:
+        """What looks for patterns."""
+        return PatternMiner(self._runtime, self.embedding, options)
+
+    async def warm_up(self) -> None:
+        """Load the embedder and the tables of words."""
+        await self.embedding.embed_query("yesterday")
+        if self._word_vectors is not None:
+            self._word_vectors.words(["word"])
+
+    async def close(self) -> None:
+        """Forget what is held, and let go of the embedder."""
+        self.space_cache.clear()
+        await self.embedding.close()
+
+
+def _load_word_vectors(embedder: Embedder | None) -> WordVectors | None:
+    """Words are compared by the bundled vectors, whichever embedder compares texts; without one, if equal."""
+    if embedder is None:
+        return None
+    from tellback.embed.static import StaticEmbedder
+
+    return StaticEmbedder()

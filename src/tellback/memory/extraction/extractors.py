@@ -1,0 +1,286 @@
+"""The extractors: `llm` (a model reads the conversation) and `verbatim` (no model); how one is chosen, and the
+validation of what any extractor returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime
+from os import PathLike
+from typing import Any
+
+from tellback.chat import ChatOptions, Model
+from tellback.chat.output import OutputSpec
+from tellback.errors import ConfigurationError, ExtractionError, InvalidArgumentError
+from tellback.memory import validation
+from tellback.memory.extraction.model_calls import ask_model
+from tellback.memory.extraction.prompts import Prompts, as_prompts
+from tellback.memory.extraction.reconciliation.change_tracker import TURN_CATEGORY_NAME
+from tellback.memory.extraction.transcript import is_extractable, render_transcript, speaker_names
+from tellback.memory.extraction.values import (
+    FIRST_YEAR,
+    Change,
+    Decision,
+    ExtractedEntity,
+    ExtractedFact,
+    Extraction,
+    Extractor,
+    FactDecisions,
+    Question,
+    Verdict,
+    Window,
+)
+from tellback.memory.validation import MAX_TEXT_LENGTH
+from tellback.stores import AtomDraft
+from tellback.types.conversations import Conversation, StoredMessage
+from tellback.types.ids import new_id
+from tellback.types.jsontext import make_storable
+from tellback.types.memory import TURN_CATEGORY, Category, EntityType
+from tellback.validation import validate_optional_text
+
+MAX_SHOWN_NAME = 60
+
+
+def validate_extraction(extraction: Any, window: Window) -> Extraction:
+    """The extraction as it is; raises `ExtractionError` if something in it cannot be remembered, and names that."""
+    if not isinstance(extraction, Extraction):
+        raise ExtractionError(f"An extractor gives an Extraction, not {extraction!r:.80}.", _format_raw(extraction))
+    ids = {message.id for message in window.messages}
+    _validate_items(extraction, "facts", ExtractedFact, lambda fact: _validate_fact(fact, ids))
+    _validate_items(extraction, "entities", ExtractedEntity, _validate_entity)
+    return extraction
+
+
+def _validate_items(extraction: Extraction, what: str, kind: type, validate: Callable[[Any], None]) -> None:
+    items = getattr(extraction, what)
+    if not isinstance(items, tuple | list):
+        raise _invalid_extraction(extraction, what, f"it is a tuple, not {items!r:.80}", items)
+    for number, each in enumerate(items):
+        if not isinstance(each, kind):
+            raise _invalid_extraction(extraction, f"{what}.{number}", f"it is no {kind.__name__}", each)
+        try:
+            validate(each)
+        except InvalidArgumentError as problem:
+            name = str(getattr(each, "text", None) or getattr(each, "name", ""))[:MAX_SHOWN_NAME]
+            raise _invalid_extraction(
+                extraction, f"{what}.{number} ({name!r})", str(problem).rstrip("."), each
+            ) from None
+
+
+def _invalid_extraction(extraction: Extraction, where: str, why: str, value: Any) -> ExtractionError:
+    return ExtractionError(
+        f"What the extractor gave cannot be remembered: {where}: {why}. Mend the extractor, then retry the job.",
+        _format_raw(value),
+        extraction.usage if isinstance(extraction.usage, tuple | list) else (),
+    )
+
+
+def _validate_fact(fact: ExtractedFact, ids: Set[str]) -> None:
+    validation.validate_text(fact.text)
+    if not isinstance(fact.category, Category):
+        raise InvalidArgumentError(f"category is a Category, not {fact.category!r:.80}")
+    if validation.validate_category(fact.category).name == TURN_CATEGORY_NAME:
+        raise InvalidArgumentError(
+            f"category {TURN_CATEGORY_NAME!r} is for what was said word for word; use another name"
+        )
+    _validate_citations(fact.message_ids, ids)
+    validation.validate_importance(fact.importance)
+    validation.validate_ratio("confidence", fact.confidence)
+    _validate_period(fact.valid_from, fact.valid_to)
+    _validate_name_list("entities", fact.entities)
+    for what in ("subject", "attribute", "value"):
+        validate_optional_text(what, getattr(fact, what), validation.MAX_NAME_LENGTH)
+    if not isinstance(fact.single, bool):
+        raise InvalidArgumentError(f"single is True or False, not {fact.single!r:.80}")
+    if not isinstance(fact.change, Change):
+        raise InvalidArgumentError(f"change is a Change, not {fact.change!r:.80}")
+
+
+def _validate_citations(cited: Iterable[str], ids: Set[str]) -> None:
+    unknown = [id for id in validation.validate_ids("message_ids", cited) if id not in ids]
+    if unknown:
+        raise InvalidArgumentError(f"message_ids: the window has no message {', '.join(unknown)[:200]}")
+    if not cited:
+        raise InvalidArgumentError("message_ids: it cites no message of the window")
+
+
+def _validate_period(valid_from: datetime | None, valid_to: datetime | None) -> None:
+    for what, value in (("valid_from", valid_from), ("valid_to", valid_to)):
+        if value is not None and not isinstance(value, datetime):
+            raise InvalidArgumentError(f"{what} is a datetime, not {value!r:.80}")
+        moment = validation.validate_moment(what, value)
+        if moment is not None and moment.year < FIRST_YEAR:
+            raise InvalidArgumentError(f"{what} is {moment.isoformat()}; nothing is dated before {FIRST_YEAR}")
+    if valid_from is not None and valid_to is not None and valid_to <= valid_from:
+        raise InvalidArgumentError(f"valid_to ({valid_to.isoformat()}) is not after {valid_from.isoformat()}")
+
+
+def _validate_entity(entity: ExtractedEntity) -> None:
+    _validate_name_list("name", (entity.name,))
+    _validate_name_list("aliases", entity.aliases)
+    validate_optional_text("description", entity.description, validation.MAX_TEXT_LENGTH)
+    if not isinstance(entity.type, EntityType):
+        raise InvalidArgumentError(f"type is an EntityType, not {entity.type!r:.80}")
+
+
+def _validate_name_list(what: str, names: Iterable[str]) -> None:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise InvalidArgumentError(f"{what} is a list of names, not {names!r:.80}")
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidArgumentError(f"{what}: a name is a text that is not empty, not {name!r:.80}")
+        validate_optional_text(what, name, validation.MAX_NAME_LENGTH)
+
+
+def _format_raw(value: Any) -> str:
+    return make_storable(repr(value)[: validation.MAX_TEXT_LENGTH])
+
+
+VERBATIM_CUT = " […]"
+
+
+def build_verbatim_drafts(conversation: Conversation, messages: Sequence[StoredMessage]) -> list[AtomDraft]:
+    """An episode for each message with words that a person could see: dated, cited, and naming who said it.
+
+    The conversation's metadata may name the speakers: `{"speakers": {"user": "Ann", "assistant": "Bob"}}`.
+    """
+    names = speaker_names(conversation)
+    drafts = []
+    for message in messages:
+        body = make_storable(message.text).strip()
+        if not is_extractable(message) or not body:
+            continue
+        text = f"{names[message.role]}: {body}"
+        drafts.append(
+            AtomDraft(
+                id=new_id("atom"),
+                text=text
+                if len(text) <= MAX_TEXT_LENGTH
+                else text[: MAX_TEXT_LENGTH - len(VERBATIM_CUT)] + VERBATIM_CUT,
+                category=TURN_CATEGORY,
+                valid_from=message.created_at,
+                source_conversation_id=conversation.id,
+                source_message_ids=(message.id,),
+                origin=f"verbatim:{message.id}",
+            )
+        )
+    return drafts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LlmExtractor:
+    """Has a model note what is worth remembering, and judge it against what is known: one call each.
+
+    `model` is a name or a model object; without one, `with_model` gives it later. `decision_model` judges, if another
+    one should. `prompts` is a folder with prompts of your own. An answer that cannot be used goes back to the model
+    with the reason `retries` times, then `ExtractionError` is raised. `config` and `max_output_tokens` go to the model.
+
+    >>> LlmExtractor(prompts=None).with_model("claude-sonnet-5").model
+    'claude-sonnet-5'
+    """
+
+    model: str | Model | None = None
+    _: KW_ONLY
+    prompts: Prompts | str | PathLike[str] | None = None
+    decision_model: str | Model | None = None
+    retries: int = 2
+    config: Mapping[str, Any] = field(default_factory=dict)
+    max_output_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prompts", as_prompts(self.prompts))
+        object.__setattr__(self, "config", dict(self.config or {}))
+        if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
+            raise ConfigurationError(f"retries is a whole number of at least 0, not {self.retries!r}.")
+
+    def with_model(self, model: str | Model) -> LlmExtractor:
+        """The same with that model."""
+        return replace(self, model=model)
+
+    def check_version(self, version: str) -> None:
+        """Raise `ConfigurationError` if there is no prompt of that version."""
+        as_prompts(self.prompts).extraction(version)
+
+    async def extract(self, window: Window) -> Extraction:
+        """What the window says that is worth remembering; without a call if the user says nothing in it."""
+        from tellback.memory.extraction.parser import parse_extraction
+        from tellback.memory.extraction.schema import ExtractionOutput, extraction_schema
+
+        prompt = as_prompts(self.prompts).extraction(window.version)
+        transcript = render_transcript(window)
+        if not transcript.has_user_messages:
+            return Extraction()
+        spec, quotes = OutputSpec.from_type(ExtractionOutput), prompt.wants_quotes
+        extraction, usage = await ask_model(
+            self._options(self.model, prompt.text),
+            transcript.text,
+            extraction_schema([*transcript.lines], quotes=quotes),
+            lambda answer: parse_extraction(spec.parse(answer), transcript, quotes=quotes),
+            self.retries,
+        )
+        return replace(extraction, usage=usage)
+
+    async def decide(self, questions: Sequence[Question]) -> FactDecisions:
+        """What each fact is to its candidates, in one call; where there are none, it is new."""
+        from tellback.memory.extraction.parser import parse_decisions
+        from tellback.memory.extraction.schema import DecisionsOutput, decisions_schema
+        from tellback.memory.extraction.transcript import render_questions
+
+        open_questions = [question for question in questions if question.candidates]
+        if not open_questions:
+            return FactDecisions(tuple(Decision(Verdict.NEW) for _ in questions))
+        spec = OutputSpec.from_type(DecisionsOutput)
+        decided, usage = await ask_model(
+            self._options(self.decision_model or self.model, as_prompts(self.prompts).reconcile().text),
+            render_questions(open_questions),
+            decisions_schema(len(open_questions), max(len(question.candidates) for question in open_questions)),
+            lambda answer: parse_decisions(spec.parse(answer), open_questions),
+            self.retries,
+        )
+        remaining = iter(decided)
+        decisions = (next(remaining) if each.candidates else Decision(Verdict.NEW) for each in questions)
+        return FactDecisions(tuple(decisions), usage)
+
+    def _options(self, model: str | Model | None, system: str) -> ChatOptions:
+        if model is None or model == "":
+            raise ConfigurationError(
+                "The llm extractor has no model: pass LlmExtractor(model=...), or open Tellback(model=...)."
+            )
+        return ChatOptions(model=model, system=system, config=self.config, max_output_tokens=self.max_output_tokens)
+
+
+ExtractorLike = Extractor | str | None
+
+
+class VerbatimExtractor:
+    """Needs no model: each message becomes a dated, cited EPISODE atom, word for word."""
+
+    def drafts(self, window: Window) -> list[AtomDraft]:
+        """The atoms of a window."""
+        return build_verbatim_drafts(window.conversation, window.messages)
+
+
+def validate_extractor(extractor: Any) -> ExtractorLike:
+    """What can be given as an extractor; raises `ConfigurationError` for anything else."""
+    is_name = isinstance(extractor, str) and extractor in ("llm", "verbatim")
+    if extractor is None or is_name or hasattr(extractor, "extract") or hasattr(extractor, "drafts"):
+        found: ExtractorLike = extractor
+        return found
+    raise ConfigurationError(
+        f"extractor is 'llm', 'verbatim' or an object with a method extract, like LlmExtractor, not {extractor!r:.80}."
+    )
+
+
+def resolve_extractor(extractor: ExtractorLike, model: str | Model | None) -> Any:
+    """The extractor to use: without any, the model's if there is one, and word for word if there is none."""
+    if extractor is None:
+        extractor = "verbatim" if model is None else "llm"
+    if extractor == "verbatim":
+        return VerbatimExtractor()
+
+    resolved: Any = LlmExtractor() if extractor == "llm" else extractor
+    if isinstance(resolved, LlmExtractor) and resolved.model is None:
+        if model is None:
+            raise ConfigurationError("The extractor has no model: pass model= to Tellback, or to LlmExtractor.")
+        return resolved.with_model(model)
+    return resolved

@@ -1,0 +1,365 @@
+"""Parse a model's answers: facts with their citations, dates and quotes checked, and decisions about candidates.
+
+An answer the model has to correct raises `InvalidOutput`; a fact that does not hold is left out."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from tellback.chat.output import InvalidOutput
+from tellback.memory.extraction.schema import (
+    DecisionOutput,
+    DecisionsOutput,
+    EntityOutput,
+    ExtractionOutput,
+    FactOutput,
+)
+from tellback.memory.extraction.transcript import Transcript, TranscriptLine, visible_text
+from tellback.memory.extraction.values import (
+    FIRST_YEAR,
+    Change,
+    Decision,
+    ExtractedEntity,
+    ExtractedFact,
+    Extraction,
+    LeftOut,
+    Question,
+    Verdict,
+)
+from tellback.memory.validation import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
+from tellback.types.ids import fold_name
+from tellback.types.jsontext import make_storable
+from tellback.types.memory import Atom, Category, CategoryKind, EntityType
+from tellback.validation import NAME_LENGTH as CATEGORY_LENGTH
+
+_YEAR_OR_MONTH = re.compile(r"(\d{4})(?:-(\d{2}))?\Z")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
+"""What is dated before is no date of anyone's life."""
+
+_LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
+
+
+def parse_period(text: str) -> tuple[datetime, datetime]:
+    """When a year, a month or a date begins and ends; a moment does both at once.
+
+    Raises ValueError for what is no date, or before `FIRST_YEAR`.
+
+    >>> [str(moment.date()) for moment in parse_period("2026-02")]
+    ['2026-02-01', '2026-03-01']
+    """
+    begins, ends = _parse_range(text)
+    if begins.year < FIRST_YEAR:
+        raise ValueError(f"{text} is before the year {FIRST_YEAR}")
+    return begins, ends
+
+
+def _parse_range(text: str) -> tuple[datetime, datetime]:
+    if found := _YEAR_OR_MONTH.match(text):
+        year, month = int(found[1]), int(found[2] or 1)
+        begins = datetime(year, month, 1, tzinfo=UTC)
+        return begins, _first_of_month(year + 1, 1) if found[2] is None else _first_of_month(year, month + 1)
+    moment = datetime.fromisoformat(text)
+    try:
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        return moment, moment + timedelta(days=1) if _DATE.match(text) else moment
+    except OverflowError:
+        raise ValueError(f"{text} is out of range") from None
+
+
+def _first_of_month(year: int, month: int) -> datetime:
+    if month > 12:
+        year, month = year + 1, 1
+    return _LAST_MOMENT if year > datetime.max.year else datetime(year, month, 1, tzinfo=UTC)
+
+
+MIN_QUOTED_WORDS = 2
+"""Fewer words prove nothing, unless they are all that was said."""
+
+_ELLIPSIS = re.compile(r"\[?(?:…|\.\.\.)\]?")
+# Thai, Lao, Burmese, Khmer, Japanese and Chinese do not part their words: each character may begin or end one.
+_UNSPACED_SCRIPTS = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+_APOSTROPHES = frozenset("'\u2019\u02bc`\u00b4")
+
+
+def is_quoted(quote: str, *texts: str) -> bool:
+    """Whether a quote is in one of the texts: whole words, two of them in a row or all that was said.
+
+    A quote with gaps has its pieces there in their order.
+
+    >>> is_quoted("i MOVED … to lisbon", "Well, I moved back to Lisbon!")
+    True
+    >>> is_quoted("I moved to Porto", "I moved to Lisbon."), is_quoted("I", "I moved to Lisbon.")
+    (False, False)
+    """
+    pieces = [piece for piece in map(_normalize, _ELLIPSIS.split(quote)) if piece.letters]
+    if not pieces:  # a thumb up may be all that was said
+        return _has_symbol(quote) and any(quote.strip() in text for text in texts)
+    is_long_enough = any(piece.word_count >= MIN_QUOTED_WORDS for piece in pieces)
+    whole = _normalize(quote).letters
+    return any(text.letters == whole or (is_long_enough and text.contains(pieces)) for text in map(_normalize, texts))
+
+
+@dataclass(frozen=True, slots=True)
+class _NormalizedText:
+    """The letters and digits of a text with their marks and nothing else, and where words begin or end in them."""
+
+    letters: str
+    edges: frozenset[int]
+
+    @property
+    def word_count(self) -> int:
+        return len(self.edges) - 1
+
+    def contains(self, pieces: list[_NormalizedText]) -> bool:
+        position = 0
+        for piece in pieces:
+            found = self._find(piece.letters, position)
+            if found < 0:
+                return False
+            position = found + len(piece.letters)
+        return True
+
+    def _find(self, letters: str, position: int) -> int:
+        found = self.letters.find(letters, position)
+        while found >= 0 and not {found, found + len(letters)} <= self.edges:
+            found = self.letters.find(letters, found + 1)
+        return found
+
+
+def _normalize(text: str) -> _NormalizedText:
+    folded_text = unicodedata.normalize("NFKC", text).casefold()
+    letters: list[str] = []
+    edges = {0}
+    for position, char in enumerate(folded_text):
+        if unicodedata.category(char)[0] in "LNM":
+            letters.append(char)
+            if _UNSPACED_SCRIPTS.match(char):
+                edges |= {len(letters) - 1, len(letters)}
+        elif not _is_inner_apostrophe(folded_text, position):
+            edges.add(len(letters))
+    edges.add(len(letters))
+    return _NormalizedText("".join(letters), frozenset(edges))
+
+
+def _is_inner_apostrophe(text: str, position: int) -> bool:
+    """Whether a character is an apostrophe in the middle of a word."""
+    around = text[position - 1 : position] + text[position + 1 : position + 2]
+    return text[position] in _APOSTROPHES and len(around) == 2 and around.isalpha()
+
+
+def _has_symbol(text: str) -> bool:
+    return any(unicodedata.category(char) == "So" for char in text)
+
+
+NOT_FROM_USER = "only the assistant said it"
+NOT_QUOTED = "its quote is not in the cited words of the user, or too short to tell"
+BLANK = "it says nothing"
+TOO_LONG = f"it has more than {MAX_TEXT_LENGTH} characters"
+
+RESERVED_CATEGORIES = frozenset(("", "turn", "pattern"))
+"""Categories a model cannot write: the last two are the platform's own."""
+
+MAX_PROBLEMS = 10
+"""How many things a model is told to mend at once."""
+
+
+def parse_extraction(output: ExtractionOutput, transcript: Transcript, *, quotes: bool = False) -> Extraction:
+    """The extraction that a model's answer amounts to; raises `InvalidOutput` with what it has to mend."""
+    entities = _merge_entities(output.entities)
+    names = _names_by_alias(entities)
+    facts: list[ExtractedFact] = []
+    left_out: list[LeftOut] = []
+    problems: list[str] = []
+    for number, item in enumerate(output.facts):
+        try:
+            lines = _cited_lines(item, transcript)
+            fact = _to_fact(item, lines, names)
+            reason = _reason_to_omit(item, fact, lines, quotes)
+        except InvalidOutput as problem:
+            problems.append(f"facts.{number} ({item.text[:60]!r}): {problem}")
+            continue
+        if reason is None:
+            facts.append(fact)
+        else:
+            left_out.append(LeftOut(fact.text[:MAX_TEXT_LENGTH], reason))
+    if problems:
+        raise InvalidOutput("; ".join(problems[:MAX_PROBLEMS]))
+    used_names = {name for fact in facts for name in fact.entities}
+    used_entities = tuple(entity for entity in entities if entity.name in used_names)
+    return Extraction(_merge_facts(facts), used_entities, tuple(left_out))
+
+
+def _cited_lines(item: FactOutput, transcript: Transcript) -> list[TranscriptLine]:
+    ids = list(dict.fromkeys(id.strip() for id in item.messages))
+    unknown = [id for id in ids if id not in transcript.lines]
+    if unknown:
+        raise InvalidOutput(
+            f"messages: the record has no message {', '.join(map(_short_repr, unknown))}; cite ids such as"
+            f" {', '.join([*transcript.lines][:3])}"
+        )
+    return [transcript.lines[id] for id in ids]
+
+
+def _to_fact(item: FactOutput, lines: Sequence[TranscriptLine], names: Mapping[str, str]) -> ExtractedFact:
+    valid_from, valid_to = _validity_period(item)
+    subject, attribute, value = map(_clean_name, (item.subject, item.attribute, item.value))
+    mentioned = (names.get(fold_name(make_storable(name))) for name in item.entities)
+    return ExtractedFact(
+        text=_collapse_spaces(item.text),
+        category=_to_category(item),
+        message_ids=tuple(line.message.id for line in lines),
+        importance=item.importance,
+        confidence=item.confidence,
+        valid_from=valid_from,
+        valid_to=valid_to,
+        # Without its type, an entity that is not in the list would become another one of the same name.
+        entities=tuple(dict.fromkeys(name for name in mentioned if name is not None)),
+        subject=subject,
+        attribute=attribute,
+        value=value,
+        single=item.single and subject is not None and attribute is not None,
+        change=Change(item.change),
+    )
+
+
+def _reason_to_omit(item: FactOutput, fact: ExtractedFact, lines: Sequence[TranscriptLine], quotes: bool) -> str | None:
+    """Why a fact is left out, if it is."""
+    if not fact.text:
+        return BLANK
+    if len(fact.text) > MAX_TEXT_LENGTH:
+        return TOO_LONG
+    user_lines = [line for line in lines if line.is_from_user]
+    if not user_lines:
+        return NOT_FROM_USER
+    if not quotes:
+        return None
+    if item.quote is None:
+        raise InvalidOutput("quote: it is missing; copy the user's words that the fact rests on")
+    texts = [text for line in user_lines for text in (visible_text(line.message), line.words)]
+    return None if is_quoted(item.quote, *texts) else NOT_QUOTED
+
+
+def _validity_period(item: FactOutput) -> tuple[datetime | None, datetime | None]:
+    since, until = _parse_date_field("since", item.since), _parse_date_field("until", item.until)
+    valid_from = since and since[0]
+    valid_to = until and until[0]
+    if until and valid_from and valid_to and valid_to <= valid_from:
+        valid_to = until[1]  # from 2020 until 2020 is all of that year
+        if valid_to <= valid_from:
+            raise InvalidOutput(f"until: {item.until} is not after since ({item.since})")
+    return valid_from, valid_to
+
+
+def _parse_date_field(field: str, text: str | None) -> tuple[datetime, datetime] | None:
+    if text is None or not text.strip():
+        return None
+    try:
+        return parse_period(text.strip())
+    except ValueError:
+        raise InvalidOutput(
+            f"{field}: {_short_repr(text)} is not a date from {FIRST_YEAR} on; write it as 2026-03-04, 2026-03 or 2026,"
+            " or null"
+        ) from None
+
+
+def _to_category(item: FactOutput) -> Category:
+    name = _collapse_spaces(item.category).lower()[:CATEGORY_LENGTH].strip()
+    return Category(item.kind.lower() if name in RESERVED_CATEGORIES else name, CategoryKind(item.kind))
+
+
+def _merge_entities(items: Iterable[EntityOutput]) -> list[ExtractedEntity]:
+    """The entities that have a usable name; what is given twice is one."""
+    merged: dict[tuple[str, str], ExtractedEntity] = {}
+    for item in items:
+        name = _clean_name(item.name)
+        if name is None:
+            continue
+        aliases = [alias for each in item.aliases if (alias := _clean_name(each)) is not None]
+        description = _collapse_spaces(item.description or "")[:MAX_TEXT_LENGTH] or None
+        key = (fold_name(name), item.type)
+        known = merged.get(key)
+        if known is None:
+            known = ExtractedEntity(name, EntityType(item.type), description=description)
+        aliases = [alias for alias in (*known.aliases, *aliases) if fold_name(alias) != fold_name(known.name)]
+        distinct = {fold_name(alias): alias for alias in reversed(aliases)}
+        merged[key] = replace(
+            known, aliases=tuple(reversed(distinct.values())), description=known.description or description
+        )
+    return [*merged.values()]
+
+
+def _names_by_alias(entities: Iterable[ExtractedEntity]) -> dict[str, str]:
+    """What the entities are called, by all their names; a name of its own goes before another's alias."""
+    entities = list(entities)
+    aliases = {fold_name(alias): entity.name for entity in reversed(entities) for alias in entity.aliases}
+    return aliases | {fold_name(entity.name): entity.name for entity in reversed(entities)}
+
+
+def _merge_facts(facts: Iterable[ExtractedFact]) -> tuple[ExtractedFact, ...]:
+    """Facts that say the same of the same time are one, with the citations of all."""
+    merged: dict[tuple[object, ...], ExtractedFact] = {}
+    for fact in facts:
+        key = (fact.text.casefold().rstrip(".! "), fact.valid_from, fact.valid_to)
+        known = merged.get(key)
+        merged[key] = fact if known is None else _merge_two(known, fact)
+    return tuple(merged.values())
+
+
+def _merge_two(one: ExtractedFact, other: ExtractedFact) -> ExtractedFact:
+    return replace(
+        one,
+        message_ids=tuple(dict.fromkeys((*one.message_ids, *other.message_ids))),
+        entities=tuple(dict.fromkeys((*one.entities, *other.entities))),
+        importance=max(one.importance, other.importance),
+        confidence=max(one.confidence, other.confidence),
+    )
+
+
+def _clean_name(text: str | None) -> str | None:
+    """A short text, or None where there is none that could be kept."""
+    name = _collapse_spaces(text or "")
+    return name if name and len(name) <= MAX_NAME_LENGTH else None
+
+
+def _collapse_spaces(text: str) -> str:
+    return " ".join(make_storable(text).split())
+
+
+def _short_repr(text: str) -> str:
+    return repr(text)[:80]
+
+
+"""How many characters of a text are shown."""
+
+
+def parse_decisions(output: DecisionsOutput, questions: Sequence[Question]) -> tuple[Decision, ...]:
+    """A decision for each question; raises `InvalidOutput` with what the model has to mend."""
+    by_fact: dict[int, Decision] = {}
+    for item in output.decisions:
+        if not 1 <= item.fact <= len(questions):
+            raise InvalidOutput(f"there is no fact {item.fact}; facts are numbered from 1 to {len(questions)}")
+        if item.fact in by_fact:
+            raise InvalidOutput(f"fact {item.fact} is judged twice")
+        by_fact[item.fact] = _to_decision(item, questions[item.fact - 1].candidates)
+    missing = [str(number) for number in range(1, len(questions) + 1) if number not in by_fact]
+    if missing:
+        raise InvalidOutput(f"no decision is given for fact {', '.join(missing)}")
+    return tuple(by_fact[number] for number in range(1, len(questions) + 1))
+
+
+def _to_decision(item: DecisionOutput, candidates: Sequence[Atom]) -> Decision:
+    verdict = Verdict(item.verdict)
+    if verdict is Verdict.NEW:
+        return Decision(verdict)
+    if item.candidate is None or not 1 <= item.candidate <= len(candidates):
+        raise InvalidOutput(
+            f"fact {item.fact} has no candidate {item.candidate}: with {verdict.value!r}, give a number"
+            f" from 1 to {len(candidates)}, or say 'new'"
+        )
+    return Decision(verdict, candidates[item.candidate - 1].id)

@@ -1,0 +1,259 @@
+"""Entity resolution: match an extraction's entities with the known ones, and draft the new ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tellback.memory.extraction.values import ExtractedEntity, Extraction
+from tellback.stores import EntityDraft
+from tellback.types.ids import fold_name, new_id
+from tellback.types.memory import Entity, EntityStatus, EntityType
+
+_PRONOUN_LIST = """
+    user users assistant i me my mine myself you your yours yourself he him his himself she her hers herself it its
+    itself we us our ours ourselves they them their theirs themselves one someone somebody anyone anybody everyone
+    everybody nobody this that these those who yo tu usted el ella nosotros ellos ellas ich du er sie es wir ihr mich
+    dich je il elle nous vous ils elles moi toi eu voce ele ela
+"""
+_PRONOUNS = frozenset(_PRONOUN_LIST.split()) | {"the user", "the assistant"}
+"""What people and models call someone without naming them."""
+
+
+_ROLE_PREFIXES = (
+    "my ",
+    "our ",
+    "your ",
+    "his ",
+    "her ",
+    "their ",
+    "the ",
+    "mein ",
+    "meine ",
+    "mi ",
+    "mon ",
+    "ma ",
+    "meu ",
+    "minha ",
+)
+"""How one speaks of whoever has a role: of someone else next year, and in the next conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedEntities:
+    """What an extraction's names stand for.
+
+    `ids` gives an entity's id by folded name, and `namesakes` the ids of others that the extraction calls so. `drafts`
+    are the entities among them that are to be made, by id, and `aliases` new names of those that are known. `names` are
+    all names of each, its own first.
+    """
+
+    ids: Mapping[str, str] = field(default_factory=dict)
+    drafts: Mapping[str, EntityDraft] = field(default_factory=dict)
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    namesakes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def id_of(self, name: str) -> str | None:
+        """The entity that a name stands for."""
+        return self.ids.get(fold_name(name))
+
+    def ids_of(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The entities that some names stand for, each once. What a fact only names may be either of two namesakes."""
+        found: dict[str, None] = {}
+        for name in names:
+            id = self.id_of(name)
+            if id is not None:
+                found |= dict.fromkeys((id, *self.namesakes.get(fold_name(name), ())))
+        return tuple(found)
+
+    def names_of(self, name: str) -> tuple[str, ...]:
+        """All names of what a name stands for, its own first; the name alone if it stands for nothing known."""
+        id = self.id_of(name)
+        return (name,) if id is None else self.names[id]
+
+
+def entity_names(extraction: Extraction) -> tuple[str, ...]:
+    """The names to look up among known entities before `resolve`: of entities, and of what facts are about."""
+    candidates = [name for entity in extraction.entities for name in (entity.name, *entity.aliases)]
+    candidates += [fact.subject for fact in extraction.facts if fact.subject]
+    distinct: dict[str, str] = {}
+    for name in candidates:
+        if _is_name(name):
+            distinct.setdefault(fold_name(name), name)
+    return tuple(distinct.values())
+
+
+def resolve_entities(extracted: Sequence[ExtractedEntity], known: Sequence[Entity]) -> ResolvedEntities:
+    """Tell which known entity each extracted one is, and which are to be made.
+
+    They are the same if the type is, and the own name of one is a name of the other: two people whom someone calls John
+    are two. `known` are the entities that have one of the names, with what merged ones were merged into; more do no
+    harm.
+    """
+    index = _EntityIndex(known)
+    builder = _ResolutionBuilder({entity.id: (entity.canonical_name, *entity.aliases) for entity in known})
+    for group in _group_entities(extracted):
+        found = index.find(group)
+        if found is None:
+            id = builder.draft(group, index.unused_names(group.names[1:], group.type))
+        else:
+            id = found.id
+            builder.add_aliases(id, index.unused_names(group.names, group.type))
+        builder.map_names(id, [name for name in group.names if index.owner(name, group.type) in (None, found)])
+    for entity in index.active:
+        for name in builder.names[entity.id]:
+            builder.ids.setdefault(fold_name(name), entity.id)
+    return ResolvedEntities(builder.ids, builder.drafts, builder.aliases, builder.names, builder.namesakes)
+
+
+class _ResolutionBuilder:
+    """What is resolved so far."""
+
+    def __init__(self, names: dict[str, tuple[str, ...]]) -> None:
+        self.names = names
+        self.ids: dict[str, str] = {}
+        self.drafts: dict[str, EntityDraft] = {}
+        self.aliases: dict[str, tuple[str, ...]] = {}
+        self.namesakes: dict[str, tuple[str, ...]] = {}
+
+    def draft(self, group: _EntityGroup, aliases: tuple[str, ...]) -> str:
+        draft = EntityDraft(new_id("ent"), group.type, group.names[0], group.description, aliases=aliases)
+        self.drafts[draft.id] = draft
+        self.names[draft.id] = (draft.canonical_name, *aliases)
+        return draft.id
+
+    def add_aliases(self, id: str, names: tuple[str, ...]) -> None:
+        if names:
+            self.aliases[id] = (*self.aliases.get(id, ()), *names)
+            self.names[id] = (*self.names[id], *names)
+
+    def map_names(self, id: str, names: Iterable[str]) -> None:
+        for name in names:
+            key = fold_name(name)
+            if self.ids.setdefault(key, id) != id:
+                self.namesakes[key] = (*self.namesakes.get(key, ()), id)
+
+
+@dataclass(slots=True)
+class _EntityGroup:
+    """Extracted entities that are one: by its own names, then by what it is also called."""
+
+    type: EntityType
+    own: tuple[str, ...]
+    aliases: tuple[str, ...]
+    description: str | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return _distinct_names((*self.own, *self.aliases))
+
+    @property
+    def keys(self) -> set[str]:
+        return {fold_name(name) for name in self.names}
+
+    def is_same_as(self, other: _EntityGroup) -> bool:
+        """Whether one is called what the other is named."""
+        if self.type is not other.type:
+            return False
+        return any(fold_name(name) in other.keys for name in self.own) or any(
+            fold_name(name) in self.keys for name in other.own
+        )
+
+
+class _EntityIndex:
+    """Known entities by type and name."""
+
+    def __init__(self, known: Sequence[Entity]) -> None:
+        by_id = {entity.id: entity for entity in known}
+        self.active = [entity for entity in known if entity.status is EntityStatus.ACTIVE]
+        self._by_own_name: dict[tuple[EntityType, str], Entity] = {}
+        self._by_alias: dict[tuple[EntityType, str], Entity] = {}
+        for entity in sorted(known, key=lambda each: (each.status is EntityStatus.MERGED, each.id)):
+            current = _follow_merges(entity, by_id)
+            if current is None:
+                continue
+            # What was merged is another name of what it was merged into, also if that is of another type.
+            names = self._by_own_name if current is entity else self._by_alias
+            names.setdefault((entity.type, fold_name(entity.canonical_name)), current)
+            for alias in entity.aliases:
+                self._by_alias.setdefault((entity.type, fold_name(alias)), current)
+
+    def find(self, group: _EntityGroup) -> Entity | None:
+        """The entity that a group is: one of its own name rather than one that is named as it is also called."""
+        for name in group.own:
+            if found := self.owner(name, group.type):
+                return found
+        return next(
+            (found for name in group.aliases if (found := self._by_own_name.get((group.type, fold_name(name))))), None
+        )
+
+    def owner(self, name: str, type: EntityType) -> Entity | None:
+        """The entity of that type that has a name: as its own, or else as another."""
+        key = (type, fold_name(name))
+        return self._by_own_name.get(key) or self._by_alias.get(key)
+
+    def unused_names(self, names: Iterable[str], type: EntityType) -> tuple[str, ...]:
+        """The names that no known entity of that type has."""
+        return tuple(name for name in names if self.owner(name, type) is None)
+
+
+def _follow_merges(entity: Entity, by_id: Mapping[str, Entity]) -> Entity | None:
+    """What stands for an entity now; None if that was not given."""
+    current: Entity | None = entity
+    for _ in by_id:
+        if current is None or current.status is EntityStatus.ACTIVE:
+            return current
+        current = by_id.get(current.merged_into or "")
+    return current if current is not None and current.status is EntityStatus.ACTIVE else None
+
+
+def _group_entities(extracted: Sequence[ExtractedEntity]) -> list[_EntityGroup]:
+    """Extracted entities of one type of which one is called what the other is named are one, in the order of the first.
+
+    What two of them are only also called tells nothing of either.
+    """
+    groups: list[_EntityGroup] = []
+    for entity in extracted:
+        group_of_one = _to_group(entity)
+        if group_of_one is None:
+            continue
+        same = [group for group in groups if group.is_same_as(group_of_one)]
+        if not same:
+            groups.append(group_of_one)
+            continue
+        first = same[0]
+        for other in (*same[1:], group_of_one):
+            first.own = _distinct_names((*first.own, *other.own))
+            first.aliases = _distinct_names((*first.aliases, *other.aliases))
+            first.description = first.description or other.description
+        groups = [group for group in groups if group is first or group not in same]
+    claimed = Counter((group.type, key) for group in groups for key in group.keys)
+    for group in groups:
+        own = {fold_name(name) for name in group.own}
+        group.aliases = tuple(
+            name for name in group.aliases if fold_name(name) not in own and claimed[group.type, fold_name(name)] == 1
+        )
+    return groups
+
+
+def _to_group(entity: ExtractedEntity) -> _EntityGroup | None:
+    """What an extracted entity is called, if it has a name at all."""
+    aliases = tuple(name for name in entity.aliases if not fold_name(name).startswith(_ROLE_PREFIXES))
+    names = _distinct_names((entity.name, *aliases))
+    return _EntityGroup(entity.type, names[:1], names[1:], entity.description) if names else None
+
+
+def _distinct_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name once, as it was first written; what is no name is left out."""
+    distinct: dict[str, str] = {}
+    for name in names:
+        if _is_name(name):
+            distinct.setdefault(fold_name(name), name.strip())
+    return tuple(distinct.values())
+
+
+def _is_name(name: str) -> bool:
+    key = fold_name(name)
+    return key not in _PRONOUNS and any(char.isalnum() for char in key)

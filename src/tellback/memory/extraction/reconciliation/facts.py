@@ -1,0 +1,297 @@
+"""Extracted facts with their dates, citations and slots, and how one fact relates to one tracked atom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from tellback.memory.extraction.reconciliation.change_tracker import TrackedAtom
+from tellback.memory.extraction.reconciliation.entities import ResolvedEntities
+from tellback.memory.extraction.values import Change, ExtractedFact, Extraction, Window
+from tellback.memory.recall.tokenizer import HAS_NUMBER, HAS_TIME, extract_words
+from tellback.memory.similarity import denies, negates, overlap, same_value, slot_name, text_key
+from tellback.stores import AtomDraft
+from tellback.types.ids import new_id
+from tellback.types.memory import AtomStatus, CategoryKind, Citation
+
+JUST_BEFORE = timedelta(days=1)
+"""Of what is only known to have ended, this much is known: it was so just before."""
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingFact:
+    """A fact of an extraction. It was first `said` then and is so from `begins` on, to `ends` if that is known.
+
+    `dates` are those of all messages it cites.
+    """
+
+    index: int
+    fact: ExtractedFact
+    citation: Citation
+    message_dates: tuple[datetime, ...]
+    begins: datetime
+    slot: str | None
+    value: str | None
+
+    @property
+    def first_said(self) -> datetime:
+        """When it was first said."""
+        return self.message_dates[0]
+
+    @property
+    def ends(self) -> datetime | None:
+        """When it was over, if that is known and can be."""
+        ends = self.fact.valid_to
+        return ends if ends is not None and ends > self.begins else None
+
+    @property
+    def had_ended(self) -> bool:
+        """Whether it was so no more when it was said."""
+        return self.ends is not None and self.ends <= self.first_said
+
+    @property
+    def cited_ids(self) -> frozenset[str]:
+        """The messages it cites."""
+        return frozenset(self.citation.message_ids)
+
+    @property
+    def is_episode(self) -> bool:
+        """Whether it happened, rather than being so."""
+        return self.fact.category.kind is CategoryKind.EPISODE
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one such value at a time, and it is known of what."""
+        return self.fact.single and self.slot is not None and not self.is_episode
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether it says that something known is so no more, or never was."""
+        return self.fact.change is not Change.NONE
+
+    def without_slot(self) -> IncomingFact:
+        """The same, as something that is said of nothing in particular."""
+        return replace(self, slot=None, value=None)
+
+    def to_draft(self, entity_ids: tuple[str, ...], begins: datetime, ends: datetime | None) -> AtomDraft:
+        """The atom it becomes."""
+        return AtomDraft(
+            id=new_id("atom"),
+            text=self.fact.text,
+            category=self.fact.category,
+            valid_from=begins,
+            importance=self.fact.importance,
+            confidence=self.fact.confidence,
+            valid_to=ends,
+            source_conversation_id=self.citation.conversation_id,
+            source_message_ids=self.citation.message_ids,
+            entity_ids=entity_ids,
+            slot=self.slot,
+            value=self.value,
+        )
+
+
+class SlotNames:
+    """The names of slots, where what they are about has several: the entity's own name is used."""
+
+    def __init__(self, entities: ResolvedEntities) -> None:
+        self._canonical_names: dict[str, str] = {}
+        self._all_names: dict[str, tuple[str, ...]] = {}
+        for name, id in entities.ids.items():
+            self._canonical_names.setdefault(text_key(name), entities.names[id][0])
+            self._all_names.setdefault(text_key(name), entities.names[id])
+
+    def slot_of(self, fact: ExtractedFact) -> str | None:
+        """The slot of a fact; None if it has no value for one."""
+        if not fact.subject or not fact.value or not fact.value.strip():
+            return None
+        return slot_name(self._canonical_names.get(text_key(fact.subject), fact.subject), fact.attribute)
+
+    def spellings(self, fact: ExtractedFact) -> tuple[str, ...]:
+        """The names under which the slot of a fact may be stored."""
+        if self.slot_of(fact) is None or fact.subject is None:
+            return ()
+        names = self._all_names.get(text_key(fact.subject), (fact.subject,))
+        return tuple(dict.fromkeys(each for name in names if (each := slot_name(name, fact.attribute)) is not None))
+
+    def normalize(self, stored: str | None) -> str | None:
+        """The name that a stored slot has now."""
+        if stored is None:
+            return None
+        subject, _, attribute = stored.partition(": ")
+        return slot_name(self._canonical_names.get(subject, subject), attribute) or stored
+
+
+def build_incoming_facts(extraction: Extraction, window: Window, slots: SlotNames) -> list[IncomingFact]:
+    """The facts that cite the window, in the order in which they began."""
+    dates = {message.id: message.created_at for message in window.messages}
+    found = []
+    for index, fact in enumerate(extraction.facts):
+        ids = tuple(dict.fromkeys(id for id in fact.message_ids if id in dates))
+        if ids:
+            slot = slots.slot_of(fact)
+            message_dates = tuple(sorted(dates[id] for id in ids))
+            found.append(
+                IncomingFact(
+                    index=index,
+                    fact=fact,
+                    citation=Citation(window.conversation.id, ids),
+                    message_dates=message_dates,
+                    begins=_start_of(fact, message_dates[0]),
+                    slot=slot,
+                    value=fact.value if slot else None,
+                )
+            )
+    return sorted(found, key=lambda incoming: (incoming.begins, incoming.first_said, incoming.index))
+
+
+def _start_of(fact: ExtractedFact, first_said: datetime) -> datetime:
+    """When a fact became true: when that is said, or when it is known to have been so first."""
+    if fact.valid_from is not None:
+        return fact.valid_from
+    return first_said if fact.valid_to is None or fact.valid_to > first_said else _just_before(fact.valid_to)
+
+
+def _just_before(moment: datetime) -> datetime:
+    try:
+        return moment - JUST_BEFORE
+    except OverflowError:  # there is nothing before the first day
+        return moment
+
+
+MIN_DELETED_OVERLAP = 0.4
+"""From this overlap on, what the same messages say is what was deleted: better to lose it than to bring that back."""
+
+
+def is_deleted(incoming: IncomingFact, entry: TrackedAtom) -> bool:
+    """Whether a fact says what was deleted, and rests on what was said before that."""
+    if (
+        entry.atom is None
+        or not incoming.cited_ids & entry.cited_ids
+        or incoming.message_dates[-1] > entry.atom.updated_at
+    ):
+        return False
+    text, draft = incoming.fact.text, entry.draft
+    if negates(text) != negates(draft.text):
+        return False
+    if shares_slot(incoming, entry) and draft.value is not None and incoming.value is not None:
+        return same_value(incoming.value, draft.value) or overlap(incoming.value, draft.value) >= MIN_DELETED_OVERLAP
+    return overlap(text, draft.text) >= MIN_DELETED_OVERLAP
+
+
+def is_same_occasion(incoming: IncomingFact, entry: TrackedAtom) -> bool:
+    """Whether two that say the same can be one: what happens again on another day is another episode."""
+    if not incoming.is_episode and entry.draft.category.kind is not CategoryKind.EPISODE:
+        return True
+    return (
+        incoming.begins.date() == entry.begins.date()
+        or incoming.cited_ids <= entry.cited_ids
+        or _names_a_year(incoming.fact.text)
+    )
+
+
+def _names_a_year(text: str) -> bool:
+    return any(word.features & HAS_TIME and word.features & HAS_NUMBER for word in extract_words(text))
+
+
+def is_already_applied(incoming: IncomingFact, entry: TrackedAtom) -> bool:
+    """Whether an atom was made or cited for this fact before, whatever has become of it since."""
+    if not incoming.cited_ids <= entry.cited_ids:
+        return False
+    if (
+        entry.never_held
+        or entry.begins == incoming.begins
+        or entry.holds(incoming.begins)
+        or entry.holds(incoming.first_said)
+    ):
+        return True
+    if is_same_later(incoming, entry):
+        return True
+    # A correction of what is over is over, too, and so is what another fact ended at that very moment. But what this
+    # plan itself has ended may be so again.
+    had_ended = entry.atom is not None and entry.atom.valid_to == entry.ends
+    return had_ended and (incoming.is_changing or not incoming.is_single or entry.ends == incoming.begins)
+
+
+def is_same_later(incoming: IncomingFact, entry: TrackedAtom) -> bool:
+    """Whether an atom that begins after a fact is the same, told by someone who did not know of the fact."""
+    if entry.begins <= incoming.begins or entry.never_held:
+        return False
+    if incoming.ends is not None and incoming.ends <= entry.begins:
+        return False
+    if not incoming.is_single or entry.draft.slot != incoming.slot:
+        return True
+    return incoming.is_changing and entry.holds(incoming.first_said)
+
+
+def is_late_report(incoming: IncomingFact, entry: TrackedAtom, known: Iterable[TrackedAtom]) -> bool:
+    """Whether an atom that is not so when a fact begins is the same, of all that are known to say so."""
+    if is_same_later(incoming, entry) or (incoming.had_ended and reports_end(incoming, entry)):
+        return True
+    # What is told again elsewhere, because something came in between, was no mistake.
+    repeated = (each for each in known if not each.never_held and entry.cited_ids <= each.cited_ids)
+    return _is_same_mistake(incoming, entry) and not any(repeated)
+
+
+def _is_same_mistake(incoming: IncomingFact, entry: TrackedAtom) -> bool:
+    """Whether a fact was said before it was corrected, and is only heard of now."""
+    corrected = None if entry.atom is None else entry.atom.superseded_at
+    return entry.never_held and not incoming.is_changing and corrected is not None and incoming.first_said < corrected
+
+
+def reports_end(incoming: IncomingFact, entry: TrackedAtom) -> bool:
+    """Whether a fact says that an atom ended which was thought to go on."""
+    if incoming.ends is None or not entry.is_last or entry.status is not AtomStatus.ACTIVE or entry.never_held:
+        return False
+    return entry.begins < incoming.ends and (entry.ends is None or incoming.ends < entry.ends)
+
+
+def reports_earlier_start(incoming: IncomingFact, entry: TrackedAtom) -> bool:
+    """Whether a fact says that an atom was so since earlier than was thought."""
+    valid_from = incoming.fact.valid_from
+    if (
+        valid_from is None
+        or valid_from >= entry.begins
+        or incoming.is_episode
+        or incoming.is_single
+        or incoming.is_changing
+    ):
+        return False
+    can_change = entry.is_last and entry.supersedes is None and entry.status is AtomStatus.ACTIVE
+    return can_change and not entry.never_held
+
+
+def may_be_same(incoming: IncomingFact, entry: TrackedAtom) -> bool:
+    """Whether two values of a slot may be two names of one, or only one of them is denied."""
+    value = entry.draft.value
+    if value is None or incoming.value is None:
+        return False
+    if not incoming.is_changing:
+        return overlap(incoming.value, value) > 0 or is_denial(incoming)
+    return is_denial(incoming) and not same_value(incoming.value, value)
+
+
+def is_denial(incoming: IncomingFact) -> bool:
+    """Whether a fact says that its slot does not have its value."""
+    return incoming.value is not None and denies(incoming.fact.text, incoming.value)
+
+
+def shares_slot(incoming: IncomingFact, entry: TrackedAtom) -> bool:
+    """Whether both are about the same."""
+    return incoming.slot is not None and entry.draft.slot == incoming.slot
+
+
+def similarity(incoming: IncomingFact, entry: TrackedAtom) -> float:
+    """How alike two are, from 0 to 1; in one slot, how alike their values are."""
+    value = entry.draft.value
+    if shares_slot(incoming, entry) and value is not None and incoming.value is not None:
+        return overlap(incoming.value, value)
+    return overlap(incoming.fact.text, entry.draft.text)
+
+
+def is_candidate(incoming: IncomingFact, entry: TrackedAtom) -> bool:
+    """Whether a fact may be something to an atom that words alone do not tell."""
+    if entry.is_planned or entry.status is not AtomStatus.ACTIVE or entry.is_record or entry.never_held:
+        return False
+    return incoming.is_changing or is_same_occasion(incoming, entry)

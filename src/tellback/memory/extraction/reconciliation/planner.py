@@ -1,0 +1,497 @@
+"""Plan what an extraction changes in a space: known facts are cited, changed ones superseded, the rest added.
+
+Nothing here reads or writes a store. The order of work:
+
+1. `entities = resolve_entities(extraction.entities, known entities of entity_names(extraction))`
+2. `known = memories.known_atoms(slots=slots_to_load(extraction, entities), conversation_id=...)`, candidates by recall
+3. `plan = plan_reconciliation(...)`; if it has `questions` and someone can decide them, once more with `decisions`
+4. `memories.reconcile(plan.reconciliation, ...)`"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import zip_longest
+from typing import TypeAlias, assert_never
+
+from tellback.memory.extraction.reconciliation import facts
+from tellback.memory.extraction.reconciliation.change_tracker import ChangeTracker, TrackedAtom, with_citations
+from tellback.memory.extraction.reconciliation.entities import ResolvedEntities
+from tellback.memory.extraction.reconciliation.facts import IncomingFact, SlotNames, build_incoming_facts
+from tellback.memory.extraction.values import Change, Decision, Extraction, LeftOut, Question, Verdict, Window
+from tellback.memory.similarity import negates, same_value
+from tellback.stores import AddedCitation, AtomDraft, KnownAtom, Reconciliation
+from tellback.types.ids import new_id
+from tellback.types.memory import Atom, AtomStatus, CategoryKind
+
+ADDED = "added"
+SUPERSEDED = "superseded"
+
+Restatement: TypeAlias = tuple[AtomDraft, tuple[datetime, ...]]
+"""An atom to be told, and when it was."""
+
+
+class TimelinePlanner:
+    """Plans atoms in their places. Each way says whether the fact was added, or took the place of something."""
+
+    def __init__(self, tracker: ChangeTracker, entities: ResolvedEntities) -> None:
+        self._tracker = tracker
+        self._entities = entities
+
+    def add(self, incoming: IncomingFact) -> str:
+        """A fact that is new."""
+        self._tracker.add(self._build_draft(incoming, incoming.begins, incoming.ends), incoming.message_dates)
+        return ADDED
+
+    def add_beside(self, incoming: IncomingFact, replaced: TrackedAtom, change: Change) -> str:
+        """A fact that takes the place of an atom together with another that has done so."""
+        begins = incoming.begins
+        if replaced.begins <= incoming.first_said and not incoming.had_ended:
+            if change is Change.CORRECTED:
+                begins = replaced.begins
+            elif begins <= replaced.begins:
+                begins = incoming.first_said
+        self._tracker.add(self._build_draft(incoming, begins, incoming.ends), incoming.message_dates)
+        return ADDED
+
+    def end_atom(self, incoming: IncomingFact, entry: TrackedAtom) -> str:
+        """A fact that says when an atom ended which says the same, or which it denies.
+
+        What is still to end is told anew with its end. Of what is over, the atom says what was so, and the fact what
+        has been so since.
+        """
+        if not incoming.had_ended:
+            return self._restate(incoming, entry, min(entry.begins, incoming.begins), incoming.ends)
+        since = incoming.fact.valid_from
+        if since is not None and since < entry.begins:
+            earlier = with_citations(
+                replace(_copy_draft(entry), valid_from=since), (*entry.citations, incoming.citation)
+            )
+            entry = self._tracker.replace(entry, earlier, (*entry.message_dates, *incoming.message_dates))
+        self._tracker.cite(entry, incoming.citation, ())
+        ended = replace(
+            self._build_draft(incoming, incoming.ends or incoming.first_said, None),
+            slot=incoming.slot if incoming.is_single else None,
+            value=None,
+        )
+        self._append_and_restate(ended, incoming, entry, self._restatements(entry, incoming.message_dates[-1]))
+        return SUPERSEDED
+
+    def extend_back(self, incoming: IncomingFact, entry: TrackedAtom) -> str:
+        """A fact that says that an atom was so since earlier than was thought."""
+        return self._restate(incoming, entry, incoming.begins, entry.ends)
+
+    def cancel_upcoming(self, incoming: IncomingFact, entry: TrackedAtom) -> None:
+        """A fact that says that an atom stays so: what was to take its place does not, unless that was told later."""
+        upcoming = list(self._tracker.successors(entry))
+        if not upcoming or incoming.ends is not None or not upcoming[-1].is_last:
+            return
+        begins = min(each.begins for each in upcoming)
+        if begins > incoming.first_said and all(
+            each.status is AtomStatus.ACTIVE and each.message_dates and each.message_dates[-1] < incoming.first_said
+            for each in upcoming
+        ):
+            self._tracker.replace(upcoming[-1], self._build_draft(incoming, begins, None), incoming.message_dates)
+
+    def _restate(self, incoming: IncomingFact, entry: TrackedAtom, begins: datetime, ends: datetime | None) -> str:
+        draft = with_citations(self._build_draft(incoming, begins, ends), (incoming.citation, *entry.citations))
+        self._tracker.replace(entry, draft, (*incoming.message_dates, *entry.message_dates))
+        return SUPERSEDED
+
+    def place(self, incoming: IncomingFact, timeline: Sequence[TrackedAtom], change: Change) -> str:
+        """A fact among those of which one is so at a time. What was over when it was said is placed by its dates."""
+        current = None if incoming.had_ended else find_holder(timeline, incoming.first_said)
+        if change is Change.CORRECTED and current is not None:
+            return self.correct(incoming, timeline, current)
+        begins = incoming.begins
+        if change is Change.CHANGED and current is not None and begins <= current.begins:
+            # What changed was so before it did: a month that was named may have begun before that.
+            begins = incoming.first_said
+        return self._insert(incoming, timeline, begins, find_holder(timeline, begins))
+
+    def correct(self, incoming: IncomingFact, timeline: Sequence[TrackedAtom], wrong: TrackedAtom) -> str:
+        """A fact that was so all the time that another was thought to be."""
+        if wrong.never_held or wrong.begins > incoming.first_said or incoming.had_ended:
+            return self.place(incoming, timeline, Change.CHANGED)
+        begins = wrong.begins
+        if wrong.is_last and incoming.fact.valid_from is not None:
+            begins = min(begins, incoming.fact.valid_from)
+        return self._insert(incoming, timeline, begins, wrong)
+
+    def _insert(
+        self, incoming: IncomingFact, timeline: Sequence[TrackedAtom], begins: datetime, before: TrackedAtom | None
+    ) -> str:
+        following = next((entry for entry in timeline if entry.begins > begins and entry is not before), None)
+        until = incoming.ends if following is None else _earliest(incoming.ends, following.begins)
+        draft = self._build_draft(incoming, begins, until)
+        if before is None:
+            if (
+                following is not None
+                and following.is_last
+                and incoming.ends is None
+                and _has_same_value(incoming, following)
+            ):
+                return self._restate(incoming, following, begins, following.ends)
+            self._tracker.add(draft, incoming.message_dates)
+            return ADDED
+        later = list(self._tracker.successors(before))
+        if not before.is_last and not (later and later[-1].is_last and all(map(_is_active, later))):
+            # What stands there now is not ours to move. Both are so until then.
+            self._tracker.add(replace(draft, valid_to=_earliest(draft.valid_to, before.ends)), incoming.message_dates)
+            return ADDED
+        last_said = incoming.ends if incoming.had_ended else max(begins, incoming.message_dates[-1])
+        restatements = self._restatements(before, last_said or begins)
+        if before.is_last and not restatements:
+            self._tracker.replace(before, draft, incoming.message_dates)
+            return SUPERSEDED
+        self._append_and_restate(replace(draft, valid_to=incoming.ends), incoming, before, restatements)
+        return ADDED
+
+    def _restatements(self, entry: TrackedAtom, moment: datetime) -> list[Restatement]:
+        """What was told again later than a moment is so again from then on."""
+        said_again = entry.next_said_after(moment)
+        return [] if said_again is None else [(replace(_copy_draft(entry), valid_from=said_again), entry.message_dates)]
+
+    def _append_and_restate(
+        self, draft: AtomDraft, incoming: IncomingFact, before: TrackedAtom, restatements: list[Restatement]
+    ) -> None:
+        """Plan an atom after another, in a chain or at its end: what comes after both is said again."""
+        later = list(self._tracker.successors(before))
+        restatements = [
+            *restatements,
+            *((_copy_draft(entry), entry.message_dates) for entry in later if not entry.never_held),
+        ]
+        last = self._tracker.replace(later[-1] if later else before, draft, incoming.message_dates)
+        for (copied, message_dates), following in zip_longest(restatements, restatements[1:]):
+            ends_there = following is not None and copied.valid_to == following[0].valid_from
+            last = self._tracker.replace(last, replace(copied, valid_to=None) if ends_there else copied, message_dates)
+
+    def _build_draft(self, incoming: IncomingFact, begins: datetime, ends: datetime | None) -> AtomDraft:
+        return incoming.to_draft(self._entities.ids_of(incoming.fact.entities), begins, ends)
+
+
+def find_holder(timeline: Sequence[TrackedAtom], moment: datetime) -> TrackedAtom | None:
+    """What is so at a moment; of several, what began last."""
+    return next((entry for entry in reversed(timeline) if entry.holds(moment)), None)
+
+
+def _is_active(entry: TrackedAtom) -> bool:
+    return entry.status is AtomStatus.ACTIVE
+
+
+def _copy_draft(entry: TrackedAtom) -> AtomDraft:
+    """The same atom, to be said again."""
+    return with_citations(replace(entry.draft, id=new_id("atom"), valid_to=entry.ends), entry.citations)
+
+
+def _has_same_value(incoming: IncomingFact, entry: TrackedAtom) -> bool:
+    value = entry.draft.value
+    if value is None or incoming.value is None or negates(entry.draft.text) != negates(incoming.fact.text):
+        return False
+    return same_value(value, incoming.value)
+
+
+def _earliest(a: datetime | None, b: datetime | None) -> datetime | None:
+    return min(a, b) if a is not None and b is not None else a or b
+
+
+MIN_OVERLAP = 0.5
+"""From this overlap on, a fact may be what is known already, and someone has to judge."""
+
+MIN_OVERLAP_SINGLE = 1 / 3
+"""The same for a fact of which there is one at a time, or about the same entity: less may still contradict it."""
+
+MAX_OFFERED = 6
+
+
+class FactPlanner:
+    """Settles the facts of one extraction."""
+
+    def __init__(
+        self,
+        tracker: ChangeTracker,
+        entities: ResolvedEntities,
+        offered: Mapping[int, Sequence[str]],
+        decisions: Mapping[int, Decision],
+    ) -> None:
+        self._tracker = tracker
+        self._entities = entities
+        self._offered = offered
+        self._decisions = decisions
+        self._timeline = TimelinePlanner(tracker, entities)
+        self.questions: dict[int, Question] = {}
+        self.counts: Counter[str] = Counter()
+        self.left_out: list[LeftOut] = []
+        self.refused: set[int] = set()
+
+    def plan_fact(self, incoming: IncomingFact) -> None:
+        """Plan what becomes of a fact."""
+        if self._was_deleted(incoming):
+            self.left_out.append(LeftOut(incoming.fact.text, "it was deleted"))
+            self.refused.add(incoming.index)
+            return
+        outcome = self._cite_repeated(incoming) or self._end_denied(incoming) or self._replace_opposed(incoming)
+        outcome = outcome or self._place_in_slot(incoming) or self._apply_decision(incoming)
+        self.counts[outcome or self._timeline.add(incoming)] += 1
+
+    def _was_deleted(self, incoming: IncomingFact) -> bool:
+        """Whether the user deleted this, and nobody has said it again since."""
+        if any(incoming.cited_ids <= entry.cited_ids for entry in self._find_repeated(incoming)):
+            return False  # something else of those messages, which was not deleted
+        return any(facts.is_deleted(incoming, entry) for entry in self._tracker.deleted())
+
+    def _cite_repeated(self, incoming: IncomingFact) -> str | None:
+        """Cite what says the same and is so at that time, if there is such an atom."""
+        found = [entry for entry in self._find_repeated(incoming) if facts.is_same_occasion(incoming, entry)]
+        applied = [
+            entry
+            for entry in found
+            if facts.is_already_applied(incoming, entry) and not facts.reports_end(incoming, entry)
+        ]
+        if applied:
+            return self._cite(incoming, applied[0])
+        holding = [entry for entry in found if entry.holds(incoming.begins)]
+        holding = holding or [entry for entry in found if facts.is_late_report(incoming, entry, found)]
+        if not holding:
+            return None
+        entry = max(holding, key=lambda each: (each.status is AtomStatus.ACTIVE, each.is_last, each.begins, each.id))
+        if facts.reports_end(incoming, entry):
+            return self._timeline.end_atom(incoming, entry)
+        if facts.reports_earlier_start(incoming, entry):
+            return self._timeline.extend_back(incoming, entry)
+        if incoming.is_single and incoming.is_changing and entry.holds(incoming.first_said):
+            self._timeline.cancel_upcoming(incoming, entry)
+        return self._cite(incoming, entry)
+
+    def _find_repeated(self, incoming: IncomingFact) -> list[TrackedAtom]:
+        return self._tracker.find_repeated(incoming.fact.text, incoming.slot, incoming.value)
+
+    def _find_opposed(self, incoming: IncomingFact) -> list[TrackedAtom]:
+        if incoming.is_episode:
+            return []
+        found = self._tracker.find_opposed(incoming.fact.text, incoming.slot, incoming.value)
+        return [entry for entry in found if entry.draft.category.kind is not CategoryKind.EPISODE]
+
+    def _cite(self, incoming: IncomingFact, entry: TrackedAtom) -> str:
+        self._tracker.add_wording(entry, incoming.fact.text, incoming.slot, incoming.value)
+        return self._add_citation(incoming, entry)
+
+    def _add_citation(self, incoming: IncomingFact, entry: TrackedAtom) -> str:
+        return "cited" if self._tracker.cite(entry, incoming.citation, incoming.message_dates) else "unchanged"
+
+    def _end_denied(self, incoming: IncomingFact) -> str | None:
+        """End what a fact says was over at some time."""
+        if not incoming.had_ended or not negates(incoming.fact.text):
+            return None
+        for entry in self._find_opposed(incoming):
+            if facts.reports_end(incoming, entry):
+                return self._timeline.end_atom(incoming, entry)
+            if entry.holds(incoming.begins):
+                return self._add_citation(incoming, entry)
+        return None
+
+    def _replace_opposed(self, incoming: IncomingFact) -> str | None:
+        """Put a fact in the place of what it denies, or of what denies it."""
+        if incoming.is_single or incoming.had_ended:
+            return None
+        timeline = [entry for entry in self._find_opposed(incoming) if not entry.never_held]
+        before = find_holder(timeline, incoming.first_said) or find_holder(timeline, incoming.begins)
+        if before is None:
+            later = next((entry for entry in timeline if entry.begins > incoming.begins), None)
+            return None if later is None else self._timeline.place(incoming, self._tracker.chain(later), Change.CHANGED)
+        if before.is_planned and before.begins >= incoming.begins:
+            return None  # who says both at once means both
+        return self._replace(incoming, before, self._tracker.chain(before), incoming.fact.change is Change.NONE)
+
+    def _place_in_slot(self, incoming: IncomingFact) -> str | None:
+        """Put a fact in its place in its slot, if it is clear which that is."""
+        timeline = self._tracker.slot_timeline(incoming.slot)
+        if not timeline or incoming.is_episode:
+            return None
+        if not incoming.is_single:
+            return self._replace_only_holder(incoming) if incoming.is_changing else None
+        if sum(entry.holds(incoming.first_said) and entry.status is AtomStatus.ACTIVE for entry in timeline) > 1:
+            return None  # there is more than one at a time, whatever the fact says
+        before = find_holder(timeline, incoming.begins)
+        if before is None:
+            return self._timeline.place(incoming, timeline, incoming.fact.change)
+        return self._replace(incoming, before, timeline, facts.may_be_same(incoming, before))
+
+    def _replace_only_holder(self, incoming: IncomingFact) -> str | None:
+        """Put a fact that says what changed in the place of the only thing that can have."""
+        holding = self._tracker.held_in_slot(incoming.slot, incoming.first_said)
+        if len(holding) != 1:
+            return None
+        if self._tracker.was_replaced(holding[0]):
+            return self._timeline.add_beside(incoming, holding[0], incoming.fact.change)
+        return self._timeline.place(incoming, holding, incoming.fact.change)
+
+    def _replace(
+        self, incoming: IncomingFact, before: TrackedAtom, timeline: Sequence[TrackedAtom], may_ask: bool
+    ) -> str:
+        """Put a fact in an atom's place, unless someone who is asked decides otherwise."""
+        change = incoming.fact.change
+        decision = self._decide_or_ask(incoming, [before]) if may_ask else None
+        if decision is not None and decision.atom_id in (None, before.id):
+            match decision.verdict:
+                case Verdict.SAME:
+                    return self._cite(incoming, before)
+                case Verdict.NEW:
+                    return self._timeline.add(incoming.without_slot() if facts.is_denial(incoming) else incoming)
+                case Verdict.CORRECTS:
+                    change = Change.CORRECTED
+                case Verdict.REPLACES:
+                    change = Change.CHANGED
+                case _:
+                    assert_never(decision.verdict)
+        if change is Change.NONE and not incoming.is_single:
+            change = Change.CHANGED
+        return self._timeline.place(incoming, timeline, change)
+
+    def _apply_decision(self, incoming: IncomingFact) -> str | None:
+        """Do as was decided; what was not is asked."""
+        decision = self._decide_or_ask(incoming, self._find_similar(incoming))
+        chosen = None if decision is None or decision.atom_id is None else self._tracker.get(decision.atom_id)
+        if decision is None or chosen is None or chosen.status is AtomStatus.DELETED:
+            return None  # what was to be replaced is gone: the fact stands alone
+        match decision.verdict:
+            case Verdict.NEW:
+                return None
+            case Verdict.SAME if chosen.holds(incoming.begins) or chosen.begins > incoming.begins:
+                return self._cite(incoming, chosen)
+            case Verdict.REPLACES | Verdict.CORRECTS if self._tracker.was_replaced(chosen) and not incoming.fact.single:
+                corrects = decision.verdict is Verdict.CORRECTS
+                return self._timeline.add_beside(incoming, chosen, Change.CORRECTED if corrects else Change.CHANGED)
+            case Verdict.SAME | Verdict.REPLACES:
+                return self._timeline.place(incoming, self._tracker.chain(chosen), Change.CHANGED)
+            case Verdict.CORRECTS:
+                return self._timeline.correct(incoming, self._tracker.chain(chosen), chosen)
+            case _:
+                assert_never(decision.verdict)
+
+    def _decide_or_ask(self, incoming: IncomingFact, entries: Sequence[TrackedAtom]) -> Decision | None:
+        """What was decided of a fact; if nothing was, whether it is one of these is kept as a question."""
+        decision = self._decisions.get(incoming.index)
+        atoms = tuple(entry.atom for entry in entries if entry.atom is not None)
+        if decision is None and atoms:
+            self.questions[incoming.index] = Question(incoming.fact, atoms, incoming.begins)
+        return decision
+
+    def _find_similar(self, incoming: IncomingFact) -> list[TrackedAtom]:
+        """What a fact may repeat or replace: what is in its slot first, then the most alike."""
+        offered = [self._tracker.get(id) for id in self._offered.get(incoming.index, ())]
+        found = {
+            entry.id: entry for entry in (*offered, *self._tracker.slot_timeline(incoming.slot)) if entry is not None
+        }
+        about = set(self._entities.ids_of(incoming.fact.entities))
+        scored = []
+        for entry in found.values():
+            score, in_slot = facts.similarity(incoming, entry), facts.shares_slot(incoming, entry)
+            shares = incoming.fact.single or not about.isdisjoint(entry.draft.entity_ids)
+            is_relevant = incoming.is_changing or (in_slot and incoming.is_single)
+            if facts.is_candidate(incoming, entry) and (
+                is_relevant or score >= (MIN_OVERLAP_SINGLE if shares else MIN_OVERLAP)
+            ):
+                scored.append((not in_slot, -score, entry))
+        scored.sort(key=lambda each: each[:2])
+        return [entry for _, _, entry in scored[:MAX_OFFERED]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReconciliationPlan:
+    """What is to change, and how many facts were added, took another's place, were said again, or change nothing.
+
+    `questions` are facts, by their number, that may repeat or replace something known: until they are decided, they
+    are planned as new. `left_out` are the facts that are not remembered, the extractor's among them.
+    """
+
+    reconciliation: Reconciliation = Reconciliation()
+    questions: Mapping[int, Question] = field(default_factory=dict)
+    added: int = 0
+    superseded: int = 0
+    cited: int = 0
+    unchanged: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many facts became what."""
+        return {
+            "added": self.added,
+            "superseded": self.superseded,
+            "cited": self.cited,
+            "unchanged": self.unchanged,
+            "left_out": len(self.left_out),
+        }
+
+
+def slots_to_load(extraction: Extraction, entities: ResolvedEntities) -> tuple[str, ...]:
+    """The slots to look up before `plan`: those of the facts, under every name of what they are about."""
+    slot_names = SlotNames(entities)
+    return tuple(dict.fromkeys(each for fact in extraction.facts for each in slot_names.spellings(fact)))
+
+
+def plan_reconciliation(
+    extraction: Extraction,
+    window: Window,
+    *,
+    known: Sequence[KnownAtom] = (),
+    candidates: Mapping[int, Sequence[Atom]] | None = None,
+    entities: ResolvedEntities | None = None,
+    decisions: Mapping[int, Decision] | None = None,
+) -> ReconciliationPlan:
+    """Say what an extraction changes.
+
+    `known` is what the space has, whatever its status, in the facts' slots and from this conversation. `candidates` are
+    the atoms, by the number of the fact, that may be about the same. `decisions`, by the same numbers, answer the
+    questions of an earlier plan; one that names an atom which is gone makes the fact new. What was done already is not
+    planned again.
+    """
+    entities = entities or ResolvedEntities()
+    slot_names = SlotNames(entities)
+    offered = candidates or {}
+    others = [KnownAtom(atom) for atoms in offered.values() for atom in atoms]
+    tracker = ChangeTracker([replace(each, slot=slot_names.normalize(each.slot)) for each in (*known, *others)])
+    ids = {number: [atom.id for atom in atoms] for number, atoms in offered.items()}
+    planner = FactPlanner(tracker, entities, ids, decisions or {})
+    incoming_facts = build_incoming_facts(extraction, window, slot_names)
+    for incoming in incoming_facts:
+        planner.plan_fact(incoming)
+    uncited = set(range(len(extraction.facts))) - {incoming.index for incoming in incoming_facts}
+    left_out = [
+        LeftOut(extraction.facts[number].text, "it cites no message of the window") for number in sorted(uncited)
+    ]
+    return ReconciliationPlan(
+        _build_reconciliation(tracker, entities, incoming_facts, planner),
+        planner.questions,
+        planner.counts["added"],
+        planner.counts["superseded"],
+        planner.counts["cited"],
+        planner.counts["unchanged"],
+        (*extraction.left_out, *left_out, *planner.left_out),
+    )
+
+
+def _build_reconciliation(
+    tracker: ChangeTracker, entities: ResolvedEntities, incoming_facts: Sequence[IncomingFact], planner: FactPlanner
+) -> Reconciliation:
+    """The changes with the entities they need: none is made of which nothing is remembered."""
+    drafts = [
+        change if isinstance(change, AtomDraft) else change.draft
+        for change in tracker.changes
+        if not isinstance(change, AddedCitation)
+    ]
+    used_ids = {id for draft in drafts for id in draft.entity_ids}
+    remembered_ids = {
+        id
+        for incoming in incoming_facts
+        if incoming.index not in planner.refused
+        for id in entities.ids_of(incoming.fact.entities)
+    }
+    return Reconciliation(
+        entities=tuple(draft for id, draft in entities.drafts.items() if id in used_ids),
+        aliases={id: names for id, names in entities.aliases.items() if id in remembered_ids},
+        changes=tuple(tracker.changes),
+    )

@@ -1,0 +1,490 @@
+"""Find patterns: episodes that recur become an atom of their own, which cites them. No I/O.
+
+Parts of the day are ignored: the hour known of an episode is mostly when someone mentioned it, and in UTC."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from itertools import pairwise
+
+from tellback.memory.extraction.reconciliation.change_tracker import TURN_CATEGORY_NAME, merge_citations, with_citations
+from tellback.memory.recall.dates.parser import parse_time_spans
+from tellback.memory.recall.tokenizer import HAS_NUMBER, HAS_TIME, extract_words
+from tellback.memory.similarity import negates, overlap
+from tellback.stores import AddedCitation, AtomChange, AtomDraft, Reconciliation, Replacement
+from tellback.types.ids import fold_name, new_id, to_micros
+from tellback.types.memory import Atom, AtomStatus, Category, CategoryKind, Citation
+
+MIN_REGULAR_SHARE = 0.8
+"""A rule that has more exceptions than this leaves is none."""
+
+WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
+PATTERN_PREFIX = "Recurs"
+
+_PREPOSITION = r"(?:,?\s*\b(?:on|in|at|during|am|im|den|el|en|le|vom)\s+)?"
+_EVERY = re.compile(r"(?:every|each|jeden|jede|cada|chaque)\s*$", re.IGNORECASE)
+_LOOSE_PUNCTUATION = re.compile(r"\s+(?=[.,;:!?])|^[\s,;:.]+|[\s,;:]+(?=\.?$)")
+
+
+def describe_regularity(days: Collection[date], *, at_least: int) -> str:
+    """How the days on which something happened go on, as far as that is plain; otherwise nothing.
+
+    >>> from datetime import date, timedelta
+    >>> describe_regularity([date(2026, 3, 2) + timedelta(weeks=n) for n in range(3)], at_least=3)
+    'on Mondays'
+    """
+    in_order = sorted(set(days))
+    needed = max(at_least, MIN_REGULAR_SHARE * len(in_order))
+    if len(in_order) < at_least:
+        return ""
+    gaps = [(after - before).days for before, after in pairwise(in_order)]
+    if len(gaps) > at_least and gaps.count(1) >= MIN_REGULAR_SHARE * len(gaps):
+        return "daily"
+    [(day, months)] = Counter(each.day for each in in_order).most_common(1)
+    if months >= needed:
+        return f"on day {day} of the month"
+    [(weekday, times)] = Counter(each.weekday() for each in in_order).most_common(1)
+    if times >= needed:
+        return f"on {WEEKDAYS[weekday]}"
+    weekend = sum(each.weekday() >= 5 for each in in_order)
+    return "on weekends" if weekend >= needed and len(in_order) > at_least else ""
+
+
+def pattern_text(when: str, sentence: str) -> str:
+    """What a pattern says.
+
+    >>> pattern_text("on Mondays", "User went running."), pattern_text("", "User went running.")
+    ('Recurs on Mondays: User went running.', 'Recurs: User went running.')
+    """
+    return f"{PATTERN_PREFIX} {when}: {sentence}" if when else f"{PATTERN_PREFIX}: {sentence}"
+
+
+def pattern_sentence(text: str) -> str:
+    """The sentence that a pattern's text is about.
+
+    >>> pattern_sentence("Recurs on Mondays: User said: hello.")
+    'User said: hello.'
+    """
+    return text.partition(": ")[2] if text.startswith(PATTERN_PREFIX) else text
+
+
+def remove_dates(text: str, said_us: int) -> str:
+    """A sentence without the dates in it, if it says something without them.
+
+    >>> remove_dates("User went running in the park on Monday, 2 March 2026.", 0)
+    'User went running in the park.'
+    """
+    remaining = text
+    for span in parse_time_spans(text, said_us):
+        found = (
+            re.search(_PREPOSITION + re.escape(span.text), remaining, re.IGNORECASE)
+            if span.precision != "hour"
+            else None
+        )
+        if found is not None and not _EVERY.search(remaining[: found.start()]):
+            remaining = remaining[: found.start()] + remaining[found.end() :]
+    remaining = _LOOSE_PUNCTUATION.sub("", " ".join(remaining.split()))
+    return remaining[:1].upper() + remaining[1:] if remaining != text and len(extract_words(remaining)) > 1 else text
+
+
+MIN_SIMILARITY = 2 / 3
+"""Episodes are of one kind if they share this much of what they say: with whom and where must be the same, too."""
+
+Signature = frozenset[str]
+
+_IGNORED_STEMS = frozenset({"user", "im", "den", "el", "en", "le", "vom"})
+"""Words that tell no episode from another: whom it is about, and what stands before dates."""
+
+_WORD = re.compile(r"[^\W\d_][\w'\u2019]*")
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Episodes of one kind, in the order in which they happened, what each of them says, and the entities they name."""
+
+    episodes: list[Atom] = field(default_factory=list)
+    signatures: list[Signature] = field(default_factory=list)
+    entity_ids: frozenset[str] = frozenset()
+
+    def add(self, episode: Atom, signature: Signature) -> None:
+        """One more. What it is about is told by the first that tells."""
+        self.episodes.append(episode)
+        self.signatures.append(signature)
+        self.entity_ids = self.entity_ids or frozenset(episode.entity_ids)
+
+
+def episode_signature(text: str) -> Signature:
+    """What an episode says but for when and how often: the stems of its other words.
+
+    What did not happen has nothing in common with what did.
+    """
+    stems = _stems(text)
+    return frozenset(f"not {stem}" for stem in stems) if negates(text) else stems
+
+
+def _stems(text: str) -> Signature:
+    return (
+        frozenset(word.term for word in extract_words(text) if not word.features & (HAS_TIME | HAS_NUMBER))
+        - _IGNORED_STEMS
+    )
+
+
+def name_stems(text: str) -> Signature:
+    """The stems of what a text calls by name, as far as capital letters tell.
+
+    >>> sorted(name_stems("User met Anna for coffee on Monday."))
+    ['anna']
+    """
+    return _stems(" ".join(word for word in _WORD.findall(text) if word[0].isupper()))
+
+
+def have_same_names(one: str, other: str) -> bool:
+    """Whether each text says the names that the other does.
+
+    >>> have_same_names("User met Anna.", "user saw anna"), have_same_names("User met Anna.", "User met Bob.")
+    (True, False)
+    """
+    return name_stems(one) <= _stems(other) and name_stems(other) <= _stems(one)
+
+
+def are_compatible(one: Set[str], other: Set[str]) -> bool:
+    """Whether nothing speaks against it that both are about the same: one may tell less than the other."""
+    return one <= other or other <= one
+
+
+def cluster_episodes(episodes: Iterable[Atom]) -> list[Cluster]:
+    """Put together what is alike. Later episodes do not change where earlier ones belong."""
+    in_order = sorted(episodes, key=lambda episode: (episode.valid_from, episode.id))
+    signed = [(episode_signature(episode.text), episode) for episode in in_order]
+    index = _ClusterIndex(signature for signature, _ in signed)
+    for signature, episode in signed:
+        if signature:
+            index.find_or_create(signature, episode).add(episode, signature)
+    return index.clusters
+
+
+class _ClusterIndex:
+    """Clusters by what their first episodes say, found by their rarest stems.
+
+    Two sets that are alike enough share one of so many of their rarest: only those need to be looked up, however common
+    the others are.
+    """
+
+    def __init__(self, signatures: Iterable[Signature]) -> None:
+        self._stem_counts = Counter(stem for signature in signatures for stem in signature)
+        self.clusters: list[Cluster] = []
+        self._leader_signatures: list[Signature] = []
+        self._by_stem: dict[str, list[int]] = defaultdict(list)
+        self._assigned: dict[tuple[Signature, frozenset[str]], int] = {}
+
+    def find_or_create(self, signature: Signature, episode: Atom) -> Cluster:
+        """The cluster that is most alike, the first of several; what says the same goes where it went before."""
+        key = signature, frozenset(episode.entity_ids)
+        if key not in self._assigned:
+            rarest = self._rarest(signature)
+            found = self._find(signature, rarest, episode)
+            self._assigned[key] = self._create(signature, rarest) if found is None else found
+        return self.clusters[self._assigned[key]]
+
+    def _create(self, signature: Signature, rarest: Sequence[str]) -> int:
+        number = len(self.clusters)
+        self.clusters.append(Cluster())
+        self._leader_signatures.append(signature)
+        for stem in rarest:
+            self._by_stem[stem].append(number)
+        return number
+
+    def _find(self, signature: Signature, rarest: Sequence[str], episode: Atom) -> int | None:
+        near = {number for stem in rarest for number in self._by_stem.get(stem, ())}
+        similar = [
+            (-similarity, number)
+            for number in near
+            if (similarity := self._similarity(signature, number)) >= MIN_SIMILARITY
+        ]
+        return next((number for _, number in sorted(similar) if self._accepts(number, episode)), None)
+
+    def _accepts(self, number: int, episode: Atom) -> bool:
+        cluster = self.clusters[number]
+        about_same = are_compatible(cluster.entity_ids, frozenset(episode.entity_ids))
+        return about_same and have_same_names(cluster.episodes[0].text, episode.text)
+
+    def _similarity(self, signature: Signature, number: int) -> float:
+        leader = self._leader_signatures[number]
+        if min(len(signature), len(leader)) < MIN_SIMILARITY * max(len(signature), len(leader)) - 1e-9:
+            return 0.0  # one says so much more that it need not be looked at
+        shared = len(signature & leader)
+        return shared / (len(signature) + len(leader) - shared)
+
+    def _rarest(self, signature: Signature) -> Sequence[str]:
+        needed = len(signature) - math.ceil(len(signature) * MIN_SIMILARITY - 1e-9) + 1
+        return sorted(signature, key=lambda stem: (self._stem_counts[stem], stem))[:needed]
+
+
+_MIN_OVERLAP = 1 / 3
+
+
+class Recurrence:
+    """Episodes of one kind, with what a pattern of them would say and cite."""
+
+    def __init__(self, cluster: Cluster, at_least: int) -> None:
+        self.episodes = cluster.episodes
+        self.signatures = cluster.signatures
+        self.entity_ids = cluster.entity_ids
+        self.days = episode_days(cluster.episodes)
+        self.at_least = at_least
+        self.citations = merge_citations(citation for episode in self.episodes for citation in episode.citations)
+
+    @property
+    def recurs(self) -> bool:
+        """Whether it happened on enough days."""
+        return len(self.days) >= self.at_least
+
+    def learned_after(self, moment: datetime) -> Recurrence:
+        """Those of the episodes that were learned after a moment."""
+        later = [number for number, episode in enumerate(self.episodes) if episode.created_at > moment]
+        cluster = Cluster([self.episodes[number] for number in later], [self.signatures[number] for number in later])
+        cluster.entity_ids = self.entity_ids
+        return Recurrence(cluster, self.at_least)
+
+    def text_with(self, sentence: str) -> str:
+        """What a pattern with that sentence would say of when it recurs."""
+        return pattern_text(describe_regularity(self.days, at_least=self.at_least), sentence)
+
+    def typical_sentence(self) -> str:
+        """The sentence that says what most episodes do; of several, the shortest, then the first."""
+        stem_counts = Counter(stem for signature in self.signatures for stem in signature)
+
+        def oddity(number: int) -> tuple[float, int, int]:
+            signature = self.signatures[number]
+            shared = sum(stem_counts[stem] for stem in signature) / (len(signature) + len(stem_counts))
+            return -shared, len(self.episodes[number].text), number
+
+        number = min(range(len(self.episodes)), key=oddity)
+        episode = self.episodes[number]
+        sentence = remove_dates(episode.text, to_micros(episode.valid_from))
+        # By what its sentence says, a pattern is known again.
+        return sentence if episode_signature(sentence) == self.signatures[number] else episode.text
+
+
+def episode_days(episodes: Iterable[Atom]) -> set[date]:
+    """The days on which something happened."""
+    return {episode.valid_from.date() for episode in episodes}
+
+
+def cited_message_ids(citations: Iterable[Citation]) -> set[str]:
+    """The messages that are cited."""
+    return {id for citation in citations for id in citation.message_ids}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PatternMatch:
+    """A cluster and a pattern that may be of it: the greater, the more likely. `place` is the cluster's, negative."""
+
+    says_same: bool
+    shared_messages: int
+    exact: bool
+    order: int
+    pattern_id: str
+
+
+def match_patterns(
+    recurrences: Sequence[Recurrence], patterns: Sequence[Atom], live_message_ids: Set[str]
+) -> Iterator[PatternMatch]:
+    """What may belong together: a pattern says what one of the episodes does, or cites most of them.
+
+    `living` are the messages that any episode cites: those of episodes that are gone say nothing for or against it.
+    """
+    by_message: dict[str, set[int]] = defaultdict(set)
+    by_signature: dict[Signature, set[int]] = defaultdict(set)
+    for number, each in enumerate(recurrences):
+        for message in cited_message_ids(each.citations):
+            by_message[message].add(number)
+        for signature in each.signatures:
+            by_signature[signature].add(number)
+    for pattern in patterns:
+        sentence = pattern_sentence(pattern.text)
+        says_same = by_signature.get(episode_signature(sentence), set())
+        cited = cited_message_ids(pattern.citations) & live_message_ids
+        shared = Counter(number for message in cited for number in by_message.get(message, ()))
+        for number in says_same | shared.keys():
+            each = recurrences[number]
+            if not are_compatible(frozenset(pattern.entity_ids), each.entity_ids):
+                continue
+            if number in says_same or (2 * shared[number] >= len(cited) and _is_similar_sentence(sentence, each)):
+                exact = each.text_with(sentence) == pattern.text
+                yield PatternMatch(number in says_same, shared[number], exact, -number, pattern.id)
+
+
+def _is_similar_sentence(sentence: str, recurrence: Recurrence) -> bool:
+    """One message may tell of several things: those that it does not sound like are others."""
+    text = recurrence.episodes[0].text
+    return overlap(sentence, text) >= _MIN_OVERLAP and have_same_names(sentence, text)
+
+
+def assign_patterns(
+    recurrences: Sequence[Recurrence], patterns: Sequence[Atom], live_message_ids: Set[str]
+) -> dict[int, Atom]:
+    """The pattern of each cluster that has one, each pattern once."""
+    by_id = {pattern.id: pattern for pattern in patterns}
+    assigned: dict[int, Atom] = {}
+    for match in sorted(match_patterns(recurrences, patterns, live_message_ids), reverse=True):
+        if -match.order not in assigned and match.pattern_id in by_id:
+            assigned[-match.order] = by_id.pop(match.pattern_id)
+    return assigned
+
+
+PATTERN_CATEGORY = Category("pattern", CategoryKind.PATTERN)
+DEFAULT_MIN_DAYS = 3
+"""On how many days something must have happened to be called a pattern."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatternChanges:
+    """What mining asks for: changes, and the ids of patterns to put aside and to bring back."""
+
+    reconciliation: Reconciliation = Reconciliation()
+    archived: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all is as it should be."""
+        return not (self.reconciliation.changes or self.archived or self.restored)
+
+
+def find_patterns(
+    episodes: Iterable[Atom],
+    existing: Iterable[Atom],
+    *,
+    at_least: int = DEFAULT_MIN_DAYS,
+    exclude: Iterable[str] = (),
+) -> PatternChanges:
+    """Say which patterns a space is to have, given its episodes and the patterns it has, also the deleted ones.
+
+    Episodes of categories named in `exclude` do not count, nor do turns. A pattern that is known is cited for what is
+    new, and replaced if it now recurs by another rule. One whose episodes are gone is archived, and restored when there
+    are enough of them again; one that a user archived stays so. One that was deleted does not come back for anything
+    that was known when it was: only if it recurs all over again. Where a user has put something else in a pattern's
+    place, that stands for it.
+    """
+    excluded = frozenset(map(fold_name, exclude))
+    counted = [each for each in episodes if _is_counted(each, excluded)]
+    live_message_ids = cited_message_ids(citation for episode in counted for citation in episode.citations)
+    patterns = _ExistingPatterns(existing)
+    recurring = [each for cluster in cluster_episodes(counted) if (each := Recurrence(cluster, at_least)).recurs]
+    supported = assign_patterns(recurring, patterns.known, live_message_ids)
+    found = [each for each in _exclude_deleted(recurring, patterns.deleted, live_message_ids) if each.recurs]
+    known = assign_patterns(found, patterns.known, live_message_ids)
+    changes: list[AtomChange] = []
+    restored: list[str] = []
+    for number, each in enumerate(found):
+        pattern = known.get(number)
+        if pattern is not None and pattern.superseded_by is not None:
+            continue
+        is_restored = pattern is not None and _should_restore(pattern, each)
+        planned = [*_plan_changes(each, pattern, is_restored=is_restored)]
+        changes += planned
+        if pattern is not None and is_restored and not any(isinstance(change, Replacement) for change in planned):
+            restored.append(pattern.id)
+    supported_ids = {pattern.id for pattern in (*supported.values(), *known.values())}
+    archived = [each.id for each in patterns.active if each.id not in supported_ids]
+    return PatternChanges(Reconciliation(changes=tuple(changes)), tuple(archived), tuple(restored))
+
+
+def _is_counted(episode: Atom, excluded: Set[str]) -> bool:
+    return (
+        episode.category.kind is CategoryKind.EPISODE
+        and episode.category.name != TURN_CATEGORY_NAME
+        and fold_name(episode.category.name) not in excluded
+        and episode.status is AtomStatus.ACTIVE
+        and episode.superseded_by is None
+    )
+
+
+class _ExistingPatterns:
+    """The patterns of a space.
+
+    `known` are those that an episode may be of: the last of their chains, and those that a user has replaced. What a
+    deleted one had replaced is the last of its chain again, but goes with it. `shown` are those that hold.
+    """
+
+    def __init__(self, existing: Iterable[Atom]) -> None:
+        patterns = sorted((each for each in existing if each.category.kind is CategoryKind.PATTERN), key=lambda p: p.id)
+        ids = {each.id for each in patterns}
+        self.deleted = [each for each in patterns if each.status is AtomStatus.DELETED]
+        replaced_by_deleted = {each.supersedes for each in self.deleted}
+        last = [each for each in patterns if each.status is not AtomStatus.DELETED and each.superseded_by not in ids]
+        self.known = [each for each in last if each.id not in replaced_by_deleted or each.superseded_by is not None]
+        self.active = [each for each in last if each.status is AtomStatus.ACTIVE and each.superseded_by is None]
+
+
+def _exclude_deleted(
+    recurrences: Sequence[Recurrence], deleted: Sequence[Atom], live_message_ids: Set[str]
+) -> list[Recurrence]:
+    """Leave out what was known when a pattern of it was deleted."""
+    best: dict[str, PatternMatch] = {}
+    for match in sorted(match_patterns(recurrences, deleted, live_message_ids)):
+        best[match.pattern_id] = match
+    deleted_at: dict[int, datetime] = {}
+    for pattern in deleted:
+        if pattern.id in best:
+            number = -best[pattern.id].order
+            deleted_at[number] = max(deleted_at.get(number, pattern.updated_at), pattern.updated_at)
+    return [
+        each.learned_after(deleted_at[number]) if number in deleted_at else each
+        for number, each in enumerate(recurrences)
+    ]
+
+
+def _should_restore(pattern: Atom, recurrence: Recurrence) -> bool:
+    """Whether a pattern was archived for want of episodes: those that are as they were then would not have been enough.
+
+    Where they would have been, a user has archived it.
+    """
+    before = [episode for episode in recurrence.episodes if episode.updated_at <= pattern.updated_at]
+    return pattern.status is AtomStatus.ARCHIVED and len(episode_days(before)) < recurrence.at_least
+
+
+def _plan_changes(recurrence: Recurrence, known: Atom | None, *, is_restored: bool) -> Iterator[AtomChange]:
+    """What is to change for a cluster that recurs."""
+    if known is None:
+        yield _build_draft(recurrence, recurrence.text_with(recurrence.typical_sentence()))
+        return
+    # What was a good sentence for it stays one: only what no episode says any more is said anew.
+    sentence = pattern_sentence(known.text)
+    text = recurrence.text_with(
+        sentence if episode_signature(sentence) in recurrence.signatures else recurrence.typical_sentence()
+    )
+    if text != known.text and (known.status is AtomStatus.ACTIVE or is_restored):
+        yield Replacement(known.id, _build_draft(recurrence, text))
+        return
+    cited = cited_message_ids(known.citations)
+    for citation in recurrence.citations:
+        missing = tuple(id for id in citation.message_ids if id not in cited)
+        if missing:
+            yield AddedCitation(known.id, Citation(citation.conversation_id, missing))
+
+
+def _build_draft(recurrence: Recurrence, text: str) -> AtomDraft:
+    count = len(recurrence.days)
+    draft = AtomDraft(
+        id=new_id("atom"),
+        text=text,
+        category=PATTERN_CATEGORY,
+        valid_from=recurrence.episodes[0].valid_from,
+        importance=max(episode.importance for episode in recurrence.episodes),
+        confidence=round(count / (count + 1), 3),
+        entity_ids=_shared_entities(recurrence.episodes),
+    )
+    return with_citations(draft, recurrence.citations)
+
+
+def _shared_entities(episodes: Sequence[Atom]) -> tuple[str, ...]:
+    """What most of the episodes are about."""
+    counted = Counter(id for episode in episodes for id in dict.fromkeys(episode.entity_ids))
+    return tuple(id for id, times in counted.most_common() if 2 * times > len(episodes))

@@ -1,0 +1,111 @@
+"""Compare two texts by their words: cheap, and in any language."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from tellback.memory.recall import tokenizer
+from tellback.memory.recall.tokenizer import extract_all_words, extract_words, tokenize
+from tellback.types.ids import fold_name
+
+_APOSTROPHES = re.compile("['\u2019\u02bc`\u00b4]")
+_BELOW_ZERO = re.compile(r"(?<![^\s(])[-\u2212](?=\d)")
+_SIGNIFICANT_SYMBOLS = frozenset("#%&@")
+"""Punctuation that makes another word: C# is not C."""
+
+_ARTICLES = frozenset({"a", "an", "the"})
+_USER_STEM = "user"
+_NEGATION_LIST = """
+    not no never none nobody nothing cannot without longer stopped quit nor neither nicht kein keine keinen keinem
+    keiner nie niemals ohne nunca jamas sin tampoco ne pas jamais sans nao nem
+"""
+_NEGATIONS = frozenset(_NEGATION_LIST.split())
+
+
+def text_key(text: str) -> str:
+    """A text as `same_words` compares it.
+
+    >>> text_key("  User's café: CLOSED!")
+    'users cafe closed'
+    """
+    normalized = _BELOW_ZERO.sub("\u2212", _APOSTROPHES.sub("", fold_name(text)))
+    return " ".join("".join(char if _is_significant(char) else " " for char in normalized).split()) or normalized
+
+
+def _is_significant(char: str) -> bool:
+    return char.isalnum() or char in _SIGNIFICANT_SYMBOLS or unicodedata.category(char)[0] in "MS"
+
+
+def same_words(a: str, b: str) -> bool:
+    """Whether two texts are the same but for case, accents, punctuation and spacing.
+
+    >>> same_words("User lives in São Paulo.", "user lives in Sao  Paulo")
+    True
+    >>> same_words("User likes tea", "User does not like tea")
+    False
+    """
+    return text_key(a) == text_key(b)
+
+
+def value_key(value: str) -> str:
+    """A slot's value as `same_value` compares it."""
+    parts = [tokenizer.NUMBER_WORDS.get(part, part) for part in text_key(value).split() if part not in _ARTICLES]
+    return " ".join(parts) or text_key(value)
+
+
+def same_value(a: str, b: str) -> bool:
+    """Whether two values of a slot are the same. It is strict: what only looks alike may be a change.
+
+    >>> same_value("two cats", "2 Cats"), same_value("York", "New York")
+    (True, False)
+    """
+    return value_key(a) == value_key(b)
+
+
+def stems(text: str) -> frozenset[str]:
+    """The stems of a text's words that say something; of a text without any, all its words.
+
+    That it is about the user says nothing: almost everything is.
+    """
+    found = frozenset(word.term for word in extract_words(text)) - {_USER_STEM}
+    return found or frozenset(word.term for word in extract_all_words(text)) or frozenset(text_key(text).split())
+
+
+def overlap(a: str, b: str) -> float:
+    """What share of the stems of two texts they have in common, from 0 to 1.
+
+    What negates is no stem: "likes tea" and "does not like tea" overlap wholly, for they are about the same.
+
+    >>> overlap("User works as a nurse in Porto", "User worked in Porto")
+    0.6666666666666666
+    """
+    ours, theirs = stems(a), stems(b)
+    return len(ours & theirs) / len(ours | theirs) if ours and theirs else 0.0
+
+
+def negates(text: str) -> bool:
+    """Whether a text says that something is not so, in a language of which we know the words."""
+    pieces = tokenize(text if text.isascii() else fold_name(text))
+    return any(piece in _NEGATIONS or piece.endswith(("n't", "n\u2019t")) for piece in pieces)
+
+
+def denies(text: str, value: str) -> bool:
+    """Whether a text says that something does not have a value: it negates before it names it.
+
+    >>> denies("User no longer works at Acme", "Acme"), denies("User lives in Rome, not in Oslo", "Rome")
+    (True, False)
+    """
+    before, found, _ = fold_name(text).partition(fold_name(value))
+    return bool(found) and negates(before) and not negates(value)
+
+
+def slot_name(subject: str | None, attribute: str | None) -> str | None:
+    """What a fact says something about, as it is stored and looked up; None if that is not known.
+
+    >>> slot_name(" The User", "Home city")
+    'user: home city'
+    """
+    about, what = (text_key(part).replace(":", " ") if part else "" for part in (subject, attribute))
+    about = about.removeprefix("the ")
+    return f"{about}: {what}" if about and what else None

@@ -1,0 +1,342 @@
+"""A view of one space in this process: its index, the columns recall filters by, and its rows, updated incrementally."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tellback.memory.recall.arrays import GrowableArray
+from tellback.memory.recall.index import UNGROUPED, IndexEntry, SpaceIndex, WordVectors, split_speaker
+from tellback.stores import SpaceChanges, memory_rows
+from tellback.types.ids import fold_name
+from tellback.types.memory import MIN_DECAY_WEIGHT, Atom, AtomStatus, CategoryKind, Entity, EntityStatus
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+NEVER = 2**62
+EPISODE = CategoryKind.EPISODE.value
+ACTIVE, ARCHIVED = AtomStatus.ACTIVE.value, AtomStatus.ARCHIVED.value
+KINDS = tuple(CategoryKind)
+KIND_CODES = {kind.value: number for number, kind in enumerate(KINDS)}
+HALF_LIVES = np.array([kind.half_life.total_seconds() * 1e6 for kind in KINDS])
+MAX_NAME_WORDS = 8
+MAX_TEXT_WORDS = 200
+SURROUNDING_PUNCTUATION = "\"'\u201c\u201d\u2018.,;:!?()[]\u2026"
+
+HOUR_MICROS = 3_600_000_000
+AGE_WEIGHTS = np.array([0.01 if kind is CategoryKind.EPISODE else 0.25 for kind in KINDS])
+IMPORTANCE_WEIGHT = 0.25
+DEFAULT_IMPORTANCE = 3
+"""What a memory's age, by its kind, and importance count, in log-odds. An old fact may no longer hold. An old episode
+happened all the same: its age decides between those that answer equally well, and does not bury the best."""
+
+MAX_CACHED_ATOMS = 1_000
+
+ROW_BYTES = 900
+"""About what a row takes besides its text: the tuple, its ids, its moments."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecallFilter:
+    """Which atoms recall may give, by moments in microseconds; `begun` leaves out what begins only after `valid_at`."""
+
+    valid_at: int
+    known_at: int = NEVER
+    must_have_started: bool = False
+    include_superseded: bool = False
+    include_archived: bool = False
+    categories: tuple[str, ...] | None = None
+    min_importance: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PriorScores:
+    """What the rows' age and importance count, and both together, within one hour."""
+
+    hour: int
+    age: Floats
+    importance: Floats
+    total: Floats
+
+
+class SpaceView:
+    """One space as of a version. Row i is the atom of seq i + 1."""
+
+    def __init__(self, words: WordVectors | None, *, ordered: bool = False) -> None:
+        self.version = -1
+        self.index = SpaceIndex(words, ordered=ordered)
+        self.rows: list[Sequence[Any]] = []
+        self.valid_from = GrowableArray(np.int64)
+        self._kinds = GrowableArray(np.int8)
+        self.importance = GrowableArray(np.int8)
+        self._created_at = GrowableArray(np.int64)
+        self._active = GrowableArray(np.bool_)
+        self._archived = GrowableArray(np.bool_)
+        self._categories = GrowableArray(np.int32)
+        self._end_known_at = GrowableArray(np.int64)
+        self._ends_at = GrowableArray(np.int64)
+        self._extra_closings: dict[int, list[tuple[int, int]]] = {}
+        self._category_codes: dict[str, int] = {}
+        self._embedded = GrowableArray(np.bool_)
+        self._names_by_entity: dict[str, frozenset[str]] = {}
+        self._entities_by_name: dict[str, list[str]] = {}
+        self._max_name_words = 0
+        self._rows_by_entity: dict[str, set[int]] = {}
+        self._row_by_id: dict[str, int] = {}
+        self._prior_scores: PriorScores | None = None
+        self._atoms: dict[int, Atom] = {}
+        self.has_all_vectors = True
+        """Whether every text that may be recalled has been embedded by the present embedder."""
+        self._text_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes."""
+        columns = sum(
+            column.nbytes for column in (self.valid_from, self._end_known_at, self._created_at, self._ends_at)
+        )
+        extra = 200 * len(self._entities_by_name) + 150 * sum(map(len, self._extra_closings.values()))
+        return self.index.nbytes + 2 * columns + self._text_bytes + ROW_BYTES * len(self.rows) + extra
+
+    def chain(self, row: int) -> list[int]:
+        """The rows that stood in one place one after the other, this one among them."""
+        found = [row]
+        for column in (memory_rows.SUPERSEDES, memory_rows.SUPERSEDED_BY):
+            other = self._row_by_id.get(self.rows[row][column])
+            while other is not None:
+                found.append(other)
+                other = self._row_by_id.get(self.rows[other][column])
+        return found
+
+    def atom(self, row: int) -> Atom:
+        """The atom of a row. Some are asked for again and again, and kept."""
+        found = self._atoms.get(row)
+        if found is None:
+            if len(self._atoms) >= MAX_CACHED_ATOMS:
+                self._atoms.clear()
+            found = self._atoms[row] = memory_rows.atom_from_row(self.rows[row])
+        return found
+
+    def decay(self, rows: Ints, now: int) -> npt.NDArray[np.float64]:
+        """What time left of the rows' weight."""
+        return _decay(now - self.valid_from.view[rows], HALF_LIVES[self._kinds.view[rows]])
+
+    def prior_scores(self, now: int) -> PriorScores:
+        """What age and importance count. It hardly changes within an hour, and is kept for so long."""
+        hour = now // HOUR_MICROS
+        if self._prior_scores is None or self._prior_scores.hour != hour:
+            decay = _decay(hour * HOUR_MICROS - self.valid_from.view, HALF_LIVES[self._kinds.view])
+            age = np.asarray(AGE_WEIGHTS[self._kinds.view] * np.log(decay), np.float32)
+            importance = np.asarray(IMPORTANCE_WEIGHT * (self.importance.view - float(DEFAULT_IMPORTANCE)), np.float32)
+            self._prior_scores = PriorScores(hour, age, importance, age + importance)
+        return self._prior_scores
+
+    def apply(self, changes: SpaceChanges) -> None:
+        """Take in what changed."""
+        self._prior_scores = None
+        self._atoms.clear()
+        present = len(self.rows)
+        added = [row for row in changes.atoms if row[memory_rows.SEQ] > present]
+        for row in changes.atoms:
+            number = row[memory_rows.SEQ] - 1
+            if number < present:
+                self._update_row(number, row)
+                # All closings of what changed come along: an earlier one may be gone.
+                self._end_known_at.view[number] = self._ends_at.view[number] = NEVER
+                self._extra_closings.pop(number, None)
+        if added:
+            self._append_rows(added)
+        for seq, known_at, valid_to in changes.closings:
+            if seq <= len(self.rows):
+                self._add_closing(seq - 1, known_at, valid_to)
+        self._set_vectors([(seq - 1, vector) for seq, vector in changes.vectors if seq <= len(self.rows)])
+        for entity in changes.entities:
+            self._index_entity(entity)
+        self.has_all_vectors = bool((self._embedded.view | ~(self._active.view | self._archived.view)).all())
+        self.index.prepare()
+        self.version = changes.version
+
+    def eligible(self, filter: RecallFilter) -> Bools:
+        """Which rows may be given."""
+        mask: Bools = self._active.view | self._archived.view if filter.include_archived else self._active.view.copy()
+        if not filter.include_superseded:
+            if filter.known_at == NEVER:
+                mask &= self._ends_at.view > filter.valid_at
+            else:
+                mask &= (self._end_known_at.view > filter.known_at) | (self._ends_at.view > filter.valid_at)
+            for row, closings in self._extra_closings.items():
+                if any(known_at <= filter.known_at and ends_at <= filter.valid_at for known_at, ends_at in closings):
+                    mask[row] = False
+        if filter.known_at < NEVER:
+            mask &= self._created_at.view <= filter.known_at
+        if filter.must_have_started:
+            mask &= self.valid_from.view <= filter.valid_at
+        if filter.categories is not None:
+            codes = [self._category_codes[name] for name in filter.categories if name in self._category_codes]
+            mask &= np.isin(self._categories.view, codes)
+        if filter.min_importance > 1:
+            mask &= self.importance.view >= filter.min_importance
+        return mask
+
+    def overlapping(self, start: int, end: int, known_at: int = NEVER) -> Bools:
+        """Which rows hold at some moment between these two, both included, as far as was known then."""
+        ends = np.where(self._end_known_at.view <= known_at, self._ends_at.view, NEVER)
+        for row, closings in self._extra_closings.items():
+            ends[row] = min([ends[row], *(ends_at for end_known_at, ends_at in closings if end_known_at <= known_at)])
+        mask: Bools = (self.valid_from.view <= end) & ((ends > start) | (self.valid_from.view >= start))
+        return mask
+
+    def rows_about(self, entity_ids: Collection[str]) -> Ints:
+        """The rows that are linked to any of these entities."""
+        found: set[int] = set()
+        for id in entity_ids:
+            found |= self._rows_by_entity.get(id, set())
+        return np.array(sorted(found), np.int64)
+
+    def mask_mentioning(self, entity_ids: Collection[str]) -> Bools:
+        """Which rows are linked to any of these entities, or mention one by a name of its own."""
+        found = np.zeros(len(self), np.bool_)
+        found[self.rows_about(entity_ids)] = True
+        for id in entity_ids:
+            for name in self._names_by_entity.get(id, ()):
+                found |= self.index.rows_mentioning(name)
+        return found
+
+    def entities_named_in(self, text: str) -> list[str]:
+        """The ids of the entities that a text names."""
+        if not self._entities_by_name:
+            return []
+        candidates = name_candidates(text, self._max_name_words)
+        ids = dict.fromkeys(id for name in candidates for id in self._entities_by_name.get(name, ()))
+        return list(ids)
+
+    def _append_rows(self, rows: list[Sequence[Any]]) -> None:
+        first = len(self.rows)
+        self.index.extend([_index_entry(row) for row in rows])
+        self.rows += rows
+        columns = list(zip(*rows, strict=True))
+        self.valid_from.extend(columns[memory_rows.VALID_FROM])
+        self._created_at.extend(columns[memory_rows.CREATED_AT])
+        self._kinds.extend([KIND_CODES[kind] for kind in columns[memory_rows.KIND]])
+        self.importance.extend(columns[memory_rows.IMPORTANCE])
+        statuses = columns[memory_rows.STATUS]
+        self._active.extend([status == ACTIVE for status in statuses])
+        self._archived.extend([status == ARCHIVED for status in statuses])
+        codes = self._category_codes
+        self._categories.extend([codes.setdefault(name, len(codes)) for name in columns[memory_rows.CATEGORY]])
+        for column in (self._end_known_at, self._ends_at):
+            column.extend(np.full(len(rows), NEVER))
+        self._embedded.extend(np.zeros(len(rows), np.bool_))
+        self._text_bytes += sum(map(len, columns[memory_rows.TEXT]))
+        self._row_by_id.update(zip(columns[0], range(first, first + len(rows)), strict=True))
+        for number, ids in enumerate(columns[memory_rows.ENTITY_IDS], first):
+            if ids != "[]":
+                for id in memory_rows.parse_ids(ids):
+                    self._rows_by_entity.setdefault(id, set()).add(number)
+
+    def _update_row(self, number: int, row: Sequence[Any]) -> None:
+        """An atom's words never change; its status, its end and what it is about may."""
+        before, after = (memory_rows.parse_ids(each[memory_rows.ENTITY_IDS]) for each in (self.rows[number], row))
+        if before != after:
+            for id in before:
+                self._rows_by_entity.get(id, set()).discard(number)
+            for id in after:
+                self._rows_by_entity.setdefault(id, set()).add(number)
+        self.rows[number] = row
+        self._active.view[number] = row[memory_rows.STATUS] == AtomStatus.ACTIVE
+        self._archived.view[number] = row[memory_rows.STATUS] == AtomStatus.ARCHIVED
+
+    def _add_closing(self, number: int, known_at: int, ends_at: int) -> None:
+        """Nearly all atoms have one closing at most; what else there is stands aside."""
+        present = (int(self._end_known_at.view[number]), int(self._ends_at.view[number]))
+        if present == (NEVER, NEVER):
+            self._end_known_at.view[number], self._ends_at.view[number] = known_at, ends_at
+        elif present != (known_at, ends_at):
+            extra = self._extra_closings.setdefault(number, [])
+            if (known_at, ends_at) not in extra:
+                extra.append((known_at, ends_at))
+
+    def _set_vectors(self, found: list[tuple[int, bytes]]) -> None:
+        if not found:
+            return
+        # An embedder whose vectors change their length under one name breaks its promise: its newest count.
+        length = len(max(found)[1])
+        self._embedded.view[[number for number, _ in found]] = True
+        found = [(number, vector) for number, vector in found if len(vector) == length]
+        numbers = np.array([number for number, _ in found], np.int64)
+        vectors = np.frombuffer(b"".join(vector for _, vector in found), "<f2").reshape(len(found), -1)
+        self.index.set_vectors(numbers, vectors.astype(np.float32))
+
+    def _index_entity(self, entity: Entity) -> None:
+        for name in self._names_by_entity.pop(entity.id, ()):
+            self._entities_by_name[name].remove(entity.id)
+            if not self._entities_by_name[name]:
+                del self._entities_by_name[name]
+        if entity.status is EntityStatus.ACTIVE:
+            names = self._names_by_entity[entity.id] = _entity_names(entity)
+            for name in names:
+                self._entities_by_name.setdefault(name, []).append(entity.id)
+                self._max_name_words = min(max(self._max_name_words, len(name.split())), MAX_NAME_WORDS)
+
+
+def _decay(age: Ints, half_lives: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.maximum(np.exp2(-np.maximum(age, 0) / half_lives), MIN_DECAY_WEIGHT)
+
+
+def name_candidates(text: str, longest: int = MAX_NAME_WORDS) -> Iterator[str]:
+    """Whatever in a text could be a name of so many words, folded, without what stands around words.
+
+    >>> list(name_candidates("Did José's sister call?", 3))[3:6]
+    ['jose', 'jose sister', 'jose sister call']
+    """
+    return _word_runs(_name_words(text), longest)
+
+
+def stored_name_candidates(text: str) -> Iterator[str]:
+    """The same with the points and commas inside of names, as entities are stored.
+
+    >>> "dr. weber" in stored_name_candidates("Did you call Dr. Weber?")
+    True
+    """
+    for name in _word_runs(fold_name(text).split(), MAX_NAME_WORDS):
+        yield name
+        yield name.strip(SURROUNDING_PUNCTUATION)
+
+
+def _word_runs(words: list[str], longest: int) -> Iterator[str]:
+    for start in range(min(len(words), MAX_TEXT_WORDS)):
+        for end in range(start + 1, min(start + longest, len(words)) + 1):
+            yield " ".join(words[start:end])
+
+
+def _name_words(text: str) -> list[str]:
+    return [
+        word.strip(SURROUNDING_PUNCTUATION).removesuffix("'s")
+        for word in fold_name(text).replace("\u2019", "'").split()
+    ]
+
+
+def _index_entry(row: Sequence[Any]) -> IndexEntry:
+    """Turns of one conversation are each other's neighbours; facts made from it stand beside them, not among them.
+
+    What somebody said, and nobody told in which conversation, stands beside what was said at the same time.
+    """
+    group = row[memory_rows.SOURCE_CONVERSATION_ID]
+    if group is None and split_speaker(row[memory_rows.TEXT])[0] is not None:
+        return IndexEntry(row[memory_rows.TEXT], row[memory_rows.VALID_FROM], UNGROUPED)
+    if group is not None and row[memory_rows.KIND] != EPISODE:
+        group = f"{group} facts"
+    return IndexEntry(row[memory_rows.TEXT], row[memory_rows.VALID_FROM], group)
+
+
+def _entity_names(entity: Entity) -> frozenset[str]:
+    return frozenset(" ".join(_name_words(name)) for name in (entity.canonical_name, *entity.aliases))

@@ -1,0 +1,93 @@
+"""A YAML loader for untrusted text: JSON's data model, bounded in depth and size."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+_INT = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)\Z")
+_FLOAT = re.compile(
+    r"(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
+    r"|\.(?:nan|NaN|NAN))\Z"
+)
+_TAG = "tag:yaml.org,2002:"
+
+
+def load_yaml(text: str, *, depth: int, values: int) -> Any:
+    """The value of a YAML text, nested at most so deep and with at most so many values.
+
+    Tags, anchors, merged keys and keys that come twice are refused, dates and times stay texts. Whatever is wrong
+    raises `ValueError`, which says what and where.
+
+    >>> load_yaml("since: 2026-01-01\\nat: 12:30:00\\nlimit: 5", depth=4, values=10)
+    {'since': '2026-01-01', 'at': '12:30:00', 'limit': 5}
+    """
+    try:
+        loader = _StrictLoader(text, depth, values)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())[:300]) from error
+
+
+def _build_resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    """How plain words are read: no dates, as JSON has none, and no numbers to the base 60, which cost the square."""
+    ours = {f"{_TAG}int": _INT, f"{_TAG}float": _FLOAT}
+    dropped = (f"{_TAG}timestamp", f"{_TAG}merge")
+    return {
+        first: [(tag, ours.get(tag, known)) for tag, known in resolvers if tag not in dropped]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+class _StrictLoader(yaml.SafeLoader):
+    yaml_implicit_resolvers = _build_resolvers()
+
+    def __init__(self, text: str, depth: int, values: int) -> None:
+        super().__init__(text)
+        self._max_depth = depth
+        self._max_values = values
+        self._depth = 0
+        self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise _error("anchors and aliases are not read: write it out", event)
+        if getattr(event, "tag", None) is not None:
+            raise _error(f"the tag {event.tag!r:.60} is not read: leave it out", event)
+        self._nodes += 1
+        if self._nodes > 2 * self._max_values:  # keys are nodes, too
+            raise _error(f"there are more than {self._max_values} values", event)
+        if self._depth > self._max_depth:
+            raise _error(f"it is nested more than {self._max_depth} deep", event)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        mapping: dict[Any, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise _error("keys are texts", key_node)
+            key = self.construct_object(key_node, deep=True)
+            if key in mapping:
+                raise _error(f"the key {key!r:.60} is there twice in one object", key_node)
+            mapping[key] = self.construct_object(value_node, deep=True)
+        return mapping
+
+
+def _error(problem: str, where: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=where.start_mark)
+
+
+def _construct_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    return loader.construct_mapping(node, deep=True)
+
+
+_StrictLoader.add_constructor(f"{_TAG}map", _construct_mapping)

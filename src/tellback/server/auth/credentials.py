@@ -1,0 +1,383 @@
+"""Authenticate credentials: API keys and JWTs become principals; a JWT issuer's keys (JWKS) are fetched and cached."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import http.client
+import json
+import logging
+import time
+import urllib.request
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, cast
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+from tellback import validation
+from tellback.app import Tellback
+from tellback.errors import ConfigurationError, InvalidArgumentError, NotAuthenticatedError, RemoteUnavailableError
+from tellback.server.auth.caller import Principal
+from tellback.server.settings import JwtSettings, ServerSettings
+from tellback.types.access import API_KEY_ROLES, ApiKeyRole
+
+log = logging.getLogger("tellback.server")
+
+FRESH_SECONDS = 300.0
+"""For so long keys are used as they are. After it they are fetched again, while requests go on with those there are."""
+STALE_SECONDS = 900.0
+"""After so long requests wait for newer ones; what cannot be fetched leaves those there are in use."""
+MIN_FETCH_INTERVAL = 30.0
+"""So long between two fetches at least: tokens that name keys nobody has must not drive requests to the issuer."""
+FIRST_FETCH_INTERVAL = 5.0
+"""The same while there are no keys at all."""
+FETCH_TIMEOUT = 5.0
+MAX_JWKS_BYTES = 500_000
+MAX_KEYS = 200
+MIN_RSA_BITS = 2048
+
+_ALGORITHM_BY_CURVE = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "secp256k1": "ES256K"}
+_RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+
+JwksLoader = Callable[[], Awaitable[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyingKey:
+    """A public key, and the algorithms it is for."""
+
+    kid: str | None
+    algorithms: frozenset[str]
+    key: Any = field(repr=False)
+
+
+class IssuerKeys:
+    """The keys of an issuer. Those who need new ones at the same time wait for one fetch."""
+
+    def __init__(
+        self,
+        load: JwksLoader | None,
+        keys: tuple[VerifyingKey, ...] = (),
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._load = load
+        self._keys = keys
+        self._timer = timer
+        self._fetched_at = self._attempted_at = -float("inf")
+        self._fetch_task: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_settings(cls, settings: JwtSettings) -> IssuerKeys:
+        """The keys that settings name."""
+        if settings.jwks_url is not None:
+            return cls(partial(asyncio.to_thread, fetch_jwks, settings.jwks_url))
+        try:
+            return cls(None, parse_jwks(settings.jwks))
+        except ValueError as error:
+            raise ConfigurationError(f"jwks of JwtSettings cannot be used: {error}.") from error
+
+    async def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
+        """The key that a token names, if it is for that algorithm; without a name, the only one there is for it.
+
+        Raises `RemoteUnavailableError` while there are no keys, since the token may be good.
+        """
+        found = self._select(kid, algorithm)
+        if self._load is None:
+            return found
+        age = self._timer() - self._fetched_at
+        if found is not None and age < STALE_SECONDS:
+            if age >= FRESH_SECONDS:
+                self._start_fetch()
+            return found
+        fetching = self._start_fetch()
+        if fetching is not None:
+            await asyncio.shield(fetching)  # whoever gives up does so alone
+        if not self._keys:
+            raise RemoteUnavailableError("The keys of the tokens' issuer cannot be fetched now: try again in a moment.")
+        return self._select(kid, algorithm)
+
+    def _select(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
+        candidates = [key for key in self._keys if algorithm in key.algorithms and kid in (None, key.kid)]
+        return candidates[0] if len(candidates) == 1 or (candidates and kid is not None) else None
+
+    def _start_fetch(self) -> asyncio.Task[None] | None:
+        """The fetch that runs, or a new one; None if the last was just now."""
+        if self._fetch_task is None:
+            pause = MIN_FETCH_INTERVAL if self._keys else FIRST_FETCH_INTERVAL
+            if self._timer() - self._attempted_at < pause:
+                return None
+            self._attempted_at = self._timer()
+            self._fetch_task = asyncio.create_task(self._fetch())
+        return self._fetch_task
+
+    async def _fetch(self) -> None:
+        assert self._load is not None
+        started = self._timer()
+        try:
+            async with asyncio.timeout(2 * FETCH_TIMEOUT):
+                loaded = await self._load()
+            self._keys, self._fetched_at = parse_jwks(loaded), started
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:  # TimeoutError is an OSError
+            fallback = "those there are stay in use" if self._keys else "there are none"
+            log.warning("the keys of the tokens' issuer could not be fetched, %s: %r", fallback, error)
+        finally:
+            self._fetch_task = None
+
+
+def parse_jwks(jwks: object) -> tuple[VerifyingKey, ...]:
+    """The keys of a JWKS that tokens can be checked with; those of other kinds or for other uses are left out."""
+    entries = jwks.get("keys") if isinstance(jwks, Mapping) else None
+    if not isinstance(entries, list):
+        raise ValueError("a JWKS is an object with a list of keys")
+    keys = [key for entry in entries[:MAX_KEYS] if (key := _parse_key(entry)) is not None]
+    if not keys:
+        raise ValueError("it holds no public key that a token could be checked with")
+    return tuple(keys)
+
+
+def _parse_key(jwk: object) -> VerifyingKey | None:
+    if not isinstance(jwk, Mapping):
+        return None
+    algorithms, kid, operations = _key_algorithms(jwk), jwk.get("kid"), jwk.get("key_ops")
+    if not algorithms or jwk.get("use", "sig") != "sig" or not isinstance(kid, str | None):
+        return None
+    if operations is not None and not (isinstance(operations, list) and "verify" in operations):
+        return None
+    if "d" in jwk:  # a private key that was published is everyone's
+        return None
+    try:
+        key = jwt.PyJWK(dict(jwk), algorithms[0]).key
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError):  # AttributeError: a number for a text
+        return None
+    if isinstance(key, RSAPublicKey) and key.key_size < MIN_RSA_BITS:
+        return None
+    return VerifyingKey(kid, frozenset(algorithms), key)
+
+
+def _key_algorithms(jwk: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a key is for: by its type, and only what it says itself if it says so. Shared secrets are for nothing."""
+    kind, curve, declared = jwk.get("kty"), jwk.get("crv"), jwk.get("alg")
+    candidates: tuple[str, ...] = ()
+    if kind == "RSA":
+        candidates = _RSA_ALGORITHMS
+    elif kind == "EC" and isinstance(curve, str) and curve in _ALGORITHM_BY_CURVE:
+        candidates = (_ALGORITHM_BY_CURVE[curve],)
+    elif kind == "OKP" and curve in ("Ed25519", "Ed448"):
+        candidates = ("EdDSA",)
+    return candidates if declared is None else tuple(name for name in candidates if name == declared)
+
+
+def fetch_jwks(url: str, seconds: float = FETCH_TIMEOUT, max_bytes: int = MAX_JWKS_BYTES) -> Mapping[str, Any]:
+    """The JSON at an address, within bounds of time and size, and from nowhere else than there. It blocks."""
+    deadline = time.monotonic() + seconds
+    request = urllib.request.Request(url, headers={"Accept": "application/json", "User-Agent": "tellback"})
+    chunks, size = [], 0
+    with _opener.open(request, timeout=seconds) as response:
+        while chunk := response.read1(65_536):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > max_bytes:
+                raise ValueError(f"the answer has more than {max_bytes} bytes")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the answer took more than {seconds:g} seconds")
+    document = json.loads(b"".join(chunks))
+    if not isinstance(document, dict):
+        raise ValueError("the answer is no JSON object")
+    return document
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any, **more: Any) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirects)
+
+
+MAX_TOKEN_LENGTH = 16_384
+TOKEN_CACHE_SECONDS = 30.0
+"""For so long, and not past its end, a token that was checked is good for more requests: a check costs as much as
+many a request, and a key that the issuer takes back is noticed late anyway."""
+MAX_CACHED_TOKENS = 10_000
+MAX_TIMESTAMP = 10**12
+"""No moment is later, in seconds: larger numbers cannot be reckoned with."""
+
+# The first that matches decides: subclasses stand before their bases.
+_JWT_ERROR_MESSAGES: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
+    (jwt.ExpiredSignatureError, "The token has expired: get a new one."),
+    (jwt.ImmatureSignatureError, "The token is not valid yet (nbf or iat): is the issuer's clock right?"),
+    (jwt.InvalidAudienceError, "The token is for another audience (aud)."),
+    (jwt.InvalidIssuerError, "The token is of another issuer (iss)."),
+    (jwt.InvalidIssuedAtError, "The token's iat is no number."),
+    (
+        jwt.InvalidAlgorithmError,
+        "The token is signed with an algorithm that is not taken here.",
+    ),
+    (jwt.InvalidSignatureError, "The token's signature is wrong."),
+)
+
+
+class JwtVerifier:
+    """Checks tokens."""
+
+    def __init__(
+        self,
+        settings: JwtSettings,
+        keys: IssuerKeys | None = None,
+        timer: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._keys = keys or IssuerKeys.from_settings(settings)
+        self._timer = timer
+        self._cache: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
+
+    async def verify(self, token: str) -> Principal:
+        """Whom a token stands for. Raises `NotAuthenticatedError`, which names the reason and never the token."""
+        if len(token) > MAX_TOKEN_LENGTH:
+            raise NotAuthenticatedError(f"The token has {len(token)} characters; {MAX_TOKEN_LENGTH} is the limit here.")
+        digest = hashlib.sha256(token.encode()).digest()
+        cached = self._cache.get(digest)
+        if cached is not None and self._timer() < cached[1]:
+            self._cache.move_to_end(digest)
+            return cached[0]
+        claims = await self._verify_claims(token)
+        principal = self._to_principal(claims)
+        self._cache[digest] = (
+            principal,
+            min(self._timer() + TOKEN_CACHE_SECONDS, claims["exp"] + self._settings.leeway_seconds),
+        )
+        if len(self._cache) > MAX_CACHED_TOKENS:
+            self._cache.popitem(last=False)
+        return principal
+
+    async def _verify_claims(self, token: str) -> Mapping[str, Any]:
+        settings = self._settings
+        try:
+            header = jwt.get_unverified_header(token)
+            algorithm, kid = header.get("alg"), header.get("kid")
+            if not isinstance(algorithm, str) or algorithm not in settings.algorithms:
+                raise jwt.InvalidAlgorithmError
+            key = await self._keys.find(kid, algorithm)
+            if key is None:
+                raise NotAuthenticatedError(_unknown_key_message(kid))
+            claims = jwt.decode(
+                token,
+                key.key,
+                [algorithm],  # it is one of the settings' and fits the key's type: a token cannot choose another
+                options={"require": ["exp", "iss", "aud"]},
+                audience=settings.audience,
+                issuer=settings.issuer,
+                leeway=settings.leeway_seconds,
+            )
+        except jwt.MissingRequiredClaimError as error:
+            raise NotAuthenticatedError(f"The token has no {error.claim}, which is needed here.") from None
+        except jwt.PyJWTError as error:
+            raise NotAuthenticatedError(_jwt_error_message(error)) from None
+        for name in ("exp", "nbf", "iat"):
+            if not _is_timestamp(claims.get(name, 0)):
+                raise NotAuthenticatedError(f"The token's {name} is no number.")
+        return claims
+
+    def _to_principal(self, claims: Mapping[str, Any]) -> Principal:
+        """The principal of claims that were checked."""
+        settings = self._settings
+        role = claims.get(settings.role_claim, settings.role)
+        if role not in API_KEY_ROLES:
+            raise NotAuthenticatedError(
+                f"The token's {settings.role_claim} is none of the roles there are: {', '.join(API_KEY_ROLES)}."
+            )
+        tenant_id = _claim_name(settings.tenant_claim, claims.get(settings.tenant_claim, settings.tenant_id))
+        app_id = _claim_name(settings.app_claim, claims.get(settings.app_claim, settings.app_id))
+        subject_claim = settings.user_claim if role == "user" else "sub"
+        subject = _claim_name(subject_claim, claims.get(subject_claim))
+        user_id = subject if role == "user" else None
+        return Principal(
+            _credential_id(settings.issuer, tenant_id, app_id, role, subject),
+            tenant_id,
+            app_id,
+            cast("ApiKeyRole", role),
+            user_id,
+            expires_at=_to_datetime(claims["exp"] + settings.leeway_seconds),
+        )
+
+
+def _credential_id(*parts: str) -> str:
+    """A name for a credential that is kept in counts and logs, where no user's id may stand."""
+    identity = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return f"jwt_{hashlib.sha256(identity).hexdigest()[:28]}"
+
+
+def _claim_name(claim: str, value: object) -> str:
+    if value is None:
+        raise NotAuthenticatedError(f"The token has no {claim}, which is needed here.")
+    try:
+        return validation.validate_scope_id(claim, value)
+    except InvalidArgumentError:
+        raise NotAuthenticatedError(f"The token's {claim} is not a text that can be a name here.") from None
+
+
+def _to_datetime(seconds: float) -> datetime:
+    """A moment; what is later than can be written is the last one that can."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _is_timestamp(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -MAX_TIMESTAMP < value < MAX_TIMESTAMP
+
+
+def _unknown_key_message(kid: object) -> str:
+    if kid is None:
+        return "The token does not say which key it is signed with (kid), and its issuer has several, or none for it."
+    return "The token is signed with a key (kid) that its issuer does not have, or not for that algorithm."
+
+
+def _jwt_error_message(error: jwt.PyJWTError) -> str:
+    return next(
+        (message for kind, message in _JWT_ERROR_MESSAGES if isinstance(error, kind)), "The token cannot be read."
+    )
+
+
+OPEN_PRINCIPAL = Principal("open", "default", "default", "admin")
+"""Everyone, where there are no credentials."""
+
+API_KEY_PREFIX = "rk_"
+"""How our API keys begin. One of them is meant, also where none is needed."""
+
+
+class Authenticator:
+    """Reads credentials."""
+
+    def __init__(self, rc: Tellback, settings: ServerSettings) -> None:
+        self._rc = rc
+        self._is_open = settings.open
+        self._jwt_verifier = None if settings.jwt is None else JwtVerifier(settings.jwt)
+
+    async def authenticate(self, authorization: str | None) -> Principal:
+        """Whom the header `Authorization` stands for. Raises `NotAuthenticatedError`, which says why it is nobody."""
+        if self._is_open and not (authorization or "").startswith(f"Bearer {API_KEY_PREFIX}"):
+            return OPEN_PRINCIPAL  # clients of other vendors' APIs send keys of their own
+        if authorization is None:
+            raise NotAuthenticatedError("There is no credential: send `Authorization: Bearer <API key or token>`.")
+        scheme, _, secret = authorization.partition(" ")
+        secret = secret.strip()
+        if scheme.lower() != "bearer" or not secret:
+            raise NotAuthenticatedError("The header Authorization must be `Bearer <API key or token>`.")
+        if self._jwt_verifier is not None and not secret.startswith(API_KEY_PREFIX):
+            return await self._jwt_verifier.verify(secret)
+        key = await self._rc.keys.check(secret)
+        return Principal(key.id, key.tenant_id, key.app_id, key.role, key.user_id, key.rate_limit, key.expires_at)
+
+    async def is_still_valid(self, authorization: str | None, principal: Principal) -> bool:
+        """Whether a credential stands for the same one as before: long streams end when it does not."""
+        try:
+            return await self.authenticate(authorization) == principal
+        except NotAuthenticatedError:
+            return False

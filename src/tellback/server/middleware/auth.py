@@ -1,0 +1,233 @@
+"""Authentication middleware: check headers, host, credential, rate limits and body size before a request is answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tellback.errors import (
+    NotAuthenticatedError,
+    RateLimitedError,
+    RemoteUnavailableError,
+    RequestTooLargeError,
+    TellbackError,
+)
+from tellback.server.auth.caller import Caller, Principal, ServerContext
+from tellback.server.auth.credentials import OPEN_PRINCIPAL, Authenticator
+from tellback.server.hosts import HostPolicy
+from tellback.server.middleware.browser_auth import BrowserAuth, WebUI, with_security_headers
+from tellback.server.middleware.headers import RequestRejectedError, read_headers, resolve_acting_user
+from tellback.server.middleware.rate_limit import ConcurrencyLimiter, FailedLoginLimiter, RateLimiter
+from tellback.server.problems import error_response, problem_response
+
+
+class BoundedExchange:
+    """A request's body as far as it may go, and its answer.
+
+    A body that is too large or too slow is refused where it is read. If no answer has begun, the `refusal` is the
+    answer, whatever the reader makes of it; if one has, the reader is told that the client has gone.
+    """
+
+    __slots__ = (
+        "_deadline",
+        "_is_complete",
+        "_max_bytes",
+        "_receive",
+        "_seconds",
+        "_send",
+        "_size",
+        "has_started",
+        "rejection",
+    )
+
+    def __init__(self, receive: Receive, send: Send, max_bytes: int, seconds: float) -> None:
+        self._receive = receive
+        self._send = send
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+        self._deadline: float | None = None
+        self._size = 0
+        self._is_complete = False
+        self.has_started = False
+        self.rejection: RequestRejectedError | None = None
+
+    def check_length(self, length: bytes | None) -> None:
+        """Refuse what says that it is too large."""
+        if length is None:
+            return
+        if not length.isdigit() or len(length) > 20:
+            raise RequestRejectedError(400, "malformed", "Content-Length is a number of bytes.")
+        if int(length) > self._max_bytes:
+            raise RequestTooLargeError(f"The body has {int(length)} bytes; {self._max_bytes} is the limit here.")
+
+    async def receive(self) -> Message:
+        """The next part, or what follows the body."""
+        if self._is_complete:
+            return await self._receive()
+        if self.rejection is not None:
+            return self._reject(self.rejection)
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._seconds
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            detail = f"The body did not come within {self._seconds:g} seconds."
+            return self._reject(RequestRejectedError(408, "body-timeout", detail, {"Connection": "close"}))
+        self._size += len(message.get("body", b""))
+        if self._size > self._max_bytes:
+            detail = f"The body has more than {self._max_bytes} bytes, which is the limit here."
+            return self._reject(RequestRejectedError(413, "too-large", detail))
+        self._is_complete = not message.get("more_body", False)
+        return message
+
+    def _reject(self, rejection: RequestRejectedError) -> Message:
+        self.rejection = rejection
+        if self.has_started:
+            return {"type": "http.disconnect"}
+        raise rejection
+
+    async def send(self, message: Message) -> None:
+        """Pass an answer on, unless the body was refused before it began."""
+        if not self.has_started:
+            if self.rejection is not None:
+                return
+            self.has_started = True
+        await self._send(message)
+
+
+PUBLIC_PATHS = frozenset({"/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs"})
+"""What is answered without a credential, and under any name: whoever looks after a server asks by its address."""
+
+
+class AuthMiddleware:
+    """Lets a request in, with its caller in `scope["state"]["caller"]`, or answers with what is wrong.
+
+    `scope["state"]["is_still_valid"]` tells later whether the credential still holds. WebSockets are closed,
+    but for those of `faces`, which are for people: the reception lets them in.
+    """
+
+    def __init__(
+        self, app: ASGIApp, server_context: ServerContext, authenticator: Authenticator, web_uis: Sequence[WebUI] = ()
+    ) -> None:
+        settings = server_context.settings
+        self._app = app
+        self._server_context = server_context
+        self._authenticator = authenticator
+        self._hosts = HostPolicy(settings.allowed_hosts, is_open=settings.open, origins=settings.cors_origins)
+        self._rate_limiter = RateLimiter(server_context.rc.store.rate_windows, settings.rate_limit)
+        self._concurrency = ConcurrencyLimiter(settings.concurrency)
+        self._failed_logins = FailedLoginLimiter(settings.failure_limit)
+        self._browser_auth = (
+            BrowserAuth(web_uis, server_context, authenticator, self._hosts, self._failed_logins, self._rate_limiter)
+            if web_uis
+            else None
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        web_ui = None if self._browser_auth is None else self._browser_auth.web_ui_at(_path_below_root(scope))
+        if web_ui is not None:
+            await self._answer_browser(web_ui, scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer_api(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": "Nothing is served by WebSocket here."})
+
+    async def _answer_api(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = scope.setdefault("state", {})
+        settings = self._server_context.settings
+        exchange = BoundedExchange(receive, send, settings.body_bytes, settings.body_seconds)
+        counted_id: str | None = None
+        try:
+            headers = read_headers(scope)
+            principal = None if _path_below_root(scope) in PUBLIC_PATHS else await self._admit(scope, headers, state)
+            exchange.check_length(headers.get(b"content-length"))
+            if principal is not None and principal is not OPEN_PRINCIPAL:
+                self._concurrency.acquire(principal.id)
+                counted_id = principal.id
+        except (RequestRejectedError, TellbackError) as error:
+            await _rejection_response(error, state.get("request_id"))(scope, receive, send)
+            return
+        try:
+            await self._forward(scope, receive, send, exchange)
+        finally:
+            if counted_id is not None:
+                self._concurrency.release(counted_id)
+
+    async def _answer_browser(self, web_ui: WebUI, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a person's browser."""
+        assert self._browser_auth is not None
+        scope.setdefault("state", {})
+        if scope["type"] != "http":
+            if await self._browser_auth.admit(web_ui, _path_below_root(scope), scope, receive) is None:
+                await self._app(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008, "reason": "Log in first."})
+            return
+        settings = self._server_context.settings
+        exchange = BoundedExchange(receive, with_security_headers(send), settings.body_bytes, settings.body_seconds)
+        response = await self._browser_auth.admit(web_ui, _path_below_root(scope), scope, exchange.receive)
+        if response is None:
+            await self._forward(scope, receive, with_security_headers(send), exchange)
+        else:
+            await response(scope, receive, with_security_headers(send))
+
+    async def _forward(self, scope: Scope, receive: Receive, send: Send, exchange: BoundedExchange) -> None:
+        """Have the request answered; what was wrong with its body is the answer, if none has begun."""
+        try:
+            await self._app(scope, exchange.receive, exchange.send)
+        except Exception:  # whatever was made of a refused body on its way up: the refusal is the answer
+            if exchange.rejection is None or exchange.has_started:
+                raise
+        if exchange.rejection is not None and not exchange.has_started:
+            await exchange.rejection.to_response(scope["state"].get("request_id"))(scope, receive, send)
+
+    async def _admit(self, scope: Scope, headers: dict[bytes, bytes], state: dict[str, Any]) -> Principal:
+        """Find out who asks, and whether they may ask now."""
+        client = scope.get("client")
+        self._hosts.check(headers, client)
+        header = headers.get(b"authorization")
+        authorization = None if header is None else header.decode("latin-1")
+        principal = await self._authenticate(client, authorization)
+        if principal is not OPEN_PRINCIPAL:
+            await self._rate_limiter.acquire(principal)
+        state["caller"] = Caller(
+            self._server_context, principal, resolve_acting_user(principal, headers.get(b"x-tellback-user"))
+        )
+        state["is_still_valid"] = partial(self._authenticator.is_still_valid, authorization, principal)
+        return principal
+
+    async def _authenticate(self, client: tuple[str, int] | None, authorization: str | None) -> Principal:
+        try:
+            return await self._authenticator.authenticate(authorization)
+        except NotAuthenticatedError:
+            if authorization is not None:
+                self._failed_logins.record_failure(client)
+            raise
+
+
+def _path_below_root(scope: Scope) -> str:
+    path, root = str(scope["path"]), scope.get("root_path")
+    return path.removeprefix(root) if root else path
+
+
+def _rejection_response(error: RequestRejectedError | TellbackError, request_id: str | None) -> Response:
+    if isinstance(error, RequestRejectedError):
+        return error.to_response(request_id)
+    if isinstance(error, RemoteUnavailableError):
+        return problem_response(
+            503, "issuer-unavailable", str(error), request_id=request_id, headers={"Retry-After": "5"}
+        )
+    response = error_response(error, request_id)
+    if isinstance(error, RateLimitedError):
+        response.headers["RateLimit-Remaining"] = "0"
+        response.headers["RateLimit-Reset"] = response.headers["Retry-After"]
+    return response

@@ -1,0 +1,214 @@
+"""A completion as a turn: the model gets the client's messages, and the log only those it does not hold yet."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from tellback.chat import ChatOptions
+from tellback.errors import AlreadyAnsweredError, IdempotencyConflictError
+from tellback.server.openai.errors import InvalidFieldError
+from tellback.server.openai.requests import ParsedChat as Sent
+from tellback.server.openai.requests import get_attachments, text_of_parts
+from tellback.turns.attachments import append_summaries, parse_attachments
+from tellback.turns.chat import ChatArguments, UserChat
+from tellback.turns.request import RecalledContext, TurnLog, TurnRequest
+from tellback.turns.types import TurnResult, try_step
+from tellback.types import Message, ReplyDelta, TextDelta, message_text
+from tellback.types.blocks import TextBlock, ToolResultBlock
+from tellback.types.conversations import MessageDraft, StoredMessage
+from tellback.user import User
+
+MAX_LOOKBACK = 100
+"""How much of the end of a log is looked at."""
+
+SEPARATOR = "\n\n"
+
+
+def _cumulative_lengths(texts: Sequence[str]) -> Iterator[int]:
+    """How long the first, the first two and so on are together."""
+    return (size - len(SEPARATOR) for size in itertools.accumulate(len(text) + len(SEPARATOR) for text in texts))
+
+
+@dataclass(frozen=True, slots=True)
+class UnloggedText:
+    """What of the things that a user said is not in the log: `texts`, as one message under `key`.
+
+    Without texts all of it is there, and `key` is that of its last message.
+    """
+
+    texts: tuple[str, ...]
+    key: str | None
+
+
+class LogTail:
+    """The end of a conversation's log."""
+
+    def __init__(self, stored: Sequence[StoredMessage]) -> None:
+        self._stored = stored
+        self._answered_seq = max((each.seq for each in stored if each.role == "assistant"), default=0)
+        self._unanswered = [each for each in stored if each.role == "user" and each.seq > self._answered_seq]
+
+    def find_unlogged(self, texts: Sequence[str]) -> UnloggedText:
+        """What is new of the messages since the last answer. The same ones sent again have the same key."""
+        logged_count = self._count_logged(texts)
+        if logged_count == len(texts) and self._unanswered[-1].idempotency_key is not None:
+            return UnloggedText((), self._unanswered[-1].idempotency_key)
+        unlogged = tuple(texts[logged_count:] or texts[-1:])
+        return UnloggedText(unlogged, self._idempotency_key("said", *unlogged))
+
+    def conflicts(self, key: str, texts: Sequence[str]) -> bool:
+        """Whether something else was said under that key."""
+        stored = next((each.text for each in self._stored if each.idempotency_key == key), None)
+        return stored is not None and not SEPARATOR.join(texts).endswith(stored)
+
+    def find_missing_results(self, results: Sequence[Message]) -> list[dict[str, Any]]:
+        """The results that are not in the log behind their calls, ready to be appended."""
+        return [self._encode_result(each) for each in results if not self._has_result(str(each.tool_call_id))]
+
+    def reject_agent_results(self, results: Sequence[Message]) -> None:
+        """Refuse results of an agent's calls: its tools are the server's, and what they give is not for clients."""
+        for id in {str(each.tool_call_id) for each in results}:
+            request = next(
+                (each for each in reversed(self._stored) if any(call.id == id for call in each.tool_calls)), None
+            )
+            agent = None if request is None else (request.metadata or {}).get("agent")
+            if agent is not None:
+                raise InvalidFieldError(
+                    "messages", f"Agent {agent!r:.80} asked for call {id!r:.80}, and runs it itself."
+                )
+
+    def answer_since(self, earlier: LogTail) -> str | None:
+        """What was said last, if it was said after that and nothing followed it."""
+        last = self._stored[-1] if self._stored else None
+        if last is None or last.role != "assistant" or last.tool_calls or last.seq <= earlier._answered_seq:
+            return None
+        return last.text
+
+    def _count_logged(self, texts: Sequence[str]) -> int:
+        """How many of the texts stand at the end of the log, unanswered."""
+        sent = SEPARATOR.join(texts)
+        lengths = [
+            size
+            for size in _cumulative_lengths([each.text for each in reversed(self._unanswered)])
+            if size <= len(sent)
+        ]
+        tail = SEPARATOR.join(each.text for each in self._unanswered[-len(lengths) :]) if lengths else ""
+        counts_by_length = {size: count for count, size in enumerate(_cumulative_lengths(texts), 1) if size in lengths}
+        return next(
+            (counts_by_length[size] for size in sorted(counts_by_length, reverse=True) if tail.endswith(sent[:size])), 0
+        )
+
+    def _has_result(self, id: str) -> bool:
+        calls = (each.seq for each in self._stored if any(call.id == id for call in each.tool_calls))
+        requested_seq = max(calls, default=self._answered_seq)
+        return any(
+            isinstance(block, ToolResultBlock) and block.tool_use_id == id
+            for each in self._stored
+            if each.seq > requested_seq
+            for block in each.content
+        )
+
+    def _encode_result(self, message: Message) -> dict[str, Any]:
+        id, text = str(message.tool_call_id), message_text(message)
+        block = {"type": "tool_result", "tool_use_id": id, "content": text, "tool_name": message.name}
+        return {"role": "tool", "content": [block], "idempotency_key": self._idempotency_key("result", id, text)}
+
+    def _idempotency_key(self, *parts: str) -> str:
+        """The same for the same at the same place: after an answer, it is something else to say it again."""
+        position = json.dumps([self._answered_seq, *parts]).encode()
+        return f"v1-{hashlib.sha256(position).hexdigest()[:40]}"
+
+
+class Completion(UserChat):
+    """A chat whose client keeps the history. `conversation_id` is known once the turn has begun."""
+
+    def __init__(
+        self, user: User, chat: Sent, namespace: str, space: str | None, model: Any, arguments: ChatArguments
+    ) -> None:
+        self._chat = chat
+        self._log_texts = [_to_log_text(message) for message in chat.user_messages]
+        attachments = [part for message in chat.user_messages for part in get_attachments(message)]
+        text = SEPARATOR.join(map(text_of_parts, chat.user_messages)) if chat.user_messages else chat.last_user_text
+        super().__init__(user, text, namespace, space, model, {**arguments, "attachments": attachments})
+        self.conversation_id: str | None = None
+
+    async def run(self) -> TurnResult:
+        """The answer; that of the same request, if it was answered while this one waited."""
+        try:
+            return await super().run()
+        except AlreadyAnsweredError as error:
+            return self._answered_result(error.text)
+
+    async def stream(self) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
+        """The answer as it comes, and the result last."""
+        try:
+            async with aclosing(super().stream()) as items:
+                async for item in items:
+                    yield item
+        except AlreadyAnsweredError as error:
+            yield TextDelta(error.text)
+            yield self._answered_result(error.text)
+
+    def _answered_result(self, text: str) -> TurnResult:
+        return TurnResult(ok=True, text=text, conversation_id=self.conversation_id)
+
+    async def _build_request(self) -> TurnRequest:
+        request = await super()._build_request()
+        self.conversation_id = request.conversation_id
+        tail = LogTail(await self._read_log_tail())
+        tail.reject_agent_results(self._chat.tool_results)
+        return replace(
+            request,
+            draft=self._draft(request, tail),
+            prepare=lambda: self._store_tool_results(request, tail),
+            plan=partial(self._plan, tail),
+        )
+
+    async def _read_log_tail(self) -> Sequence[StoredMessage]:
+        if self.conversation_id is None:
+            return ()
+        reading = self._user.conversations.raw_turns(self.conversation_id, limit=MAX_LOOKBACK)
+        return await try_step(reading, "recall", self._problems) or ()
+
+    def _draft(self, request: TurnRequest, tail: LogTail) -> MessageDraft | None:
+        """What the user says that is not in the log yet; all of it is the message that was stored before."""
+        if not self._chat.user_messages or request.draft is None:
+            return None
+        key = request.draft.idempotency_key
+        if key is not None and tail.conflicts(key, self._log_texts):
+            raise IdempotencyConflictError(key)
+        unlogged = tail.find_unlogged(self._log_texts)
+        content = TextBlock(SEPARATOR.join(unlogged.texts or self._log_texts[-1:]))
+        return replace(request.draft, content=(content,), idempotency_key=key or unlogged.key)
+
+    async def _store_tool_results(self, request: TurnRequest, tail: LogTail) -> RecalledContext:
+        """Results of tools are stored first: they belong to the turn that asked for them."""
+        missing = tail.find_missing_results(self._chat.tool_results)
+        if missing and self.conversation_id is not None:
+            storing = self._user.conversations.append_messages(self.conversation_id, missing)
+            await try_step(storing, "store_user", self._problems)
+        assert request.prepare is not None
+        return await request.prepare()
+
+    async def _plan(
+        self, tail: LogTail, options: ChatOptions, history: list[Message], log: TurnLog
+    ) -> tuple[ChatOptions, list[Message]]:
+        """The history is the client's. What the same request was answered while this one waited holds for both."""
+        answer = log.previous_answer
+        if self._chat.tool_results and not self._chat.user_messages:
+            answer = LogTail(await self._read_log_tail()).answer_since(tail)
+        if answer is not None:
+            raise AlreadyAnsweredError(answer)
+        return options, list(self._chat.messages)
+
+
+def _to_log_text(message: Message) -> str:
+    """A user's message as the log keeps it: the words, and a line for each thing attached."""
+    return append_summaries(text_of_parts(message), parse_attachments(get_attachments(message)))

@@ -1,0 +1,347 @@
+"""Parse a chat completion request: its messages, tools and model settings in our own types."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from tellback.chat.registry import builtin_providers, detect_provider_from
+from tellback.errors import InvalidArgumentError
+from tellback.server.client_tools import build_client_tools
+from tellback.server.openai.errors import InvalidFieldError, unsupported_field
+from tellback.server.openai.schemas import ChatMessage, CompletionRequest
+from tellback.tools import Tool
+from tellback.types import (
+    Message,
+    MessagePart,
+    ToolCall,
+    as_tool_call,
+    assistant_message,
+    audio_part,
+    file_part,
+    image_part,
+    message_text,
+    text_part,
+    user_message,
+)
+from tellback.types.messages import split_data_url
+from tellback.wire.messages import is_allowed_url
+from tellback.wire.turns import ToolIn
+
+_AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedChat:
+    """What a client sent: `new` is what came after the assistant's last message, but for instructions."""
+
+    system: str | None
+    messages: tuple[Message, ...]
+    new: tuple[Message, ...]
+    speaker: str | None = None
+
+    @property
+    def tool_results(self) -> tuple[Message, ...]:
+        """The results of tools among what is new."""
+        return tuple(message for message in self.new if message.role == "tool")
+
+    @property
+    def user_messages(self) -> tuple[Message, ...]:
+        """What the user says that is new."""
+        return tuple(message for message in self.new if message.role == "user")
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the client keeps its history: some of it is an assistant's."""
+        return any(message.role == "assistant" for message in self.messages)
+
+    @property
+    def last_user_text(self) -> str:
+        """The last thing the user said, to recall by."""
+        return next((text_of_parts(each) for each in reversed(self.messages) if each.role == "user"), "")
+
+
+def parse_messages(inputs: Sequence[ChatMessage]) -> ParsedChat:
+    """The messages, read; whatever is wrong with them is named."""
+    messages = [_parse_message(message, f"messages.{number}") for number, message in enumerate(inputs)]
+    first_turn = next((number for number, each in enumerate(messages) if each.role != "system"), len(messages))
+    turns = _name_tool_results(messages[first_turn:])
+    if not turns:
+        raise InvalidFieldError("messages", "There is nothing to answer: `messages` holds instructions only.")
+    last = max((number for number, each in enumerate(turns) if each.role == "assistant"), default=-1)
+    new = tuple(each for each in turns[last + 1 :] if each.role != "system")
+    if last >= 0 and new:
+        _require_tool_results(turns[last], new)
+    return ParsedChat(
+        system="\n\n".join(filter(None, map(message_text, messages[:first_turn]))) or None,
+        messages=tuple(turns),
+        new=new,
+        speaker=next((each.name for each in reversed(inputs) if each.role == "user"), None),
+    )
+
+
+def text_of_parts(message: Message) -> str:
+    """The words of a user's message, without what is attached."""
+    if not message.parts:
+        return message_text(message)
+    return "\n\n".join(part.text for part in message.parts if part.kind == "text" and part.text)
+
+
+def get_attachments(message: Message) -> tuple[MessagePart, ...]:
+    """The pictures, sounds and files of a message."""
+    return tuple(part for part in message.parts or () if part.kind != "text")
+
+
+def _parse_message(message: ChatMessage, at: str) -> Message:
+    match message.role:
+        case "system" | "developer":
+            return Message("system", _parse_text(message.content, f"{at}.content"))
+        case "user":
+            return _parse_user_message(message, f"{at}.content")
+        case "assistant":
+            return _parse_assistant_message(message, at)
+        case "tool":
+            if not message.tool_call_id:
+                raise InvalidFieldError(f"{at}.tool_call_id", "A tool's message says which call it answers.")
+            return Message("tool", _parse_text(message.content, f"{at}.content"), tool_call_id=message.tool_call_id)
+        case "function":
+            raise unsupported_field(
+                f"{at}.role", "functions are the past; use `tools`, and messages of the role `tool`."
+            )
+    known = "system, developer, user, assistant or tool"
+    raise InvalidFieldError(f"{at}.role", f"A message's role is {known}, not {message.role!r}.")
+
+
+def _parse_user_message(message: ChatMessage, at: str) -> Message:
+    if message.content is None or isinstance(message.content, str):
+        return user_message(message.content or "")
+    if not message.content:
+        raise InvalidFieldError(at, "A message's content has at least one part.")
+    parts = [_parse_part(part, f"{at}.{number}") for number, part in enumerate(message.content)]
+    if all(part.kind == "text" for part in parts):
+        return user_message("\n\n".join(part.text or "" for part in parts))
+    return user_message(parts)
+
+
+def _parse_assistant_message(message: ChatMessage, at: str) -> Message:
+    text = _parse_text(message.content, f"{at}.content") or message.refusal or ""
+    calls = [
+        _parse_tool_call(call, f"{at}.tool_calls.{number}") for number, call in enumerate(message.tool_calls or ())
+    ]
+    return assistant_message(text, calls)
+
+
+def _parse_tool_call(call: Mapping[str, Any], at: str) -> ToolCall:
+    match call:
+        case {"id": str(id), "function": {"name": str(name), "arguments": str(arguments)}} if id and name:
+            return as_tool_call({"id": id, "function": {"name": name, "arguments": arguments}})
+    raise InvalidFieldError(at, "A tool call has an id, and a function with a name and its arguments as JSON text.")
+
+
+def _parse_text(content: str | list[dict[str, Any]] | None, at: str) -> str:
+    """The words of a message that holds nothing else."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for number, part in enumerate(content):
+        match part:
+            case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
+                texts.append(text)
+            case _:
+                raise InvalidFieldError(f"{at}.{number}", "Only a user's message may hold more than text.")
+    return "\n\n".join(texts)
+
+
+def _parse_part(part: Mapping[str, Any], at: str) -> MessagePart:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return text_part(text)
+        case {"type": "image_url", "image_url": {"url": str(url), **extra}}:
+            detail = extra.get("detail")
+            meta = {"detail": detail} if isinstance(detail, str) and len(detail) < 20 else None
+            return image_part(url=_validate_url(url, at), mime=_media_type(url, "image/png"), meta=meta)
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(format)}} if len(format) < 50:
+            return audio_part(data=_validate_base64(data, at), mime=_AUDIO_TYPES.get(format, f"audio/{format}"))
+        case {"type": "file", "file": {"file_data": str(data), **extra}}:
+            return _parse_file(data, extra.get("filename"), at)
+        case {"type": "file"}:
+            raise unsupported_field(at, "no files are uploaded here; send the file itself, as `file_data`.")
+    raise InvalidFieldError(at, "A part is text, image_url, input_audio or file, with the field of that name.")
+
+
+def _parse_file(data: str, name: Any, at: str) -> MessagePart:
+    filename = name if isinstance(name, str) and len(name) <= 500 else None
+    if data.startswith("data:"):
+        return file_part(url=_validate_url(data, at), mime=_media_type(data, "application/octet-stream"), name=filename)
+    return file_part(data=_validate_base64(data, at), mime="application/pdf", name=filename)
+
+
+def _validate_url(url: str, at: str) -> str:
+    """An address of the web, or the thing itself: nothing of the server's own machine."""
+    if url.startswith("data:"):
+        _validate_base64(split_data_url(url)[1], at)
+    elif not is_allowed_url(url):
+        raise InvalidFieldError(at, "A url begins with https:// or http://, or it is a data: URL.")
+    return url
+
+
+def _media_type(url: str, default: str) -> str | None:
+    return split_data_url(url)[0] or default if url.startswith("data:") else None
+
+
+def _validate_base64(data: str, at: str) -> str:
+    try:
+        base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidFieldError(at, f"The data is not base64: {error}.") from None
+    return data
+
+
+def _name_tool_results(messages: Sequence[Message]) -> list[Message]:
+    """Results with the names of the tools that gave them, which some providers want."""
+    names: dict[str | None, str] = {}
+    named = []
+    for message in messages:
+        names.update((call.id, call.name) for call in message.tool_calls)
+        is_result = message.role == "tool"
+        named.append(replace(message, name=names.get(message.tool_call_id)) if is_result else message)
+    return named
+
+
+def _require_tool_results(assistant: Message, new: Sequence[Message]) -> None:
+    answered = {message.tool_call_id for message in new}
+    missing = [call.id for call in assistant.tool_calls if call.id not in answered]
+    if missing:
+        raise InvalidFieldError(
+            "messages", f"Each tool call is followed by a message of the role tool with its result: {missing} are not."
+        )
+
+
+MAX_MODEL_CALLS = 4
+"""How often the model is asked in a turn: again only when it calls a tool that is not there, or not in JSON."""
+
+_PROVIDER_NAMES = {"anthropic": {"stop": "stop_sequences"}, "gemini": {"stop": "stop_sequences"}}
+_SUPPORTED_SETTINGS = {
+    "anthropic": ("temperature", "top_p", "stop"),
+    "gemini": ("temperature", "top_p", "stop", "seed", "presence_penalty", "frequency_penalty"),
+}
+_HINTS = ("seed", "parallel_tool_calls", "reasoning_effort")
+"""What may be left out where a provider does not know it: none of them is a promise."""
+_SETTINGS = ("temperature", "top_p", "stop", "presence_penalty", "frequency_penalty", "logit_bias", *_HINTS)
+
+
+def parse_options(body: CompletionRequest, model: Any) -> dict[str, Any]:
+    """The options of the turn, as `ChatOptions` names them, but for system prompt and tools."""
+    _refuse_unsupported(body)
+    options: dict[str, Any] = {
+        "max_iterations": MAX_MODEL_CALLS,
+        "config": _parse_settings(body, provider_family(model)),
+    }
+    limit = body.max_completion_tokens or body.max_tokens
+    if limit is not None:
+        options["max_output_tokens"] = limit
+    choice = _parse_tool_choice(body)
+    if choice is not None:
+        options["tool_choice"] = choice
+    return options
+
+
+def parse_tools(body: CompletionRequest) -> list[Tool]:
+    """The client's tools: it runs them itself, so that a call of one ends the turn."""
+    by_name: dict[str, ToolIn] = {}
+    for number, tool in enumerate(body.tools or ()):
+        description = _parse_tool(tool, f"tools.{number}")
+        if description.name in by_name:
+            raise InvalidFieldError(f"tools.{number}", f"Two tools are called {description.name!r}.")
+        by_name[description.name] = description
+    try:
+        return build_client_tools([*by_name.values()])
+    except InvalidArgumentError as error:
+        raise InvalidFieldError("tools", str(error)) from None
+
+
+def provider_family(model: Any) -> str:
+    """Whose words a model's settings are in: those of OpenAI, unless it is another provider's that we know."""
+    if isinstance(model, str):
+        entry = detect_provider_from(builtin_providers(), model)
+        name = "" if entry is None else str(entry.variant)
+    else:
+        name = str(getattr(model, "provider", ""))
+    return name.lower() if name.lower() in _SUPPORTED_SETTINGS else "openai"
+
+
+def _parse_tool(tool: Mapping[str, Any], at: str) -> ToolIn:
+    if tool.get("type", "function") != "function":
+        raise unsupported_field(f"{at}.type", "tools are functions.")
+    function = tool.get("function")
+    if not isinstance(function, Mapping):
+        raise InvalidFieldError(f"{at}.function", "A tool has a function with a name.")
+    fields = {name: function[name] for name in ("name", "description", "parameters") if function.get(name) is not None}
+    try:
+        return ToolIn(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidFieldError(f"{at}.function.{'.'.join(map(str, first['loc']))}", f"{first['msg']}.") from None
+
+
+def _parse_tool_choice(body: CompletionRequest) -> str | None:
+    names = {str((tool.get("function") or {}).get("name")) for tool in body.tools or ()}
+    match body.tool_choice:
+        case None:
+            return None
+        case "none" | "auto" | "required" as choice:
+            if not names and choice == "required":
+                raise InvalidFieldError("tool_choice", "`tool_choice` is required, but there are no `tools`.")
+            return choice if names else None
+        case {"type": "function", "function": {"name": str(name)}}:
+            if name not in names:
+                raise InvalidFieldError("tool_choice", f"`tool_choice` names {name!r:.80}, which is not in `tools`.")
+            return name
+    raise unsupported_field("tool_choice", "it is none, auto, required, or names a function.")
+
+
+def _parse_settings(body: CompletionRequest, family: str) -> dict[str, Any]:
+    settings = {name: value for name in _SETTINGS if (value := getattr(body, name)) not in (None, [], {})}
+    if not body.tools:
+        settings.pop("parallel_tool_calls", None)
+    if family in _SUPPORTED_SETTINGS:
+        for name in [name for name in settings if name not in _SUPPORTED_SETTINGS[family]]:
+            if name not in _HINTS and settings[name]:
+                raise unsupported_field(name, "the model's provider does not know it.")
+            del settings[name]
+    if family == "anthropic" and "temperature" in settings:
+        settings["temperature"] = min(1.0, settings["temperature"])  # as far as its scale goes
+    if family in _SUPPORTED_SETTINGS and isinstance(settings.get("stop"), str):
+        settings["stop"] = [settings["stop"]]
+    renamed = {_PROVIDER_NAMES.get(family, {}).get(name, name): value for name, value in settings.items()}
+    schema = _parse_response_format(body.response_format)
+    return renamed if schema is None else {**renamed, "output_schema": schema}
+
+
+def _parse_response_format(format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    match format:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return {"type": "object"}
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            return schema
+    raise InvalidFieldError("response_format", "`response_format` is text, json_object, or json_schema with a schema.")
+
+
+def _refuse_unsupported(body: CompletionRequest) -> None:
+    if body.n is not None and body.n != 1:
+        raise unsupported_field("n", "a conversation goes on with one answer, so `n` is 1.")
+    if body.logprobs or body.top_logprobs:
+        raise unsupported_field("logprobs", "not all providers give them.")
+    if body.audio is not None or set(body.modalities or ()) - {"text"}:
+        raise unsupported_field("modalities", "answers are text.")
+    if body.functions or body.function_call is not None:
+        raise unsupported_field("functions", "use `tools`.")
+    if body.web_search_options is not None:
+        raise unsupported_field("web_search_options", "the server does not search the web.")

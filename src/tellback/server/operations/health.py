@@ -1,0 +1,74 @@
+"""`/health/live` and `/health/ready`: liveness and readiness probes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from tellback.app import Tellback
+from tellback.errors import StoreError
+from tellback.server.problems import get_request_id, problem_response
+from tellback.server.responses import json_response, problem_responses
+from tellback.wire.base import WireModel
+
+STORE_TIMEOUT_SECONDS = 2.0
+"""How long the store may take to answer."""
+
+CACHE_SECONDS = 1.0
+"""For how long an answer holds: probes, which need no credential, cannot load the store."""
+
+router = APIRouter(prefix="/health", tags=["operations"])
+
+
+class Health(WireModel):
+    """That a server does what is asked for."""
+
+    status: str = Field(examples=["live", "ready"])
+
+
+@router.get("/live", response_model=Health)
+async def live() -> Response:
+    """Answers for as long as the process does. If it does not, restart it."""
+    return json_response(Health(status="live"))
+
+
+@router.get("/ready", response_model=Health, responses=problem_responses())
+async def ready(request: Request) -> Response:
+    """Whether requests should be sent here: the store answers, and the server is not stopping."""
+    readiness: Readiness = request.app.state.readiness
+    reason = "The server is stopping." if request.app.state.stopping.is_set else await readiness.unavailable_reason()
+    if reason is None:
+        return json_response(Health(status="ready"), headers={"Cache-Control": "no-store"})
+    headers = {"Retry-After": "1", "Cache-Control": "no-store"}
+    return problem_response(503, "not-ready", reason, request_id=get_request_id(request), headers=headers)
+
+
+class Readiness:
+    """Whether a Tellback can work. Opening it has migrated its store; this asks whether the store answers now."""
+
+    def __init__(self, rc: Tellback) -> None:
+        self._rc = rc
+        self._lock = asyncio.Lock()
+        self._checked_at = float("-inf")
+        self._reason: str | None = None
+
+    async def unavailable_reason(self) -> str | None:
+        """What is missing, in a sentence; None if nothing is."""
+        async with self._lock:
+            if time.monotonic() - self._checked_at > CACHE_SECONDS:
+                self._reason = await self._check_store()
+                self._checked_at = time.monotonic()
+        return self._reason
+
+    async def _check_store(self) -> str | None:
+        try:
+            async with asyncio.timeout(STORE_TIMEOUT_SECONDS):
+                await self._rc.store.events.latest()
+        except TimeoutError:
+            return f"The store did not answer within {STORE_TIMEOUT_SECONDS:g} seconds."
+        except StoreError as error:
+            return f"The store cannot be used now ({type(error).__name__})."
+        return None

@@ -1,0 +1,199 @@
+"""The server's log: one line per request, and no message text.
+
+More people read logs than the store. An exception is therefore logged by its type and location, not by its text, which may
+quote a user, and lines of other libraries by their location."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import traceback
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Any, Literal
+
+from pydantic_core import to_json
+
+from tellback.errors import (
+    ConfigurationError,
+    MissingExtraError,
+    MissingKeyError,
+    SchemaVersionError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+
+LogFormat = Literal["auto", "json", "text"]
+
+current_request_id: ContextVar[str | None] = ContextVar("tellback_request_id", default=None)
+current_trace_id: ContextVar[str | None] = ContextVar("tellback_trace_id", default=None)
+
+OWN_LOGGERS = ("tellback", "uvicorn.error")
+PASSTHROUGH_LOGGER = "tellback.tools.mcp"
+"""Loggers whose lines are shown as they are, and one of them that passes on what other programs write."""
+
+MAX_FRAMES = 12
+"""How many of the innermost calls an exception is shown with."""
+
+_SAFE_ERRORS = (
+    ConfigurationError,
+    MissingExtraError,
+    MissingKeyError,
+    SchemaVersionError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+
+
+class RedactingFilter(logging.Filter):
+    """Keeps out of a handler's lines what may quote a user. Add it to a handler of your own if you set up logging.
+
+    Other libraries' lines below a warning are left out.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether there is a line at all; the record is changed to what may be shown."""
+        if getattr(record, "is_discreet", False):
+            return True
+        if not _is_own_logger(record.name):
+            if record.levelno < logging.WARNING:
+                return False
+            record.msg, record.args = _describe_origin(record), None
+        elif record.name == "uvicorn.error":  # a failure to start comes as a text of many lines
+            record.msg, record.args = record.getMessage().partition("\n")[0], None
+        elif record.args:
+            record.args = _redact_arguments(record.args)
+        if isinstance(record.msg, BaseException):
+            record.msg = _error_title(record.msg)
+        if record.exc_info and record.exc_info[1] is not None:
+            record.exc_text = format_exception(record.exc_info[1])
+            record.exc_info = None
+        record.stack_info = None
+        record.is_discreet = True
+        return True
+
+
+def _describe_origin(record: logging.LogRecord) -> str:
+    """Where another library logs something."""
+    if record.name == "py.warnings":
+        match = re.match(r".*:\d+: \w+", record.getMessage())
+        return match.group() if match else "a warning"
+    return f"{record.levelname.lower()} of {record.name}, in {record.module} line {record.lineno}"
+
+
+def _is_own_logger(name: str) -> bool:
+    is_ours = any(name == logger or name.startswith(logger + ".") for logger in OWN_LOGGERS)
+    return is_ours and not (name == PASSTHROUGH_LOGGER or name.startswith(PASSTHROUGH_LOGGER + "."))
+
+
+def _redact_arguments(args: Any) -> Any:
+    """Arguments of a line, errors by their type alone."""
+    if isinstance(args, tuple):
+        return tuple(_redact(each) for each in args)
+    return {name: _redact(each) for name, each in args.items()}
+
+
+def _redact(value: Any) -> Any:
+    return _error_title(value) if isinstance(value, BaseException) else value
+
+
+def format_exception(error: BaseException) -> str:
+    """An exception and what led to it: types and places.
+
+    >>> try:
+    ...     raise ValueError("I live in Lisbon")
+    ... except ValueError as error:
+    ...     print(format_exception(error).splitlines()[-1])
+    ValueError
+    """
+    parts: list[str] = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen and len(seen) < 5:
+        seen.add(id(current))
+        frames = traceback.extract_tb(current.__traceback__, limit=-MAX_FRAMES)
+        lines = [f"  {_short_path(frame.filename)}:{frame.lineno} {frame.name}" for frame in frames]
+        inner = [f"  and in it {_error_title(each)}" for each in getattr(current, "exceptions", ())[:5]]
+        parts.append("\n".join([*lines, *inner, _error_title(current)]))
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return "\nled to\n".join(reversed(parts))
+
+
+def _error_title(error: BaseException) -> str:
+    name = type(error).__name__
+    if type(error) in _SAFE_ERRORS:
+        return f"{name}: {error}"
+    if isinstance(error, OSError) and error.strerror and error.errno is not None:
+        return f"{name}: errno {error.errno}"
+    return name
+
+
+def _short_path(path: str) -> str:
+    parts = PurePath(path).parts
+    start = parts.index("site-packages") + 1 if "site-packages" in parts else max(0, len(parts) - 3)
+    return "/".join(parts[start:])
+
+
+class JsonFormatter(logging.Formatter):
+    """A JSON object for each line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        entry: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        entry |= _request_context(record)
+        entry |= getattr(record, "fields", {})
+        if record.exc_text:
+            entry["exception"] = record.exc_text
+        try:
+            return to_json(entry, fallback=str).decode()
+        except ValueError:  # half of a character, in the name of something
+            return json.dumps(entry, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """Lines for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        moment = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        line = f"{moment} {record.levelname:<7} {_escape_unprintable(record.getMessage())}"
+        if record.levelno >= logging.WARNING and (id := _request_context(record).get("requestId")):
+            line += f" [request {id}]"
+        return f"{line}\n{record.exc_text}" if record.exc_text else line
+
+
+def _escape_unprintable(text: str) -> str:
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def _request_context(record: logging.LogRecord) -> dict[str, str]:
+    known = {"requestId": current_request_id.get(), "traceId": current_trace_id.get()}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def log_to_stderr(log_format: LogFormat = "auto", *, verbose: bool = False) -> logging.Handler:
+    """Log there: JSON, text, or whichever suits a terminal or a file. For processes that are servers and no more."""
+    handler = logging.StreamHandler(sys.stderr)
+    is_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
+    handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
+    handler.addFilter(RedactingFilter())
+    # Nobody reads them in our lines, and finding them out is a third of a line's cost.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    root = logging.getLogger()
+    for previous in [each for each in root.handlers if getattr(each, "is_of_server", False)]:
+        root.removeHandler(previous)
+    handler.is_of_server = True  # type: ignore[attr-defined]
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+    logging.getLogger("tellback").setLevel(logging.DEBUG if verbose else logging.INFO)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    return handler

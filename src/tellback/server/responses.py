@@ -1,0 +1,147 @@
+"""Build responses: JSON values, pages with cursors, file downloads, and their OpenAPI descriptions."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Annotated, Any, BinaryIO
+
+from fastapi import Query, Response
+from starlette.requests import ClientDisconnect
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from tellback.errors import InvalidArgumentError
+from tellback.server.auth.caller import Caller
+from tellback.wire.base import Page, WireModel
+from tellback.wire.problems import Problem
+
+JSON_MEDIA_TYPE = "application/json"
+
+
+def json_response(value: WireModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A value as JSON."""
+    return Response(value.to_json(), status, headers, JSON_MEDIA_TYPE)
+
+
+def no_content() -> Response:
+    """An answer without a body."""
+    return Response(status_code=204)
+
+
+def page_response(
+    model: type[WireModel], rows: Sequence[Any], limit: int, cursor_value: Callable[[Any], str]
+) -> Response:
+    """A page of at most `limit` values; `found` holds one more than that if there is more."""
+    items = rows[:limit]
+    next_cursor = encode_cursor(cursor_value(items[-1])) if len(rows) > limit and items else None
+    return json_response(Page[Any](items=[model.of(each) for each in items], next_cursor=next_cursor))
+
+
+def list_page_response(model: type[WireModel], rows: Iterable[Any], limit: int, after: str | None) -> Response:
+    """A page of a list that is read as a whole, the oldest first; each of it has an `id`, which grows with time."""
+    remaining = [each for each in rows if after is None or each.id > after]
+    return page_response(model, remaining, limit, lambda each: str(each.id))
+
+
+def encode_cursor(position: str) -> str:
+    """A place in a list, for clients to hand back.
+
+    >>> decode_cursor(encode_cursor("conv_1"))
+    'conv_1'
+    """
+    return base64.urlsafe_b64encode(position.encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str | None) -> str | None:
+    """The place that a cursor stands for."""
+    if cursor is None:
+        return None
+    try:
+        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except (binascii.Error, ValueError):
+        raise InvalidArgumentError("cursor is what nextCursor of the page before was.") from None
+
+
+def resolve_page_size(caller: Caller, limit: int | None) -> int:
+    """How many a page has: what was asked for, but not more than the server gives at once."""
+    settings = caller.server.settings
+    return min(settings.page_size if limit is None else limit, settings.largest_page)
+
+
+def resolve_result_limit(caller: Caller, limit: int | None) -> int:
+    """How many there are in an answer that does not lead on to more: what is too much is refused."""
+    settings = caller.server.settings
+    if limit is not None and limit > settings.largest_page:
+        raise InvalidArgumentError(f"limit is at most {settings.largest_page} here, not {limit}.")
+    return min(settings.page_size, settings.largest_page) if limit is None else limit
+
+
+LimitParam = Annotated[
+    int | None, Query(ge=1, description="How many at most; a page may have fewer, and lead on by nextCursor.")
+]
+CursorParam = Annotated[str | None, Query(max_length=1_000, description="nextCursor of the page before.")]
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What a route may answer besides: for OpenAPI."""
+    all_statuses = sorted({400, 401, 403, 413, 415, 422, 429, 503, *statuses})
+    common = {"content": {"application/problem+json": {}}, "model": Problem}
+    return {status: {**common, "description": _DESCRIPTIONS[status]} for status in all_statuses}
+
+
+_DESCRIPTIONS = {
+    400: "The request cannot be read.",
+    401: "No credential, or one that is not valid.",
+    403: "The credential is not for that.",
+    404: "Nothing of that id is in the credential's scope.",
+    409: "In conflict with what is there.",
+    412: "It has changed meanwhile.",
+    413: "The body, or a text in it, is too large.",
+    415: "The body is not JSON.",
+    422: "A field cannot be used; `errors` says which.",
+    429: "Too many requests; see Retry-After.",
+    502: "A model's provider failed.",
+    503: "The store or a provider is not available now.",
+    504: "A model's provider gave no answer in time.",
+    507: "The store's disk is full.",
+}
+
+
+CHUNK_BYTES = 256 * 1024
+
+
+class FileDownload(StreamingResponse):
+    """An opened file as a download, from its beginning. The file is closed when it was sent, or could not be.
+
+    A client that takes nothing for `stalled_seconds` is left.
+    """
+
+    def __init__(self, file: BinaryIO, size: int, name: str, media_type: str, stalled_seconds: float) -> None:
+        headers = {
+            "Content-Length": str(size),
+            "Content-Disposition": f'attachment; filename="{name}"',
+            "Cache-Control": "no-store",
+        }
+        super().__init__(_read_chunks(file), headers=headers, media_type=media_type)
+        self._file = file
+        self._stalled_seconds = stalled_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_timeout(message: Message) -> None:
+            async with asyncio.timeout(self._stalled_seconds):
+                await send(message)
+
+        try:
+            with contextlib.suppress(TimeoutError, ClientDisconnect):  # nobody is there to be told
+                await super().__call__(scope, receive, send_with_timeout)
+        finally:
+            self._file.close()
+
+
+async def _read_chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+        yield chunk

@@ -1,0 +1,3 @@
+"""Streams: server-sent events, and the change feed that many clients follow.
+
+Imported by routes and `server.openai`."""

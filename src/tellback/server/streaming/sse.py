@@ -1,0 +1,189 @@
+"""Server-sent events: a response that batches frames, sends heartbeats, and stops when the client is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from tellback.concurrency import cancel_and_wait
+from tellback.server.lifecycle import ShutdownSignal, shutdown_response, wait_for_disconnect
+from tellback.server.problems import any_error_response
+from tellback.server.settings import ServerSettings
+
+log = logging.getLogger("tellback.server")
+
+MEDIA_TYPE = "text/event-stream"
+HEARTBEAT = b": \n\n"
+BUFFER_BYTES = 64 * 1024
+"""How much may wait for a client that reads slowly, before what makes it has to wait too."""
+
+RETRY_MS = 2_000
+"""After how long a browser connects again."""
+
+
+def encode_frame(event: str | None, data: bytes, id: int | str | None = None) -> bytes:
+    """An event. `data` is JSON, which has no line breaks; a name or an id that could break the frame is refused.
+
+    >>> encode_frame("text", b'{"text":"Hi"}', 7)
+    b'id: 7\\nevent: text\\ndata: {"text":"Hi"}\\n\\n'
+    """
+    fields = ""
+    if id is not None:
+        fields = f"id: {id}\n"
+    if event is not None:
+        fields += f"event: {event}\n"
+    is_plain = id is None or isinstance(id, int) or id.isprintable()
+    if b"\n" in data or b"\r" in data or not is_plain or not (event is None or event.isprintable()):
+        raise ValueError("what is in a frame has no line breaks")
+    return b"%bdata: %b\n\n" % (fields.encode(), data)
+
+
+def error_frame(error: Exception, request_id: str | None) -> bytes:
+    """The last frame of a stream that failed."""
+    return encode_frame("error", bytes(any_error_response(error, request_id).body))
+
+
+class EventStream(Response):
+    """An answer of frames, as an iterator gives them.
+
+    The iterator is closed at once when the client goes away or takes nothing for too long. What it raises before its
+    first frame is answered like any other error, unless that takes longer than a heartbeat; later it becomes the last
+    frame, by `on_error`. `retry` is after how many milliseconds a browser should connect again.
+    """
+
+    media_type = MEDIA_TYPE
+
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes, None],
+        settings: ServerSettings,
+        *,
+        headers: Mapping[str, str] | None = None,
+        retry: int | None = RETRY_MS,
+        on_error: Callable[[Exception, str | None], bytes] = error_frame,
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})})
+        self._frames = frames
+        self._settings = settings
+        self._preamble = b"" if retry is None else b"retry: %d\n\n" % retry
+        self._on_error = on_error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = scope.get("state", {}).get("request_id")
+        if ShutdownSignal.for_app(scope["app"]).is_set:
+            await self._frames.aclose()
+            await shutdown_response(request_id)(scope, receive, send)
+            return
+        buffer = _Buffer()
+        tasks = (
+            asyncio.create_task(_fill_buffer(buffer, self._frames), name="tellback frames"),
+            asyncio.create_task(_watch_disconnect(buffer, receive), name="tellback disconnect"),
+        )
+        try:
+            await self._send_all(buffer, send, request_id)
+        finally:
+            await cancel_and_wait(*tasks)
+
+    async def _send_all(self, buffer: _Buffer, send: Send, request_id: str | None) -> None:
+        has_started = False
+        while True:
+            has_data = await buffer.wait_for_data(self._settings.heartbeat_seconds)
+            if buffer.is_disconnected:
+                return
+            body = buffer.take() if has_data else HEARTBEAT
+            error = buffer.error if buffer.is_ended else None
+            if not has_started:
+                if error is not None and not body:
+                    raise error
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                has_started, body = True, self._preamble + body
+            if error is not None:
+                body += self._on_error(error, request_id)
+            message = {"type": "http.response.body", "body": body, "more_body": not buffer.is_ended}
+            try:
+                async with asyncio.timeout(self._settings.stalled_seconds):
+                    await send(message)
+            except TimeoutError:
+                log.warning("a client took nothing for %g seconds, and was left", self._settings.stalled_seconds)
+                return
+            if not message["more_body"]:
+                return
+
+
+class _Buffer:
+    """What waits to be sent."""
+
+    def __init__(self) -> None:
+        self._frames: list[bytes] = []
+        self._size = 0
+        self._has_data = asyncio.Event()
+        self._room = asyncio.Event()
+        self.is_ended = False
+        self.is_disconnected = False
+        self.error: Exception | None = None
+
+    def put(self, frame_bytes: bytes) -> bool:
+        """Whether there is room for more."""
+        self._frames.append(frame_bytes)
+        self._size += len(frame_bytes)
+        self._has_data.set()
+        return self._size < BUFFER_BYTES
+
+    async def wait_for_room(self) -> None:
+        """Wait until what is there has been taken."""
+        self._room.clear()
+        await self._room.wait()
+
+    def take(self) -> bytes:
+        """All that is there."""
+        data = b"".join(self._frames)
+        self._frames.clear()
+        self._size = 0
+        self._has_data.clear()
+        self._room.set()
+        return data
+
+    def end(self, error: Exception | None) -> None:
+        """Nothing more comes."""
+        self.is_ended, self.error = True, error
+        self._has_data.set()
+
+    def disconnect(self) -> None:
+        """Nobody reads it any more."""
+        self.is_disconnected = True
+        self._has_data.set()
+
+    async def wait_for_data(self, seconds: float) -> bool:
+        """Wait for something to send, or for the end; False if nothing came for so long."""
+        if self._has_data.is_set():
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._has_data.wait()
+        except TimeoutError:
+            return self._has_data.is_set()
+        return True
+
+
+async def _fill_buffer(buffer: _Buffer, frames: AsyncGenerator[bytes, None]) -> None:
+    try:
+        async with aclosing(frames):
+            async for frame_bytes in frames:
+                if not buffer.put(frame_bytes):
+                    await buffer.wait_for_room()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that it has failed
+        buffer.end(error)
+    else:
+        buffer.end(None)
+
+
+async def _watch_disconnect(buffer: _Buffer, receive: Receive) -> None:
+    await wait_for_disconnect(receive)
+    buffer.disconnect()

@@ -1,0 +1,335 @@
+"""Agents as served to each tenant and app, with sessions of their own.
+
+An agent without `persistence` stores its sessions in the Tellback. One with its own stores them there, under ids that are
+prefixed by tenant and app. Whatever its `memory` is, the caller's is used."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from weakref import WeakValueDictionary
+
+from tellback.agent import Agent, Persistence
+from tellback.agent.events import Event
+from tellback.agent.runtime.memory import format_owner, validate_owner
+from tellback.agent.runtime.responder import Responder
+from tellback.agent.sessions.persistence import SessionStore
+from tellback.agent.sessions.serialization import session_data_to_state
+from tellback.agent.sessions.session import SessionState
+from tellback.app import Tellback
+from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError, SessionConflictError
+from tellback.server.auth.caller import Caller
+from tellback.sessions.adapter import PersistenceAdapter
+from tellback.sessions.sql.adapter import SqlAdapter, StoreBackend
+from tellback.types.access import Scope
+from tellback.types.jsontext import dump_json
+from tellback.types.sessions import MessageData, SessionData, SessionStatus
+from tellback.user import User
+
+_PREFIX_PATTERN = re.compile(r"~[0-9a-f]{32}~")
+
+
+class TenantIds:
+    """The ids of an app's users and sessions, as they are stored where other apps' are too.
+
+    Those of the default tenant and app are stored as they are, so that code beside the server finds them.
+
+    >>> TenantIds("default", "default").to_stored("web-42")
+    'web-42'
+    >>> TenantIds("acme", "shop").from_stored(TenantIds("acme", "shop").to_stored("web-42"))
+    'web-42'
+    """
+
+    def __init__(self, tenant_id: str, app_id: str) -> None:
+        self._prefix = ""
+        if (tenant_id, app_id) != ("default", "default"):
+            self._prefix = f"~{hashlib.sha256(dump_json([tenant_id, app_id]).encode()).hexdigest()[:32]}~"
+
+    def to_stored(self, id: str) -> str:
+        """An id as it is stored."""
+        if not self._prefix and _PREFIX_PATTERN.match(id):
+            raise InvalidArgumentError(f"an id cannot begin like {id!r:.40}: that is how ids of other apps begin.")
+        return self._prefix + id
+
+    def from_stored(self, id: str) -> str:
+        """An id as its app knows it."""
+        return id.removeprefix(self._prefix)
+
+    def encode_session(self, session: SessionData) -> SessionData:
+        """A session as it is stored."""
+        user_id = None if session.user_id is None else self.to_stored(session.user_id)
+        return replace(session, id=self.to_stored(session.id), user_id=user_id)
+
+    def decode_session(self, session: SessionData) -> SessionData:
+        """A session as its app knows it."""
+        user_id = None if session.user_id is None else self.from_stored(session.user_id)
+        return replace(session, id=self.from_stored(session.id), user_id=user_id)
+
+    def encode_message(self, message: MessageData) -> MessageData:
+        """A message as it is stored."""
+        user_id = None if message.user_id is None else self.to_stored(message.user_id)
+        return replace(message, session_id=self.to_stored(message.session_id), user_id=user_id)
+
+    def decode_message(self, message: MessageData) -> MessageData:
+        """A message as its app knows it."""
+        user_id = None if message.user_id is None else self.from_stored(message.user_id)
+        return replace(message, session_id=self.from_stored(message.session_id), user_id=user_id)
+
+    @contextmanager
+    def translate_errors(self) -> Iterator[None]:
+        """Errors name ids as the app knows them."""
+        try:
+            yield
+        except SessionConflictError as error:
+            raise SessionConflictError(self.from_stored(error.id), error.version, error.stored) from error
+        except NotFoundError as error:
+            raise NotFoundError(error.kind, self.from_stored(str(error.id))) from error
+
+
+class TenantSessionAdapter:
+    """An adapter's sessions of one tenant and app: itself a `PersistenceAdapter`, and its `SessionRepository`."""
+
+    def __init__(self, inner: PersistenceAdapter, ids: TenantIds) -> None:
+        self._inner = inner
+        self._ids = ids
+        self.session_repository = self
+        self.message_repository = _TenantMessages(inner, ids)
+
+    async def initialize(self) -> None:
+        """Make what is missing."""
+        await self._inner.initialize()
+
+    async def disconnect(self) -> None:
+        """The adapter is its owner's to disconnect."""
+
+    async def purge_expired(self) -> int:
+        """Delete what is past its time, of all apps."""
+        return await self._inner.purge_expired()
+
+    async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
+        """Store a session after a turn, and its messages, in one step."""
+        with self._ids.translate_errors():
+            encoded = [self._ids.encode_message(each) for each in messages]
+            return self._ids.decode_session(await self._inner.save(self._ids.encode_session(session), encoded))
+
+    async def create(self, session: SessionData) -> SessionData:
+        """Store a new session."""
+        with self._ids.translate_errors():
+            created = await self._inner.session_repository.create(self._ids.encode_session(session))
+        return self._ids.decode_session(created)
+
+    async def get(self, session_id: str) -> SessionData | None:
+        """A session, or None."""
+        return self._decode(await self._inner.session_repository.get(self._ids.to_stored(session_id)))
+
+    async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
+        """The active session that was created last."""
+        found = await self._inner.session_repository.find_active(self._ids.to_stored(user_id), agent_name)
+        return self._decode(found)
+
+    async def of_user(
+        self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
+    ) -> list[SessionData]:
+        """A user's sessions."""
+        last = None if before is None else self._ids.encode_session(before)
+        found = await self._inner.session_repository.of_user(self._ids.to_stored(user_id), limit=limit, before=last)
+        return [self._ids.decode_session(each) for each in found]
+
+    async def update_status(
+        self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
+    ) -> SessionData | None:
+        """Change a session's status."""
+        id = self._ids.to_stored(session_id)
+        sessions = self._inner.session_repository
+        return self._decode(await sessions.update_status(id, status, at=at, completed_at=completed_at))
+
+    async def delete(self, session_id: str) -> bool:
+        """Delete a session and its messages."""
+        return await self._inner.session_repository.delete(self._ids.to_stored(session_id))
+
+    def _decode(self, session: SessionData | None) -> SessionData | None:
+        return None if session is None else self._ids.decode_session(session)
+
+
+class _TenantMessages:
+    def __init__(self, inner: PersistenceAdapter, ids: TenantIds) -> None:
+        self._inner = inner
+        self._ids = ids
+
+    async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
+        with self._ids.translate_errors():
+            encoded = [self._ids.encode_message(each) for each in messages]
+            added = await self._inner.message_repository.add(encoded, at=at)
+        return [self._ids.decode_message(each) for each in added]
+
+    async def of_session(
+        self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
+    ) -> list[MessageData]:
+        id = self._ids.to_stored(session_id)
+        found = await self._inner.message_repository.of_session(id, limit=limit, before=before, after=after)
+        return [self._ids.decode_message(each) for each in found]
+
+
+class TenantSessionStore:
+    """The same for a `SessionStore` that is none of ours."""
+
+    def __init__(self, inner: SessionStore, ids: TenantIds) -> None:
+        self._inner = inner
+        self._ids = ids
+        self.auto_save: bool = getattr(inner, "auto_save", True)
+
+    async def load(self, session_id: str) -> SessionState | None:
+        """The session of that id, if it is stored."""
+        with self._ids.translate_errors():
+            found = await self._inner.load(self._ids.to_stored(session_id))
+        return None if found is None else replace(found, id=session_id)
+
+    async def save(
+        self,
+        session: SessionState,
+        events: Sequence[Event],
+        *,
+        agent_name: str | None = None,
+        user_id: str | None = None,
+    ) -> None:
+        """Store a session after a turn."""
+        stored_user_id = None if user_id is None else self._ids.to_stored(user_id)
+        with self._ids.translate_errors():
+            stored_session = replace(session, id=self._ids.to_stored(session.id))
+            await self._inner.save(stored_session, events, agent_name=agent_name, user_id=stored_user_id)
+
+    async def history(self, session_id: str, limit: int) -> Sequence[Event]:
+        """The newest of what was said."""
+        return await self._inner.history(self._ids.to_stored(session_id), limit)
+
+
+MAX_RECENT_AGENTS = 1_000
+"""So many tenants' agents are held at least; others are made again when they are asked for."""
+
+_TenantKey = tuple[str, str, str]
+
+
+class TenantAgents:
+    """The agents of an application, by tenant and app. Turns of one session wait for each other as long as one runs."""
+
+    def __init__(self) -> None:
+        self._recent: OrderedDict[_TenantKey, Agent] = OrderedDict()
+        self._live: WeakValueDictionary[_TenantKey, Agent] = WeakValueDictionary()
+
+    @classmethod
+    def for_app(cls, app: Any) -> TenantAgents:
+        """The one of an application, in its `state.serving`."""
+        agents = getattr(app.state, "serving", None)
+        if agents is None:
+            agents = app.state.serving = cls()
+        assert isinstance(agents, TenantAgents)
+        return agents
+
+    def agent(self, caller: Caller, name: str) -> ServedAgent:
+        """An agent with routes, for the user of a request."""
+        source = caller.server.agents.get(name)
+        if source is None:
+            raise NotFoundError("agent with routes", name)
+        scope = caller.user.scope
+        key = (name, scope.tenant_id, scope.app_id)
+        agent = self._live.get(key)
+        if agent is None:
+            agent = self._live[key] = _copy_for_tenant(source, caller.server.rc, scope)
+        self._recent[key] = agent
+        self._recent.move_to_end(key)
+        if len(self._recent) > MAX_RECENT_AGENTS:
+            self._recent.popitem(last=False)
+        return ServedAgent(agent, caller.user)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedAgent:
+    """An agent with routes, and the user it is to talk to."""
+
+    agent: Agent
+    user: User
+
+    @property
+    def persistence(self) -> Persistence:
+        """Where its sessions are."""
+        store = self.agent.persistence
+        if not isinstance(store, Persistence):
+            raise ConfigurationError(
+                f"{self.agent.place} keeps its sessions in {type(store).__name__}, which can only load and save them:"
+                " pass Agent(persistence=Persistence(...))."
+            )
+        return store
+
+    async def find_session(self, session_id: str) -> SessionData | None:
+        """The user's session of that id with this agent, or None. Another's raises `NotFoundError`."""
+        session = await self.persistence.get_session(session_id)
+        if session is not None and not self.owns(session):
+            raise NotFoundError("session", session_id)
+        return session
+
+    async def get_session(self, session_id: str) -> SessionData:
+        """The user's session of that id with this agent; another raises `NotFoundError`."""
+        session = await self.find_session(session_id)
+        if session is None:
+            raise NotFoundError("session", session_id)
+        return session
+
+    def owns(self, session: SessionData) -> bool:
+        """Whether a session is the user's, with this agent."""
+        if session.user_id != self.user.scope.user_id or session.agent_name not in (None, self.agent.name):
+            return False
+        owner = session.collected_data.get("owner")
+        return not owner or owner == format_owner((self.user.scope, session.id))
+
+    async def load_state(self, session_id: str) -> tuple[SessionState, str] | None:
+        """Where a session of the user's stands, and its status; None if it is yet to begin."""
+        store = self.agent.persistence
+        if isinstance(store, Persistence):
+            row = await self.find_session(session_id)
+            return None if row is None else (session_data_to_state(session_id, row), row.status)
+        assert store is not None
+        state = await store.load(session_id)
+        if state is None:
+            return None
+        validate_owner(state, (self.user.scope, session_id))
+        return state, "active"
+
+
+def _copy_for_tenant(source: Agent, rc: Tellback, scope: Scope) -> Agent:
+    """The agent with sessions of one tenant and app. Its routes are the same ones."""
+    agent = copy.copy(source)
+    agent.persistence = _tenant_session_store(source, rc, scope)
+    if agent.memory is None:
+        agent.memory = rc
+    agent._responder = Responder(agent)
+    return agent
+
+
+def _tenant_session_store(source: Agent, rc: Tellback, scope: Scope) -> SessionStore:
+    store = source.persistence
+    if store is None or _is_stored_in(store, rc):
+        options = source.memory_options
+        sessions = StoreBackend(
+            rc.store,
+            tenant_id=scope.tenant_id,
+            app_id=scope.app_id,
+            namespace=options.namespace,
+            close_after=options.close_after,
+        )
+        return Persistence(SqlAdapter(sessions), clock=lambda: rc.clock())
+    ids = TenantIds(scope.tenant_id, scope.app_id)
+    if isinstance(store, Persistence):
+        return Persistence(TenantSessionAdapter(store.adapter, ids), clock=store.clock)
+    return TenantSessionStore(store, ids)
+
+
+def _is_stored_in(store: SessionStore, rc: Tellback) -> bool:
+    sessions = getattr(getattr(store, "adapter", None), "kept", None)
+    return isinstance(sessions, StoreBackend) and sessions.store is rc.store

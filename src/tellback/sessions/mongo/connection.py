@@ -1,0 +1,290 @@
+"""The connection to a MongoDB server: the client, transactions, and the translation of its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import pymongo
+from bson.codec_options import CodecOptions
+from bson.errors import BSONError
+from pymongo import AsyncMongoClient, ReadPreference, WriteConcern, errors
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import PyMongoError
+from pymongo.read_concern import ReadConcern
+from pymongo.uri_parser import parse_uri
+
+from tellback.errors import (
+    ConfigurationError,
+    InvalidArgumentError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+    TellbackError,
+)
+from tellback.sessions.mongo.documents import Document
+from tellback.sessions.validation import has_unescaped_password
+
+DRIVER_ERRORS = (errors.PyMongoError, BSONError, OSError, RuntimeError)
+"""What the driver raises. A RuntimeError is that of another event loop."""
+
+DUPLICATE_KEY = 11000
+_TOO_LARGE = (10334, 17419, 17420, 17280)
+_REFUSED = (13, 18, 8000)
+_BUSY = (24, 46, 112, 251, 290)
+_OUT_OF_DISK = (14031,)
+_INDEX_CONFLICT = (85, 86)
+_NOT_WRITABLE = (10107, 13435, 13436, 11602, 189, 91)
+_TIMED_OUT = (50, 64, 100)
+_MAX_MESSAGE_LENGTH = 300
+
+
+def error_code(error: BaseException) -> int | None:
+    """The server's number for it, if the server said it."""
+    if isinstance(error, errors.BulkWriteError):
+        details: Any = error.details
+        codes = [each.get("code") for each in details.get("writeErrors", [])]
+        return codes[0] if codes else error.code
+    return error.code if isinstance(error, errors.OperationFailure) else None
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the transaction was undone for others' sake, and may be run again."""
+    # The driver says so of a client that was closed too.
+    if not isinstance(error, errors.PyMongoError) or isinstance(error, errors.InvalidOperation):
+        return False
+    return error.has_error_label("TransientTransactionError")
+
+
+def is_commit_unknown(error: BaseException) -> bool:
+    """Whether the transaction may have been committed."""
+    return isinstance(error, errors.PyMongoError) and error.has_error_label("UnknownTransactionCommitResult")
+
+
+def is_write_unknown(error: BaseException) -> bool:
+    """Whether a change without a transaction may have been made."""
+    if isinstance(error, errors.ServerSelectionTimeoutError | errors.WaitQueueTimeoutError):
+        return False
+    return isinstance(error, errors.ConnectionFailure | errors.WriteConcernError) or error_code(error) in _TIMED_OUT
+
+
+def translate_error(error: BaseException, place: str, *, in_doubt: bool = False) -> TellbackError:
+    """What went wrong, and what to do about it."""
+    if isinstance(error, errors.InvalidOperation):
+        return StoreClosedError(f"The client of {place} was closed: make an adapter with one that is open.")
+    if isinstance(error, RuntimeError):
+        return ConfigurationError(f"The client of {place} cannot be used in this event loop: {error}.")
+    if isinstance(error, errors.DocumentTooLarge) or error_code(error) in _TOO_LARGE:
+        return InvalidArgumentError("A session or a message is larger than the 16 MB that MongoDB keeps as one.")
+    if isinstance(error, BSONError):
+        return InvalidArgumentError(f"MongoDB cannot hold what was passed: {_error_message(error)}.")
+    if isinstance(error, errors.WaitQueueTimeoutError):
+        return StoreBusyError(f"All connections to {place} are in use: raise the client's maxPoolSize.")
+    if isinstance(error, errors.OperationFailure):
+        return _translate_server_error(error, error_code(error), place, in_doubt)
+    return _unavailable_error(error, place, in_doubt)
+
+
+def _translate_server_error(
+    error: errors.OperationFailure, code: int | None, place: str, in_doubt: bool
+) -> TellbackError:
+    message = _error_message(error)
+    if code in _REFUSED:
+        return StoreUnavailableError(f"{place} refused: {message}. Check the user, the password and the user's rights.")
+    if code == DUPLICATE_KEY:
+        return InvalidArgumentError(f"A message of that id is stored already: {message}.")
+    if is_transient(error) or code in _BUSY:
+        return StoreBusyError(f"{place} is too busy: {message}. Try again.")
+    if code in _OUT_OF_DISK:
+        return StoreFullError(f"The disk of {place} is full: {message}. Free some space and try again.")
+    if code in _INDEX_CONFLICT:
+        return ConfigurationError(f"{place} has an index that is in the way: {message}. Drop it, and try again.")
+    if code in _NOT_WRITABLE:
+        return StoreReadOnlyError(f"{place} takes no changes: {message}. Is this a secondary?")
+    if in_doubt or error.timeout or code in _TIMED_OUT:
+        return _unavailable_error(error, place, in_doubt)
+    return StoreError(f"{place}: {message}")
+
+
+def _unavailable_error(error: BaseException, place: str, in_doubt: bool) -> StoreUnavailableError:
+    doubt = " The change may have been stored: load the session again, and look." if in_doubt else ""
+    timed_out = isinstance(error, errors.NetworkTimeout | errors.ExecutionTimeout | TimeoutError)
+    problem = "did not answer in time" if timed_out else f"cannot be reached: {_error_message(error)}"
+    return StoreUnavailableError(f"{place} {problem}.{doubt}", in_doubt=in_doubt)
+
+
+def _error_message(error: BaseException) -> str:
+    details: Any = error.details if isinstance(error, errors.OperationFailure) else None
+    first = ((details or {}).get("writeErrors") or [{}])[0]
+    message = (details or {}).get("errmsg") or first.get("errmsg") or str(error)
+    return str(message)[:_MAX_MESSAGE_LENGTH].rstrip(".")
+
+
+T = TypeVar("T")
+
+OPERATION_SECONDS = 10.0
+DELETE_SECONDS = 30.0
+"""For what may be much."""
+
+INDEX_SECONDS = 600.0
+"""For indexes of collections that are there already."""
+
+_DEFAULT_OPTIONS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "appname": "tellback"}
+_DATABASE_NAME = re.compile(r'[^/\\. "$*<>:|?\x00-\x1f]{1,63}')
+_RESERVED_DATABASES = ("admin", "local", "config")
+_MAJORITY = WriteConcern("majority")
+_CODEC: CodecOptions[Document] = CodecOptions(document_class=dict, tz_aware=True)
+
+
+class MongoConnection:
+    """A client to reach a database with: its owner's, or one of its own between `open` and `close`."""
+
+    def __init__(self, client: Any, database_name: Any) -> None:
+        if (
+            not isinstance(database_name, str)
+            or not _DATABASE_NAME.fullmatch(database_name)
+            or database_name in _RESERVED_DATABASES
+        ):
+            raise ConfigurationError(f"database_name is the name of a database of your own, not {database_name!r:.80}.")
+        if isinstance(client, str):
+            self.place = _describe_url(client)
+        elif isinstance(client, AsyncMongoClient):
+            self.place = f"MongoDB, database {database_name!r},"
+        else:
+            raise ConfigurationError(
+                f"The MongoDB adapter takes a pymongo.AsyncMongoClient or a URL, not {type(client).__name__}."
+            )
+        self._client_or_url: str | AsyncMongoClient[Any] = client
+        self._database_name = database_name
+        self._client: AsyncMongoClient[Any] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def open(self) -> bool:
+        """Make the client, if need be, and say whether it was."""
+        loop = asyncio.get_running_loop()
+        if self._client is not None and self._loop is loop:
+            return False
+        self._client, self._loop = self._create_client(), loop
+        return True
+
+    async def close(self) -> None:
+        """Give up the client; one that was passed in stays open."""
+        client, self._client = self._client, None
+        # The connections of a loop that has ended ended with it.
+        if client is not None and client is not self._client_or_url and self._loop is asyncio.get_running_loop():
+            with pymongo.timeout(OPERATION_SECONDS):
+                await client.close()
+
+    def database(self) -> AsyncDatabase[Document]:
+        """The database. What is read was stored by most servers, and so was what is acknowledged."""
+        return self._require_open().get_database(
+            self._database_name,
+            codec_options=_CODEC,
+            read_preference=ReadPreference.PRIMARY,
+            write_concern=_MAJORITY,
+            read_concern=ReadConcern("majority"),
+        )
+
+    def collection(self, name: str) -> AsyncCollection[Document]:
+        """A collection of it."""
+        return self.database().get_collection(name)
+
+    @asynccontextmanager
+    async def operation(self, seconds: float = OPERATION_SECONDS, *, changes: bool = False) -> AsyncIterator[None]:
+        """What is awaited inside has so much time, and fails in our words."""
+        try:
+            with pymongo.timeout(self._timeout(seconds)):
+                yield
+        except DRIVER_ERRORS as error:
+            raise translate_error(error, self.place, in_doubt=changes and is_write_unknown(error)) from error
+
+    async def transaction(
+        self, work: Callable[[AsyncClientSession], Awaitable[T]], seconds: float = OPERATION_SECONDS
+    ) -> T:
+        """What `work` gives, in a transaction, which is begun again where others were in its way."""
+        client, attempt = self._require_open(), 0
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout(seconds)
+        while True:
+            attempt += 1
+            try:
+                with pymongo.timeout(max(0.001, deadline - loop.time())):
+                    return await _run_transaction(client, work)
+            except DRIVER_ERRORS as error:
+                pause = random.random() * min(0.5, 0.005 * 1.5**attempt)
+                if not _can_retry(error, attempt) or loop.time() + pause > deadline:
+                    raise translate_error(error, self.place, in_doubt=is_commit_unknown(error)) from error
+                await asyncio.sleep(pause)
+
+    def _timeout(self, seconds: float) -> float:
+        """So long, or as long as the client's own `timeoutMS` says."""
+        client_timeout = None if self._client is None else self._client.options.timeout
+        return min(seconds, client_timeout or seconds)
+
+    def _require_open(self) -> AsyncMongoClient[Any]:
+        if self._client is None:
+            raise StoreClosedError(f"The adapter of {self.place} is not open: await adapter.initialize() first.")
+        if self._loop is not asyncio.get_running_loop():
+            raise ConfigurationError(
+                f"The adapter of {self.place} was initialized in another event loop: await adapter.initialize() in this"
+                " one, or make an adapter for each."
+            )
+        return self._client
+
+    def _create_client(self) -> AsyncMongoClient[Any]:
+        if not isinstance(self._client_or_url, str):
+            return self._client_or_url
+        url_options = {name.lower() for name, _ in parse_qsl(urlsplit(self._client_or_url).query)}
+        options: dict[str, Any] = {
+            name: value for name, value in _DEFAULT_OPTIONS.items() if name.lower() not in url_options
+        }
+        try:
+            return AsyncMongoClient(self._client_or_url, **options)
+        except (PyMongoError, ValueError):
+            raise _invalid_url_error() from None
+
+
+async def _run_transaction(client: AsyncMongoClient[Any], work: Callable[[AsyncClientSession], Awaitable[T]]) -> T:
+    async with client.start_session() as session:
+        await session.start_transaction(ReadConcern("snapshot"), _MAJORITY, ReadPreference.PRIMARY)
+        result = await work(session)
+        await session.commit_transaction()
+        return result
+
+
+def _can_retry(error: BaseException, attempt: int) -> bool:
+    # Two who make one session at once may also be told of a duplicate; the one who comes second then finds the first's.
+    return (is_transient(error) and not is_commit_unknown(error)) or (
+        error_code(error) == DUPLICATE_KEY and attempt < 3
+    )
+
+
+def _describe_url(url: str) -> str:
+    try:
+        if not url.startswith("mongodb+srv://"):  # its hosts are asked for when it connects
+            parse_uri(url)
+        hosts = urlsplit(url).netloc.rpartition("@")[2]
+    except (PyMongoError, ValueError):
+        raise _invalid_url_error() from None
+    if has_unescaped_password(url):
+        raise _invalid_url_error()
+    return f"MongoDB at {hosts}"
+
+
+def _invalid_url_error() -> ConfigurationError:
+    # The driver's words are not passed on: they may hold parts of a password.
+    return ConfigurationError(
+        "The URL of a MongoDB server is like mongodb://user:password@host:27017/?replicaSet=rs0 or mongodb+srv://…, and"
+        " what is special in a password is percent-encoded. The one that was passed is not like that, or has an option"
+        " that MongoDB does not know."
+    )

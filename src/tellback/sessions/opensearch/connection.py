@@ -1,0 +1,302 @@
+"""The connection to an OpenSearch server: requests with timeouts, safe retries, and the translation of its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from opensearchpy import AIOHttpConnection, AsyncOpenSearch, ConnectionTimeout, OpenSearchException, TransportError
+from opensearchpy import ConnectionError as LostError
+
+from tellback.errors import (
+    ConfigurationError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+    TellbackError,
+)
+from tellback.sessions.validation import has_unescaped_password
+
+IN_DOUBT_HINT = " The change may have been stored: look before you try again."
+_NOT_EXECUTED = ("unavailable_shards_exception", "cluster_block_exception", "master_not_discovered_exception")
+"""What is said before anything is done."""
+
+
+def is_connection_lost(error: BaseException | None) -> bool:
+    """Whether the connection ended, so that another one may work."""
+    return isinstance(error, LostError) and not isinstance(error, ConnectionTimeout)
+
+
+def translate_error(error: TransportError, place: str, *, is_write: bool = False) -> TellbackError:
+    """What went wrong, and what to do about it. `changing` is for what must not be done twice."""
+    doubt = IN_DOUBT_HINT if is_write else ""
+    if isinstance(error, ConnectionTimeout):
+        return StoreUnavailableError(f"{place} did not answer in time.{doubt}", in_doubt=is_write)
+    if isinstance(error, LostError):
+        return StoreUnavailableError(f"{place} cannot be reached: {error.error}.{doubt}", in_doubt=is_write)
+    status = error.status_code if isinstance(error.status_code, int) else 0
+    info = error.info.get("error") if isinstance(error.info, dict) else None
+    return response_error(status, info or str(error.error), place, is_write=is_write)
+
+
+def response_error(status: int, error: Any, place: str, *, is_write: bool = False) -> TellbackError:
+    """An answer that says no, of a request or of one of the many things that were asked at once."""
+    kind, message = _parse_error(error)
+    if kind == "index_not_found_exception":
+        return StoreError(f"{place}: {message}. Call initialize() to create what is missing.")
+    if "flood-stage" in message or "read-only-allow-delete" in message or "read-only / allow delete" in message:
+        return StoreFullError(f"The disk of {place} is full: {message}. Free some space and try again.")
+    if kind == "cluster_block_exception" and status == 403:
+        return StoreReadOnlyError(f"{place} takes no changes: {message}. Take the block away and try again.")
+    if status in (401, 403):
+        return ConfigurationError(f"{place} refused: {message}. Check the user's name, its password and its rights.")
+    if status == 429:
+        return StoreBusyError(f"{place} is too busy: {message}. Try again.")
+    if status in (500, 502, 503, 504):
+        in_doubt = is_write and kind not in _NOT_EXECUTED
+        return StoreUnavailableError(
+            f"{place} failed: {message}.{IN_DOUBT_HINT if in_doubt else ''}", in_doubt=in_doubt
+        )
+    return StoreError(f"{place}: {message or status}")
+
+
+def error_type(error: TransportError) -> str:
+    """The name that the server has for it."""
+    error_body = error.info.get("error") if isinstance(error.info, dict) else None
+    return _parse_error(error_body)[0]
+
+
+def _parse_error(error: Any) -> tuple[str, str]:
+    if not isinstance(error, dict):
+        return "", f"{error or ''}"[:500]
+    cause = (error.get("root_cause") or [{}])[0]
+    message = cause.get("reason") or error.get("reason") or ""
+    return str(cause.get("type") or error.get("type") or ""), str(message).strip(" ;")[:500]
+
+
+READ_SECONDS = 10.0
+"""For what is looked up by its id. Every change begins with that, so this is when a dead server is known."""
+WORK_SECONDS = 30.0
+_SHARD_TIMEOUT = "8s"
+_POOL_SIZE = 32
+_RETRY_DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Between attempts while a server is there, but its shards are not yet."""
+_BULK_BYTES = 5_000_000
+_BULK_ITEMS = 500
+_STREAMED_BYTES = 2**16
+
+
+class _ChunkedHttpConnection(AIOHttpConnection):
+    """The driver's own, but it sends what is large piece by piece: others in the event loop get their turn."""
+
+    async def perform_request(
+        self,
+        method: str,
+        url: str,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        timeout: float | None = None,  # noqa: ASYNC109 -- as the driver has it
+        ignore: Collection[int] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        if body is not None and len(body) > _STREAMED_BYTES:
+            body = io.BytesIO(body)
+        return await super().perform_request(method, url, params, body, timeout, ignore, headers)
+
+
+class OpenSearchConnection:
+    """A client, in the event loop that it belongs to. One that was made here is closed here."""
+
+    def __init__(self, client: AsyncOpenSearch, place: str, *, owned: bool) -> None:
+        self.place = place
+        self.loop = asyncio.get_running_loop()
+        self._client = client
+        self._owned = owned
+        self._closed = False
+
+    @classmethod
+    def connect(cls, target: AsyncOpenSearch | str) -> OpenSearchConnection:
+        """A link by a client, or by one that is made for a URL."""
+        if isinstance(target, str):
+            return cls(_create_client(target), describe_server(target), owned=True)
+        return cls(target, describe_server(target), owned=False)
+
+    async def close(self) -> None:
+        """Give up what was opened here."""
+        self._closed = True
+        if self._owned:
+            await self._client.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        params: Mapping[str, Any] | None = None,
+        seconds: float = READ_SECONDS,
+        accept: Collection[int] = (),
+    ) -> Any:
+        """Ask for something that can be asked twice."""
+        for attempt in range(len(_RETRY_DELAYS) + 1):
+            try:
+                return await self._send(method, path, body, params, seconds, accept)
+            except TransportError as error:
+                is_retryable = error.status_code == 503 and attempt < len(_RETRY_DELAYS)
+                if not is_retryable and not (is_connection_lost(error) and attempt == 0):
+                    raise translate_error(error, self.place) from error
+                await asyncio.sleep(_RETRY_DELAYS[attempt] if is_retryable else 0)
+        raise AssertionError("the last attempt has an end")
+
+    async def request_once(
+        self, method: str, path: str, *, body: Any = None, params: Mapping[str, Any], accept: Collection[int] = ()
+    ) -> Any:
+        """Ask for something that must not be done twice: once, and if it may have been done the error says so."""
+        try:
+            parameters = {"timeout": _SHARD_TIMEOUT, **params}
+            return await self._send(method, path, body, parameters, WORK_SECONDS, accept)
+        except TransportError as error:
+            raise translate_error(error, self.place, is_write=True) from error
+
+    async def bulk(
+        self, actions: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any] | None]], refresh: str, index: str
+    ) -> int:
+        """Do many things in one index that can be done twice: `index` or `delete`, what, and the document.
+
+        Says how many were done. What is to be deleted may be gone, or be changed since.
+        """
+        done = 0
+        for lines in _bulk_batches(actions):
+            answer = await self.request(
+                "POST",
+                f"/{index}/_bulk",
+                body="".join(lines),
+                params={"refresh": refresh, "timeout": _SHARD_TIMEOUT},
+                seconds=WORK_SECONDS,
+            )
+            for item in answer["items"]:
+                ((verb, outcome),) = item.items()
+                if outcome["status"] < 300:
+                    done += 1
+                elif verb != "delete" or outcome["status"] not in (404, 409):
+                    raise response_error(outcome["status"], outcome.get("error"), self.place)
+        return done
+
+    async def get_many(self, index: str, documents: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Documents by their ids, as they are now; `found` says which are there."""
+        requested = list(documents)
+        if not requested:
+            return []
+        answer = await self.request("POST", f"/{index}/_mget", body={"docs": requested}, seconds=WORK_SECONDS)
+        for each in answer["docs"]:
+            if "error" in each:
+                raise response_error(503, each["error"], self.place)
+        found: list[dict[str, Any]] = answer["docs"]
+        return found
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        params: Mapping[str, Any] | None,
+        seconds: float,
+        accept: Collection[int],
+    ) -> Any:
+        self._require_open()
+        text = body if body is None or isinstance(body, str) else dump_json(body)
+        perform = self._client.transport.perform_request
+        try:
+            answer = await perform(method, path, params=dict(params or {}), body=text, timeout=seconds, ignore=accept)
+        except TransportError:
+            raise
+        except OpenSearchException as error:
+            raise StoreError(f"{self.place} answered what cannot be read. Is it an OpenSearch server?") from error
+        if not isinstance(answer, dict | bool):
+            raise StoreError(f"{self.place} answered {answer!r:.80}. Is it an OpenSearch server?")
+        return answer
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError("The adapter was disconnected: call initialize() to use it again.")
+        if asyncio.get_running_loop() is not self.loop:
+            raise ConfigurationError(
+                "The adapter was initialized in another event loop: make one for each loop, and initialize it there."
+            )
+
+
+def dump_json(value: Any) -> str:
+    """JSON as it is sent. The texts in it were checked, or are ASCII: so all of it can be sent."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def describe_server(target: AsyncOpenSearch | str) -> str:
+    """How errors call the server: without its user and password.
+
+    >>> describe_server("https://app:secret@search.example:9200/")
+    'https://search.example:9200'
+    """
+    if not isinstance(target, str):
+        return "OpenSearch"
+    parts = urlsplit(target)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def validate_target(target: Any) -> AsyncOpenSearch | str:
+    """An asynchronous client, or a URL that one can be made for."""
+    if isinstance(target, AsyncOpenSearch):
+        return target
+    if not isinstance(target, str):
+        raise ConfigurationError(f"OpenSearchAdapter takes an AsyncOpenSearch or a URL, not a {type(target).__name__}.")
+    try:
+        parts = urlsplit(target)
+        is_valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid or has_unescaped_password(target):
+        # The text may hold a password.
+        raise ConfigurationError(
+            "OpenSearchAdapter takes a URL such as https://user:password@search.example:9200, with what is special"
+            " in a password percent-encoded."
+        )
+    return target
+
+
+def _create_client(url: str) -> AsyncOpenSearch:
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    host: dict[str, Any] = {"host": parts.hostname, "port": parts.port or (443 if secure else 9200)}
+    if secure:
+        host["use_ssl"] = True
+    if parts.path.strip("/"):
+        host["url_prefix"] = parts.path
+    if parts.username is not None:
+        host["http_auth"] = (unquote(parts.username), unquote(parts.password or ""))
+    return AsyncOpenSearch(
+        [host], connection_class=_ChunkedHttpConnection, max_retries=0, timeout=WORK_SECONDS, pool_maxsize=_POOL_SIZE
+    )
+
+
+def _bulk_batches(
+    actions: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any] | None]],
+) -> Iterable[list[str]]:
+    """Lines for one request each: servers refuse what is too large."""
+    lines: list[str] = []
+    size = 0
+    for verb, metadata, document in actions:
+        text = dump_json({verb: metadata}) + "\n" + ("" if document is None else dump_json(document) + "\n")
+        length = len(text.encode())
+        if lines and (len(lines) == _BULK_ITEMS or size + length > _BULK_BYTES):
+            yield lines
+            lines, size = [], 0
+        lines.append(text)
+        size += length
+    if lines:
+        yield lines

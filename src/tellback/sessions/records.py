@@ -1,0 +1,180 @@
+"""Sessions and messages as records of plain values, and the rules for merging a turn into a stored session.
+
+Every adapter shares these, so that all databases store and return the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from tellback.errors import InvalidArgumentError, SessionConflictError
+from tellback.sessions import validation
+from tellback.types.ids import as_utc
+from tellback.types.sessions import MessageData, SessionData
+
+SESSION_FIELDS = (
+    *("id", "user_id", "agent_name", "status", "current_route", "current_state", "collected_data", "message_count"),
+    *("last_message_at", "completed_at", "created_at", "updated_at", "version"),
+)
+MESSAGE_FIELDS = (
+    *("id", "session_id", "user_id", "role", "content", "route", "state", "tool_calls", "event", "created_at"),
+    "position",
+)
+EXPIRES_AT = "expires_at"
+"""When a record is past its time: a field of the database alone."""
+
+_TIME_FIELDS = frozenset({"last_message_at", "completed_at", "created_at", "updated_at"})
+_JSON_FIELDS = frozenset({"collected_data", "tool_calls", "event"})
+
+
+class FieldNames:
+    """The names that records have in a database: `{"user_id": "customer"}` gives one another name.
+
+    >>> FieldNames("sessions", SESSION_FIELDS, {"user_id": "customer"})["user_id"]
+    'customer'
+    """
+
+    def __init__(self, table: str, fields: tuple[str, ...], overrides: Mapping[str, str] | None = None) -> None:
+        self._names = validation.resolve_names(
+            f"field_mappings[{table!r}]", overrides, {name: name for name in (*fields, EXPIRES_AT)}
+        )
+        self._fields_by_name = {name: field for field, name in self._names.items()}
+
+    def __getitem__(self, name: str) -> str:
+        return self._names[name]
+
+    def to_database(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """A record under the database's names."""
+        return {self._names[name]: value for name, value in record.items()}
+
+    def from_database(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """A record under our names; what is not ours is left out."""
+        return {self._fields_by_name[name]: value for name, value in record.items() if name in self._fields_by_name}
+
+
+def session_to_record(session: SessionData) -> dict[str, Any]:
+    """A session by field: moments are aware datetimes, and the data that was gathered is a dict."""
+    record = {name: getattr(session, name) for name in SESSION_FIELDS}
+    record["collected_data"] = dict(session.collected_data)
+    return record
+
+
+def message_to_record(message: MessageData) -> dict[str, Any]:
+    """A message by field; `tool_calls` is a list of dicts."""
+    record = {name: getattr(message, name) for name in MESSAGE_FIELDS}
+    record["tool_calls"] = [dict(call) for call in message.tool_calls]
+    return record
+
+
+def encode_json_fields(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with its JSON parts as text. All of it is ASCII: no database may stumble over what it holds."""
+    return {
+        name: json.dumps(value, allow_nan=False) if name in _JSON_FIELDS and value is not None else value
+        for name, value in record.items()
+    }
+
+
+def encode_time_fields(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with its moments as texts of one length, which sort as they follow each other."""
+    return {
+        name: format_time(value) if name in _TIME_FIELDS and isinstance(value, datetime) else value
+        for name, value in record.items()
+    }
+
+
+def format_time(moment: datetime) -> str:
+    """A moment as text that sorts.
+
+    >>> from tellback.types.ids import as_utc
+    >>> format_time(as_utc("2026-03-01T12:00:00+02:00"))
+    '2026-03-01T10:00:00.000000+00:00'
+    """
+    return as_utc(moment).isoformat(timespec="microseconds")
+
+
+def session_from_record(record: Mapping[str, Any]) -> SessionData:
+    """A session from a record with our names, whichever form its parts have."""
+    values = _decode_record(record, SESSION_FIELDS)
+    values["collected_data"] = values.get("collected_data") or {}
+    values["message_count"] = int(values.get("message_count") or 0)
+    values["version"] = int(values.get("version") or 0)
+    return SessionData(**values)
+
+
+def message_from_record(record: Mapping[str, Any]) -> MessageData:
+    """A message from a record with our names, whichever form its parts have."""
+    values = _decode_record(record, MESSAGE_FIELDS)
+    values["tool_calls"] = tuple(values.get("tool_calls") or ())
+    return MessageData(**values)
+
+
+def _decode_record(record: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+    return {name: _decode_field(name, record[name]) for name in fields if name in record}
+
+
+def _decode_field(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in _JSON_FIELDS and isinstance(value, str):
+        return json.loads(value)
+    if name in _TIME_FIELDS:
+        return as_utc(value)
+    return value
+
+
+def encode_session(session: SessionData) -> dict[str, Any]:
+    """A session to store, checked: moments are texts that sort, JSON parts are JSON texts."""
+    return _encode_record(f"session {validation.validate_session(session).id!r}", lambda: session_to_record(session))
+
+
+def encode_message(message: MessageData) -> dict[str, Any]:
+    """A message to store, which was checked, in the same form."""
+    return _encode_record(f"message {message.id!r}", lambda: message_to_record(message))
+
+
+def encode_time(label: str, value: datetime) -> str:
+    """A moment as text that sorts."""
+    return format_time(validation.validate_time(label, value))
+
+
+def _encode_record(label: str, build_record: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return encode_json_fields(encode_time_fields(build_record()))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"{label} holds what is not JSON: {error}.") from error
+
+
+def merge_turn(stored: SessionData | None, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
+    """A session as it is stored after a turn, with what a turn does not change as it was.
+
+    Raises `SessionConflictError` unless the turn began from what is stored.
+    """
+    version = 0 if stored is None else stored.version
+    if version != session.version - 1:
+        raise SessionConflictError(session.id, session.version - 1, version)
+    if stored is None:
+        return count_messages(replace(session, message_count=0), messages)
+    merged = replace(
+        session,
+        user_id=stored.user_id if stored.user_id is not None else session.user_id,
+        agent_name=stored.agent_name if stored.agent_name is not None else session.agent_name,
+        status=stored.status,
+        completed_at=stored.completed_at,
+        created_at=stored.created_at,
+        message_count=stored.message_count,
+        last_message_at=stored.last_message_at,
+    )
+    return count_messages(merged, messages)
+
+
+def count_messages(session: SessionData, messages: Sequence[MessageData], at: datetime | None = None) -> SessionData:
+    """A session with more messages."""
+    return replace(
+        session,
+        message_count=session.message_count + len(messages),
+        last_message_at=messages[-1].created_at if messages else session.last_message_at,
+        updated_at=at or session.updated_at,
+    )

@@ -1,0 +1,404 @@
+"""`RedisAdapter`: sessions in Redis, and the keys they are stored under."""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import unquote
+
+from redis.asyncio import Redis, RedisCluster
+
+from tellback.errors import ConfigurationError, NotFoundError, SessionConflictError
+from tellback.sessions import records, validation
+from tellback.sessions.records import format_time, message_from_record, session_from_record
+from tellback.sessions.redis import scripts
+from tellback.sessions.redis.connection import RedisConnection
+from tellback.sessions.redis.scripts import FIELDS, SAVED_FIELDS, Script
+from tellback.types.jsontext import is_storable
+from tellback.types.sessions import MessageData, SessionData, SessionStatus
+
+MAX_PREFIX_LENGTH = 200
+
+_GLOB_CHARACTERS = frozenset("*?[]\\^")
+_ESCAPES = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%:{}"})
+
+
+@dataclass(frozen=True, slots=True)
+class RedisKeys:
+    """Keys of one prefix.
+
+    Colons in ids are escaped: so no id can make a key that another kind, or another prefix, has too. Braces are as
+    well, because what is between them decides in which slot of a cluster a key is.
+
+    >>> RedisKeys("chat:").session("a:b")
+    b'chat:session:a%3Ab'
+    """
+
+    prefix: str
+
+    def session(self, id: str) -> bytes:
+        """A session's own fields: a hash."""
+        return self._key("session", id)
+
+    def messages(self, session_id: str) -> bytes:
+        """Its messages: a stream, whose ids begin with the positions."""
+        return self._key("messages", session_id)
+
+    def user(self, user_id: str) -> bytes:
+        """A user's sessions in the order they were created: a sorted set whose members sort as texts."""
+        return self._key("user", user_id)
+
+    def active(self, user_id: str) -> bytes:
+        """Those of them that are active."""
+        return self._key("active", user_id)
+
+    def new_reply(self) -> bytes:
+        """What one change gave, for a short time: a change that is sent again is not made again."""
+        return self._key("done", uuid.uuid4().hex)
+
+    def messages_pattern(self) -> bytes:
+        """A pattern of the keys of messages."""
+        return self._key("messages", "") + b"*"
+
+    def users_pattern(self) -> bytes:
+        """A pattern of the keys of users' sessions."""
+        return self._key("user", "") + b"*"
+
+    def parse_user_id(self, key: bytes) -> str:
+        """Whose sessions a key is for."""
+        return unquote(key.rpartition(b":")[2].decode())
+
+    def _key(self, kind: str, id: str) -> bytes:
+        return f"{self.prefix}{kind}:{id.translate(_ESCAPES)}".encode()
+
+
+def validate_key_prefix(value: Any) -> str:
+    """A prefix of keys: a text without control characters, and without those that patterns are made of."""
+    if type(value) is not str or not 0 < len(value) <= MAX_PREFIX_LENGTH or not is_storable(value):
+        raise ConfigurationError(f"key_prefix is a text of 1 to {MAX_PREFIX_LENGTH} characters, not {value!r:.80}.")
+    if not value.isprintable() or _GLOB_CHARACTERS & set(value):
+        raise ConfigurationError(f"key_prefix has no control characters and none of *?[]\\^, but {value!r} has.")
+    return value
+
+
+PAGE_SIZE = 100
+"""How many messages or sessions are read at once: Redis does nothing else meanwhile."""
+
+_TIME_LENGTH = 32
+
+
+class _RedisStorage:
+    """Sessions of one prefix, and how long they live."""
+
+    def __init__(
+        self, connection: RedisConnection, keys: RedisKeys, session_ttl: float | None, message_ttl: float | None
+    ) -> None:
+        self.connection = connection
+        self.keys = keys
+        self._ttls_ms = (_format_ttl(session_ttl), _format_ttl(message_ttl))
+
+    async def change(self, script: Script, id: str, owner: str | None, *values: Any) -> list[Any]:
+        """What a change of a session gave. `owner` is whose it is thought to be; Redis knows better."""
+        user, done = owner or "", self.keys.new_reply()
+        while True:
+            keys = (self.keys.session(id), self.keys.messages(id), self.keys.user(user), self.keys.active(user), done)
+            reply: list[Any] = await self.connection.run(
+                script, keys, (user, id, *self._ttls_ms, *values), changes=True
+            )
+            outcome = reply[0].decode()
+            if outcome == "owner":
+                user = reply[1].decode()
+                continue
+            return [outcome, *reply[1:]]
+
+
+class _RedisSessions:
+    def __init__(self, storage: _RedisStorage) -> None:
+        self._storage = storage
+
+    async def create(self, session: SessionData) -> SessionData:
+        record = records.encode_session(session)
+        outcome, *rest = await self._storage.change(
+            scripts.CREATE, session.id, session.user_id, *_session_values(record)
+        )
+        if outcome == "conflict":
+            raise SessionConflictError(session.id, 0, int(rest[0]))
+        return session_from_record(record)
+
+    async def get(self, session_id: str) -> SessionData | None:
+        validation.validate_id("session_id", session_id)
+        row = await self._storage.connection.read("HMGET", self._storage.keys.session(session_id), *FIELDS)
+        return _decode_session(session_id, row)
+
+    async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
+        validation.validate_id("user_id", user_id)
+        validation.validate_optional_id("agent_name", agent_name)
+        key, before = self._storage.keys.active(user_id), "+"
+        while True:
+            members, found = await self._page(user_id, key, before, 10)
+            for each in found:
+                if each.status == "active" and agent_name in (None, each.agent_name):
+                    return each
+            if not members:
+                return None
+            before = f"({members[-1]}"
+
+    async def of_user(
+        self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
+    ) -> list[SessionData]:
+        validation.validate_id("user_id", user_id)
+        max_count = validation.validate_limit(limit)
+        key, end = self._storage.keys.user(user_id), "+"
+        if before is not None:
+            end = f"({_list_member(validation.validate_session(before))}"
+        found: list[SessionData] = []
+        while len(found) < max_count:
+            members, page = await self._page(user_id, key, end, min(PAGE_SIZE, max_count - len(found)))
+            found.extend(page)
+            if not members:
+                break
+            end = f"({members[-1]}"
+        return found
+
+    async def update_status(
+        self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
+    ) -> SessionData | None:
+        validation.validate_id("session_id", session_id)
+        validation.validate_status(status)
+        completed = "" if completed_at is None else records.encode_time("completed_at", completed_at)
+        outcome, *rest = await self._storage.change(
+            scripts.UPDATE_STATUS, session_id, None, status, records.encode_time("at", at), completed
+        )
+        if outcome == "missing":
+            return None
+        # A change that was sent twice tells only that it was made.
+        return _decode_session(session_id, rest[0]) if rest else await self.get(session_id)
+
+    async def delete(self, session_id: str) -> bool:
+        validation.validate_id("session_id", session_id)
+        _, was_there = await self._storage.change(scripts.DELETE, session_id, None)
+        return bool(was_there)
+
+    async def _page(self, user_id: str, key: bytes, before: str, size: int) -> tuple[list[str], list[SessionData]]:
+        """Members of a user's list, and those of them that are there."""
+        found = await self._storage.connection.read("ZREVRANGEBYLEX", key, before, "-", "LIMIT", 0, size)
+        members = [member.decode() for member in found]
+        rows = await _read_listed_sessions(self._storage, user_id, members, wants_fields=True)
+        sessions = (
+            _decode_session(_session_id_of(member), row) for member, row in zip(members, rows, strict=True) if row
+        )
+        return members, [each for each in sessions if each is not None]
+
+
+class _RedisMessages:
+    def __init__(self, storage: _RedisStorage) -> None:
+        self._storage = storage
+
+    async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
+        validated = validation.validate_messages(messages)
+        if not validated:
+            return []
+        message_records = [records.encode_message(each) for each in validated]
+        session_id, newest = validated[0].session_id, message_records[-1]["created_at"]
+        outcome, *rest = await self._storage.change(
+            scripts.ADD_MESSAGES,
+            session_id,
+            validated[0].user_id,
+            records.encode_time("at", at),
+            newest,
+            *map(_dump_message, message_records),
+        )
+        if outcome == "missing":
+            raise NotFoundError("session", session_id)
+        first_position = int(rest[0])
+        return [
+            replace(message_from_record(record), position=first_position + n)
+            for n, record in enumerate(message_records)
+        ]
+
+    async def of_session(
+        self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
+    ) -> list[MessageData]:
+        validation.validate_id("session_id", session_id)
+        max_count = validation.validate_limit(limit)
+        before_position, after_position = (
+            validation.validate_position("before", before),
+            validation.validate_position("after", after),
+        )
+        low, high = (after_position or 0) + 1, None if before_position is None else before_position - 1
+        forward = after_position is not None
+        found: list[MessageData] = []
+        while len(found) < max_count and (high is None or low <= high):
+            size = min(PAGE_SIZE, max_count - len(found))
+            scanned, last, page = await self._page(session_id, low, high, size, forward=forward)
+            found.extend(page)
+            if scanned < size:
+                break
+            low, high = (last + 1, high) if forward else (low, last - 1)
+        return found if forward else found[::-1]
+
+    async def _page(
+        self, session_id: str, low: int, high: int | None, size: int, *, forward: bool
+    ) -> tuple[int, int, list[MessageData]]:
+        """How many were looked at, the last one's position, and those that have time left."""
+        ends = [str(low), "+" if high is None else str(high)]
+        command = "XRANGE" if forward else "XREVRANGE"
+        scanned, last, *rest = await self._storage.connection.run(
+            scripts.READ_MESSAGES,
+            [self._storage.keys.messages(session_id)],
+            [command, *ends[:: 1 if forward else -1], size],
+        )
+        pairs = zip(rest[::2], rest[1::2], strict=True)
+        return scanned, _parse_position(last), [_decode_message(id, text) for id, text in pairs]
+
+
+class RedisAdapter:
+    """Sessions in Redis, for many conversations at once.
+
+    `redis` is a client of `redis.asyncio`, which stays its owner's to close, or a URL. Keys begin with `key_prefix`. A
+    session lives for `session_ttl` after its last change, and a message for `message_ttl` (seconds or a timedelta;
+    None is for ever). In a cluster the keys must be in one slot: give `key_prefix` a hash tag, as in `"{agent}:"`.
+
+    A turn is one script, so it is stored whole or not at all, also on the disk that a server comes back from. What was
+    acknowledged is on that disk if Redis has `appendonly yes` and `appendfsync always`. With `appendfsync everysec`,
+    which is usual, a power cut takes up to a second of it; without `appendonly`, all since the last snapshot. What
+    replicas have not received is lost when one of them takes over. A server that evicts keys (`maxmemory-policy`) may
+    evict sessions: use `noeviction`. It needs Redis 5 or later.
+
+    >>> adapter = RedisAdapter("redis://localhost:6379/0", key_prefix="chat:", session_ttl=24 * 60 * 60)
+    >>> adapter
+    RedisAdapter(Redis at localhost:6379, key_prefix='chat:')
+    """
+
+    def __init__(
+        self,
+        redis: Redis | RedisCluster | str,
+        *,
+        key_prefix: str = "agent:",
+        session_ttl: timedelta | float | None = timedelta(days=7),
+        message_ttl: timedelta | float | None = timedelta(days=30),
+    ) -> None:
+        self._connection = RedisConnection(redis)
+        self._storage = _RedisStorage(
+            self._connection,
+            RedisKeys(validate_key_prefix(key_prefix)),
+            validation.to_ttl_seconds("session_ttl", session_ttl),
+            validation.to_ttl_seconds("message_ttl", message_ttl),
+        )
+        self.session_repository = _RedisSessions(self._storage)
+        self.message_repository = _RedisMessages(self._storage)
+
+    def __repr__(self) -> str:
+        return f"RedisAdapter({self._connection.place}, key_prefix={self._storage.keys.prefix!r})"
+
+    async def initialize(self) -> None:
+        """Connect, and see whether scripts and keys can be used. There is nothing to make."""
+        keys = self._storage.keys
+        await self._connection.open(
+            scripts.PROBE, [keys.session("a"), keys.messages("b"), keys.user("c"), keys.new_reply()]
+        )
+
+    async def disconnect(self) -> None:
+        """Give up the connections; a client that was passed in stays open."""
+        await self._connection.close()
+
+    async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
+        """Store a session after a turn, and the messages of that turn."""
+        record = records.encode_session(session)
+        message_records = [records.encode_message(each) for each in validation.validate_messages(messages, session.id)]
+        newest = message_records[-1]["created_at"] if message_records else ""
+        outcome, *rest = await self._storage.change(
+            scripts.SAVE,
+            session.id,
+            session.user_id,
+            session.version - 1,
+            newest,
+            *_session_values(record),
+            *map(_dump_message, message_records),
+        )
+        if outcome == "conflict":
+            raise SessionConflictError(session.id, session.version - 1, int(rest[0]))
+        return session_from_record({**record, **_decode_row(SAVED_FIELDS, rest[0])})
+
+    async def purge_expired(self) -> int:
+        """Delete messages that are past their time; Redis deletes sessions by itself, and here they leave the lists."""
+        keys, purged = self._storage.keys, 0
+        for pattern, purge in (
+            (keys.messages_pattern(), self._purge_messages),
+            (keys.users_pattern(), self._remove_stale_members),
+        ):
+            async for key in self._connection.scan(pattern):
+                if b":" not in key[len(pattern) - 1 :]:  # otherwise it is of a longer prefix
+                    purged += await purge(key)
+        return purged
+
+    async def _purge_messages(self, key: bytes) -> int:
+        purged, start = 0, b"-"
+        while True:
+            deleted, start = await self._connection.run(scripts.PURGE_MESSAGES, [key], [start, PAGE_SIZE])
+            purged += int(deleted)
+            if not start:
+                return purged
+
+    async def _remove_stale_members(self, key: bytes) -> int:
+        user_id, after = self._storage.keys.parse_user_id(key), "-"
+        while found := await self._connection.read("ZRANGEBYLEX", key, after, "+", "LIMIT", 0, PAGE_SIZE):
+            members = [member.decode() for member in found]
+            await _read_listed_sessions(self._storage, user_id, members, wants_fields=False)
+            after = f"({members[-1]}"
+        return 0
+
+
+async def _read_listed_sessions(
+    storage: _RedisStorage, user_id: str, members: list[str], *, wants_fields: bool
+) -> list[Any]:
+    """The rows of members of a user's list; those that are gone are taken off it."""
+    if not members:
+        return []
+    keys = [storage.keys.user(user_id), storage.keys.active(user_id)]
+    keys += [storage.keys.session(_session_id_of(member)) for member in members]
+    rows: list[Any] = await storage.connection.run(scripts.READ_SESSIONS, keys, [user_id, int(wants_fields), *members])
+    return rows
+
+
+def _format_ttl(seconds: float | None) -> str:
+    return "" if seconds is None else str(max(1, math.ceil(seconds * 1000)))
+
+
+def _session_values(record: dict[str, Any]) -> list[str]:
+    """A session's fields for a script: nothing is the empty text, which no field can be."""
+    return ["" if record[name] is None else str(record[name]) for name in FIELDS]
+
+
+def _dump_message(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _decode_row(names: tuple[str, ...], row: list[bytes | None]) -> dict[str, Any]:
+    return {name: value and value.decode() for name, value in zip(names, row, strict=True)}
+
+
+def _decode_session(id: str, row: list[bytes | None]) -> SessionData | None:
+    record = _decode_row(FIELDS, row)
+    return None if record["version"] is None else session_from_record({**record, "id": id})
+
+
+def _decode_message(stream_id: bytes, text: bytes) -> MessageData:
+    return replace(message_from_record(json.loads(text)), position=_parse_position(stream_id))
+
+
+def _parse_position(stream_id: bytes) -> int:
+    return int(stream_id.partition(b"-")[0] or 0)
+
+
+def _list_member(session: SessionData) -> str:
+    return f"{format_time(session.created_at)} {session.id}"
+
+
+def _session_id_of(member: str) -> str:
+    return member[_TIME_LENGTH + 1 :]

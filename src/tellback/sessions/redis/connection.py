@@ -1,0 +1,256 @@
+"""The connection to a Redis server: the client, retries, and the translation of its errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from redis import exceptions
+from redis.asyncio import ConnectionPool, Redis, RedisCluster
+from redis.asyncio.connection import parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.client import NEVER_DECODE
+from redis.exceptions import NoScriptError, RedisError
+from redis.maint_notifications import MaintNotificationsConfig
+
+from tellback.errors import (
+    ConfigurationError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+    TellbackError,
+)
+from tellback.sessions.redis.scripts import Script
+from tellback.sessions.validation import has_unescaped_password
+
+DRIVER_ERRORS = (exceptions.RedisError, exceptions.RedisClusterException, OSError, RuntimeError)
+"""What the driver raises. A RuntimeError is that of another event loop."""
+
+_LOST_CONNECTION = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
+_REFUSED = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
+_NOT_LOST = (exceptions.BusyLoadingError, exceptions.MaxConnectionsError)
+_UNAVAILABLE = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "UNKILLABLE")
+_BUSY = ("BUSY", "TRYAGAIN")
+
+
+def is_connection_lost(error: BaseException) -> bool:
+    """Whether the connection broke, so that another one may work."""
+    return isinstance(error, exceptions.ConnectionError) and not isinstance(error, (*_REFUSED, *_NOT_LOST))
+
+
+def translate_error(error: BaseException, place: str, *, in_doubt: bool = False) -> TellbackError:
+    """What went wrong, and what to do about it. `in_doubt`: a change was sent."""
+    if isinstance(error, RuntimeError):
+        return ConfigurationError(f"The client of {place} cannot be used in this event loop: {error}.")
+    if isinstance(error, _REFUSED) or _has_code(error, "NOAUTH", "WRONGPASS", "NOPERM"):
+        return StoreUnavailableError(f"{place} refused: {error}. Check the user, the password and the user's rights.")
+    if isinstance(error, exceptions.MaxConnectionsError):
+        return StoreBusyError(f"All connections to {place} are in use: raise the client's max_connections.")
+    if isinstance(error, exceptions.BusyLoadingError):
+        return StoreUnavailableError(f"{place} cannot be used now: {error}.")
+    if isinstance(error, _LOST_CONNECTION):
+        doubt = " The change may have been stored: load the session again, and look." if in_doubt else ""
+        problem = "did not answer in time" if _is_timeout(error) else f"cannot be reached: {error}"
+        return StoreUnavailableError(f"{place} {problem}.{doubt}", in_doubt=in_doubt)
+    return _translate_server_error(error, place)
+
+
+def _translate_server_error(error: BaseException, place: str) -> TellbackError:
+    if isinstance(error, exceptions.OutOfMemoryError) or _has_code(error, "OOM"):
+        return StoreFullError(f"{place} is full: {error}. Raise its maxmemory, or delete what is not needed.")
+    if _has_code(error, "READONLY") or isinstance(error, exceptions.ReadOnlyError):
+        return StoreReadOnlyError(f"{place} takes no changes: {error}. Is this a replica?")
+    if _has_code(error, "MISCONF"):
+        return StoreReadOnlyError(f"{place} takes no changes: {error}. Look at its disk and its log.")
+    if _has_code(error, "CROSSSLOT") or isinstance(error, exceptions.ClusterCrossSlotError):
+        return ConfigurationError(
+            f"{place} is a cluster, and the keys of a session are in several slots: give key_prefix a hash tag, such as"
+            " '{agent}:'."
+        )
+    if _has_code(error, *_UNAVAILABLE) or isinstance(error, exceptions.RedisClusterException):
+        return StoreUnavailableError(f"{place} cannot be used now: {error}.")
+    if _has_code(error, *_BUSY):
+        return StoreBusyError(f"{place} is too busy: {error}. Try again.")
+    return StoreError(f"{place}: {error}")
+
+
+def _has_code(error: BaseException, *codes: str) -> bool:
+    """Whether the server's answer begins so. What a script ran into may stand behind the script's own words."""
+    text = str(error)
+    return text.startswith(codes) or any(f"-{code} " in text or f": {code} " in text for code in codes)
+
+
+def _is_timeout(error: BaseException) -> bool:
+    return isinstance(error, exceptions.TimeoutError | TimeoutError)
+
+
+RedisClient = Redis | RedisCluster
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 10.0
+OPERATION_SECONDS = 30.0
+MAX_CONCURRENCY = 50
+SCAN_COUNT = 500
+
+
+class RedisConnection:
+    """A client to run scripts with: its owner's, or one of its own between `open` and `close`.
+
+    Every change may be sent twice, by the driver too, because its script knows what it did before.
+    """
+
+    def __init__(self, client: Any) -> None:
+        if isinstance(client, str):
+            self.place = _describe_url(client)
+        elif isinstance(client, RedisClient):
+            self.place = _describe_client(client)
+        else:
+            raise ConfigurationError(
+                f"The Redis adapter takes a client of redis.asyncio or a URL, not {type(client).__name__}."
+            )
+        self._client_or_url: str | RedisClient = client
+        self._client: RedisClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._semaphore = asyncio.Semaphore(MAX_CONCURRENCY)
+
+    async def open(self, probe: Script, keys: Sequence[bytes]) -> None:
+        """Make the client, if need be, and see whether it works."""
+        loop = asyncio.get_running_loop()
+        is_new = self._client is None or self._loop is not loop
+        if is_new:
+            self._client, self._loop = self._create_client(), loop
+            self._semaphore = asyncio.Semaphore(MAX_CONCURRENCY)
+        try:
+            await self.run(probe, keys, ())
+        except BaseException:
+            if is_new:
+                await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Give up the client; one that was passed in stays open."""
+        client, self._client = self._client, None
+        # The connections of a loop that has ended ended with it.
+        if client is not None and client is not self._client_or_url and self._loop is asyncio.get_running_loop():
+            try:
+                await client.aclose()
+            except DRIVER_ERRORS as error:
+                raise translate_error(error, self.place) from error
+
+    async def run(self, script: Script, keys: Sequence[bytes], values: Sequence[Any], *, changes: bool = False) -> Any:
+        """What a script gives. `changes`: it may have been made even if the answer is lost."""
+        arguments = (len(keys), *keys, *map(_encode, values))
+
+        async def send(client: RedisClient) -> Any:
+            try:
+                return await _send(client, "EVALSHA", script.sha, *arguments)
+            except NoScriptError:
+                return await _send(client, "EVAL", script.text, *arguments)
+
+        return await self._send_with_retry(send, changes=changes)
+
+    async def read(self, command: str, *arguments: Any) -> Any:
+        """What a command that changes nothing gives."""
+        return await self._send_with_retry(
+            lambda client: _send(client, command, *map(_encode, arguments)), changes=False
+        )
+
+    async def _send_with_retry(self, send: Callable[[RedisClient], Awaitable[Any]], *, changes: bool) -> Any:
+        """What is sent, and sent again if the connection is lost."""
+        client, is_sent = self._require_open(), False
+        try:
+            async with asyncio.timeout(OPERATION_SECONDS), self._semaphore:
+                try:
+                    await _check_reachable(client)
+                    is_sent = True
+                    return await send(client)
+                except RedisError as error:
+                    if not is_sent or not is_connection_lost(error):
+                        raise
+                if self._client is not client:  # a pool that was closed would open connections that nobody closes
+                    raise StoreClosedError(f"The adapter of {self.place} was disconnected meanwhile.", in_doubt=changes)
+                await _check_reachable(client)
+                return await send(client)
+        except DRIVER_ERRORS as error:
+            raise translate_error(error, self.place, in_doubt=changes and is_sent) from error
+
+    async def scan(self, pattern: bytes) -> AsyncIterator[bytes]:
+        """The keys of a pattern, some of them twice perhaps."""
+        client = self._require_open()
+        encoder = client.get_encoder()
+        try:
+            async for key in client.scan_iter(match=pattern, count=SCAN_COUNT):
+                yield encoder.encode(key)
+        except DRIVER_ERRORS as error:
+            raise translate_error(error, self.place) from error
+
+    def _require_open(self) -> RedisClient:
+        if self._client is None:
+            raise StoreClosedError(f"The adapter of {self.place} is not open: await adapter.initialize() first.")
+        if self._loop is not asyncio.get_running_loop():
+            raise ConfigurationError(
+                f"The adapter of {self.place} was initialized in another event loop: await adapter.initialize() in this"
+                " one, or make an adapter for each."
+            )
+        return self._client
+
+    def _create_client(self) -> RedisClient:
+        if not isinstance(self._client_or_url, str):
+            return self._client_or_url
+        pool: ConnectionPool = ConnectionPool.from_url(
+            self._client_or_url,
+            socket_timeout=ANSWER_SECONDS,
+            socket_connect_timeout=CONNECT_SECONDS,
+            max_connections=2 * MAX_CONCURRENCY,
+            retry=Retry(NoBackoff(), 0),
+            maint_notifications_config=MaintNotificationsConfig(enabled=False),
+        )
+        return Redis.from_pool(pool)
+
+
+async def _check_reachable(client: RedisClient) -> None:
+    """Raise before anything is sent if the server is not there: then nothing is in doubt."""
+    if isinstance(client, Redis) and not client.single_connection_client:
+        pool: Any = client.connection_pool
+        await pool.release(await pool.get_connection())
+
+
+async def _send(client: RedisClient, *command: Any) -> Any:
+    # The client may decode, and in any encoding; we do it ourselves.
+    return await client.execute_command(*command, **{NEVER_DECODE: []})
+
+
+def _encode(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _describe_url(url: str) -> str:
+    # The driver's words are not passed on: they may hold parts of a password.
+    try:
+        options = parse_url(url)
+        has_path = bool(urlsplit(url).path)
+    except ValueError:
+        options, has_path = {}, False
+    if has_unescaped_password(url) or (not options.get("host") and not (options.get("path") and has_path)):
+        raise ConfigurationError(
+            "The URL of a Redis server is like redis://user:password@host:6379/0, rediss://… or unix:///path; what is"
+            " special in a password is percent-encoded. The one that was passed is not."
+        )
+    return f"Redis at {options.get('path') or _format_host(options)}"
+
+
+def _describe_client(client: RedisClient) -> str:
+    if isinstance(client, RedisCluster):
+        return "the Redis cluster"
+    options = client.connection_pool.connection_kwargs
+    return f"Redis at {options.get('path') or _format_host(options)}"
+
+
+def _format_host(options: Any) -> str:
+    return f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"

@@ -1,0 +1,404 @@
+"""The engine behind the adapter: transactions with safe retries, and the translation of database errors."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from sqlalchemy import URL, StaticPool, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    InvalidRequestError,
+    NoSuchModuleError,
+    SQLAlchemyError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from tellback.errors import (
+    ConfigurationError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+    TellbackError,
+)
+
+DATABASE_ERRORS = (SQLAlchemyError, OSError)
+"""What comes out of SQLAlchemy when it is not our mistake. A `TimeoutError` is an `OSError`."""
+
+ErrorCode = str | int
+
+# Codes are SQLSTATEs where the driver gives them, MySQL's numbers, and SQLite's primary ones with a minus.
+_CONNECTION_LOST: frozenset[ErrorCode] = frozenset(
+    {"57P01", "57P02", "57P03", "57P05", "25P03", 2002, 2003, 2006, 2013, 2055}
+)
+_RETRYABLE: frozenset[ErrorCode] = frozenset(
+    {"40001", "40P01", 1205, 1213, -sqlite3.SQLITE_BUSY, -sqlite3.SQLITE_LOCKED}
+)
+_BUSY: frozenset[ErrorCode] = _RETRYABLE | {"53300", "53200", "55P03", "57014", 1040, 3024}
+_FULL: frozenset[ErrorCode] = frozenset({"53100", 1021, 1114, -sqlite3.SQLITE_FULL})
+_READ_ONLY: frozenset[ErrorCode] = frozenset(
+    {"25006", 1290, 1792, 1836, -sqlite3.SQLITE_READONLY, -sqlite3.SQLITE_PERM}
+)
+_REFUSED: frozenset[ErrorCode] = frozenset({"3D000", "42501", 1044, 1045, 1049, 1142})
+_CORRUPT: frozenset[ErrorCode] = frozenset({-sqlite3.SQLITE_CORRUPT, -sqlite3.SQLITE_NOTADB})
+_CANNOT_OPEN: frozenset[ErrorCode] = frozenset({-sqlite3.SQLITE_CANTOPEN, -sqlite3.SQLITE_IOERR, -sqlite3.SQLITE_AUTH})
+
+
+class ConnectError(Exception):
+    """No connection could be had; the driver's own error is the cause."""
+
+
+def describe_url(url: URL) -> str:
+    """Where a database is, without who and with which password.
+
+    >>> from sqlalchemy import make_url
+    >>> describe_url(make_url("postgresql+asyncpg://maya:secret@db:5432/prod?password=secret"))
+    'postgresql://db:5432/prod'
+    """
+    if url.host is None:
+        return f"{url.get_backend_name()}:{url.database or ':memory:'}"
+    port = "" if url.port is None else f":{url.port}"
+    return f"{url.get_backend_name()}://{url.host}{port}/{url.database or ''}"
+
+
+def is_connection_lost(error: BaseException) -> bool:
+    """Whether the connection is gone, so that another one may work."""
+    if isinstance(error, PoolTimeoutError | TimeoutError):
+        return False
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    code = _error_code(error)
+    return (
+        code in _CONNECTION_LOST
+        or (isinstance(code, str) and code.startswith("08"))
+        or isinstance(_driver_error(error), OSError)
+    )
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the transaction was undone for others' sake, or for tables that changed, and may be run again."""
+    return (
+        _error_code(error) in _RETRYABLE or type(getattr(error, "orig", None)).__name__ == "InvalidCachedStatementError"
+    )
+
+
+def translate_error(error: BaseException, url: URL, *, in_doubt: bool = False) -> TellbackError:
+    """What went wrong, and what to do about it."""
+    place, message = describe_url(url), _error_message(error, url)
+    doubt = " The change may have been stored: look before you do it again." if in_doubt else ""
+    cause = error.__cause__ if isinstance(error, ConnectError) and error.__cause__ is not None else error
+    if isinstance(cause, PoolTimeoutError):
+        return StoreBusyError(f"No connection to {place} became free in time: make the engine's pool larger.")
+    if isinstance(cause, TimeoutError):
+        return StoreUnavailableError(f"{place} did not answer in time.{doubt}", in_doubt=in_doubt)
+    if isinstance(cause, ArgumentError | TypeError | ValueError):
+        return ConfigurationError(f"The engine of {place} cannot connect: {message}. Check its URL and its arguments.")
+    code = _error_code(cause)
+    if is_connection_lost(cause):
+        return StoreUnavailableError(f"{place} cannot be reached: {message}.{doubt}", in_doubt=in_doubt)
+    if code in _REFUSED or (isinstance(code, str) and code.startswith("28")):
+        return StoreUnavailableError(f"{place} refused: {message}. Check the database's name, its user and its rights.")
+    if isinstance(cause, IntegrityError):
+        return StoreError(f"{place} refused it for a constraint of its tables: {message}. Nothing was stored.")
+    return _translate_code(code, place, message) or (
+        StoreUnavailableError(f"{place} cannot be reached: {message}.")
+        if isinstance(error, ConnectError)
+        else StoreError(f"{place}: {message}")
+    )
+
+
+def _translate_code(code: ErrorCode | None, place: str, message: str) -> StoreError | None:
+    if code in _BUSY:
+        return StoreBusyError(f"{place} is too busy: {message}. Try again.")
+    if code in _FULL:
+        return StoreFullError(f"There is no room left for {place}: {message}. Free some space and try again.")
+    if code in _READ_ONLY:
+        return StoreReadOnlyError(
+            f"{place} takes no changes: {message}. Is it a replica, or a file without the rights?"
+        )
+    if code in _CORRUPT:
+        return StoreCorruptError(f"{place} is not a sound SQLite database: {message}. Restore it from a backup.")
+    if code in _CANNOT_OPEN:
+        return StoreUnavailableError(f"{place} cannot be used: {message}. Check that its folder exists.")
+    return None
+
+
+def _driver_error(error: BaseException) -> BaseException:
+    """The driver's own error, behind SQLAlchemy's and behind its adaption to asyncio."""
+    orig: BaseException = getattr(error, "orig", None) or error
+    adapted = type(orig).__module__.startswith("sqlalchemy.")
+    return orig.__cause__ if adapted and orig.__cause__ is not None else orig
+
+
+def _error_code(error: BaseException) -> ErrorCode | None:
+    driver = _driver_error(error)
+    sqlite_code = getattr(driver, "sqlite_errorcode", None)
+    if sqlite_code is not None:
+        return -(int(sqlite_code) & 0xFF)  # extended codes say more in the higher bits
+    state = getattr(driver, "sqlstate", None)
+    if isinstance(state, str):
+        return state
+    first = driver.args[0] if driver.args else None
+    return first if isinstance(first, int) and isinstance(error, DBAPIError) else None
+
+
+def _error_message(error: BaseException, url: URL) -> str:
+    cause = error.__cause__ if isinstance(error, ConnectError) and error.__cause__ is not None else error
+    driver = _driver_error(cause)
+    message = str(driver).strip().rstrip(".") or type(driver).__name__
+    for secret in (url.password, url.query.get("password")):
+        if secret:
+            message = message.replace(str(secret), "***")
+    return message
+
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[AsyncConnection, bool], Awaitable[T]]
+"""What to do in a transaction. It is told whether it is done again, because something it wrote was there already."""
+
+CONNECT_SECONDS = 5.0
+POOL_SECONDS = 20.0
+OPERATION_SECONDS = 30.0
+BUSY_SECONDS = 10.0
+"""How long to try again what others stand in the way of."""
+
+_CONNECT_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "asyncpg": {"timeout": CONNECT_SECONDS},
+    "psycopg": {"connect_timeout": int(CONNECT_SECONDS)},
+    "psycopg_async": {"connect_timeout": int(CONNECT_SECONDS)},
+    "aiosqlite": {"timeout": CONNECT_SECONDS},
+    "aiomysql": {"connect_timeout": int(CONNECT_SECONDS)},
+    "asyncmy": {"connect_timeout": int(CONNECT_SECONDS)},
+}
+_DRIVERS = {"postgresql": "asyncpg", "sqlite": "aiosqlite", "mysql": "asyncmy", "mariadb": "asyncmy"}
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """How far one try has come, and what came before it."""
+
+    is_repeat: bool = False
+    reconnected: bool = False
+    is_committing: bool = False
+
+
+class Database:
+    """Runs what is to be read and written, on an engine of its own or of the user's."""
+
+    def __init__(self, engine: AsyncEngine | str) -> None:
+        self.owns_engine = isinstance(engine, str)
+        self.engine = _resolve_engine(engine)
+        self.place = describe_url(self.engine.url)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._writer_lock = asyncio.Lock()
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def dialect(self) -> str:
+        """The kind of database."""
+        return self.engine.dialect.name
+
+    async def open(self) -> None:
+        """Belong to the running event loop."""
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            if self._loop is not None and not self._loop.is_closed():
+                raise self._wrong_loop_error()
+            await self._release(close=False)
+        self._loop = loop
+
+    async def close(self) -> None:
+        """Give up the connections, once those who use them are done; not those of the user's engine."""
+        if self._loop is None:
+            return
+        here = self._loop is asyncio.get_running_loop()
+        if here:
+            try:
+                async with asyncio.timeout(OPERATION_SECONDS):
+                    await self._idle.wait()
+            except TimeoutError:
+                pass  # each has a time of its own, which is about to end too
+        await self._release(close=here)
+
+    async def _release(self, *, close: bool) -> None:
+        self._loop = None
+        self._writer_lock, self._idle, self._running = asyncio.Lock(), asyncio.Event(), 0
+        self._idle.set()
+        if self.owns_engine:
+            await self.engine.dispose(close=close)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run what changes nothing."""
+        return await self._run(work, writes=False, seconds=OPERATION_SECONDS)
+
+    async def write(self, work: Work[T], *, seconds: float = OPERATION_SECONDS) -> T:
+        """Run what is stored whole or not at all."""
+        return await self._run(work, writes=True, seconds=seconds)
+
+    async def _run(self, work: Work[T], *, writes: bool, seconds: float) -> T:
+        if self._loop is not asyncio.get_running_loop():
+            raise self._wrong_loop_error()
+        with self._count_running():
+            return await self._run_with_retries(work, self._loop, writes=writes, seconds=seconds)
+
+    async def _run_with_retries(
+        self, work: Work[T], loop: asyncio.AbstractEventLoop, *, writes: bool, seconds: float
+    ) -> T:
+        retry_deadline = loop.time() + BUSY_SECONDS
+        attempt = _Attempt()
+        while True:
+            try:
+                async with AsyncExitStack() as stack:
+                    if self._needs_lock(writes):
+                        await stack.enter_async_context(self._writer_lock)
+                    if self.dialect == "sqlite":
+                        return await self._run_uncancelled(self._run_once(work, attempt, writes=writes))
+                    await stack.enter_async_context(asyncio.timeout(seconds))
+                    return await self._run_once(work, attempt, writes=writes)
+            except (*DATABASE_ERRORS, ConnectError) as error:
+                next_attempt = self._next_attempt(attempt, error, retry_deadline)
+                if next_attempt is None:
+                    in_doubt = attempt.is_committing and (is_connection_lost(error) or isinstance(error, TimeoutError))
+                    raise translate_error(error, self.engine.url, in_doubt=in_doubt) from error
+                attempt = next_attempt
+            if not attempt.reconnected:
+                await asyncio.sleep(random.uniform(0.005, 0.05))
+
+    def _next_attempt(self, attempt: _Attempt, error: BaseException, retry_deadline: float) -> _Attempt | None:
+        """The try that follows a failed one, if one may."""
+        loop = asyncio.get_running_loop()
+        if is_transient(error):
+            return _Attempt(attempt.is_repeat, attempt.reconnected) if loop.time() < retry_deadline else None
+        if isinstance(error, IntegrityError):
+            return None if attempt.is_repeat else _Attempt(is_repeat=True, reconnected=attempt.reconnected)
+        cause = error.__cause__ if isinstance(error, ConnectError) else error
+        if cause is not None and is_connection_lost(cause) and not attempt.is_committing and not attempt.reconnected:
+            return _Attempt(attempt.is_repeat, reconnected=True)
+        return None
+
+    async def _run_once(self, work: Work[T], attempt: _Attempt, *, writes: bool) -> T:
+        async with AsyncExitStack() as stack:
+            connection = await self._connect()
+            stack.push_async_exit(connection)
+            if not writes:
+                return await work(connection, attempt.is_repeat)
+            await self._begin(connection)
+            result = await work(connection, attempt.is_repeat)
+            attempt.is_committing = True
+            await connection.commit()
+            return result
+
+    async def _run_uncancelled(self, operation: Coroutine[Any, Any, T]) -> T:
+        """Wait for the end even when cancelled.
+
+        A statement of SQLite's that is cut short keeps the file locked for as long as anything refers to it.
+        """
+        task = asyncio.create_task(operation)
+        cancelled = False
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            if not task.cancelled():
+                task.exception()  # nobody is there to hear of it
+            raise asyncio.CancelledError
+        return task.result()
+
+    def _needs_lock(self, writes: bool) -> bool:
+        """SQLite has one writer at a time. A connection that all share can do only one thing at a time."""
+        return isinstance(self.engine.pool, StaticPool) or (writes and self.dialect == "sqlite")
+
+    async def _connect(self) -> AsyncConnection:
+        try:
+            return await self.engine.connect().start()
+        except TimeoutError:
+            raise
+        except Exception as error:  # drivers raise what they like here, and SQLAlchemy lets most of it through
+            raise ConnectError from error
+
+    async def _begin(self, connection: AsyncConnection) -> None:
+        await connection.begin()
+        if self.dialect != "sqlite":
+            return
+        raw = await connection.get_raw_connection()
+        # Its driver begins transactions late, and not for every statement. An engine may do that by itself.
+        if not getattr(raw.driver_connection, "in_transaction", False):
+            await connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    @contextmanager
+    def _count_running(self) -> Iterator[None]:
+        idle = self._idle
+        self._running += 1
+        idle.clear()
+        try:
+            yield
+        finally:
+            if idle is self._idle:
+                self._running -= 1
+                if not self._running:
+                    idle.set()
+
+    def _wrong_loop_error(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"The adapter of {self.place} was initialized in another event loop: use it there, or disconnect it there"
+            " and initialize it in this one."
+        )
+
+
+def _resolve_engine(engine: AsyncEngine | str) -> AsyncEngine:
+    if isinstance(engine, AsyncEngine):
+        return engine
+    if not isinstance(engine, str):
+        raise ConfigurationError(
+            f"SqlAlchemyAdapter takes an AsyncEngine or a URL such as 'postgresql+asyncpg://…', not a"
+            f" {type(engine).__name__}."
+        )
+    try:
+        url = make_url(engine)
+    except (ArgumentError, ValueError):  # what they say may hold the password
+        raise ConfigurationError(
+            "The database's URL cannot be read: write it as 'postgresql+asyncpg://user:password@host/database' or"
+            " 'sqlite+aiosqlite:///file.db', with special characters of the password as %XX."
+        ) from None
+    return _create_engine(url)
+
+
+def _create_engine(url: URL) -> AsyncEngine:
+    arguments = _CONNECT_ARGUMENTS.get(url.drivername.partition("+")[2], {})
+    connect_args = {name: value for name, value in arguments.items() if name not in url.query}
+    options: dict[str, Any] = {"pool_pre_ping": True, "hide_parameters": True, "connect_args": connect_args}
+    if url.get_backend_name() != "sqlite":
+        options["pool_timeout"] = POOL_SECONDS
+    backend = url.get_backend_name()
+    try:
+        return create_async_engine(url, **options)
+    except NoSuchModuleError as error:
+        raise ConfigurationError(f"SQLAlchemy knows no database {url.drivername!r}: check the URL.") from error
+    except ModuleNotFoundError as error:
+        if "+" not in url.drivername:
+            raise _missing_driver_error(backend) from error
+        raise ConfigurationError(f"{url.drivername} needs the package {error.name!r}: pip install it.") from error
+    except InvalidRequestError as error:
+        raise _missing_driver_error(backend) from error
+    except (ArgumentError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"No engine can be made for {describe_url(url)}: {type(error).__name__}.") from None
+
+
+def _missing_driver_error(backend: str) -> ConfigurationError:
+    driver = _DRIVERS.get(backend, "…")
+    return ConfigurationError(f"The URL needs a driver for asyncio: begin it with {backend}+{driver}://.")

@@ -1,0 +1,282 @@
+"""Inspection and migration of the tables in the database.
+
+Version 1 has the fields of sessions and messages. Version 2 adds the version of a session, the position of a message,
+times to live, and indexes. Each step checks what exists first, so an interrupted migration continues."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Index,
+    Inspector,
+    MetaData,
+    Table,
+    bindparam,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.schema import CreateColumn
+from sqlalchemy.types import NullType, TypeEngine
+
+from tellback.errors import SchemaVersionError
+from tellback.sessions.sqlalchemy.tables import (
+    MAX_TABLE_NAME,
+    VERSION_2_FIELDS,
+    MappedTable,
+    TableLayout,
+    adapt_to_reflected,
+    create_column,
+)
+from tellback.types.ids import utc_now
+
+LATEST_VERSION = 2
+_BATCH = 1000
+_KEY_FIELDS = frozenset({"id", "session_id"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectedTable:
+    """What the database has of a table: the types of its columns by field, or None if there is no such table."""
+
+    types: Mapping[str, TypeEngine[Any]] | None
+    has_key: bool = False
+    has_foreign_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaInspection:
+    """What the database has, and what it lacks."""
+
+    tables: Mapping[str, ReflectedTable]
+    version: int
+    missing: tuple[str, ...]
+
+
+def inspect_schema(connection: Connection, layout: TableLayout) -> SchemaInspection:
+    """See what is there. Raises `SchemaVersionError` if a later release has been there before."""
+    inspector = inspect(connection)
+    version = _read_version(connection, inspector, layout.migrations)
+    reflected = {table.role: _reflect_table(inspector, table) for table in layout.tables()}
+    missing = [part for table in layout.tables() for part in _find_missing(table, reflected[table.role])]
+    return SchemaInspection(reflected, version, tuple(missing))
+
+
+def fit_layout(layout: TableLayout, inspection: SchemaInspection) -> TableLayout:
+    """The layout as the database has it. Raises `SchemaVersionError` if anything is missing."""
+    if inspection.missing:
+        raise SchemaVersionError(
+            f"The database lacks {', '.join(inspection.missing)}. Pass auto_migrate=True to have it made, or make it by"
+            " migrations of your own: adapter.metadata has the tables as they must be."
+        )
+    has_foreign_key = inspection.tables["messages"].has_foreign_key
+    if not layout.is_generated:
+        return replace(layout, has_foreign_key=has_foreign_key)
+    sessions, problems = adapt_to_reflected(layout.sessions, inspection.tables["sessions"].types or {})
+    messages, message_problems = adapt_to_reflected(layout.messages, inspection.tables["messages"].types or {})
+    if problems or message_problems:
+        raise SchemaVersionError(
+            f"The tables cannot be used: {'; '.join(problems + message_problems)}. Change their types."
+        )
+    return replace(layout, sessions=sessions, messages=messages, has_foreign_key=has_foreign_key)
+
+
+def migrate(connection: Connection, layout: TableLayout) -> None:
+    """Bring the tables to the latest version, from nothing or from whatever is there."""
+    lock_name = _acquire_lock(connection, layout)
+    try:
+        inspection = inspect_schema(connection, layout)
+        layout.migrations.create(connection, checkfirst=True)
+        for number in range(1, LATEST_VERSION + 1):
+            for table in layout.tables():
+                _complete_table(connection, table, inspection.tables[table.role], number, layout)
+            if number == LATEST_VERSION:
+                _number_messages(connection, layout)
+                _create_indexes(connection, layout)
+            if number > inspection.version:
+                connection.execute(insert(layout.migrations).values(version=number, applied_at=utc_now()))
+    finally:
+        if lock_name:
+            connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": lock_name})
+
+
+def _acquire_lock(connection: Connection, layout: TableLayout) -> str | None:
+    """Keep others out who do the same. SQLite's transaction has done so already."""
+    number = zlib.crc32(layout.migrations.fullname.encode()) & 0x7FFFFFFF
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(1919247215, :number)"), {"number": number})
+    if connection.dialect.name in ("mysql", "mariadb"):
+        name = f"tellback_{number}"
+        connection.execute(text("SELECT GET_LOCK(:name, 60)"), {"name": name})
+        return name
+    return None
+
+
+def _read_version(connection: Connection, inspector: Inspector, migrations: Table) -> int:
+    if not inspector.has_table(migrations.name, schema=migrations.schema):
+        return 0
+    version = int(connection.scalar(select(func.max(migrations.c.version))) or 0)
+    if version > LATEST_VERSION:
+        raise SchemaVersionError(
+            f"The tables are of version {version}, as {migrations.name!r} says; this release knows versions up to"
+            f" {LATEST_VERSION}. Use a release of Tellback that is at least as new as the one that migrated them."
+        )
+    return version
+
+
+def _reflect_table(inspector: Inspector, mapped: MappedTable) -> ReflectedTable:
+    table = mapped.table
+    if not inspector.has_table(table.name, schema=table.schema):
+        return ReflectedTable(None)
+    exact = inspector.dialect.name == "postgresql"
+    existing = {
+        _normalize_name(column["name"], exact): column["type"]
+        for column in inspector.get_columns(table.name, table.schema)
+    }
+    types = {
+        field: column.type if isinstance(existing[name], NullType) else existing[name]
+        for field, column in mapped.columns.items()
+        if (name := _normalize_name(column.name, exact)) in existing
+    }
+    return ReflectedTable(types, _has_unique_id(inspector, mapped, exact), _has_foreign_key(inspector, mapped, exact))
+
+
+def _has_unique_id(inspector: Inspector, mapped: MappedTable, exact: bool) -> bool:
+    """Whether there cannot be two rows of one id: what creators at once must be refused by."""
+    table, id_columns = mapped.table, [_normalize_name(mapped["id"].name, exact)]
+    keys: list[Sequence[str | None]] = [inspector.get_pk_constraint(table.name, table.schema)["constrained_columns"]]
+    keys += [each["column_names"] for each in inspector.get_indexes(table.name, table.schema) if each["unique"]]
+    keys += [each["column_names"] for each in inspector.get_unique_constraints(table.name, table.schema)]
+    return any([_normalize_name(name, exact) for name in key if name is not None] == id_columns for key in keys)
+
+
+def _has_foreign_key(inspector: Inspector, mapped: MappedTable, exact: bool) -> bool:
+    if "session_id" not in mapped.columns:
+        return False
+    name = _normalize_name(mapped["session_id"].name, exact)
+    foreign_keys = inspector.get_foreign_keys(mapped.table.name, mapped.table.schema)
+    return any(
+        name in [_normalize_name(each, exact) for each in foreign_key["constrained_columns"]]
+        for foreign_key in foreign_keys
+    )
+
+
+def _normalize_name(name: str, exact: bool) -> str:
+    return name if exact else name.casefold()
+
+
+def _find_missing(mapped: MappedTable, reflected: ReflectedTable) -> list[str]:
+    name = mapped.table.name
+    if reflected.types is None:
+        return [f"table {name!r}"]
+    columns = [column.name for field, column in mapped.columns.items() if field not in reflected.types]
+    missing = [f"column {column!r} of table {name!r}" for column in columns]
+    if mapped.role == "sessions" and not reflected.has_key and not columns:
+        missing.append(f"a primary key or unique index on {mapped['id'].name!r} of table {name!r}")
+    return missing
+
+
+def _complete_table(
+    connection: Connection, mapped: MappedTable, reflected: ReflectedTable, number: int, layout: TableLayout
+) -> None:
+    """Make the table, or the columns of this version that it lacks."""
+    wanted = {
+        field: column
+        for field, column in mapped.columns.items()
+        if (field in VERSION_2_FIELDS) == (number == LATEST_VERSION)
+    }
+    if reflected.types is None:
+        if number == 1:
+            _create_table(connection, mapped, wanted, layout)
+            return
+        if not layout.is_generated:
+            return  # it was made whole
+    missing = {field: column for field, column in wanted.items() if field not in (reflected.types or {})}
+    if keys := missing.keys() & _KEY_FIELDS:
+        raise SchemaVersionError(
+            f"Table {mapped.table.name!r} is there, but has no column {', '.join(sorted(keys))}: it is another table."
+            " Say by tables or field_mappings what yours are called."
+        )
+    for column in missing.values():
+        _add_column(connection, mapped.table, column)
+    if reflected.types is not None:
+        _fill_defaults(connection, mapped, missing, layout)
+
+
+def _create_table(
+    connection: Connection, mapped: MappedTable, wanted: Mapping[str, Column[Any]], layout: TableLayout
+) -> None:
+    if layout.is_generated:
+        columns = [create_column(field, column.name) for field, column in wanted.items()]
+        Table(mapped.table.name, MetaData(), *columns).create(connection)
+    else:
+        mapped.table.create(connection)
+
+
+def _add_column(connection: Connection, table: Table, column: Column[Any]) -> None:
+    dialect = connection.dialect
+    added = table.to_metadata(MetaData()).columns[column.key]
+    added.nullable = column.nullable or column.server_default is None  # there may be rows already
+    keyword = "ADD" if dialect.name in ("mssql", "oracle") else "ADD COLUMN"
+    name = dialect.identifier_preparer.format_table(table)
+    connection.exec_driver_sql(f"ALTER TABLE {name} {keyword} {CreateColumn(added).compile(dialect=dialect)}")
+
+
+def _fill_defaults(
+    connection: Connection, mapped: MappedTable, added: Mapping[str, Column[Any]], layout: TableLayout
+) -> None:
+    """Give rows that were there what a session or a message cannot be without."""
+    messages = layout.messages
+    count = select(func.count()).where(messages["session_id"] == mapped["id"]).scalar_subquery()
+    now = utc_now()
+    values = {"status": "active", "role": "user", "content": "", "created_at": now, "updated_at": now}
+    for field, column in added.items():
+        if field == "message_count":
+            connection.execute(update(mapped.table).values({column: count}))
+        elif field in values:
+            connection.execute(update(mapped.table).values({column: mapped.encode(field, values[field])}))
+
+
+def _number_messages(connection: Connection, layout: TableLayout) -> None:
+    """Give messages without a position the next ones of their session, in the order they were made."""
+    messages = layout.messages
+    session_id, position, id = messages["session_id"], messages["position"], messages["id"]
+    unnumbered = position.is_(None) | (position == 0)
+    order = (session_id, messages["created_at"], id)
+    rows = connection.execute(select(id, session_id).where(unnumbered).order_by(*order)).all()
+    if not rows:
+        return
+    last: dict[str, int] = {
+        session: int(max_position or 0)
+        for session, max_position in connection.execute(select(session_id, func.max(position)).group_by(session_id))
+    }
+    numbered = []
+    for message, session in rows:
+        last[session] += 1
+        numbered.append({"which": message, "place": last[session]})
+    change = (
+        update(messages.table).where(id == bindparam("which", type_=id.type)).values({position: bindparam("place")})
+    )
+    for start in range(0, len(numbered), _BATCH):
+        connection.execute(change, numbered[start : start + _BATCH])
+
+
+def _create_indexes(connection: Connection, layout: TableLayout) -> None:
+    """Make the indexes of tables that are ours, and what keeps an id from being there twice."""
+    inspector = inspect(connection)
+    for mapped in layout.tables():
+        if layout.is_generated:
+            for index in mapped.table.indexes:
+                index.create(connection, checkfirst=True)
+        if mapped.role == "sessions" and not _has_unique_id(inspector, mapped, connection.dialect.name == "postgresql"):
+            id = mapped.table.to_metadata(MetaData()).columns[mapped["id"].key]
+            Index(f"ix_{mapped.table.name[:MAX_TABLE_NAME]}_id", id, unique=True).create(connection, checkfirst=True)

@@ -1,0 +1,401 @@
+"""The two tables, created from names or given by the user, and the codecs between fields and columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    ColumnElement,
+    DateTime,
+    Index,
+    Integer,
+    MetaData,
+    Row,
+    String,
+    Table,
+    Text,
+    Unicode,
+    text,
+    types,
+)
+from sqlalchemy.dialects import mssql, mysql, oracle, postgresql
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeEngine
+
+from tellback.errors import ConfigurationError, InvalidArgumentError
+from tellback.sessions.records import EXPIRES_AT, MESSAGE_FIELDS, SESSION_FIELDS, format_time
+from tellback.types.ids import as_utc
+from tellback.types.jsontext import is_storable
+
+TIME_FIELDS = frozenset({"last_message_at", "completed_at", "created_at", "updated_at", EXPIRES_AT})
+JSON_FIELDS = frozenset({"collected_data", "tool_calls", "event"})
+NUMBER_FIELDS = frozenset({"message_count", "version", "position"})
+
+
+class UtcDateTime(types.TypeDecorator[datetime]):
+    """A moment to the microsecond: with its timezone where the database has one, in UTC without it elsewhere."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        match dialect.name:
+            case "mysql" | "mariadb":
+                return dialect.type_descriptor(mysql.DATETIME(fsp=6))
+            case "oracle":  # its DATE has no fractions, and its drivers do not read timezones
+                return dialect.type_descriptor(oracle.TIMESTAMP())
+            case "postgresql" | "mssql":
+                return dialect.type_descriptor(DateTime(timezone=True))
+        return dialect.type_descriptor(DateTime())
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return as_utc(value) if dialect.name in ("postgresql", "mssql") else as_utc(value).replace(tzinfo=None)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        return _decode_time(value)
+
+
+def id_type() -> TypeEngine[Any]:
+    """For ids and names: compared letter by letter, also where a database would take `a` for `A`."""
+    return (
+        Unicode(200)
+        .with_variant(postgresql.VARCHAR(200, collation="C"), "postgresql")
+        .with_variant(mysql.VARCHAR(200, charset="utf8mb4", collation="utf8mb4_0900_bin"), "mysql")
+        .with_variant(mysql.VARCHAR(200, charset="utf8mb4", collation="utf8mb4_nopad_bin"), "mariadb")
+        .with_variant(mssql.NVARCHAR(400, collation="Latin1_General_100_BIN2"), "mssql")
+        .with_variant(oracle.NVARCHAR2(400), "oracle")
+    )
+
+
+def text_type() -> TypeEngine[Any]:
+    """For texts of any length."""
+    return (
+        Text()
+        .with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
+        .with_variant(mssql.NVARCHAR(None), "mssql")
+        .with_variant(oracle.NCLOB(), "oracle")
+    )
+
+
+def column_type(field: str) -> TypeEngine[Any]:
+    """The type of a field's column in tables that we make."""
+    if field in TIME_FIELDS:
+        return UtcDateTime()
+    if field in NUMBER_FIELDS:
+        return BigInteger()
+    return text_type() if field in JSON_FIELDS or field == "content" else id_type()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldCodec:
+    """How a field's values become what a column takes, and come back."""
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+
+
+def find_codec(field: str, type_: TypeEngine[Any]) -> FieldCodec | None:
+    """The codec for a field in a column of that type; None if such a column cannot hold it."""
+    if field in TIME_FIELDS:
+        return _time_codec(type_)
+    if field in JSON_FIELDS:
+        return _json_codec(type_)
+    if field in NUMBER_FIELDS:
+        return (
+            FieldCodec(_identity, _decode_number)
+            if isinstance(type_, Integer | types.Numeric | types.TypeDecorator)
+            else None
+        )
+    return FieldCodec(_identity, _decode_text if field == "content" else _identity)
+
+
+def _time_codec(type_: TypeEngine[Any]) -> FieldCodec | None:
+    if isinstance(type_, DateTime):
+        return FieldCodec(_encode_aware if type_.timezone else _encode_naive, _decode_time)
+    if isinstance(type_, types.TypeDecorator):
+        return FieldCodec(_encode_aware, _decode_time)
+    return FieldCodec(_encode_iso, _decode_time) if isinstance(type_, String) else None
+
+
+def _json_codec(type_: TypeEngine[Any]) -> FieldCodec | None:
+    if isinstance(type_, JSON | types.TypeDecorator):
+        return FieldCodec(_check_json, _identity)
+    return FieldCodec(_dump_json, _load_json) if isinstance(type_, String) else None
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _decode_text(value: Any) -> str:
+    return value or ""  # to Oracle an empty text is NULL
+
+
+def _decode_number(value: Any) -> int:
+    return int(value or 0)
+
+
+def _encode_aware(value: Any) -> datetime | None:
+    try:
+        return None if value is None else as_utc(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(f"{error}.") from error
+
+
+def _encode_naive(value: Any) -> datetime | None:
+    time = _encode_aware(value)
+    return None if time is None else time.replace(tzinfo=None)
+
+
+def _encode_iso(value: Any) -> str | None:
+    time = _encode_aware(value)
+    return None if time is None else format_time(time)
+
+
+def _decode_time(value: Any) -> datetime | None:
+    if value is None:
+        return None
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _dump_json(value: Any) -> str | None:
+    """JSON text in ASCII: no database may stumble over what it holds."""
+    if value is None:
+        return None
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"What is stored must be JSON: {error}.") from error
+
+
+def _load_json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def _check_json(value: Any) -> Any:
+    _dump_json(value)  # refuses here what the driver would stumble over later
+    return value
+
+
+TableOptions: TypeAlias = Mapping[str, str] | Mapping[str, Table]
+FieldMappings: TypeAlias = Mapping[str, Mapping[str, str]]
+
+DEFAULT_TABLE_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
+TABLE_FIELDS = {"sessions": (*SESSION_FIELDS, EXPIRES_AT), "messages": (*MESSAGE_FIELDS, EXPIRES_AT)}
+VERSION_2_FIELDS = frozenset({"version", "position", EXPIRES_AT})
+"""The fields that the second migration adds."""
+MAX_TABLE_NAME, MAX_COLUMN_NAME = 48, 63
+
+# Not content: to Oracle an empty text is NULL.
+_REQUIRED_FIELDS = frozenset({"status", "message_count", "created_at", "updated_at", "session_id", "role"})
+
+
+@dataclass(frozen=True, slots=True)
+class MappedTable:
+    """One table, and which of its columns holds which field."""
+
+    role: str
+    table: Table
+    columns: Mapping[str, Column[Any]]
+    codecs: Mapping[str, FieldCodec]
+
+    def __getitem__(self, field: str) -> Column[Any]:
+        return self.columns[field]
+
+    def encode(self, field: str, value: Any) -> Any:
+        """A field's value as its column takes it."""
+        return self.codecs[field].encode(value)
+
+    def to_row(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """A record by the keys of its columns. A field without a column is left out."""
+        columns = self.columns
+        return {columns[field].key: self.encode(field, value) for field, value in record.items() if field in columns}
+
+    def to_record(self, row: Row[Any]) -> dict[str, Any]:
+        """The fields of a row that was read by `all_columns`, without when it is past its time."""
+        fields = (field for field in self.columns if field != EXPIRES_AT)
+        return {field: self.codecs[field].decode(value) for field, value in zip(fields, row, strict=True)}
+
+    def selected_columns(self) -> list[Column[Any]]:
+        """What to read of a row."""
+        return [column for field, column in self.columns.items() if field != EXPIRES_AT]
+
+    def is_live(self, now: Any) -> ColumnElement[bool] | None:
+        """That a row is not past its time; None where nothing ever is."""
+        expires = self.columns.get(EXPIRES_AT)
+        return None if expires is None else expires.is_(None) | (expires > self.encode(EXPIRES_AT, now))
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """Where sessions and messages are."""
+
+    sessions: MappedTable
+    messages: MappedTable
+    metadata: MetaData
+    migrations: Table
+    is_generated: bool
+    """Whether the tables are made from names, not given by the user."""
+    has_foreign_key: bool = False
+    """Whether the database refuses messages without their session."""
+
+    def tables(self) -> tuple[MappedTable, MappedTable]:
+        return self.sessions, self.messages
+
+
+def resolve_layout(tables: TableOptions | None, mappings: FieldMappings | None, *, migrates: bool) -> TableLayout:
+    """The layout that the arguments of an adapter describe."""
+    table_options = _validate_mapping("tables", tables, DEFAULT_TABLE_NAMES)
+    fields = _validate_mapping("field_mappings", mappings, DEFAULT_TABLE_NAMES)
+    names = {
+        role: _resolve_column_names(role, field_names, fields.get(role)) for role, field_names in TABLE_FIELDS.items()
+    }
+    user_tables = [each for each in table_options.values() if isinstance(each, Table)]
+    if not user_tables:
+        return _create_layout({**DEFAULT_TABLE_NAMES, **table_options}, names, migrates=migrates)
+    if len(user_tables) < len(DEFAULT_TABLE_NAMES):
+        raise ConfigurationError("tables gives names, or a Table for both 'sessions' and 'messages'.")
+    mapped = {role: _map_user_table(role, table_options[role], names[role]) for role in DEFAULT_TABLE_NAMES}
+    name = f"{table_options['sessions'].name[:MAX_TABLE_NAME]}_migrations"
+    migrations = _migrations_table(MetaData(), name, table_options["sessions"].schema)
+    return TableLayout(
+        mapped["sessions"], mapped["messages"], table_options["sessions"].metadata, migrations, is_generated=False
+    )
+
+
+def adapt_to_reflected(mapped: MappedTable, reflected: Mapping[str, TypeEngine[Any]]) -> tuple[MappedTable, list[str]]:
+    """A table of ours with the types that its columns have in the database; also, those that cannot hold their field.
+
+    A table that was there before may have others than we would make: a timestamp without timezone, a JSON column.
+    """
+    columns = [Column(column.name, reflected[field], key=field) for field, column in mapped.columns.items()]
+    problems = [
+        f"{mapped.table.name}.{column.name} is {column.type!r}, which cannot hold {column.key}"
+        for column in columns
+        if find_codec(column.key, column.type) is None
+    ]
+    return (
+        mapped if problems else _map_table(mapped.role, Table(mapped.table.name, MetaData(), *columns), _columns_by_key)
+    ), problems
+
+
+def create_column(field: str, name: str) -> Column[Any]:
+    """A column as we make it."""
+    if field == "id":
+        return Column(name, column_type(field), key=field, primary_key=True)
+    if field in ("version", "position"):
+        return Column(name, column_type(field), key=field, nullable=False, server_default=text("0"))
+    return Column(name, column_type(field), key=field, nullable=field not in _REQUIRED_FIELDS)
+
+
+def _create_layout(names: Mapping[str, Any], fields: Mapping[str, Mapping[str, str]], *, migrates: bool) -> TableLayout:
+    for role, name in names.items():
+        _validate_name(f"tables[{role!r}]", name, MAX_TABLE_NAME)
+    _validate_distinct("tables", [*names.values(), f"{names['sessions']}_migrations"])
+    metadata = MetaData()
+    mapped = {}
+    for role, name in names.items():
+        columns = [create_column(field, column) for field, column in fields[role].items()]
+        mapped[role] = _map_table(role, Table(name, metadata, *columns), _columns_by_key)
+    sessions, messages = mapped["sessions"], mapped["messages"]
+    Index(f"ix_{names['sessions']}_user", sessions["user_id"], sessions["created_at"], sessions["id"])
+    Index(f"ix_{names['messages']}_place", messages["session_id"], messages["position"], unique=True)
+    for mapped_table in (sessions, messages):
+        has_expiry = mapped_table[EXPIRES_AT].is_not(None)
+        Index(
+            f"ix_{mapped_table.table.name}_expires",
+            mapped_table[EXPIRES_AT],
+            postgresql_where=has_expiry,
+            sqlite_where=has_expiry,
+        )
+    migrations = _migrations_table(metadata if migrates else MetaData(), f"{names['sessions']}_migrations", None)
+    return TableLayout(sessions, messages, metadata, migrations, is_generated=True)
+
+
+def _migrations_table(metadata: MetaData, name: str, schema: str | None) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("version", Integer, primary_key=True, autoincrement=False),
+        Column("applied_at", UtcDateTime, nullable=False),
+        schema=schema,
+    )
+
+
+def _map_table(role: str, table: Table, select_columns: Any) -> MappedTable:
+    by_field: dict[str, Column[Any]] = select_columns(table)
+    codecs = {field: find_codec(field, column.type) for field, column in by_field.items()}
+    problems = [
+        f"column {by_field[field].name!r} of table {table.name!r} is {by_field[field].type!r}, which cannot hold {field}"
+        for field, codec in codecs.items()
+        if codec is None
+    ]
+    if problems:
+        raise ConfigurationError(f"{'; '.join(problems)}.")
+    return MappedTable(role, table, by_field, {field: codec for field, codec in codecs.items() if codec is not None})
+
+
+def _columns_by_key(table: Table) -> dict[str, Column[Any]]:
+    return {column.key: column for column in table.columns}
+
+
+def _map_user_table(role: str, table: Table, names: Mapping[str, str]) -> MappedTable:
+    """A table of the user's. It needs no column for the time to live if there is none."""
+    columns = {
+        field: column
+        for field, name in names.items()
+        if (column := table.columns.get(name, _find_column(table, name))) is not None
+    }
+    missing = [name for field, name in names.items() if field not in columns and field != EXPIRES_AT]
+    if missing:
+        raise ConfigurationError(
+            f"Table {table.name!r} has no column {', '.join(map(repr, missing))}: add it, or say by"
+            f" field_mappings[{role!r}] which column it is."
+        )
+    return _map_table(role, table, lambda _: columns)
+
+
+def _find_column(table: Table, name: str) -> Column[Any] | None:
+    return next((column for column in table.columns if column.name == name), None)
+
+
+def _validate_mapping(option: str, value: Any, allowed: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(value, Mapping | None):
+        raise ConfigurationError(f"{option} is a mapping with {' and '.join(allowed)}, not {value!r:.80}.")
+    unknown = (value or {}).keys() - allowed.keys()
+    if unknown:
+        raise ConfigurationError(f"{option} has {', '.join(allowed)}, but not {', '.join(map(str, unknown))}.")
+    return dict(value or {})
+
+
+def _resolve_column_names(role: str, fields: tuple[str, ...], overrides: Any) -> dict[str, str]:
+    option = f"field_mappings[{role!r}]"
+    names = {**{field: field for field in fields}, **_validate_mapping(option, overrides, dict.fromkeys(fields))}
+    for field, name in names.items():
+        _validate_name(f"{option}[{field!r}]", name, MAX_COLUMN_NAME)
+    _validate_distinct(option, names.values())
+    return names
+
+
+def _validate_name(option: str, name: Any, max_bytes: int) -> None:
+    if not isinstance(name, str) or not name.strip() or not is_storable(name) or not name.isprintable():
+        raise ConfigurationError(f"{option} is a name that a database can have, not {name!r:.80}.")
+    if len(name.encode()) > max_bytes:
+        raise ConfigurationError(f"{option} is longer than {max_bytes} bytes: {name!r:.80}.")
+
+
+def _validate_distinct(option: str, names: Iterable[str]) -> None:
+    """Names must differ in more than case: not every database tells those apart."""
+    found = list(names)
+    if len({name.casefold() for name in found}) < len(found):
+        raise ConfigurationError(f"{option} gives two things one name: {', '.join(found)}.")

@@ -1,0 +1,170 @@
+"""Validation of what is passed to a session adapter. Ids go into queries, so only strings are accepted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from tellback.errors import ConfigurationError, InvalidArgumentError
+from tellback.types.ids import as_utc
+from tellback.types.jsontext import is_storable
+from tellback.types.sessions import MESSAGE_ROLES, SESSION_STATUSES, MessageData, SessionData
+
+MAX_ID_LENGTH = 200
+MAX_LIMIT = 2**31 - 1
+MAX_COUNT = 2**53
+"""The greatest number that every database counts exactly."""
+
+_NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+
+def validate_id(label: str, value: Any) -> str:
+    """A text that is not empty, not too long, and that every database can hold."""
+    if type(value) is not str or not value.strip():
+        raise InvalidArgumentError(f"{label} is a text that is not empty, not {value!r:.80}.")
+    return _validate_storable(label, value, MAX_ID_LENGTH)
+
+
+def validate_optional_id(label: str, value: Any) -> str | None:
+    """The same, or None."""
+    return None if value is None else validate_id(label, value)
+
+
+def validate_limit(value: Any) -> int:
+    """How many to give at most; None is all."""
+    if value is None:
+        return MAX_LIMIT
+    if type(value) is not int or not 1 <= value <= MAX_LIMIT:
+        raise InvalidArgumentError(f"limit is a whole number from 1, not {value!r:.80}.")
+    return value
+
+
+def validate_position(label: str, value: Any) -> int | None:
+    """The position of a message, or None."""
+    if value is not None and (type(value) is not int or not 0 <= value <= 2**62):
+        raise InvalidArgumentError(f"{label} is a message's position, not {value!r:.80}.")
+    return value
+
+
+def validate_session(session: Any) -> SessionData:
+    """A session to store."""
+    if not isinstance(session, SessionData):
+        raise InvalidArgumentError(f"a session is a SessionData, not {session!r:.80}.")
+    validate_id("a session's id", session.id)
+    validate_optional_id("a session's user_id", session.user_id)
+    for name in ("agent_name", "current_route", "current_state"):
+        validate_optional_id(f"a session's {name}", getattr(session, name))
+    validate_status(session.status)
+    for name in ("version", "message_count"):
+        count = getattr(session, name)
+        if type(count) is not int or not 0 <= count <= MAX_COUNT:
+            raise InvalidArgumentError(f"a session's {name} is a whole number from 0 to 2**53, not {count!r:.80}.")
+    for name in ("created_at", "updated_at"):
+        validate_time(f"a session's {name}", getattr(session, name))
+    for name in ("last_message_at", "completed_at"):
+        if getattr(session, name) is not None:
+            validate_time(f"a session's {name}", getattr(session, name))
+    return session
+
+
+def validate_time(label: str, value: Any) -> datetime:
+    """A datetime that says its timezone."""
+    try:
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            return as_utc(value)
+    except OverflowError:
+        pass  # at the end of the calendar, in another timezone
+    raise InvalidArgumentError(f"{label} is a datetime with a timezone, not {value!r:.80}.")
+
+
+def validate_times(*, at: Any, completed_at: Any = None) -> None:
+    """When something changes, and when it was completed, if it was."""
+    validate_time("at", at)
+    if completed_at is not None:
+        validate_time("completed_at", completed_at)
+
+
+def validate_messages(messages: Sequence[MessageData], session_id: str | None = None) -> list[MessageData]:
+    """Messages of one session to store."""
+    if isinstance(messages, str) or not isinstance(messages, Iterable):
+        raise InvalidArgumentError(f"messages are a list of MessageData, not {messages!r:.80}.")
+    validated = list(messages)
+    for message in validated:
+        if not isinstance(message, MessageData):
+            raise InvalidArgumentError(f"a message is a MessageData, not {message!r:.80}.")
+        validate_id("a message's id", message.id)
+        validate_id("a message's session_id", message.session_id)
+        for name in ("user_id", "route", "state"):
+            validate_optional_id(f"a message's {name}", getattr(message, name))
+        if message.role not in MESSAGE_ROLES:
+            raise InvalidArgumentError(f"a message's role is {' or '.join(MESSAGE_ROLES)}, not {message.role!r:.80}.")
+        if not isinstance(message.content, str) or not is_storable(message.content):
+            raise InvalidArgumentError(f"a message's content is a text without NUL, not {message.content!r:.80}.")
+        validate_time("a message's created_at", message.created_at)
+        session_id = session_id or message.session_id
+        if message.session_id != session_id:
+            raise InvalidArgumentError(
+                f"the messages are of one session: {message.session_id!r} is not {session_id!r}."
+            )
+    return validated
+
+
+def validate_status(value: Any) -> Any:
+    """One of the three."""
+    if value not in SESSION_STATUSES:
+        raise InvalidArgumentError(f"a session's status is {' or '.join(SESSION_STATUSES)}, not {value!r:.80}.")
+    return value
+
+
+def to_ttl_seconds(label: str, value: Any) -> float | None:
+    """A time to live in seconds, from a number or a timedelta; None is for ever."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e10:
+        raise ConfigurationError(f"{label} is a time in seconds or a timedelta, not {value!r:.80}.")
+    return float(value)
+
+
+def has_unescaped_password(url: str) -> bool:
+    """Whether a password with unescaped signs ends the part of a URL that it stands in, and is taken for a host.
+
+    >>> has_unescaped_password("redis://app:4711/x@host"), has_unescaped_password("redis://app:4711%2Fx@host/0")
+    (True, False)
+    """
+    parts = urlsplit(url)
+    return "@" not in parts.netloc and "@" in f"{parts.path}{parts.query}{parts.fragment}"
+
+
+def resolve_names(option: str, overrides: Mapping[str, str] | None, defaults: Mapping[str, str]) -> dict[str, str]:
+    """Names of tables, collections, indices or fields: the known ones, with those that were given instead.
+
+    >>> resolve_names("tables", {"sessions": "chats"}, {"sessions": "agent_sessions", "messages": "agent_messages"})
+    {'sessions': 'chats', 'messages': 'agent_messages'}
+    """
+    if not isinstance(overrides, Mapping | None):
+        raise ConfigurationError(f"{option} is a mapping of names, not {overrides!r:.80}.")
+    unknown = (overrides or {}).keys() - defaults.keys()
+    if unknown:
+        raise ConfigurationError(f"{option} has {', '.join(defaults)}, but not {', '.join(map(str, unknown))}.")
+    resolved = {**defaults, **(overrides or {})}
+    for name, value in resolved.items():
+        if not isinstance(value, str) or not _NAME_PATTERN.fullmatch(value):
+            raise ConfigurationError(
+                f"{option}[{name!r}] is a name of letters, digits and underscores, not {value!r:.80}."
+            )
+    if len(set(resolved.values())) < len(resolved):
+        raise ConfigurationError(f"{option} gives two things one name: {', '.join(resolved.values())}.")
+    return resolved
+
+
+def _validate_storable(label: str, value: str, limit: int) -> str:
+    if len(value) > limit:
+        raise InvalidArgumentError(f"{label} has {len(value)} characters; {limit} is the limit.")
+    if not is_storable(value):
+        raise InvalidArgumentError(f"{label} holds characters that cannot be stored: {value!r:.80}.")
+    return value

@@ -1,0 +1,283 @@
+"""`SpecRegistry` and `Agents`: register descriptions for an application, and invoke them for one user."""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from tellback import validation
+from tellback.chat.dispatch import resolve_caller
+from tellback.errors import AgentSpecError, ConfigurationError, InvalidArgumentError, NotFoundError, ToolError
+from tellback.tools import Tool, tools_by_name
+from tellback.turns.request import TurnRequest, build_turn_request
+
+if TYPE_CHECKING:
+    from tellback.chat import Model
+    from tellback.conversations import Conversations
+    from tellback.specs.loader import SpecSource
+    from tellback.specs.model import AgentSpec, BoundSpec
+    from tellback.turns.types import UserHandle
+    from tellback.types import ReplyDelta
+    from tellback.types.conversations import Identity, Session, TurnOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSpec:
+    """A description, and the functions its tools may name."""
+
+    spec: AgentSpec
+    functions: Mapping[str, Tool]
+
+
+class SpecRegistry:
+    """The agents that were registered, for all users.
+
+    >>> registry = SpecRegistry()
+    >>> registry.register({"name": "support", "systemPrompt": "Be kind."}).name
+    'support'
+    >>> registry.names
+    ('support',)
+    """
+
+    def __init__(self) -> None:
+        self._agents: dict[str, RegisteredSpec] = {}
+
+    def register(
+        self, spec: SpecSource, tools: Iterable[Tool | Callable[..., Any]] = (), replace: bool = False
+    ) -> AgentSpec:
+        """Add a description, with the functions for its tools of type FUNCTION; others of `tools` are not used.
+
+        A name that is taken raises `AgentSpecError`, unless `replace`.
+        """
+        from tellback.specs.loader import load_spec
+
+        loaded = load_spec(spec)
+        if loaded.name in self._agents and not replace:
+            raise AgentSpecError(
+                "name", "there is such an agent already: pass replace=True to replace it.", loaded.name
+            )
+        if callable(tools) or isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
+            raise AgentSpecError(
+                "tools", f"they are a list of functions, not {tools!r:.80}: write tools=[…].", loaded.name
+            )
+        try:
+            functions = tools_by_name(tools)
+        except (ConfigurationError, ToolError) as error:
+            raise AgentSpecError("tools", str(error), loaded.name) from error
+        _validate_functions(loaded, functions)
+        self._agents[loaded.name] = RegisteredSpec(loaded, functions)
+        return loaded
+
+    def get(self, name: str) -> AgentSpec | None:
+        """The description of that name, or None."""
+        found = self._agents.get(name) if isinstance(name, str) else None
+        return None if found is None else found.spec
+
+    def registered(self, name: str) -> RegisteredSpec:
+        """The same with its functions; an unknown name raises `NotFoundError`."""
+        found = self._agents.get(name) if isinstance(name, str) else None
+        if found is None:
+            known = ", ".join(map(repr, self._agents)) or "none"
+            raise NotFoundError("agent", name, f"Registered are: {known}.")
+        return found
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order of registration."""
+        return tuple(self._agents)
+
+
+def _validate_functions(spec: AgentSpec, functions: Mapping[str, Tool]) -> None:
+    from tellback.specs.loader import format_unknown_name
+
+    for index, tool in enumerate(spec.tools):
+        if tool.type == "FUNCTION" and tool.name not in functions:
+            problem = format_unknown_name(tool.name, list(functions), "function")
+            raise AgentSpecError(
+                f"tools[{index}].name", f"{problem} Pass it: register_agent(spec, tools=[…]).", spec.name
+            )
+
+
+LOOK_BACK = 100
+"""How many messages a reply, the decisions on its calls and their results may take at the end of a log."""
+
+
+def build_invocation_metadata(agent: str, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """What every reply of an invocation carries as metadata: the agent's name, and a digest of its arguments.
+
+    >>> build_invocation_metadata("support", {"a": 1, "b": 2}) == build_invocation_metadata("support", {"b": 2, "a": 1})
+    True
+    """
+    canonical = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+    return {"agent": agent, "arguments_digest": hashlib.sha256(canonical.encode()).hexdigest()}
+
+
+async def validate_resumed(
+    conversations: Conversations, id: str, call_ids: Collection[str], current: Mapping[str, str]
+) -> None:
+    """That the reply whose calls are decided is of the same invocation; `InvalidArgumentError` if it is not."""
+    for message in reversed(await conversations.raw_turns(id, LOOK_BACK)):
+        if not any(call.id in call_ids for call in message.tool_calls):
+            continue
+        previous = message.metadata or {}
+        if previous.get("agent") != current["agent"]:
+            asker = f"agent {previous['agent']!r:.80}" if "agent" in previous else "a turn without an agent"
+            raise InvalidArgumentError(
+                f"{asker} asked for this decision, not agent {current['agent']!r}: go on with that."
+            )
+        if previous.get("arguments_digest") != current["arguments_digest"]:
+            raise InvalidArgumentError(
+                f"agent {current['agent']!r} asked for this decision with other arguments: invoke it with the same ones"
+                " (the message may be left out)."
+            )
+        return
+
+
+class InvokeOptions(TypedDict, total=False):
+    """What an invocation passes on to `run_turn`."""
+
+    provider: str | None
+    max_cycles: int | None
+    tail_limit: int | None
+    idempotency_key: str | None
+    approvals: Mapping[str, Any] | None
+    wait: float
+    trace_id: str | None
+    memory_space_id: str | None
+    recall: Mapping[str, Any] | None
+    session: Session | None
+    sender: Identity | None
+    extras: Mapping[str, Any] | None
+    metadata: Mapping[str, Any] | None
+
+
+class Agents:
+    """One user's way to the agents that were registered."""
+
+    def __init__(self, registry: SpecRegistry, user: UserHandle) -> None:
+        self._registry = registry
+        self._user = user
+
+    def list(self) -> builtins.list[AgentSpec]:
+        """All descriptions, in the order of registration."""
+        return [self._registry.registered(name).spec for name in self._registry.names]
+
+    def get(self, name: str) -> AgentSpec | None:
+        """The description of that name, or None."""
+        return self._registry.get(name)
+
+    async def invoke(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        conversation_id: str | None = None,
+        model: str | Model | None = None,
+        **turn: Unpack[InvokeOptions],
+    ) -> TurnOutcome:
+        """Run one turn of an agent, with the arguments its description asks for.
+
+        It is kept in a new conversation, of the description's namespace or else the agent's name, or in
+        `conversation_id`. `model` goes before the description's own, and Tellback's is used if there is neither.
+        A space that is not this user's raises `NotFoundError` before anything is stored or sent, and whatever else is
+        wrong is found before a conversation is opened. With `approvals`, a turn that waits for them goes on: by the
+        same agent, with the same arguments but for the message, which is not needed then.
+        """
+        request = await self._build_turn_request(name, arguments, conversation_id, model, turn)
+        return await self._user.conversations.turns.run(request)
+
+    async def invoke_stream(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        conversation_id: str | None = None,
+        model: str | Model | None = None,
+        **turn: Unpack[InvokeOptions],
+    ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
+        """`invoke` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
+        request = await self._build_turn_request(name, arguments, conversation_id, model, turn)
+        items = self._user.conversations.turns.stream(request)
+        try:
+            async for item in items:
+                yield item
+        finally:
+            await items.aclose()
+
+    async def _build_turn_request(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        conversation_id: str | None,
+        model: str | Model | None,
+        turn: InvokeOptions,
+    ) -> TurnRequest:
+        """The turn to run; no conversation is opened before all is known to be well."""
+        from tellback.specs.arguments import bind_with_arguments
+        from tellback.specs.tools import build_tools, validate_spaces
+
+        registered = self._registry.registered(name)
+        await self._validate_options(name, turn)
+        resuming = turn.get("approvals") is not None
+        if resuming and conversation_id is None:
+            raise InvalidArgumentError("approvals go on with a turn: pass its conversation_id.")
+        spec, used = bind_with_arguments(registered.spec, arguments, resuming=resuming)
+        memory, conversations = self._user.memory, self._user.conversations
+        await validate_spaces(spec, memory, turn.get("memory_space_id"))
+        turn_arguments: dict[str, Any] = _to_turn_arguments(spec, build_tools(spec, memory, registered.functions))
+        turn_arguments |= {key: value for key, value in turn.items() if value is not None}
+        model = self._resolve_model(spec, model)
+
+        def build_request(id: str) -> TurnRequest:
+            request = build_turn_request(
+                conversations.runtime, self._user.scope, conversations.build_context, id, model, **turn_arguments
+            )
+            return replace(request, agent=spec.name, reply_metadata=build_invocation_metadata(spec.name, used))
+
+        trial_request = build_request("" if conversation_id is None else conversation_id)
+        resolve_caller(trial_request.options)  # a model that nobody serves is found here
+        if conversation_id is None:
+            return build_request((await conversations.create(spec.namespace or spec.name)).id)
+        if trial_request.approvals is not None:
+            await validate_resumed(
+                conversations, conversation_id, trial_request.approvals, build_invocation_metadata(spec.name, used)
+            )
+        return trial_request
+
+    async def _validate_options(self, name: str, turn: InvokeOptions) -> None:
+        """That the keywords are those of a turn, and how to recall is right, which a turn would only find out later."""
+        if unknown_options := set(turn) - InvokeOptions.__annotations__.keys():
+            raise InvalidArgumentError(
+                f"invoke takes no {', '.join(sorted(unknown_options))}: the description of {name!r:.80} says what is run."
+            )
+        recall = turn.get("recall")
+        if recall is not None:
+            validation.validate_recall_options("recall", recall)
+            if "memory_space_id" in recall:
+                raise InvalidArgumentError("memory_space_id goes beside recall, not into it.")
+            await self._user.conversations.build_context(None, None, **recall)
+
+    def _resolve_model(self, spec: BoundSpec, model: str | Model | None) -> str | Model:
+        candidates = (model, spec.model, self._user.conversations.runtime.model)
+        found = next((each for each in candidates if each is not None), None)
+        if found is None:
+            raise ConfigurationError(
+                f"No model is set for agent {spec.name!r}: pass invoke(model=...), name one in its description, or"
+                " pass Tellback(..., model=...) for all turns."
+            )
+        return found
+
+
+def _to_turn_arguments(spec: BoundSpec, tools: builtins.list[Tool]) -> dict[str, Any]:
+    """What the description says of a turn."""
+    options = {"system": spec.system, "max_output_tokens": spec.max_output_tokens, "config": spec.config or None}
+    return {
+        "user_text": spec.user_message,
+        "tools": tools,
+        "max_cycles": spec.max_cycles,
+        "options": {name: value for name, value in options.items() if value is not None},
+    }

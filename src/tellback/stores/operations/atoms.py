@@ -1,0 +1,398 @@
+"""Operations on spaces and atoms: add, list, supersede, archive, delete, and the vectors of atoms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from tellback.errors import AtomSupersededError, NotFoundError
+from tellback.stores import memory_rows
+from tellback.stores.engine import UNBOUNDED, Operation, event_statement
+from tellback.stores.operations.entities import adjust_atom_count, link_atom, resolve_entities
+from tellback.stores.ports import AtomDraft, AtomFilter, SpaceChanges
+from tellback.types.access import Scope
+from tellback.types.ids import from_micros, to_micros
+from tellback.types.jsontext import dump_stored_json
+from tellback.types.memory import Atom, AtomStatus, MemorySpace
+
+NEVER_HELD = 1 - UNBOUNDED
+"""Where an atom is closed that turns out never to hold: then it is over at every moment, not only from its end on."""
+
+
+def close_chain(
+    space_id: str, old_id: str, successor_id: str, by_seq: int, ends_at: int, version: int, now: int
+) -> Operation[None]:
+    """From `now` on, no atom of a chain up to the old one is known to hold past the beginning of the new one."""
+    found = yield "chain_before", {"space_id": space_id, "id": old_id, "ends": ends_at}
+    for seq, id, valid_from, ends, superseded_at, superseded_by in found:
+        location = {"space_id": space_id, "seq": seq}
+        is_cut = _is_cut_short(ends_at, valid_from, ends)
+        if is_cut:
+            ends = ends_at
+            closing = {"by_seq": by_seq, "known_at": now, "valid_to": _closing_time(ends_at, valid_from)}
+            yield "closing_insert", {**location, **closing}
+        if is_cut or id == old_id:
+            yield (
+                "atom_set_superseded",
+                {
+                    **location,
+                    "valid_to": ends,
+                    "superseded_at": now if superseded_at is None else superseded_at,
+                    "superseded_by": superseded_by or successor_id,
+                    "version": version,
+                    "now": now,
+                },
+            )
+
+
+def remove_from_chain(atom: Atom, seq: int, version: int, now: int) -> Operation[None]:
+    """Take an atom out of its chain: what it closed ends where those after it begin, or is open again."""
+    space_id, before, after = atom.memory_space_id, atom.supersedes, atom.superseded_by
+    change = {"space_id": space_id, "version": version, "now": now}
+    if after is not None:
+        yield "chain_join_back", {**change, "id": after, "supersedes": before}
+    if before is None:
+        return
+    yield "chain_join_on", {**change, "id": before, "superseded_by": after}
+    found = yield "chain_closed_by", {"space_id": space_id, "by_seq": seq, "before": before}
+    closed = {row[0] for row in found}
+    yield "closings_forget", {"space_id": space_id, "by_seq": seq}
+    chain = yield "chain_after", {"space_id": space_id, "id": found[0][1]}
+    for number, (each, _, valid_from, _) in enumerate(chain, 1):
+        if each in closed:
+            yield from _recompute_closings(change, each, valid_from, chain[number:])
+
+
+def _recompute_closings(change: dict[str, Any], seq: int, valid_from: int, later: list[Any]) -> Operation[None]:
+    """Close an atom as it would have been, had there been only these after it."""
+    location = {"space_id": change["space_id"], "seq": seq}
+    stated = yield "closing_given", location
+    ends = stated[0][0] if stated else None
+    yield "closings_reopen", location
+    for by_seq, _, ends_at, known_at in later:
+        if _is_cut_short(ends_at, valid_from, ends):
+            ends = ends_at
+            closing = {"by_seq": by_seq, "known_at": known_at, "valid_to": _closing_time(ends_at, valid_from)}
+            yield "closing_insert", {**location, **closing}
+    superseded = {"superseded_by": later[0][1], "superseded_at": later[0][3]} if later else _NOT_SUPERSEDED
+    yield "atom_set_superseded", {**change, **location, **superseded, "valid_to": ends}
+
+
+_NOT_SUPERSEDED = {"superseded_by": None, "superseded_at": None}
+
+
+def _is_cut_short(ends_at: int, valid_from: int, ends: int | None) -> bool:
+    """Whether an atom is cut by one that begins then. What never holds cannot be cut further."""
+    return ends is None or (ends_at < ends and valid_from < ends)
+
+
+def _closing_time(ends_at: int, valid_from: int) -> int:
+    return ends_at if ends_at > valid_from else NEVER_HELD
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceVersion:
+    """How often a space was changed, and how many atoms were ever added to it."""
+
+    version: int
+    last_seq: int
+
+
+STATUS_EVENTS = {
+    AtomStatus.ACTIVE: "atom.restored",
+    AtomStatus.ARCHIVED: "atom.archived",
+    AtomStatus.DELETED: "atom.deleted",
+}
+"""What is told of an atom whose status became this."""
+
+
+def create_space(values: dict[str, Any], reuse_existing: bool) -> Operation[MemorySpace]:
+    """Make a space; with `once`, only if there is none of that name."""
+    if reuse_existing:
+        yield "platform_space_lock", {"name": values["name"]}
+        found = yield "space_list", {"name": values["name"]}
+        if found:
+            return memory_rows.space_from_row(found[0])
+    yield "space_create", values
+    yield event_statement("space.created", values["id"], {"name": values["name"]}, values["now"])
+    found = yield "space_get", {"id": values["id"]}
+    return memory_rows.space_from_row(found[0])
+
+
+def get_space(id: str) -> Operation[MemorySpace | None]:
+    """A space that was not deleted."""
+    found = yield "space_get", {"id": id}
+    return memory_rows.space_from_row(found[0]) if found else None
+
+
+def list_spaces(name: str | None) -> Operation[list[MemorySpace]]:
+    """Spaces in the order they were made."""
+    found = yield "space_list", {"name": name}
+    return [memory_rows.space_from_row(row) for row in found]
+
+
+def delete_space(id: str, now: int) -> Operation[None]:
+    """Hide a space and all that is in it."""
+    if not (yield "space_delete", {"id": id, "now": now}):
+        raise NotFoundError("space", id)
+    yield event_statement("space.deleted", id, {}, now)
+
+
+def touch_space(id: str, now: int, *, added: int = 0, counted: int = 0) -> Operation[SpaceVersion]:
+    """Bump a space's version; the space is ours until the transaction ends."""
+    found = yield "space_touch", {"id": id, "now": now, "added": added, "counted": counted}
+    if not found:
+        raise NotFoundError("space", id)
+    return SpaceVersion(found[0][0], found[0][1])
+
+
+def space_version(id: str) -> Operation[SpaceVersion]:
+    """How far a space has come."""
+    found = yield "space_version", {"id": id}
+    if not found:
+        raise NotFoundError("space", id)
+    return SpaceVersion(found[0][0], found[0][1])
+
+
+def add_atoms(
+    scope: Scope, space_id: str, drafts: Sequence[AtomDraft], now: int, is_searchable: bool
+) -> Operation[list[Atom]]:
+    """Add atoms. `wide` stores their vectors for the server's own search as well."""
+    space = yield from touch_space(space_id, now)
+    stored: list[Atom] = []
+    seq = space.last_seq
+    for draft in drafts:
+        if draft.origin is not None:
+            existing = yield "atom_by_origin", {"space_id": space_id, "origin": draft.origin}
+            if existing:
+                stored.append(memory_rows.atom_from_row(existing[0]))
+                continue
+        seq += 1
+        stored.append((yield from _insert_atom(scope, space_id, seq, space.version, draft, None, now, is_searchable)))
+    added = seq - space.last_seq
+    if added:
+        yield "space_recount", {"id": space_id, "last_seq": seq, "counted": added}
+    return stored
+
+
+def atoms_by_origin(space_id: str, origins: Sequence[str]) -> Operation[dict[str, Atom]]:
+    """The atoms that were made from these."""
+    yield from space_version(space_id)
+    by_origin: dict[str, Atom] = {}
+    for origin in origins:
+        stored = yield "atom_by_origin", {"space_id": space_id, "origin": origin}
+        if stored:
+            by_origin[origin] = memory_rows.atom_from_row(stored[0])
+    return by_origin
+
+
+def _insert_atom(
+    scope: Scope,
+    space_id: str,
+    seq: int,
+    version: int,
+    draft: AtomDraft,
+    supersedes: str | None,
+    now: int,
+    is_searchable: bool,
+) -> Operation[Atom]:
+    entity_ids = yield from resolve_entities(space_id, draft.entity_ids)
+    valid_from = to_micros(draft.valid_from)
+    location = {"space_id": space_id, "seq": seq, "version": version}
+    yield (
+        "atom_insert",
+        {
+            **location,
+            "id": draft.id,
+            "text": draft.text,
+            "category": draft.category.name,
+            "kind": draft.category.kind.value,
+            "importance": draft.importance,
+            "confidence": draft.confidence,
+            "valid_from": valid_from,
+            "valid_to": None if draft.valid_to is None else to_micros(draft.valid_to),
+            "now": now,
+            "supersedes": supersedes,
+            "source_conversation_id": draft.source_conversation_id,
+            "source_message_ids": dump_stored_json(draft.source_message_ids),
+            "entity_ids": dump_stored_json(entity_ids),
+            "other_sources": memory_rows.dump_citations(draft.other_sources),
+            "origin": draft.origin,
+            "slot": draft.slot,
+            "slot_value": draft.value,
+        },
+    )
+    if draft.valid_to is not None:
+        closing = {"by_seq": seq, "known_at": now, "valid_to": to_micros(draft.valid_to)}
+        yield "closing_insert", {**location, **closing}
+    if draft.vector is not None:
+        yield _vector_statement(location, draft.embedder, draft.vector, is_searchable)
+    for entity_id in entity_ids:
+        yield from link_atom(space_id, entity_id, seq, version, valid_from, now)
+    data: dict[str, Any] = {"space_id": space_id, "category": draft.category.name, "kind": draft.category.kind.value}
+    if supersedes is not None:
+        data["supersedes"] = supersedes
+    yield event_statement("atom.added", draft.id, data, now)
+    moment = from_micros(now)
+    return Atom(
+        id=draft.id,
+        memory_space_id=space_id,
+        scope=scope,
+        text=draft.text,
+        category=draft.category,
+        valid_from=draft.valid_from,
+        created_at=moment,
+        updated_at=moment,
+        importance=draft.importance,
+        confidence=draft.confidence,
+        valid_to=draft.valid_to,
+        source_conversation_id=draft.source_conversation_id,
+        source_message_ids=draft.source_message_ids,
+        entity_ids=entity_ids,
+        supersedes=supersedes,
+        other_sources=draft.other_sources,
+    )
+
+
+def _vector_statement(
+    location: dict[str, Any], embedder: str | None, vector: bytes, is_searchable: bool
+) -> tuple[str, dict[str, Any]]:
+    values = {**location, "embedder": embedder, "vector": vector}
+    if is_searchable:
+        values["numbers"] = memory_rows.vector_to_floats(vector)
+    return "vector_put", values
+
+
+def get_atom(id: str) -> Operation[Atom | None]:
+    """An atom of a space that was not deleted."""
+    found = yield "atom_get", {"id": id}
+    if not found or not (yield "space_version", {"id": found[0][1]}):
+        return None
+    return memory_rows.atom_from_row(found[0])
+
+
+def list_atoms(space_id: str, atom_filter: AtomFilter) -> Operation[list[Atom]]:
+    """Atoms that pass a filter, the newest first."""
+    yield from space_version(space_id)
+    before = UNBOUNDED
+    if atom_filter.before is not None:
+        found = yield "atom_get", {"id": atom_filter.before}
+        if not found or found[0][1] != space_id:
+            raise NotFoundError("atom", atom_filter.before)
+        before = found[0][memory_rows.SEQ]
+    values = {
+        "space_id": space_id,
+        "status": atom_filter.status.value,
+        "valid_at": to_micros(atom_filter.valid_at),
+        "begun_at": to_micros(atom_filter.valid_at) if atom_filter.must_have_started else UNBOUNDED,
+        "known_at": UNBOUNDED if atom_filter.known_at is None else to_micros(atom_filter.known_at),
+        "before": before,
+        "limit": UNBOUNDED if atom_filter.limit is None else atom_filter.limit,
+        "kind": None if atom_filter.kind is None else atom_filter.kind.value,
+    }
+    if not atom_filter.categories:
+        found = yield "atom_list", values
+    else:
+        found = []
+        for category in atom_filter.categories:
+            found += yield "atom_list_in_category", {**values, "category": category}
+        found.sort(key=lambda row: -row[memory_rows.SEQ])
+        found = found[: atom_filter.limit]
+    return [memory_rows.atom_from_row(row) for row in found]
+
+
+def supersede_atom(scope: Scope, old_id: str, draft: AtomDraft, now: int, is_searchable: bool) -> Operation[Atom]:
+    """Add an atom in another's place: from now on, no earlier one of the chain is known to hold past its beginning."""
+    first = yield from _get_live_atom(old_id)
+    space_id = first.memory_space_id
+    space = yield from touch_space(space_id, now, added=1, counted=1)
+    old = yield from _get_live_atom(old_id)
+    if old.superseded_by is not None:
+        raise AtomSupersededError(old_id, old.superseded_by)
+    now = max(now, to_micros(old.created_at))  # also by a clock that was set back, it is known after what it replaces
+    new_atom = yield from _insert_atom(
+        scope, space_id, space.last_seq, space.version, draft, old_id, now, is_searchable
+    )
+    begins_at = to_micros(draft.valid_from)
+    yield from close_chain(space_id, old_id, new_atom.id, space.last_seq, begins_at, space.version, now)
+    yield event_statement("atom.superseded", old_id, {"space_id": space_id, "superseded_by": new_atom.id}, now)
+    return new_atom
+
+
+def set_atom_status(id: str, status: AtomStatus, now: int) -> Operation[Atom]:
+    """Archive, restore or delete an atom."""
+    found = yield from _get_live_atom(id)
+    if found.status == status:
+        return found
+    space_id = found.memory_space_id
+    space = yield from touch_space(space_id, now)
+    atom = yield from _get_live_atom(id)
+    if atom.status == status:  # somebody else was faster
+        return atom
+    [row] = yield "atom_get", {"id": id}
+    seq = row[memory_rows.SEQ]
+    values = {"space_id": space_id, "seq": seq, "status": status.value, "version": space.version, "now": now}
+    yield "atom_set_status", values
+    counted = (status is AtomStatus.ACTIVE) - (atom.status is AtomStatus.ACTIVE)
+    if counted:
+        yield "space_recount", {"id": space_id, "last_seq": space.last_seq, "counted": counted}
+        for entity_id in atom.entity_ids:
+            yield from adjust_atom_count(entity_id, space.version, counted, now)
+    if status is AtomStatus.DELETED:
+        yield from remove_from_chain(atom, seq, space.version, now)
+    yield event_statement(STATUS_EVENTS[status], id, {"space_id": space_id}, now)
+    [row] = yield "atom_get", {"id": id}
+    return memory_rows.atom_from_row(row)
+
+
+def _get_live_atom(id: str) -> Operation[Atom]:
+    """An atom to act on: what was deleted is as good as unknown."""
+    atom = yield from get_atom(id)
+    if atom is None or atom.status is AtomStatus.DELETED:
+        raise NotFoundError("atom", id)
+    return atom
+
+
+def load_changes(space_id: str, after: int, embedder: str, max_atoms: int) -> Operation[SpaceChanges]:
+    """What changed after a version, unless the space has more than so many atoms."""
+    # Of one moment: an atom whose end is read with its successor missing would leave nothing of the chain.
+    yield "platform_snapshot", {}
+    current = yield from space_version(space_id)
+    if current.last_seq > max_atoms:
+        return SpaceChanges(current.version, current.last_seq)
+    values = {"space_id": space_id, "after": after}
+    atoms = yield ("atoms_all" if after < 0 else "atoms_changed"), values
+    closings = yield ("closings_all" if after < 0 else "closings_changed"), values
+    vectors = yield "vectors_changed", {**values, "embedder": embedder}
+    found = yield "entities_changed", values
+    entities = sorted((memory_rows.entity_from_row(row) for row in found), key=attrgetter("id"))
+    sorted_atoms = sorted(atoms, key=itemgetter(memory_rows.SEQ))
+    return SpaceChanges(current.version, current.last_seq, sorted_atoms, closings, vectors, entities)
+
+
+def atoms_without_vector(space_id: str, embedder: str, before: int, limit: int) -> Operation[list[tuple[int, str]]]:
+    """Atoms without a vector by this embedder; none of a space that was deleted."""
+    if not (yield "space_version", {"id": space_id}):
+        return []
+    values = {"space_id": space_id, "embedder": embedder, "before": before, "limit": limit}
+    found = yield "atoms_to_embed", values
+    return [(row[0], row[1]) for row in found]
+
+
+def save_vectors(
+    space_id: str, embedder: str, vectors: Sequence[tuple[int, bytes]], now: int, is_searchable: bool
+) -> Operation[None]:
+    """Replace this embedder's vectors of some atoms."""
+    space = yield from touch_space(space_id, now)
+    for seq, vector in vectors:
+        yield _vector_statement(
+            {"space_id": space_id, "seq": seq, "version": space.version}, embedder, vector, is_searchable
+        )
+
+
+def delete_other_vectors(space_id: str, embedder: str) -> Operation[None]:
+    """Delete the vectors of all embedders but one."""
+    yield from space_version(space_id)
+    yield "vectors_forget", {"space_id": space_id, "embedder": embedder}

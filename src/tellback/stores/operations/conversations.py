@@ -1,0 +1,500 @@
+"""The conversation log in SQL: create and close conversations, append messages, claim and release turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from tellback.errors import ConversationClosedError, NotFoundError, SessionConflictError, TurnConflictError
+from tellback.stores import rows
+from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine
+from tellback.stores.ports import AppendResult, SessionTurn, TurnBusy, TurnClaim, TurnDraft, TurnStarted
+from tellback.types.access import Scope
+from tellback.types.conversations import Conversation, MessageDraft, StoredMessage
+from tellback.types.ids import to_micros
+from tellback.types.jsontext import dump_stored_json
+from tellback.types.sessions import MessageData, SessionData
+
+
+def insert_session(values: dict[str, Any]) -> Operation[bool]:
+    """Insert a session. Its conversations are those that are open now, if any, and those to come."""
+    conversations = yield "conversations_of_session", {"session_id": values["id"], "since": ""}
+    since = ""
+    for row in conversations:
+        if row[1] == "open":
+            break
+        since = row[0]
+    return bool((yield "session_insert", {**values, "since": since}))
+
+
+def save_session(session: SessionData, messages: Sequence[MessageData]) -> Operation[Any]:
+    """Store a session after a turn, and count its messages; gives its row."""
+    values = rows.session_values(session)
+    counts = {
+        "message_count": len(messages),
+        "last_message_at": to_micros(messages[-1].created_at) if messages else None,
+    }
+    saved = yield "session_save", {**values, **counts}
+    if not saved and session.version == 1 and (yield from insert_session({**values, **counts})):
+        saved = yield "session_get", {"id": session.id}
+    if not saved:
+        stored = yield "session_get", {"id": session.id}
+        if not stored and session.version == 1:  # it could not be inserted
+            raise NotFoundError("session", session.id, "Users need ids of their own.")
+        version = rows.session_from_row(stored[0]).version if stored else 0
+        raise SessionConflictError(session.id, session.version - 1, version)
+    return saved[0]
+
+
+APPENDED_DATA = '{"message_id":"%s","seq":%d,"role":"%s","turn_id":"%s","visibility":"%s"}'
+"""The data of `message.appended`: ids and fixed words only, so that the hottest path needs no encoder."""
+RESUMED_LIMIT = 1_000
+"""How much of a turn is looked at when it is run again."""
+
+EncodedTurns = list[list[dict[str, Any]]]
+
+
+@dataclass(slots=True)
+class _ConversationHead:
+    """The part of a conversation's row that its messages move."""
+
+    id: str
+    status: str
+    last_seq: int
+    turns: int
+    summarized_turns: int
+    turn_id: str | None
+    running_turn: str | None
+    running_owner: str | None
+    running_until: int | None
+
+
+def _lock_head(id: str) -> Operation[_ConversationHead]:
+    """The head, which nobody else can move until the transaction ends."""
+    found = yield "conversation_lock", {"id": id}
+    if not found:
+        raise NotFoundError("conversation", id)
+    return _ConversationHead(id, *found[0])
+
+
+def _write_head(head: _ConversationHead, now: int) -> Operation[None]:
+    yield (
+        "conversation_write",
+        {
+            "id": head.id,
+            "last_seq": head.last_seq,
+            "turns": head.turns,
+            "turn_id": head.turn_id,
+            "running_turn": head.running_turn,
+            "running_owner": head.running_owner,
+            "running_until": head.running_until,
+            "now": now,
+        },
+    )
+
+
+def append_turns(
+    id: str,
+    turns: Sequence[TurnDraft],
+    encoded: EncodedTurns,
+    now: int,
+    release_owner: str | None = None,
+    required_owner: str | None = None,
+    session: SessionTurn | None = None,
+) -> Operation[AppendResult]:
+    """Append turns' messages; with `held_by`, only while that owner's turn runs."""
+    if session is not None:  # first, as whoever adds to a session does: nobody waits for the other then
+        yield from save_session(session.session, session.messages)
+    head = yield from _lock_head(id)
+    if required_owner is not None and head.running_owner != required_owner:
+        raise TurnConflictError(id, head.running_turn or "", 0)
+    before = head.last_seq
+    stored = yield from _insert_messages(head, turns, encoded, now)
+    if release_owner is not None and head.running_owner == release_owner:
+        head.running_turn = head.running_owner = head.running_until = None
+    if head.last_seq != before or release_owner is not None:
+        yield from _write_head(head, now)
+    if head.last_seq != before and head.status != "open":
+        yield event_statement("conversation.continued", id, {"last_seq": head.last_seq}, now)
+    return AppendResult(tuple(stored), head.turns, head.summarized_turns)
+
+
+def _insert_messages(
+    head: _ConversationHead, turns: Sequence[TurnDraft], encoded: EncodedTurns, now: int
+) -> Operation[list[StoredMessage]]:
+    """Insert the messages and their events, and move the head; it is for the caller to write it."""
+    stored: list[StoredMessage] = []
+    for turn, values in zip(turns, encoded, strict=True):
+        by_key = yield from _find_by_idempotency_key(head.id, turn)
+        turn_id, starts = turn.turn_id, turn.starts
+        if by_key:
+            turn_id, starts = next(reversed(by_key.values())).turn_id, False
+        elif turn.joins and head.turn_id is not None:
+            turn_id = head.turn_id
+        if any(draft.idempotency_key not in by_key for draft in turn.messages):
+            # A turn that was running when the conversation was closed may still finish: its tools have run.
+            if head.status != "open" and (turn.joins or turn.turn_id != head.running_turn):
+                raise ConversationClosedError(head.id)
+            head.turns += 1 if starts or head.turn_id is None else 0
+            head.turn_id = turn_id
+        for draft, row in zip(turn.messages, values, strict=True):
+            if draft.idempotency_key in by_key:
+                stored.append(by_key[draft.idempotency_key])
+                continue
+            seq = head.last_seq = head.last_seq + 1
+            yield "message_insert", {**row, "conversation_id": head.id, "seq": seq, "turn_id": turn_id}
+            data = APPENDED_DATA % (draft.id, seq, draft.role, turn_id, draft.visibility)
+            yield "event_insert", {"type": "message.appended", "subject_id": head.id, "data": data, "now": now}
+            stored.append(rows.stored_message_from_draft(draft, head.id, seq, turn_id))
+            if draft.idempotency_key is not None:
+                by_key[draft.idempotency_key] = stored[-1]
+    return stored
+
+
+def _find_by_idempotency_key(id: str, turn: TurnDraft) -> Operation[dict[str | None, StoredMessage]]:
+    """The messages whose idempotency key the conversation holds."""
+    by_key: dict[str | None, StoredMessage] = {}
+    for draft in turn.messages:
+        key = draft.idempotency_key
+        if key is not None:
+            found = yield "message_by_key", {"conversation_id": id, "idempotency_key": key}
+            if found:
+                by_key[key] = rows.message_from_row(found[0])
+    return by_key
+
+
+@dataclass(frozen=True, slots=True)
+class StartedTurnRows:
+    """A turn that was begun. Its history is read into values where that keeps no other writer waiting."""
+
+    turn_id: str
+    user_message: StoredMessage | None
+    history_rows: list[Any]
+    later_rows: list[Any]
+
+
+def claim_turn(
+    id: str, claim: TurnClaim, draft: MessageDraft | None, encoded: EncodedTurns, tail_limit: int, now: int
+) -> Operation[StartedTurnRows | TurnBusy]:
+    """Claim the conversation, append the user\'s message and read the tail."""
+    head = yield from _lock_head(id)
+    if head.status != "open" and draft is not None:
+        raise ConversationClosedError(id)
+    if head.running_owner not in (None, claim.evict) and (head.running_until or 0) > claim.now * 1_000_000:
+        return TurnBusy(head.running_turn or "", head.running_owner or "")
+    turn_id, user_message, before = claim.turn_id, None, UNBOUNDED
+    if draft is not None:
+        turn = TurnDraft(claim.turn_id, [draft], starts=True)
+        [user_message] = yield from _insert_messages(head, [turn], encoded, now)
+        turn_id, before = user_message.turn_id, user_message.seq + 1
+    history = yield "history_before", {"conversation_id": id, "before": before, "limit": tail_limit}
+    later: list[Any] = []
+    if user_message is not None and draft is not None and user_message.id != draft.id:
+        resumed_range = {"conversation_id": id, "after": user_message.seq, "before": UNBOUNDED, "limit": RESUMED_LIMIT}
+        later = yield "messages_after", {**resumed_range, "internal": 1, "hidden": 0}
+    if user_message is None and history:
+        turn_id = history[0][3]
+    head.running_turn, head.running_owner, head.running_until = turn_id, claim.owner, int(claim.until * 1_000_000)
+    yield from _write_head(head, now)
+    return StartedTurnRows(turn_id, user_message, history, later)
+
+
+def event_statement(type: str, subject_id: str, data: dict[str, Any], now: int) -> tuple[str, dict[str, Any]]:
+    """The statement that tells of a change."""
+    return "event_insert", {"type": type, "subject_id": subject_id, "data": dump_stored_json(data), "now": now}
+
+
+STALE_BATCH = 200
+
+
+class SqlConversationLog:
+    """`ConversationLog` on an engine."""
+
+    def __init__(self, engine: SqlEngine) -> None:
+        self._engine = engine
+
+    async def create(self, scope: Scope, conversation: Conversation) -> Conversation:
+        await self._engine.write(scope, partial(create_conversation, conversation_values(conversation)))
+        return conversation
+
+    async def find_in_session(self, scope: Scope, namespace: str, session_id: str | None) -> Conversation | None:
+        session = {"namespace": namespace, "session_id": session_id}
+        return await self._engine.read(scope, partial(_find_in_session, session), brief=True)
+
+    async def find_or_create(self, scope: Scope, conversation: Conversation) -> Conversation:
+        found = await self.find_in_session(scope, conversation.namespace, conversation.session_id)
+        if found is None:
+            session = {"namespace": conversation.namespace, "session_id": conversation.session_id}
+            values = conversation_values(conversation)
+            found = await self._engine.write(scope, partial(_find_or_create, scope, session, values))
+        return conversation if found is None else found
+
+    async def list_due(self, scope: Scope, *, now: datetime) -> list[str]:
+        return await self._engine.read(scope, partial(_list_due, to_micros(now)), brief=True)
+
+    async def get(self, scope: Scope, id: str) -> Conversation | None:
+        return await self._engine.read(scope, partial(_get_conversation, id), brief=True)
+
+    async def list_conversations(
+        self, scope: Scope, *, namespace: str | None, status: str | None, limit: int | None, before: str | None
+    ) -> list[Conversation]:
+        values = {"status": status, "before": before, "limit": UNBOUNDED if limit is None else limit}
+        name = "conversation_list"
+        if namespace is not None:
+            name, values["namespace"] = "conversation_list_in_namespace", namespace
+        return await self._engine.read(scope, partial(_list_conversations, name, values))
+
+    async def close(self, scope: Scope, id: str, *, now: datetime) -> Conversation:
+        return await self._engine.write(scope, partial(close_conversation, id, to_micros(now)))
+
+    async def close_stale(
+        self, scope: Scope | None, *, idle_since: datetime | None, now: datetime
+    ) -> list[Conversation]:
+        closed: list[Conversation] = []
+        after = ""
+        while True:
+            # Claims are made by the machine's clock, not by one that a test may have set.
+            idle_micros, claims_before = (
+                None if idle_since is None else to_micros(idle_since),
+                int(time.time() * 1_000_000),
+            )
+            stale = await self._engine.read(
+                None, partial(_list_stale, scope, after, idle_micros, claims_before, to_micros(now))
+            )
+            if not stale:
+                return closed
+            for owner, id in stale:
+                operation = partial(_close_idle, id, to_micros(now), idle_micros, claims_before)
+                conversation = await self._engine.write(owner, operation)
+                if conversation is not None:
+                    closed.append(conversation)
+            after = stale[-1][1]
+
+    async def append(
+        self,
+        scope: Scope,
+        id: str,
+        turns: Sequence[TurnDraft],
+        *,
+        now: datetime,
+        release_owner: str | None = None,
+        required_owner: str | None = None,
+        session: SessionTurn | None = None,
+    ) -> AppendResult:
+        encoded = [[rows.draft_values(draft) for draft in turn.messages] for turn in turns]
+        operation = partial(append_turns, id, turns, encoded, to_micros(now), release_owner, required_owner, session)
+        return await self._engine.write(scope, operation)
+
+    async def message(self, scope: Scope, id: str) -> StoredMessage | None:
+        return await self._engine.read(scope, partial(_get_message, id))
+
+    async def messages(
+        self,
+        scope: Scope,
+        id: str,
+        *,
+        limit: int | None = None,
+        after: int = 0,
+        before: int | None = None,
+        include_internal: bool = False,
+        include_hidden: bool = False,
+        from_start: bool = False,
+    ) -> list[StoredMessage]:
+        values = {
+            "conversation_id": id,
+            "after": after,
+            "before": UNBOUNDED if before is None else before,
+            "limit": UNBOUNDED if limit is None else limit,
+            "internal": int(include_internal),
+            "hidden": int(include_hidden),
+        }
+        return await self._engine.read(scope, partial(_list_messages, id, values, from_start))
+
+    async def begin_turn(
+        self, scope: Scope, id: str, claim: TurnClaim, draft: MessageDraft | None, *, tail_limit: int, now: datetime
+    ) -> TurnStarted | TurnBusy:
+        await self._engine.announce_owner()
+        encoded = [] if draft is None else [[rows.draft_values(draft)]]
+        started = await self._engine.write(
+            scope, partial(claim_turn, id, claim, draft, encoded, tail_limit, to_micros(now))
+        )
+        if isinstance(started, TurnBusy):
+            return started
+        try:
+            later = tuple([rows.message_from_row(row) for row in started.later_rows])
+            return TurnStarted(
+                started.turn_id, started.user_message, rows.history_from_rows(started.history_rows), later
+            )
+        except BaseException:
+            await self.end_turn(scope, id, claim.owner)
+            raise
+
+    async def end_turn(self, scope: Scope, id: str, owner: str) -> None:
+        values = {"id": id, "owner": owner}
+        await self._engine.write(scope, partial(_run_statement, "turn_release", values))
+
+    async def extend_turn(self, scope: Scope, id: str, owner: str, until: float) -> None:
+        values = {"id": id, "owner": owner, "until": int(until * 1_000_000)}
+        await self._engine.write(scope, partial(_run_statement, "turn_extend", values))
+
+    async def save_summary(
+        self, scope: Scope, id: str, summary: str, *, until_seq: int, turns: int, expected_seq: int, now: datetime
+    ) -> Conversation | None:
+        values = {
+            "id": id,
+            "summary": summary,
+            "until_seq": until_seq,
+            "turns": turns,
+            "expected_seq": expected_seq,
+        }
+        return await self._engine.write(scope, partial(_save_summary, id, values, to_micros(now)))
+
+    async def list_across_users(
+        self,
+        *,
+        tenant_id: str | None,
+        app_id: str | None,
+        user_id: str | None,
+        namespace: str | None,
+        after: str,
+        limit: int,
+        unsummarized: int | None = None,
+    ) -> list[tuple[Scope, str]]:
+        values = {
+            "tenant": tenant_id,
+            "app": app_id,
+            "user": user_id,
+            "namespace": namespace,
+            "after": after,
+            "limit": limit,
+            "unsummarized": unsummarized,
+        }
+        return await self._engine.read(None, partial(_list_across_users, values))
+
+
+def _list_across_users(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
+    found = yield "platform_conversations", values
+    return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
+
+
+def conversation_values(conversation: Conversation) -> dict[str, Any]:
+    """The values a conversation binds."""
+    after = conversation.close_after
+    return {
+        "id": conversation.id,
+        "namespace": conversation.namespace,
+        "title": conversation.title,
+        "session_id": conversation.session_id,
+        "metadata": dump_stored_json(dict(conversation.metadata)),
+        "close_after": None if after is None else after // timedelta(microseconds=1),
+        "now": to_micros(conversation.created_at),
+    }
+
+
+def _find_in_session(session: dict[str, str | None]) -> Operation[Conversation | None]:
+    found = yield "conversation_in_session", session
+    return rows.conversation_from_row(found[0]) if found else None
+
+
+def _find_or_create(
+    scope: Scope, session: dict[str, str | None], values: dict[str, Any]
+) -> Operation[Conversation | None]:
+    yield (
+        "platform_mark_lock",
+        {"name": dump_stored_json(["session", scope.tenant_id, scope.app_id, scope.user_id, *session.values()])},
+    )
+    found = yield from _find_in_session(session)
+    if found is None:
+        yield from create_conversation(values)
+    return found
+
+
+def _list_due(now: int) -> Operation[list[str]]:
+    found = yield "conversations_due", {"now": now}
+    return [row[0] for row in found]
+
+
+def create_conversation(values: dict[str, Any]) -> Operation[None]:
+    """Insert a conversation, and tell of it."""
+    yield "conversation_create", values
+    data = {"namespace": values["namespace"]}
+    yield event_statement("conversation.created", values["id"], data, values["now"])
+
+
+def _get_conversation(id: str) -> Operation[Conversation | None]:
+    found = yield "conversation_get", {"id": id}
+    return rows.conversation_from_row(found[0]) if found else None
+
+
+def _list_conversations(name: str, values: dict[str, Any]) -> Operation[list[Conversation]]:
+    found = yield name, values
+    return [rows.conversation_from_row(row) for row in found]
+
+
+def close_conversation(id: str, now: int) -> Operation[Conversation]:
+    """Close a conversation; one that is closed is given as it is."""
+    closed = yield from _close_idle(id, now, UNBOUNDED, UNBOUNDED)
+    if closed is None:
+        closed = yield from _get_conversation(id)
+    if closed is None:
+        raise NotFoundError("conversation", id)
+    return closed
+
+
+def _close_idle(id: str, now: int, idle_since: int | None, claims_before: int) -> Operation[Conversation | None]:
+    values = {"id": id, "now": now, "idle_since": idle_since, "claims_before": claims_before}
+    found = yield "conversation_close", values
+    if not found:
+        return None
+    closed = rows.conversation_from_row(found[0])
+    data = {"namespace": closed.namespace, "last_seq": closed.last_seq, "turns": closed.turns}
+    yield event_statement("conversation.closed", id, data, now)
+    return closed
+
+
+def _list_stale(
+    scope: Scope | None, after: str, idle_since: int | None, claims_before: int, now: int
+) -> Operation[list[tuple[Scope, str]]]:
+    values = {
+        "tenant": None if scope is None else scope.tenant_id,
+        "app": None if scope is None else scope.app_id,
+        "user": None if scope is None else scope.user_id,
+        "after": after,
+        "claims_before": claims_before,
+        "limit": STALE_BATCH,
+    }
+    if idle_since is None:
+        found = yield "platform_due_conversations", {**values, "now": now}
+    else:
+        found = yield "platform_stale_conversations", {**values, "idle_since": idle_since}
+    return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
+
+
+def _get_message(id: str) -> Operation[StoredMessage | None]:
+    found = yield "message_get", {"id": id}
+    return rows.message_from_row(found[0]) if found else None
+
+
+def _list_messages(id: str, values: dict[str, Any], from_start: bool) -> Operation[list[StoredMessage]]:
+    found = yield "messages_after" if from_start else "messages_before", values
+    if not found and not (yield "conversation_get", {"id": id}):
+        raise NotFoundError("conversation", id)
+    messages = [rows.message_from_row(row) for row in found]
+    return messages if from_start else messages[::-1]
+
+
+def _save_summary(id: str, values: dict[str, Any], now: int) -> Operation[Conversation | None]:
+    found = yield "conversation_summarize", values
+    if not found:
+        return None
+    data = {"rolling_summary_until_seq": values["until_seq"]}
+    yield event_statement("conversation.summarized", id, data, now)
+    return rows.conversation_from_row(found[0])
+
+
+def _run_statement(name: str, values: dict[str, Any]) -> Operation[None]:
+    yield name, values

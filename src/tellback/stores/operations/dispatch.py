@@ -1,0 +1,269 @@
+"""Dispatch: match new events with bindings, and queue a job for each window of messages to extract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tellback.errors import NotFoundError
+from tellback.stores import rows
+from tellback.stores.engine import Operation, event_statement, run_in_scope
+from tellback.stores.operations.atoms import create_space, get_space, list_spaces
+from tellback.stores.rows import BindingRow
+from tellback.types.access import Scope
+from tellback.types.conversations import Conversation
+from tellback.types.ids import new_id, now_micros
+from tellback.types.jobs import Binding, ExtractionPolicy, Job
+
+DISPATCH_MARK = "dispatched"
+"""The mark of the last event that was looked at."""
+
+MAX_SKIPPED_EVENTS = 1_000
+"""After so many events that ask for nothing, their place is kept all the same."""
+
+DIRECT_BINDING_ID = "direct"
+"""In place of a binding, where a space was named."""
+
+EXTRACTION_JOB = "extract"
+"""The kind of these jobs."""
+
+UNFINISHED_STOP_REASONS = ("tool_use", "pause_turn")
+"""Why an assistant stopped that has more to say."""
+
+
+def dispatch_jobs(window_length: int, limit: int, until: int, now: int) -> Operation[tuple[list[Job], bool]]:
+    """Make the jobs that new events ask for; gives them, and whether there are more events."""
+    yield "platform_mark_lock", {"name": DISPATCH_MARK}
+    after, events = yield from _load_new_events(until, limit)
+    latest = {(Scope(row[1], row[2], row[3]), row[4]): int(row[0]) for row in events}
+    jobs: list[Job] = []
+    for (scope, id), position in latest.items():
+        jobs += yield from run_in_scope(scope, _plan_triggered_jobs(scope, id, position, window_length, now))
+    reached = int(events[-1][0]) if len(events) == limit else until
+    # Written when there was something, or seldom: every write wakes the other processes, which look in their turn.
+    if events or reached - after > MAX_SKIPPED_EVENTS:
+        yield "platform_mark_set", {"name": DISPATCH_MARK, "value": reached}
+    return jobs, reached < until
+
+
+def has_pending_events(until: int) -> Operation[bool]:
+    """Whether there are events that a binding may ask for and nobody has looked at."""
+    return bool((yield from _load_new_events(until, 1))[1])
+
+
+def _load_new_events(until: int, limit: int) -> Operation[tuple[int, list[Any]]]:
+    """The events that nobody has looked at, and the position they come after."""
+    [[since, windowed]] = yield "platform_bindings_ask", {}
+    if since is None:
+        return until, []  # the place is kept: bindings know from where on they hold
+    mark = yield "platform_mark_get", {"name": DISPATCH_MARK}
+    after = max(int(mark[0][0]) if mark else 0, since)
+    if after >= until:
+        return after, []
+    statement = "platform_events_of_talking" if windowed else "platform_events_of_closing"
+    return after, (yield statement, {"after": after, "until": until, "limit": limit})
+
+
+def plan_jobs(
+    scope: Scope, id: str, version: str | None, space_id: str | None, window_length: int, now: int
+) -> Operation[list[Job]]:
+    """Make, or put back in the queue, the jobs of a conversation, whatever triggers them."""
+    yield "platform_mark_lock", {"name": DISPATCH_MARK}
+    found = yield "conversation_get", {"id": id}
+    if not found:
+        raise NotFoundError("conversation", id)
+    conversation = rows.conversation_from_row(found[0])
+    jobs: list[Job] = []
+    for target in (yield from _requested_targets(scope, conversation, version, space_id, now)):
+        covered = 0
+        for row in (yield "jobs_of_target", target.values(id)):
+            job = yield from _requeue_finished(rows.job_from_row(row), now)
+            jobs.append(job)
+            covered = job.to_seq
+        turns = yield from _load_turns(id, covered)
+        jobs += yield from _insert_jobs(target, id, _split_into_windows(turns, window_length), now)
+    return jobs
+
+
+def _requeue_finished(job: Job, now: int) -> Operation[Job]:
+    """A job that waits or runs: one that is over is put back in the queue."""
+    if not job.status.is_finished:
+        return job
+    found = yield "job_requeue", {"id": job.id, "due_at": now_micros(), "now": now}
+    if not found:
+        return job
+    yield event_statement("extraction.queued", job.id, {"conversation_id": job.conversation_id}, now)
+    return rows.job_from_row(found[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _ExtractionTarget:
+    """Where what a conversation says is to go, and by which version."""
+
+    binding_id: str
+    space_id: str
+    version: str
+    policy: ExtractionPolicy
+
+    def values(self, conversation_id: str) -> dict[str, Any]:
+        return {
+            "conversation_id": conversation_id,
+            "binding_id": self.binding_id,
+            "space_id": self.space_id,
+            "version": self.version,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _TurnExtent:
+    """The messages of a turn, or of several that cross, in short. It is over when the assistant had the last word."""
+
+    first_seq: int
+    last_seq: int
+    length: int
+    is_complete: bool
+
+
+def _requested_targets(
+    scope: Scope, conversation: Conversation, version: str | None, space_id: str | None, now: int
+) -> Operation[list[_ExtractionTarget]]:
+    """What a run that someone asks for is to do."""
+    if space_id is not None:
+        if (yield from get_space(space_id)) is None:
+            raise NotFoundError("space", space_id)
+        return [
+            _ExtractionTarget(
+                DIRECT_BINDING_ID, space_id, version or ExtractionPolicy().extraction_version, ExtractionPolicy()
+            )
+        ]
+    bindings = [row.binding for row in (yield from _matching_bindings(conversation))]
+    targets = yield from _targets_of_bindings(scope, bindings, now, version)
+    if not targets:
+        raise NotFoundError(
+            "binding",
+            f"for namespace {conversation.namespace!r} that is enabled: create_binding first, or pass space_id",
+        )
+    return targets
+
+
+def _matching_bindings(conversation: Conversation) -> Operation[list[BindingRow]]:
+    """Those that are about a conversation, in the order they were made."""
+    found = [rows.binding_from_row(row) for row in (yield "platform_bindings_about", {})]
+    subject = (conversation.namespace, conversation.scope.user_id)
+    matching = [row for row in found if row.binding.enabled and row.binding.matches(*subject)]
+    return sorted(matching, key=lambda row: row.binding.id)
+
+
+def _targets_of_bindings(
+    scope: Scope, bindings: Sequence[Binding], now: int, version: str | None = None
+) -> Operation[list[_ExtractionTarget]]:
+    found: dict[tuple[str, str], _ExtractionTarget] = {}
+    for binding in bindings:
+        policy = binding.extraction_policy
+        for space_id in (yield from _spaces_of_binding(scope, binding, now)):
+            target = _ExtractionTarget(binding.id, space_id, version or policy.extraction_version, policy)
+            found[binding.id, space_id] = target
+    return list(found.values())
+
+
+def _spaces_of_binding(scope: Scope, binding: Binding, now: int) -> Operation[list[str]]:
+    """The user's own spaces that a binding means: by id for whoever made it, by name for anyone, made when missing."""
+    ids = binding.memory_space_ids if binding.created_by == scope.user_id else ()
+    found: list[str] = []
+    for index, name in enumerate(binding.memory_space_names):
+        space = (yield from get_space(ids[index])) if index < len(ids) else None
+        if space is None:
+            same_name = yield from list_spaces(name)
+            space = same_name[0] if same_name else None
+        if space is None:
+            values = {"id": new_id("ms"), "name": name, "metadata": "{}", "now": now}
+            space = yield from create_space(values, reuse_existing=True)
+        found.append(space.id)
+    return found
+
+
+def _plan_triggered_jobs(scope: Scope, id: str, position: int, window_length: int, now: int) -> Operation[list[Job]]:
+    """The jobs of a conversation in which something happened, at that position of the events."""
+    found = yield "conversation_get", {"id": id}
+    if not found:
+        return []  # erased meanwhile
+    conversation = rows.conversation_from_row(found[0])
+    active = [row.binding for row in (yield from _matching_bindings(conversation)) if row.since_position < position]
+    triggered = [binding for binding in active if _is_triggered(binding.extraction_policy, conversation)]
+    jobs: list[Job] = []
+    for target in (yield from _targets_of_bindings(scope, triggered, now)):
+        last = yield "job_last_of_target", target.values(id)
+        turns = yield from _load_turns(id, int(last[0][0]) if last else 0)
+        windows = _windows_to_extract(turns, target.policy, conversation.is_open, window_length)
+        jobs += yield from _insert_jobs(target, id, windows, now)
+    return jobs
+
+
+def _is_triggered(policy: ExtractionPolicy, conversation: Conversation) -> bool:
+    if conversation.is_open:
+        return policy.windowed and conversation.turns >= policy.window_turns
+    return policy.on_conversation_closed or policy.windowed
+
+
+def _load_turns(id: str, after: int) -> Operation[list[_TurnExtent]]:
+    found = yield "message_lengths", {"conversation_id": id, "after": after}
+    turns: list[_TurnExtent] = []
+    index_by_turn: dict[str, int] = {}
+    for seq, turn_id, role, stop_reason, length in found:
+        is_complete = role == "assistant" and stop_reason not in UNFINISHED_STOP_REASONS
+        index = index_by_turn.setdefault(turn_id, len(turns))
+        overlapping = turns[index:]
+        if not overlapping:
+            turns.append(_TurnExtent(seq, seq, length, is_complete))
+            continue
+        # A turn that goes on after others began is one with them: windows have no gaps and do not overlap.
+        turns[index:] = [
+            _TurnExtent(overlapping[0].first_seq, seq, length + sum(turn.length for turn in overlapping), is_complete)
+        ]
+        if len(overlapping) > 1:
+            index_by_turn = {id: min(known_index, index) for id, known_index in index_by_turn.items()}
+    return turns
+
+
+def _windows_to_extract(
+    turns: list[_TurnExtent], policy: ExtractionPolicy, is_open: bool, length: int
+) -> list[tuple[int, int]]:
+    """The stretches to extract now: every so many turns that are over and, once it is closed, what is left."""
+    windows: list[tuple[int, int]] = []
+    size = max(1, policy.window_turns)
+    while policy.windowed and len(turns) >= size and (len(turns) > size or turns[size - 1].is_complete or not is_open):
+        windows += _split_into_windows(turns[:size], length)
+        turns = turns[size:]
+    if not is_open and policy.on_conversation_closed:
+        windows += _split_into_windows(turns, length)
+    return windows
+
+
+def _split_into_windows(turns: Sequence[_TurnExtent], length: int) -> list[tuple[int, int]]:
+    """Turns in windows of about so many characters; a turn is never parted."""
+    windows: list[tuple[int, int]] = []
+    size = 0
+    for turn in turns:
+        if windows and size + turn.length <= length:
+            windows[-1] = (windows[-1][0], turn.last_seq)
+            size += turn.length
+        else:
+            windows.append((turn.first_seq, turn.last_seq))
+            size = turn.length
+    return windows
+
+
+def _insert_jobs(
+    target: _ExtractionTarget, id: str, windows: Sequence[tuple[int, int]], now: int
+) -> Operation[list[Job]]:
+    jobs = []
+    for first, last in windows:
+        values = {**target.values(id), "id": new_id("job"), "kind": EXTRACTION_JOB, "from_seq": first, "to_seq": last}
+        inserted = yield "job_insert", {**values, "due_at": now_micros(), "now": now}
+        if inserted:
+            job = rows.job_from_row(inserted[0])
+            data = {"conversation_id": id, "space_id": target.space_id, "from_seq": first, "to_seq": last}
+            yield event_statement("extraction.queued", job.id, data, now)
+            jobs.append(job)
+    return jobs

@@ -1,0 +1,331 @@
+"""Jobs and usage in SQL: `JobLog` on any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from tellback.errors import JobLostError, NotFoundError
+from tellback.stores import rows
+from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine, event_statement, run_in_scope
+from tellback.stores.operations import dispatch
+from tellback.stores.ports import DispatchResult, EventLog, JobEnd
+from tellback.types.access import Scope
+from tellback.types.ids import now_micros, to_micros
+from tellback.types.jobs import Job, JobStatus, UsageRecord, UsageTotal
+from tellback.types.jsontext import dump_stored_json
+
+MAX_COUNTED = 100
+
+
+class SqlJobLog:
+    """`JobLog` on an engine."""
+
+    def __init__(self, engine: SqlEngine, events: EventLog) -> None:
+        self._engine = engine
+        self._events = events
+
+    async def has_pending_events(self) -> bool:
+        until = await self._events.latest()
+        return await self._engine.read(None, partial(dispatch.has_pending_events, until))
+
+    async def dispatch(self, *, window_length: int, limit: int, now: datetime) -> DispatchResult:
+        until = await self._events.latest()
+        operation = partial(dispatch.dispatch_jobs, window_length, limit, until, to_micros(now))
+        jobs, has_more = await self._engine.write(None, operation)
+        return DispatchResult(tuple(jobs), has_more)
+
+    async def plan(
+        self,
+        scope: Scope,
+        conversation_id: str,
+        *,
+        version: str | None,
+        space_id: str | None,
+        window_length: int,
+        now: datetime,
+    ) -> list[Job]:
+        operation = partial(
+            dispatch.plan_jobs, scope, conversation_id, version, space_id, window_length, to_micros(now)
+        )
+        return await self._engine.write(scope, operation)
+
+    async def get(self, scope: Scope | None, id: str) -> Job | None:
+        return await self._engine.read(scope, partial(_get_job, scope, id))
+
+    async def list_jobs(
+        self,
+        scope: Scope | None,
+        *,
+        status: JobStatus | None = None,
+        conversation_id: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+    ) -> list[Job]:
+        values = {
+            "tenant": tenant_id,
+            "app": app_id,
+            "status": None if status is None else status.value,
+            "conversation_id": conversation_id,
+            "limit": UNBOUNDED if limit is None else limit,
+            "before": before,
+        }
+        return await self._engine.read(scope, partial(_list_jobs, _statement_for(scope, "job_list"), values))
+
+    async def claim(
+        self, *, owner: str, at: float, until: float, max_attempts: int, now: datetime, id: str | None = None
+    ) -> Job | None:
+        await self._engine.announce_owner()
+        values = {
+            "owner": owner,
+            "at": _seconds_to_micros(at),
+            "until": _seconds_to_micros(until),
+            "now": to_micros(now),
+            "id": id,
+        }
+        return await self._engine.write(None, partial(_claim_job, values, max_attempts))
+
+    async def extend(self, id: str, run: int, *, until: float) -> bool:
+        values = {"id": id, "run": run, "until": _seconds_to_micros(until)}
+        return await self._engine.write(None, partial(_extend_lease, values))
+
+    async def finish(self, end: JobEnd, *, now: datetime) -> Job | None:
+        return await self._engine.write(
+            None, partial(_end_run_of_any_user, end, partial(finish_job, end, to_micros(now)))
+        )
+
+    async def fail(
+        self, end: JobEnd, error: str, *, raw_output: str | None, retry_at: float | None, now: datetime
+    ) -> Job | None:
+        due_at = None if retry_at is None else _seconds_to_micros(retry_at)
+        return await self._engine.write(
+            None, partial(_end_run_of_any_user, end, partial(_fail_job, end, error, raw_output, due_at, to_micros(now)))
+        )
+
+    async def postpone(self, end: JobEnd, *, until: float, now: datetime) -> Job | None:
+        operation = partial(_postpone_job, end, _seconds_to_micros(until), to_micros(now))
+        return await self._engine.write(None, partial(_end_run_of_any_user, end, operation))
+
+    async def owners(self) -> list[str]:
+        return await self._engine.read(None, _list_owners)
+
+    async def release(self, owner: str, *, now: datetime) -> list[Job]:
+        return await self._engine.write(None, partial(_list_jobs, "platform_job_release", _release_values(owner, now)))
+
+    async def retry(self, scope: Scope | None, id: str, *, now: datetime) -> Job:
+        values = {"id": id, "due_at": now_micros(), "now": to_micros(now)}
+        return await self._engine.write(scope, partial(_change_job, scope, "job_requeue", "extraction.queued", values))
+
+    async def cancel(self, scope: Scope | None, id: str, *, now: datetime) -> Job:
+        values = {"id": id, "now": to_micros(now)}
+        return await self._engine.write(
+            scope, partial(_change_job, scope, "job_cancel", "extraction.cancelled", values)
+        )
+
+    async def backlog(self, *, at: float) -> tuple[int, float | None]:
+        return await self._engine.read(None, partial(_load_backlog, _seconds_to_micros(at)))
+
+    async def add_usage(self, records: Sequence[UsageRecord]) -> None:
+        for record in records:
+            await self._engine.write(record.scope, partial(_add_usage, [record]))
+
+    async def usage(
+        self,
+        scope: Scope | None,
+        *,
+        job_id: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        limit: int,
+        before: str | None = None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+    ) -> list[UsageRecord]:
+        filters = {"job_id": job_id, "limit": limit, "before": before, **_time_range(since, until)}
+        values = {**filters, "tenant": tenant_id, "app": app_id}
+        return await self._engine.read(scope, partial(_list_usage, _statement_for(scope, "usage_list"), values))
+
+    async def usage_totals(
+        self,
+        scope: Scope | None,
+        *,
+        since: datetime | None,
+        until: datetime | None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+    ) -> list[UsageTotal]:
+        values = {"tenant": tenant_id, "app": app_id, **_time_range(since, until)}
+        return await self._engine.read(scope, partial(_list_usage_totals, _statement_for(scope, "usage_total"), values))
+
+    async def claim_schedule(self, name: str, *, at: float, every: float) -> bool:
+        values = (f"schedule:{name}", _seconds_to_micros(at), _seconds_to_micros(every))
+        return await self._engine.write(None, partial(_claim_schedule, *values))
+
+
+def hold_job(end: JobEnd) -> Operation[None]:
+    """A job that nobody else ends or deletes from here on; raises `JobLostError` if another run has it."""
+    if not (yield "job_hold", {"id": end.job_id, "run": end.run}):
+        raise JobLostError(end.job_id)
+
+
+def finish_job(end: JobEnd, now: int) -> Operation[Job]:
+    """End a job that is done, in its own scope; raises `JobLostError` if another attempt has it."""
+    changes = {"status": JobStatus.DONE.value, "result": dump_stored_json(dict(end.result)), "finished_at": now}
+    job = yield from _end_run(end, changes, now)
+    counts = {name: value for name, value in job.result.items() if isinstance(value, int)}
+    data = {"conversation_id": job.conversation_id, "space_id": job.memory_space_id, **counts}
+    yield event_statement("extraction.completed", job.id, data, now)
+    return job
+
+
+def _fail_job(end: JobEnd, error: str, raw_output: str | None, due_at: int | None, now: int) -> Operation[Job]:
+    changes: dict[str, Any] = {
+        "status": JobStatus.QUEUED.value,
+        "error": error,
+        "raw_output": raw_output,
+        "due_at": due_at,
+    }
+    if due_at is None:
+        changes |= {"status": JobStatus.FAILED.value, "finished_at": now, "due_at": now}
+    job = yield from _end_run(end, changes, now)
+    if due_at is None:
+        yield _failed_event(job, now)
+    return job
+
+
+def _postpone_job(end: JobEnd, until: int, now: int) -> Operation[Job]:
+    return (yield from _end_run(end, {"status": JobStatus.QUEUED.value, "due_at": until, "uncounted": 1}, now))
+
+
+def _end_run(end: JobEnd, changes: dict[str, Any], now: int) -> Operation[Job]:
+    defaults = {"due_at": now, "uncounted": 0, "finished_at": None, "error": None, "raw_output": None, "result": None}
+    found = yield "job_end", {**defaults, **changes, "id": end.job_id, "run": end.run, "now": now}
+    if not found:
+        raise JobLostError(end.job_id)
+    yield from _add_usage(end.usage)
+    return rows.job_from_row(found[0])
+
+
+def _end_run_of_any_user(end: JobEnd, make: Any) -> Operation[Job | None]:
+    """End an attempt, whoever's job it is. What it used is kept also if it no longer has the job."""
+    found = yield "platform_job_get", {"id": end.job_id}
+    if not found:
+        return None  # erased
+    scope = rows.job_from_row(found[0]).scope
+    try:
+        job: Job = yield from run_in_scope(scope, make())
+    except JobLostError:
+        yield from run_in_scope(scope, _add_usage(end.usage))
+        return None
+    return job
+
+
+def _failed_event(job: Job, now: int) -> tuple[str, dict[str, Any]]:
+    # The error may quote what was said: it is the user's, and stays with the job.
+    kind = (job.error or "").partition(":")[0]
+    data = {"conversation_id": job.conversation_id, "space_id": job.memory_space_id, "error": kind}
+    return event_statement("extraction.failed", job.id, data, now)
+
+
+def _get_job(scope: Scope | None, id: str) -> Operation[Job | None]:
+    found = yield _statement_for(scope, "job_get"), {"id": id}
+    return rows.job_from_row(found[0]) if found else None
+
+
+def _list_jobs(name: str, values: dict[str, Any]) -> Operation[list[Job]]:
+    found = yield name, values
+    return [rows.job_from_row(row) for row in found]
+
+
+def _claim_job(values: dict[str, Any], max_attempts: int) -> Operation[Job | None]:
+    """The next job that is due. One that was begun too often has stopped its workers each time: it is not run again."""
+    statement = "platform_job_next" if values["id"] is None else "platform_job_this"
+    while found := (yield statement, values):
+        job = rows.job_from_row(found[0])
+        [row] = yield "platform_job_claim", {**values, "id": job.id}
+        if job.attempts < max_attempts:
+            return rows.job_from_row(row)
+        reason = f"The worker stopped while it ran this job, {job.attempts} times."
+        yield from run_in_scope(
+            job.scope, _fail_job(JobEnd(job.id, job.runs + 1), reason, job.raw_output, None, values["now"])
+        )
+    return None
+
+
+def _extend_lease(values: dict[str, Any]) -> Operation[bool]:
+    return bool((yield "platform_job_extend", values))
+
+
+def _list_owners() -> Operation[list[str]]:
+    found = yield "platform_job_owners", {}
+    return [row[0] for row in found]
+
+
+def _release_values(owner: str, now: datetime) -> dict[str, Any]:
+    return {"owner": owner, "now": to_micros(now)}
+
+
+def _change_job(scope: Scope | None, statement: str, event_type: str, values: dict[str, Any]) -> Operation[Job]:
+    """Queue a job again, or cancel it; one that it does not apply to is left as it is."""
+    job = yield from _get_job(scope, values["id"])
+    if job is None:
+        raise NotFoundError("job", values["id"])
+    return (yield from run_in_scope(job.scope, _apply_job_change(job, statement, event_type, values)))
+
+
+def _apply_job_change(job: Job, statement: str, event_type: str, values: dict[str, Any]) -> Operation[Job]:
+    found = yield statement, values
+    if not found:
+        return job
+    yield event_statement(event_type, job.id, {"conversation_id": job.conversation_id}, values["now"])
+    return rows.job_from_row(found[0])
+
+
+def _load_backlog(at: int) -> Operation[tuple[int, float | None]]:
+    [row] = yield "platform_jobs_waiting", {"at": at, "limit": MAX_COUNTED}
+    return int(row[0]), None if row[1] is None else row[1] / 1_000_000
+
+
+def _add_usage(records: Sequence[UsageRecord]) -> Operation[None]:
+    for record in records:
+        id = record.conversation_id
+        if id is None or (yield "conversation_hold", {"id": id}):  # or it was erased meanwhile
+            yield "usage_insert", rows.usage_values(record)
+
+
+def _list_usage(name: str, values: dict[str, Any]) -> Operation[list[UsageRecord]]:
+    found = yield name, values
+    return [rows.usage_from_row(row) for row in found]
+
+
+def _list_usage_totals(name: str, values: dict[str, Any]) -> Operation[list[UsageTotal]]:
+    found = yield name, values
+    return [rows.usage_total_from_row(row) for row in found]
+
+
+def _claim_schedule(name: str, at: int, every: int) -> Operation[bool]:
+    yield "platform_mark_lock", {"name": name}
+    found = yield "platform_mark_get", {"name": name}
+    if found and abs(at - int(found[0][0])) < every:
+        return False  # a mark of the next moments is of whoever was faster; one far ahead is of a clock that was wrong
+    yield "platform_mark_set", {"name": name, "value": at}
+    return True
+
+
+def _statement_for(scope: Scope | None, statement: str) -> str:
+    return statement if scope is not None else f"platform_{statement}"
+
+
+def _time_range(since: datetime | None, until: datetime | None) -> dict[str, int]:
+    return {
+        "since": -UNBOUNDED if since is None else to_micros(since),
+        "until": UNBOUNDED if until is None else to_micros(until),
+    }
+
+
+def _seconds_to_micros(seconds: float) -> int:
+    return int(seconds * 1_000_000)

@@ -1,0 +1,448 @@
+"""The data of one user in SQL: export it page by page, or erase it in one transaction. `UserData` on any engine."""
+
+from __future__ import annotations
+
+import base64
+import functools
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import partial
+from itertools import accumulate, chain
+from typing import Any
+
+from tellback.stores import memory_rows, rows
+from tellback.stores.engine import Operation, SqlEngine, run_in_scope
+from tellback.stores.operations.atoms import NEVER_HELD
+from tellback.stores.operations.dispatch import DISPATCH_MARK
+from tellback.stores.ports import EventLog
+from tellback.stores.ports.store import USER_ERASED, Collection, Erasure, erasure_subject
+from tellback.types.access import Scope
+from tellback.types.conversations import Event
+from tellback.types.ids import from_micros, to_micros
+from tellback.types.jobs import ANY, Binding
+from tellback.types.jsontext import dump_stored_json
+
+ERASE_BATCH = 1_000
+"""So many conversations or spaces are taken at a time."""
+
+EVENT_RANGE = 500_000
+"""So many events are read at a time, within what a server gives a statement."""
+
+CONVERSATION_DELETES = {"messages": "erase_messages", "conversations": "erase_conversations"}
+SPACE_DELETES = {
+    "atom_vectors": "erase_atom_vectors",
+    "atom_entities": "erase_atom_entities",
+    "atom_closings": "erase_atom_closings",
+    "atoms": "erase_atoms",
+    "entity_names": "erase_entity_names",
+    "entities": "erase_entities",
+    "spaces": "erase_space",
+}
+"""Tables and the statements that empty them, children before parents."""
+
+BINDING_USER_COLUMNS = ("id", "created_by", "scopes", "space_ids", "about_user")
+"""What names users in a binding."""
+
+ERASED_TABLES = (
+    *CONVERSATION_DELETES,
+    "sessions",
+    *SPACE_DELETES,
+    "bindings",
+    "jobs",
+    "usage",
+    "api_keys",
+    "kept_answers",
+    "events",
+)
+
+WIPE_MARK = "wipe"
+"""The mark of what is still to be wiped from the file; see `after_deleting`."""
+
+
+def next_wipe_mark(mark: int) -> int:
+    """The mark's next value once rows were deleted.
+
+    It only grows, so that nobody takes an earlier deletion for a later one. What is left of dividing it by three says
+    what is to be done: 0 nothing, 1 the file is to be rewritten, 2 the log is to be emptied.
+
+    >>> [next_wipe_mark(mark) for mark in (0, 1, 2, 3)]
+    [4, 4, 4, 7]
+    """
+    return mark - mark % 3 + 4
+
+
+def erase_user(scope: Scope, now: int, needs_wipe: bool) -> Operation[Erasure]:
+    """Delete a user's rows and tell of it. Work across users: the scope is to be bound to it with `within`."""
+    # Jobs are planned from events and bindings under this lock: none is left over that was planned beside us.
+    yield "platform_mark_lock", {"name": DISPATCH_MARK}
+    counts: Counter[str] = Counter()
+    # Jobs first: one that ends beside us has its own row before it looks at its conversation.
+    jobs = yield "erase_jobs_list", {}
+    counts["jobs"] = len(jobs)
+    yield "erase_jobs", {}
+    for table in ("sessions", "api_keys", "kept_answers"):
+        counts[table] = len((yield f"erase_{table}", {}))
+    # From here on nothing is added to these; what is made beside us is another matter, and stays.
+    conversations = yield from _lock_ids("erase_conversations_take")
+    spaces = yield from _lock_ids("erase_spaces_take")
+    counts["usage"] = yield from _count_rows("erase_usage_count")
+    yield "erase_usage", {}
+    for batch in conversations:
+        yield from _delete_tables({"ids": dump_stored_json(batch)}, CONVERSATION_DELETES, counts)
+    for id in chain.from_iterable(spaces):
+        yield from _delete_tables({"space_id": id}, SPACE_DELETES, counts)
+    counts["bindings"] = yield from _erase_from_bindings(scope.user_id)
+    yield from _remove_from_queue([row[0] for row in jobs])
+    until = int((yield "platform_events_latest", {})[0][0])
+    if counts.total() or (yield "erase_event_exists", {"after": 0, "until": until}):
+        # Before the events are deleted: the newest one stays, so that no position is given twice.
+        yield _erasure_event(scope, counts, now)
+        counts["events"] = yield from _delete_events(until)
+        if needs_wipe:
+            yield from _set_wipe_mark()
+    return Erasure({table: counts[table] for table in ERASED_TABLES}, tuple(str(row[0]) for row in jobs))
+
+
+def _delete_events(until: int) -> Operation[int]:
+    deleted = len((yield "erase_events_without_position", {}))
+    for after in range(0, until, EVENT_RANGE):
+        deleted += len((yield "erase_events", {"after": after, "until": min(after + EVENT_RANGE, until)}))
+    return deleted
+
+
+def _remove_from_queue(job_ids: list[str]) -> Operation[None]:
+    """Take jobs out of the queue that brings them to workers, if there is one beside our tables."""
+    if job_ids and (yield "platform_queue_is_there", {})[0][0]:
+        yield "platform_queue_forget", {"ids": job_ids}
+
+
+def _lock_ids(statement: str) -> Operation[list[list[str]]]:
+    """The ids of all conversations or spaces, in batches, which are ours until the transaction ends."""
+    batches: list[list[str]] = []
+    while found := (yield statement, {"after": batches[-1][-1] if batches else "", "limit": ERASE_BATCH}):
+        batches.append([row[0] for row in found])
+    return batches
+
+
+def _count_rows(statement: str) -> Operation[int]:
+    found = yield statement, {}
+    return int(found[0][0])
+
+
+def _delete_tables(parameters: dict[str, str], statements: dict[str, str], counts: Counter[str]) -> Operation[None]:
+    """Delete conversations or a space with all that is in them."""
+    for table, statement in statements.items():
+        counts[table] += len((yield statement, parameters))
+
+
+def _erase_from_bindings(user_id: str) -> Operation[int]:
+    """Delete the bindings that are about nobody else, and the user's name from the others; gives how many."""
+    found = yield "platform_bindings_take", {}
+    changed = 0
+    for row in found:
+        binding = rows.binding_from_row(row).binding
+        remaining = _without_user(binding, user_id)
+        if remaining is None:
+            yield "platform_binding_delete", {"id": binding.id}
+        elif remaining != binding:
+            values = rows.binding_values(remaining, 0)
+            yield "platform_binding_erase", {key: values[key] for key in BINDING_USER_COLUMNS}
+        changed += remaining != binding
+    return changed
+
+
+def _without_user(binding: Binding, user_id: str) -> Binding | None:
+    """What is left of a binding without a user; None if it was about that user alone."""
+    scopes = tuple(scope for scope in binding.conversation_scope if scope.user_id != user_id)
+    if not scopes:
+        return None
+    if binding.created_by == user_id:
+        binding = replace(binding, created_by=None, memory_space_ids=())
+    return replace(binding, conversation_scope=scopes)
+
+
+def _erasure_event(scope: Scope, counts: Counter[str], now: int) -> tuple[str, dict[str, Any]]:
+    data = dump_stored_json({table: counts[table] for table in ERASED_TABLES if table != "events"})
+    return "event_insert", {
+        "user_id": "",
+        "type": USER_ERASED,
+        "subject_id": erasure_subject(scope),
+        "data": data,
+        "now": now,
+    }
+
+
+def _set_wipe_mark() -> Operation[None]:
+    found = yield "platform_mark_get", {"name": WIPE_MARK}
+    yield "platform_mark_set", {"name": WIPE_MARK, "value": next_wipe_mark(int(found[0][0]) if found else 0)}
+
+
+Record = dict[str, Any]
+
+PAGE_LENGTH = 500_000
+"""About so many characters are read at a time."""
+
+_JSON_TYPES = frozenset((str, int, float, bool, type(None)))
+ROW_EXPORTERS: dict[str, Callable[[Sequence[Any]], Record]] = {}
+"""Collections that are listed by id alone, and how their rows read."""
+
+
+def to_plain(value: Any) -> Any:
+    """A value as JSON knows it: moments in ISO 8601, lengths in seconds, no scope, which is the same for all.
+
+    >>> to_plain({"at": datetime(2026, 3, 1), "of": (1, 2)})
+    {'at': '2026-03-01T00:00:00', 'of': [1, 2]}
+    """
+    if type(value) in _JSON_TYPES:
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {key: to_plain(inner) for key, inner in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: to_plain(getattr(value, name)) for name in _exported_fields(type(value))}
+    if isinstance(value, list | tuple):
+        return [to_plain(inner) for inner in value]
+    return value
+
+
+@functools.cache
+def _exported_fields(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.name != "scope")
+
+
+def export_page(collection: str, after: str, limit: int) -> Operation[list[Record]]:
+    """Records of a collection that come after an id."""
+    found = yield f"export_{collection}", {"after": after, "limit": limit}
+    return [ROW_EXPORTERS[collection](row) for row in found]
+
+
+def export_messages(conversation_id: str, after: int, limit: int) -> Operation[list[Record]]:
+    """A conversation's messages after a seq, hidden ones too."""
+    values = {"conversation_id": conversation_id, "after": after}
+    lengths = yield "export_message_lengths", {**values, "limit": limit}
+    found = yield "export_messages", {**values, "limit": _fitting_count(lengths)}
+    return [_export_row(rows.message_from_row, row) for row in found]
+
+
+def export_stored_responses(after: str, limit: int) -> Operation[list[Record]]:
+    """What a user's requests were answered, after an idempotency key."""
+    lengths = yield "export_kept_answer_lengths", {"after": after, "limit": limit}
+    found = yield "export_kept_answers", {"after": after, "limit": _fitting_count(lengths)}
+    return [_export_stored_response(*row) for row in found]
+
+
+def _fitting_count(lengths: Sequence[Sequence[Any]]) -> int:
+    """How many of them make a page; one alone may be as long as many pages."""
+    sums = accumulate(int(row[0]) for row in lengths)
+    return max(1, sum(1 for length in sums if length <= PAGE_LENGTH))
+
+
+def export_atoms(include_vectors: bool, space_id: str, after: int, limit: int) -> Operation[list[Record]]:
+    """A space's atoms after a seq, whatever their status and that of the space."""
+    # Of one moment: an atom and what is kept beside it belong together.
+    yield "platform_snapshot", {}
+    found = yield "export_atoms", {"space_id": space_id, "after": after, "limit": limit}
+    if not found:
+        return []
+    seq_range = {"space_id": space_id, "first": found[0][memory_rows.SEQ], "last": found[-1][memory_rows.SEQ]}
+    closings: defaultdict[int, list[Record]] = defaultdict(list)
+    for seq, *closing in (yield "export_closings", seq_range):
+        closings[seq].append(_export_closing(*closing))
+    vectors: defaultdict[int, Record] = defaultdict(dict)
+    for seq, embedder, *vector in (yield ("export_vectors" if include_vectors else "export_embedders"), seq_range):
+        vectors[seq][embedder] = _encode_vector(vector[0]) if vector else None
+    return [
+        _export_atom(row, closings[row[memory_rows.SEQ]], vectors[row[memory_rows.SEQ]], include_vectors)
+        for row in found
+    ]
+
+
+def export_bindings(scope: Scope) -> Operation[list[Record]]:
+    """The bindings that a user made or that name it."""
+    found = yield "platform_bindings_seen", {}
+    stored = [rows.binding_from_row(row).binding for row in found]
+    return [
+        to_plain(_without_other_users(scope.user_id, binding))
+        for binding in stored
+        if _concerns_user(scope.user_id, binding)
+    ]
+
+
+def export_event(event: Event) -> Record:
+    """An event as a record."""
+    record: Record = to_plain(event)
+    return record
+
+
+def _export_closing(by_seq: int, known_at: int, valid_to: int) -> Record:
+    """From `known_at` on it was known to hold up to `valid_to`, or with None, never to have held."""
+    end = None if valid_to == NEVER_HELD else from_micros(valid_to)
+    record: Record = to_plain({"by_seq": by_seq, "known_at": from_micros(known_at), "valid_to": end})
+    return record
+
+
+def _export_atom(row: Sequence[Any], closings: list[Record], vectors: Record, include_vectors: bool) -> Record:
+    origin, slot, value = row[-3:]
+    record: Record = to_plain(memory_rows.atom_from_row(row))
+    record |= {"seq": row[memory_rows.SEQ], "origin": origin, "slot": slot, "value": value}
+    record |= {"closings": closings, "embedders": list(vectors)}
+    return record | {"vectors": vectors} if include_vectors else record
+
+
+def _encode_vector(vector: bytes) -> str:
+    """Little-endian half-precision numbers in base64."""
+    return base64.b64encode(vector).decode("ascii")
+
+
+def _concerns_user(user_id: str, binding: Binding) -> bool:
+    return binding.created_by == user_id or any(scope.user_id == user_id for scope in binding.conversation_scope)
+
+
+def _without_other_users(user_id: str, binding: Binding) -> Binding:
+    """A binding without the other users it names."""
+    scopes = tuple(scope for scope in binding.conversation_scope if scope.user_id in (ANY, user_id))
+    if binding.created_by != user_id:
+        binding = replace(binding, created_by=None, memory_space_ids=())
+    return replace(binding, conversation_scope=scopes)
+
+
+def _export_row(convert: Callable[[Sequence[Any]], Any], row: Sequence[Any]) -> Record:
+    record: Record = to_plain(convert(row))
+    return record
+
+
+def _export_stored_response(
+    key: str, created_at: int, finished_at: int | None, status: int | None, *columns: Any
+) -> Record:
+    moments = {"created_at": from_micros(created_at), "finished_at": finished_at and from_micros(finished_at)}
+    record: Record = {"key": key, **to_plain(moments), "status": status}
+    if status is None:
+        return record
+    response = rows.stored_response_from_columns(status, *columns)
+    record |= {"content_type": response.content_type, "headers": to_plain(response.headers)}
+    try:
+        return record | {"body": response.body.decode()}
+    except UnicodeDecodeError:
+        return record | {"body_base64": base64.b64encode(response.body).decode("ascii")}
+
+
+def _export_space(row: Sequence[Any]) -> Record:
+    record: Record = to_plain(memory_rows.space_from_row(row))
+    return record | {"status": row[9]}
+
+
+ROW_EXPORTERS |= {
+    "conversations": partial(_export_row, rows.conversation_from_row),
+    "sessions": partial(_export_row, rows.session_from_row),
+    "spaces": _export_space,
+    "entities": partial(_export_row, memory_rows.entity_from_row),
+    "jobs": partial(_export_row, rows.job_from_row),
+    "usage": partial(_export_row, rows.usage_from_row),
+    "api_keys": partial(_export_row, rows.api_key_from_row),
+}
+
+
+MAX_PAGE_SIZE = 200
+"""The most records read at a time: a page after long ones is shorter."""
+
+
+class SqlUserData:
+    """`UserData` on an engine."""
+
+    def __init__(self, engine: SqlEngine, events: EventLog) -> None:
+        self._engine = engine
+        self._events = events
+
+    def records(
+        self, scope: Scope, collection: Collection, *, parent_id: str | None = None, include_vectors: bool = False
+    ) -> AsyncGenerator[Record, None]:
+        match collection:
+            case "messages":
+                return self._export_children(scope, "conversations", parent_id, export_messages)
+            case "atoms":
+                return self._export_children(scope, "spaces", parent_id, partial(export_atoms, include_vectors))
+            case "bindings":
+                return self._export_bindings(scope)
+            case "kept_answers":
+                return self._export_pages(scope, export_stored_responses, "key", "")
+            case "events":
+                return self._export_events(scope)
+            case _:
+                return self._export_pages(scope, partial(export_page, collection), "id", "")
+
+    async def erase(self, scope: Scope, *, now: datetime) -> Erasure:
+        needs_wipe = self._engine.keeps_deleted_bytes
+
+        def make_operation() -> Operation[Erasure]:
+            return run_in_scope(scope, erase_user(scope, to_micros(now), needs_wipe))
+
+        erasure = await self._engine.write(None, make_operation)
+        await self._engine.wipe()
+        return erasure
+
+    async def erasures_after(self, *, after: int) -> tuple[list[str], int]:
+        await self._events.latest()  # which gives positions to what has none yet
+        found = await self._engine.read(None, partial(_list_erasures, after))
+        return [row[0] for row in found], max([after, *(int(row[1]) for row in found)])
+
+    async def _export_children(
+        self,
+        scope: Scope,
+        parents: Collection,
+        id: str | None,
+        read: Callable[[str, int, int], Operation[list[Record]]],
+    ) -> AsyncGenerator[Record, None]:
+        """What belongs to each of the parents, or to one of them."""
+        if id is not None:
+            async for record in self._export_pages(scope, partial(read, id), "seq", 0):
+                yield record
+            return
+        async for parent in self.records(scope, parents):
+            async for record in self._export_pages(scope, partial(read, parent["id"]), "seq", 0):
+                yield record
+
+    async def _export_pages(
+        self, scope: Scope, read: Callable[[Any, int], Operation[list[Record]]], key: str, after: Any
+    ) -> AsyncGenerator[Record, None]:
+        """Page after page, each from where the last one ended."""
+        limit = MAX_PAGE_SIZE // 4
+        while page := await self._engine.read(scope, partial(read, after, limit)):
+            for record in page:
+                yield record
+            after = page[-1][key]
+            length = sum(_approximate_length(record) for record in page) // len(page) + 1
+            limit = max(1, min(MAX_PAGE_SIZE, PAGE_LENGTH // length))
+
+    async def _export_bindings(self, scope: Scope) -> AsyncGenerator[Record, None]:
+        for record in await self._engine.read(scope, partial(export_bindings, scope)):
+            yield record
+
+    async def _export_events(self, scope: Scope) -> AsyncGenerator[Record, None]:
+        """The user's events up to the newest there is now: more may be told for as long as we read."""
+        after, end = 0, await self._events.latest()
+        while after < end:
+            names = {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
+            events, after = await self._events.read(after=after, limit=MAX_PAGE_SIZE, **names)
+            for event in events:
+                yield export_event(event)
+
+
+def _list_erasures(after: int) -> Operation[list[Any]]:
+    return (yield "platform_events_of_erasure", {"after": after})
+
+
+def _approximate_length(record: Any) -> int:
+    """About how many characters a record has."""
+    if type(record) is str:
+        return len(record)
+    if type(record) is dict:
+        return sum(map(_approximate_length, record.values()))
+    return sum(map(_approximate_length, record)) if type(record) is list else 0

@@ -1,0 +1,126 @@
+"""The schema on PostgreSQL: quoting, migrations, and the role that reads and writes the tables without owning them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import asyncpg
+
+from tellback.errors import SchemaVersionError, StoreUnavailableError
+from tellback.stores.catalogue import migrations, newer_schema_error
+
+
+def quote_identifier(name: str) -> str:
+    """A name in double quotes.
+
+    >>> quote_identifier('my "own" schema')
+    '"my ""own"" schema"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_literal(text: str) -> str:
+    """A text in single quotes; with a backslash, in the form whose escapes do not depend on settings.
+
+    >>> quote_literal("O'Hara")
+    "'O''Hara'"
+    """
+    quoted = "'" + text.replace("'", "''") + "'"
+    return quoted if "\\" not in text else " E" + quoted.replace("\\", "\\\\")
+
+
+APP_ROLE = "tellback_app"
+"""Statements run as this role. It owns nothing, so row-level security holds for it."""
+
+
+async def migrate(connection: asyncpg.Connection, schema: str, display_url: str) -> None:
+    """Bring the schema to this release's version, one process at a time."""
+    steps = migrations("postgres")
+    if await _schema_version(connection, schema, display_url) == steps[-1].version:
+        return
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtext('tellback.migrations'), hashtext($1))", schema)
+        present = await _schema_version(connection, schema, display_url)  # another process may have been faster
+        if present > steps[-1].version:
+            raise newer_schema_error(display_url, present, steps[-1].version)
+        try:
+            await _prepare_schema(connection, schema)
+            for step in steps:
+                if step.version > present:
+                    await connection.execute(step.sql)
+                    await connection.execute(
+                        "INSERT INTO tellback_migrations (version, name, applied_at) VALUES ($1, $2, $3)",
+                        step.version,
+                        step.name,
+                        int(time.time() * 1_000_000),
+                    )
+            await _grant_privileges(connection, schema)
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise SchemaVersionError(
+                f"{display_url} has schema version {present}, this release needs {steps[-1].version}, and the database user"
+                f" may not change it: {error}. Open it once as a user who may create schemas and roles, or have both"
+                f" made beforehand: the schema owned by this user, and the role {APP_ROLE} granted to it."
+            ) from error
+
+
+async def _schema_version(connection: asyncpg.Connection, schema: str, display_url: str) -> int:
+    # Asked of the catalogue's rows: `to_regclass` may answer from a cache that is older than the lock we waited for.
+    exists = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'tellback_migrations'"
+    if not await connection.fetchval(exists, schema):
+        return 0
+    await set_role(connection, display_url)  # the user itself may not be allowed to read it
+    found = int(await connection.fetchval("SELECT COALESCE(MAX(version), 0) FROM tellback_migrations"))
+    await connection.execute("RESET ROLE")
+    return found
+
+
+async def _prepare_schema(connection: asyncpg.Connection, schema: str) -> None:
+    """Schema, table of versions and role: each is made only where it is missing, which may not need any right."""
+    if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema):
+        await connection.execute(f"CREATE SCHEMA {quote_identifier(schema)}")
+    await connection.execute(
+        "CREATE TABLE IF NOT EXISTS tellback_migrations"
+        " (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)"
+    )
+    if not await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", APP_ROLE):
+        # Roles are the server's and our locks the database's: another database's opening may make it at the same time.
+        with contextlib.suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateObjectError):
+            async with connection.transaction():
+                await connection.execute(f"CREATE ROLE {APP_ROLE} NOLOGIN NOSUPERUSER NOBYPASSRLS")
+    # Membership alone lets one act as a role before PostgreSQL 16; since then that is a right of its own.
+    privilege = "SET" if connection.get_server_version().major >= 16 else "MEMBER"
+    if not await connection.fetchval(f"SELECT pg_has_role(current_user, $1, '{privilege}')", APP_ROLE):
+        await connection.execute(f"GRANT {APP_ROLE} TO CURRENT_USER")
+
+
+async def vector_schema(connection: asyncpg.Connection) -> str | None:
+    """Where pgvector is installed, or None; it is, if that is possible: large spaces are searched with it."""
+    found = "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'vector'"
+    schema: str | None = await connection.fetchval(found)
+    offered = "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"
+    if schema is None and await connection.fetchval(offered):
+        with contextlib.suppress(asyncpg.PostgresError):
+            await connection.execute("CREATE EXTENSION vector WITH SCHEMA public")
+        schema = await connection.fetchval(found)
+    allowed = "SELECT has_schema_privilege($1, $2, 'USAGE')"
+    return schema if schema is not None and await connection.fetchval(allowed, APP_ROLE, schema) else None
+
+
+async def _grant_privileges(connection: asyncpg.Connection, schema: str) -> None:
+    name = quote_identifier(schema)
+    await connection.execute(f"GRANT USAGE ON SCHEMA {name} TO {APP_ROLE}")
+    await connection.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO {APP_ROLE}")
+    await connection.execute(f"REVOKE INSERT, UPDATE, DELETE ON tellback_migrations FROM {APP_ROLE}")
+    await connection.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {name} TO {APP_ROLE}")
+
+
+async def set_role(connection: asyncpg.Connection, display_url: str) -> None:
+    """Become the role for the rest of the connection."""
+    try:
+        await connection.execute(f"SET ROLE {APP_ROLE}")
+    except asyncpg.PostgresError as error:
+        raise StoreUnavailableError(
+            f"{display_url}: the database user cannot act as the role {APP_ROLE}: {error}."
+            f" An administrator can grant it: GRANT {APP_ROLE} TO that_user."
+        ) from error

@@ -1,0 +1,239 @@
+"""`Dialogue` and `play`: scripted conversations with an agent, and assertions on its responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from tellback.chat.model import ChatRequest
+from tellback.testing.models import ScriptedModel, ScriptError, Step
+from tellback.testing.nlu import parse_understanding_request
+from tellback.types import Message, assistant_message, message_text, user_message
+
+if TYPE_CHECKING:
+    from tellback.agent import Agent, Response, Route, SessionState, State
+
+_UNSET: Any = object()
+
+
+class Dialogue:
+    """A conversation with an agent, turn by turn, in which the model answers as the test says.
+
+    The agent itself stays as it is: a twin that has a scripted model takes its turns. What was said is passed on from
+    turn to turn, and so is the session, or its id where the agent has `persistence`.
+
+    >>> import asyncio
+    >>> from tellback.agent import Agent
+    >>> from tellback.testing import says
+    >>> async def test():
+    ...     talk = Dialogue(Agent("Wanda"))
+    ...     await talk.says("Hi!", says("Hello! Where to?"))
+    ...     talk.expect(message="Where to?", calls=1)
+    >>> asyncio.run(test())
+    """
+
+    def __init__(self, agent: Agent, session: SessionState | str | None = None, *, user: Any = None) -> None:
+        from tellback.agent import create_session
+
+        self.agent = agent
+        self.session = create_session() if session is None else session
+        self.responses: list[Response] = []
+        self._twin = agent.with_model(ScriptedModel([]))
+        self._user = user
+        self._history: list[Message] = []
+
+    @property
+    def last(self) -> Response:
+        """The last response."""
+        if not self.responses:
+            raise ScriptError("nobody has spoken yet: begin with says(...) or begins(...).")
+        return self.responses[-1]
+
+    async def says(self, text: str, *script: Any, **more: Any) -> Response:
+        """The user says something, and the model answers by the script: `understands(...)` first where the agent has
+        something to decide, then what it says. Steps that are not used, or missing, fail. `more` goes to `respond`."""
+        return await self._turn(user_message(text), script, more)
+
+    async def begins(self, *script: Any, **more: Any) -> Response:
+        """The agent speaks without being spoken to."""
+        return await self._turn(None, script, more)
+
+    async def decides(self, decision: Any, *script: Any, **more: Any) -> Response:
+        """A person decides on all that is pending: True, False, or an `Approval`."""
+        pending = self.last.pending
+        if not pending:
+            raise ScriptError(f"there is nothing to decide: no call is pending.\n{self._describe_turn()}")
+        return await self._turn(None, script, {**more, "approvals": {call.id: decision for call in pending}})
+
+    def expect(
+        self,
+        *,
+        route: Route | str | None = _UNSET,
+        state: State | str | None = _UNSET,
+        data: Mapping[str, Any] | None = None,
+        asks: Sequence[str] | None = None,
+        not_asks: Sequence[str] = (),
+        calls: int | None = None,
+        tools: Sequence[str] | None = None,
+        said: str | None = None,
+        completed: bool | None = None,
+        pending: Sequence[str] | None = None,
+    ) -> Self:
+        """Fail, with all that is different and the trace, unless the last response is like that.
+
+        `route` and `state` are themselves, or their title or id. `data` holds values that are known, as they are or as
+        JSON has them; None means that there is none. `asks` are the fields that the state asks for, all of them, and
+        `not_asks` some that it must not ask for. `calls` counts model calls. `tools` are the names of those that ran
+        and `pending` of those that wait, in order. `said` is a part of the message.
+        """
+        last = self.last
+        asked_fields = last.asks
+        asks, forbidden = _validate_names("asks", asks), _validate_names("not_asks", not_asks) or ()
+        tools, pending = _validate_names("tools", tools), _validate_names("pending", pending)
+        data = _validate_mapping("data", data)
+        self._check_fields(asks=asks, not_asks=forbidden, data=data)
+        if not isinstance(said, str | None):
+            raise ScriptError(f"said is a part of the message, not {said!r:.80}.")
+        at_route = (None,) if last.route is None else (last.route.id, last.route.title)
+        at_state = (None,) if last.state is None else (last.state.id, last.state.description)
+        problems = [
+            f"{argument}: expected {wanted!r}, but it is {found[-1]!r}"
+            for argument, wanted, found in (("route", route, at_route), ("state", state, at_state))
+            if wanted is not _UNSET and getattr(wanted, "id", wanted) not in found
+        ]
+        problems += self._compare_data(data)
+        for argument, expected, actual in (
+            ("asks", None if asks is None else set(asks), set(asked_fields)),
+            ("not_asks", set(), set(forbidden) & set(asked_fields)),
+            ("calls", calls, last.trace.model_calls),
+            ("tools", tools, [each.name for each in last.tool_calls]),
+            ("pending", pending, [each.name for each in last.pending]),
+            ("completed", completed, last.completed),
+        ):
+            if expected is not None and expected != actual:
+                problems.append(f"{argument}: expected {_format_value(expected)}, but it is {_format_value(actual)}")
+        if said is not None and said not in last.message:
+            problems.append(f"said: expected {said!r} in {last.message!r}")
+        if problems:
+            raise ScriptError("\n".join([*problems, self._describe_turn()]))
+        return self
+
+    def _check_fields(self, **expectations: Iterable[str] | None) -> None:
+        """Refuse fields that are nowhere: what is expected of them would hold whatever happens."""
+        known = dict.fromkeys(name for route in self._twin.routes for name in route.schema.fields)
+        known |= dict.fromkeys(self.last.session.extracted)
+        for argument, names in expectations.items():
+            unknown = [name for name in names or () if name not in known]
+            if unknown:
+                available = ", ".join(known) or "none"
+                raise ScriptError(
+                    f"{argument}: no route of the agent has the field {unknown[0]!r}; it knows: {available}."
+                )
+
+    def _compare_data(self, data: Mapping[str, Any]) -> list[str]:
+        from tellback.agent.definitions.gather_schema import GatherSchema
+
+        known = self.last.session.extracted
+        plain = GatherSchema.of(None, "").plain(known)
+        return [
+            f"data: expected {name}={value!r}, but it is {known.get(name)!r}"
+            for name, value in data.items()
+            if value != known.get(name) and value != plain.get(name)
+        ]
+
+    @property
+    def _has_stored_history(self) -> bool:
+        """Whether the agent itself knows what was said before."""
+        return self.agent.memory is not None or self.agent.persistence is not None
+
+    async def _turn(self, message: Message | None, script: Sequence[Any], more: Mapping[str, Any]) -> Response:
+        model = _DialogueModel(script)
+        history: Any = None
+        if message is not None:
+            history = message_text(message) if self._has_stored_history else (*self._history, message)
+        elif self._history and not self._has_stored_history and "approvals" not in more:
+            history = tuple(self._history)
+        sender = {} if self._user is None else {"user": self._user}
+        self._twin.model = model
+        response = await self._twin.respond(history, self.session, **sender, **more)
+        self.responses.append(response)
+        self._history += [*([] if message is None else [message]), assistant_message(response.message)]
+        if not isinstance(self.session, str):
+            self.session = response.session
+        try:
+            model.assert_done()
+        except ScriptError as error:
+            raise ScriptError(f"{error}\n{self._describe_turn()}") from None
+        return response
+
+    def _describe_turn(self) -> str:
+        last = self.last
+        known = ", ".join(f"{name}={value!r}" for name, value in last.session.extracted.items()) or "nothing"
+        return f"--- turn {len(self.responses)}\nsaid: {last.message!r}\nknown: {known}\n{last.trace}"
+
+
+class _DialogueModel(ScriptedModel):
+    """Says so when a reading was asked for and none was scripted."""
+
+    async def _next(self, request: ChatRequest) -> Step:
+        understanding = parse_understanding_request(request)
+        if understanding is None:
+            return await super()._next(request)
+        step = await super()._next(request) if self.remaining > 0 else Step()
+        # A reading that fails, and JSON that is broken, may be meant.
+        if step.error is None and "{" not in step.reply.text:
+            routes, fields = ", ".join(understanding.routes) or "none", ", ".join(understanding.field_names) or "none"
+            raise ScriptError(
+                f"the agent asked for a reading (routes: {routes}; fields: {fields}; conditions:"
+                f" {'; '.join(understanding.conditions.values()) or 'none'}): put understands(...) first."
+            )
+        return step
+
+
+async def play(
+    agent: Agent,
+    conversation: Iterable[Sequence[Any]],
+    session: SessionState | str | None = None,
+    *,
+    user: Any = None,
+) -> list[Response]:
+    """Play a whole conversation. Each entry is one turn: what the user says (None: the agent begins), the model's
+    steps, and last, if you like, a mapping of what to `expect`.
+
+    >>> import asyncio
+    >>> from tellback.agent import Agent
+    >>> talk = [("Hi!", "Hello! Where to?", {"calls": 1}), ("To Rome.", "Rome it is.")]
+    >>> [str(response) for response in asyncio.run(play(Agent("Wanda"), talk))]
+    ['Hello! Where to?', 'Rome it is.']
+    """
+    dialogue = Dialogue(agent, session, user=user)
+    for entry in conversation:
+        text, *steps = _validate_entry(entry)
+        expected = steps.pop() if steps and isinstance(steps[-1], Mapping) else {}
+        await (dialogue.begins(*steps) if text is None else dialogue.says(text, *steps))
+        dialogue.expect(**expected)
+    return dialogue.responses
+
+
+def _validate_entry(entry: Any) -> Sequence[Any]:
+    if not isinstance(entry, list | tuple) or not entry or not isinstance(entry[0], str | None):
+        raise ScriptError(f'each turn is like ("Hi!", "Hello!"), what is said first, not {entry!r:.80}.')
+    return entry
+
+
+def _validate_names(argument: str, value: Any) -> list[str] | None:
+    if value is None:
+        return None
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise ScriptError(f"{argument} is a list of names, not {value!r:.80}: write {argument}=[...].")
+    return list(value)
+
+
+def _validate_mapping(argument: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping | None):
+        raise ScriptError(f"{argument} holds values by field, not {value!r:.80}: write {argument}={{...}}.")
+    return value or {}
+
+
+def _format_value(value: Any) -> str:
+    return repr(sorted(value)) if isinstance(value, set) else repr(value)

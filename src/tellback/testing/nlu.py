@@ -1,0 +1,230 @@
+"""`understands`: a scripted result of natural-language understanding, in terms of the flow instead of the prompt.
+
+It parses the prompt by which an agent asks its model to understand a message."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tellback.chat.model import ChatRequest
+from tellback.errors import InvalidArgumentError
+from tellback.memory.sanitizer import sanitize_line
+from tellback.testing.models import ScriptError, Step, answers
+from tellback.types import ChatUsage, message_text
+
+if TYPE_CHECKING:
+    from tellback.agent import Route
+
+_FIELD_LINE = re.compile(r"^- (\w+)\.(.+?): (\{.*\})$|^  where \$defs is (\{.*\})$", re.MULTILINE)
+_ROUTE_LINE = re.compile(r"^- (\w+): (.*)$", re.MULTILINE)
+_AFTER_TITLE = re.compile(r"(\. .*)?( When: .*)?( \(completed\))?", re.IGNORECASE)
+"""What may follow a route's title: its description, its conditions, and that it is completed."""
+_CURRENT_ROUTE = re.compile(r"^Current route: (\w+)", re.MULTILINE)
+_CONDITION_LINE = re.compile(r"^(c\d+): (.*)$", re.MULTILINE)
+_ANSWER_PARTS = frozenset(("routes", "data", "conditions"))
+
+
+@dataclass(frozen=True, slots=True)
+class UnderstandingRequest:
+    """What may be understood: routes with what is said of them, fields with their schemas by route, and conditions by
+    their keys. `parts` are those that an answer may have, `current` is the key of the current route."""
+
+    parts: frozenset[str] = frozenset()
+    routes: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    current_route: str | None = None
+
+    @property
+    def field_names(self) -> list[str]:
+        """The fields as the model calls them."""
+        return [f"{key}.{name}" for key, each in self.fields.items() for name in each]
+
+
+def parse_understanding_request(request: ChatRequest) -> UnderstandingRequest | None:
+    """What a request asks to be understood, or None if it asks for something else."""
+    parts = frozenset((request.output_schema or {}).get("properties", {}))
+    if not parts & _ANSWER_PARTS:
+        return None
+    system = request.system or ""
+    routes = system.partition("\n\nroutes: ")[2].partition("\n\ndata: ")[0] if "routes" in parts else ""
+    return UnderstandingRequest(
+        parts,
+        dict(_ROUTE_LINE.findall(routes)),
+        _parse_schemas(system) if "data" in parts else {},
+        dict(_CONDITION_LINE.findall(system)),
+        _parse_current_route(request),
+    )
+
+
+def has_title(description: str, title: str) -> bool:
+    """Whether what is said of a route begins with that title, and not with a longer one.
+
+    >>> has_title("Book. Flights only. When: the user flies.", "Book"), has_title("Book a flight", "Book")
+    (True, False)
+    """
+    return description.startswith(title) and _AFTER_TITLE.fullmatch(description, len(title)) is not None
+
+
+def _parse_current_route(request: ChatRequest) -> str | None:
+    match = _CURRENT_ROUTE.search(message_text(request.messages[0])) if request.messages else None
+    return None if match is None else match.group(1)
+
+
+def _parse_schemas(system: str) -> dict[str, dict[str, Any]]:
+    schemas: dict[str, dict[str, Any]] = {}
+    for key, name, schema, definitions in _FIELD_LINE.findall(system.partition("\n\ndata: ")[2]):
+        if definitions:
+            last = list(schemas)[-1]
+            schemas[last] = {
+                each: _resolve_schema(schemas[last][each], json.loads(definitions)) for each in schemas[last]
+            }
+        else:
+            schemas.setdefault(key, {})[name] = json.loads(schema)
+    return {key: {name: _resolve_schema(schema, {}) for name, schema in each.items()} for key, each in schemas.items()}
+
+
+def _resolve_schema(schema: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """A field's schema without the reference or the null beside it."""
+    if "$ref" in schema:
+        target: dict[str, Any] = definitions.get(schema["$ref"].removeprefix("#/$defs/"), schema)
+        return target
+    options = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    return _resolve_schema(options[0], definitions) if len(options) == 1 else schema
+
+
+def understands(
+    route: Route | str | None = None,
+    *,
+    score: float = 90,
+    scores: Mapping[Any, float] | None = None,
+    forget: Sequence[str] = (),
+    holds: Sequence[str] = (),
+    data: Mapping[str, Any] | None = None,
+    usage: ChatUsage | None = None,
+    **fields: Any,
+) -> Callable[[ChatRequest], Step]:
+    """A step of a `ScriptedModel`: how it reads a message.
+
+    `route` is the one that is meant, itself or by its title; `scores` gives several. Keywords are the values that the
+    message states; `data` holds those whose names clash; of a field that several routes have, that of the route that
+    is meant, else of the current one. `forget` are fields that are taken back, `holds` conditions that hold, in the
+    words of the agent. What the agent did not ask for cannot be understood: the script fails.
+
+    >>> from tellback.agent import Agent
+    >>> from tellback.testing import ScriptedModel, says
+    >>> import asyncio
+    >>> agent = Agent("Wanda", guidelines=[{"condition": "the user is in a hurry", "action": "Be brief."}])
+    >>> agent.model = ScriptedModel([understands(holds=["the user is in a hurry"]), says("Done.")])
+    >>> asyncio.run(agent.respond("Quick!")).trace.conditions
+    ('the user is in a hurry',)
+    """
+    for what, item in (("forget", forget), ("holds", holds)):
+        if isinstance(item, str):
+            raise InvalidArgumentError(f"{what} is a list, not {item!r:.80}: write {what}=[...].")
+    stated = {**(data or {}), **fields}
+
+    def step(request: ChatRequest) -> Step:
+        understanding = parse_understanding_request(request)
+        if understanding is None:
+            raise ScriptError(
+                "understands(...) was scripted here, but the agent asked for an answer, not for a reading."
+            )
+        answer: dict[str, Any] = {}
+        route_scores = {**(scores or {}), **({} if route is None else {route: score})}
+        if route_scores or "routes" in understanding.parts:
+            answer["routes"] = [
+                {"route": _route_key(each, understanding), "score": item} for each, item in route_scores.items()
+            ]
+        if stated:
+            answer["data"] = [
+                {"field": _field_key(name, understanding, route), "value": value} for name, value in stated.items()
+            ]
+        if forget:
+            answer["forget"] = [_field_key(name, understanding, route) for name in forget]
+        if holds:
+            answer["conditions"] = [key for text in holds for key in _condition_keys(text, understanding)]
+        return answers(answer, usage=usage)
+
+    return step
+
+
+def _route_key(route: Route | str, understanding: UnderstandingRequest) -> str:
+    """What the model calls a route."""
+    title = route if isinstance(route, str) else route.title
+    found = (
+        _match_scored_routes(route, sanitize_line(title), understanding)
+        if understanding.routes
+        else _match_only_route(route, title, understanding)
+    )
+    if not found:
+        available = ", ".join(understanding.routes or understanding.fields) or "none"
+        raise ScriptError(f"the route {title!r} was not asked about; the agent asked about: {available}.")
+    if not isinstance(route, str):
+        found = _match_similar_routes(route, found, understanding)
+    if len(found) > 1:
+        advice = "pass the route itself" if isinstance(route, str) else "give them different titles"
+        raise ScriptError(f"several routes are called {title!r} ({', '.join(found)}): {advice}.")
+    return found[0]
+
+
+def _match_scored_routes(route: Route | str, title: str, understanding: UnderstandingRequest) -> list[str]:
+    """The routes with that title; of those that merely may have it, the ones whose title cannot be longer."""
+    found = [key for key, description in understanding.routes.items() if has_title(description, title)]
+    if isinstance(route, str):
+        return [key for key in found if not understanding.routes[key].startswith(f"{title}. ")] or found
+    return found
+
+
+def _match_only_route(route: Route | str, title: str, understanding: UnderstandingRequest) -> list[str]:
+    """The only route, whose score is not asked for and whose title is not said: its key is made of that."""
+    from tellback.types.ids import slug  # tests of other things need no agents
+
+    keys = (slug(title) or "route", getattr(route, "key", None))
+    return [key for key in understanding.fields if key in keys]
+
+
+def _match_similar_routes(route: Route, keys: list[str], understanding: UnderstandingRequest) -> list[str]:
+    """Of routes with one title, those that are like this one.
+
+    A route has the key that its last agent gave it, which need not be the agent that asks: it decides last.
+    """
+    description = route.title + (f". {route.description}" if route.description else "")
+    description = sanitize_line(description + (f" When: {'; '.join(route.conditions)}." if route.conditions else ""))
+    for is_like in (
+        lambda key: understanding.routes.get(key, "").removesuffix(" (completed)") == description,
+        lambda key: set(understanding.fields.get(key, ())) == set(route.gatherable),
+        lambda key: key == route.key,
+    ):
+        keys = [key for key in keys if is_like(key)] or keys
+    return keys
+
+
+def _field_key(name: str, understanding: UnderstandingRequest, route: Route | str | None) -> str:
+    """What the model calls a field: of the route that is meant, the only one that has it, or the current one."""
+    if route is not None:
+        key = _route_key(route, understanding)
+        if name in understanding.fields.get(key, {}):
+            return f"{key}.{name}"
+    found = [key for key, each in understanding.fields.items() if name in each]
+    if not found:
+        available = ", ".join(understanding.field_names) or "none"
+        raise ScriptError(f"the field {name!r} was not asked about; the agent asked about: {available}.")
+    if len(found) > 1 and understanding.current_route in found:
+        return f"{understanding.current_route}.{name}"
+    if len(found) > 1:
+        raise ScriptError(f"the field {name!r} is in several routes ({', '.join(found)}): say which with route=... .")
+    return f"{found[0]}.{name}"
+
+
+def _condition_keys(text: str, understanding: UnderstandingRequest) -> list[str]:
+    """The keys of a condition, which the prompt has on one line."""
+    found = [key for key, each in understanding.conditions.items() if each == sanitize_line(text)]
+    if not found:
+        available = "; ".join(understanding.conditions.values()) or "none"
+        raise ScriptError(f"the condition {text!r} was not asked about; the agent asked about: {available}.")
+    return found

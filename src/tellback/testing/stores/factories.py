@@ -1,0 +1,170 @@
+"""Factories and helpers of the store tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tellback.stores import AtomDraft, AtomFilter, EntityDraft, Store, TurnClaim, TurnDraft
+from tellback.types.access import Scope
+from tellback.types.blocks import TextBlock
+from tellback.types.conversations import Conversation, Event, MessageDraft
+from tellback.types.ids import new_id, utc_now
+from tellback.types.jobs import Binding, ConversationScope, ExtractionPolicy, Job
+from tellback.types.memory import Atom, AtomStatus, Category, CategoryKind, Entity, EntityType, MemorySpace
+
+MakeStore = Callable[[], Store]
+
+MAYA = Scope("acme", "support", "maya")
+OTHER_SCOPES = (Scope("acme", "support", "omar"), Scope("acme", "sales", "maya"), Scope("globex", "support", "maya"))
+
+FACT = Category("home", CategoryKind.FACT)
+DAY = timedelta(days=1)
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+WINDOW_CHARS = 24_000
+"""Characters of a window that holds all that is said in a test."""
+
+
+def make_draft(text: str = "Hello", role: str = "user", **fields: Any) -> MessageDraft:
+    """A message to append."""
+    return MessageDraft(
+        **{"id": new_id("msg"), "role": role, "content": (TextBlock(text),), "created_at": utc_now(), **fields}
+    )
+
+
+def make_turn(*drafts: MessageDraft) -> list[TurnDraft]:
+    """A turn of its own with these messages."""
+    return [TurnDraft(new_id("turn"), drafts, starts=True)]
+
+
+async def make_conversation(store: Store, scope: Scope = MAYA, **fields: Any) -> Conversation:
+    """A conversation that is open."""
+    now = utc_now()
+    values = {"id": new_id("conv"), "scope": scope, "namespace": "chat", "status": "open", "created_at": now, **fields}
+    return await store.conversations.create(scope, Conversation(**{"updated_at": now, **values}))
+
+
+async def append_message(store: Store, id: str, text: str, scope: Scope = MAYA) -> int:
+    """Append one message; gives its seq."""
+    appended = await store.conversations.append(scope, id, make_turn(make_draft(text)), now=utc_now())
+    return appended.messages[0].seq
+
+
+def make_claim(owner: str, seconds: float = 30, evict: str | None = None) -> TurnClaim:
+    """A wish to run a turn, of a claim that holds so long."""
+    return TurnClaim(new_id("turn"), owner, time.time(), time.time() + seconds, evict)
+
+
+def make_exchange() -> list[MessageDraft]:
+    """A turn's two messages, with new ids."""
+    return [make_draft(), make_draft(role="assistant")]
+
+
+async def read_all_events(store: Store) -> list[Event]:
+    """Every event there is."""
+    return (await store.events.read(after=0, limit=1_000))[0]
+
+
+def make_atom(text: str = "Lives in Rome", **fields: Any) -> AtomDraft:
+    """An atom to add."""
+    return AtomDraft(**{"id": new_id("atom"), "text": text, "category": FACT, "valid_from": NOON, **fields})
+
+
+async def make_space(store: Store, scope: Scope = MAYA, name: str = "chat") -> MemorySpace:
+    """A space."""
+    now = utc_now()
+    space = MemorySpace(new_id("ms"), scope, name, now, now, {"k": ["v", None]})
+    return await store.memories.create_space(scope, space)
+
+
+async def make_entity(store: Store, space: MemorySpace, name: str, *aliases: str) -> Entity:
+    """A person."""
+    draft = EntityDraft(new_id("ent"), EntityType.PERSON, name, aliases=aliases)
+    return await store.memories.create_entity(space.scope, space.id, draft, now=utc_now())
+
+
+async def add_atoms(store: Store, space: MemorySpace, *drafts: AtomDraft, now: datetime = NOON) -> list[Atom]:
+    """Add atoms."""
+    return await store.memories.add(space.scope, space.id, drafts, now=now)
+
+
+async def valid_texts(
+    store: Store, space: MemorySpace, valid_at: datetime, known_at: datetime | None = None
+) -> list[str]:
+    """What held then, as was known then."""
+    atom_filter = AtomFilter(AtomStatus.ACTIVE, valid_at, known_at, must_have_started=True)
+    return [atom.text for atom in await store.memories.atoms(space.scope, space.id, atom_filter)]
+
+
+async def make_binding(
+    store: Store, *spaces: MemorySpace, scope: Scope = MAYA, scopes: Sequence[ConversationScope] = (), **fields: Any
+) -> Binding:
+    """A binding of conversations, all of them unless told, to spaces."""
+    now = utc_now()
+    values = {
+        "id": new_id("bind"),
+        "tenant_id": scope.tenant_id,
+        "app_id": scope.app_id,
+        "conversation_scope": tuple(scopes) or (ConversationScope(),),
+        "memory_space_ids": tuple(space.id for space in spaces),
+        "memory_space_names": tuple(space.name for space in spaces),
+        "extraction_policy": ExtractionPolicy(),
+        "created_at": now,
+        "updated_at": now,
+        "created_by": scope.user_id,
+        **fields,
+    }
+    return await store.bindings.create(scope, Binding(**values))
+
+
+async def append_turns(store: Store, id: str, turns: int = 1, scope: Scope = MAYA, text: str = "Hello") -> None:
+    """Append whole turns of two messages each."""
+    for _ in range(turns):
+        drafts = make_turn(make_draft(text), make_draft(text, "assistant"))
+        await store.conversations.append(scope, id, drafts, now=utc_now())
+
+
+async def make_closed_conversation(store: Store, scope: Scope = MAYA, *, turns: int = 1, **fields: Any) -> Conversation:
+    """A conversation that was had and closed."""
+    conversation = await make_conversation(store, scope, **fields)
+    await append_turns(store, conversation.id, turns, scope)
+    return await store.conversations.close(scope, conversation.id, now=utc_now())
+
+
+async def dispatch_all(store: Store, *, length: int = WINDOW_CHARS, limit: int = 500) -> list[Job]:
+    """The jobs of all events that nobody has looked at."""
+    jobs: list[Job] = []
+    more = True
+    while more:
+        found = await store.jobs.dispatch(window_length=length, limit=limit, now=utc_now())
+        jobs, more = [*jobs, *found.jobs], found.has_more
+    return jobs
+
+
+async def plan_jobs(
+    store: Store, id: str, *, version: str | None = None, space_id: str | None = None, length: int = WINDOW_CHARS
+) -> list[Job]:
+    """The jobs of a conversation of Maya's that someone asks for."""
+    return await store.jobs.plan(MAYA, id, version=version, space_id=space_id, window_length=length, now=utc_now())
+
+
+async def claim_job(
+    store: Store, owner: str = "worker", *, after: float = 0, lease: float = 60, most: int = 5, id: str | None = None
+) -> Job | None:
+    """The next job, as a worker whose clock is so many seconds ahead would get it."""
+    at = time.time() + after
+    return await store.jobs.claim(owner=owner, at=at, until=at + lease, max_attempts=most, now=utc_now(), id=id)
+
+
+async def claim_available_job(store: Store, **options: Any) -> Job:
+    """A job that is surely there, claimed."""
+    job = await claim_job(store, **options)
+    assert job is not None
+    return job
+
+
+def job_windows(jobs: Sequence[Job]) -> list[tuple[int, int]]:
+    """The stretches that jobs are about."""
+    return [(job.from_seq, job.to_seq) for job in jobs]

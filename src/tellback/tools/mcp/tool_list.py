@@ -1,0 +1,327 @@
+"""The tools an MCP server lists: names every provider accepts, input schemas that can be used, and what is left out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from tellback.tools.schema import Bind, InvalidInput
+from tellback.types.jsontext import is_storable
+
+MAX_TOOL_NAME = 64
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def assign_legal_names(names: Sequence[str], prefix: str | None = None) -> dict[str, str]:
+    """A name for each of the servers' names: legal, different from all others, and the same every time.
+
+    What no provider takes becomes `_`. Where two would be called the same, or one is too long, those that were
+    changed end in a digest of their own name.
+
+    >>> assign_legal_names(["read", "files.read"], prefix="disk")
+    {'read': 'disk_read', 'files.read': 'disk_files_read'}
+    """
+    wanted = {name: f"{prefix}_{name}" if prefix else name for name in names}
+    cleaned = {name: _ILLEGAL.sub("_", wish) for name, wish in wanted.items()}
+    counts = Counter(cleaned.values())
+    return {
+        name: clean
+        if len(clean) <= MAX_TOOL_NAME and (clean == wanted[name] or counts[clean] == 1)
+        else _append_digest(clean, name)
+        for name, clean in cleaned.items()
+    }
+
+
+def _append_digest(clean: str, name: str) -> str:
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    return f"{clean[: MAX_TOOL_NAME - 11]}_{digest}"
+
+
+MAX_SCHEMA_CHARS = 20_000
+MAX_DEPTH = 60
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "array": list,
+    "boolean": bool,
+    "integer": int,
+    "null": type(None),
+    "number": (int, float),
+    "object": dict,
+    "string": str,
+}
+_SINGLE_KEYWORDS = (
+    *("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not"),
+    *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
+)
+_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_MAP_KEYWORDS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
+_REF_KEYWORDS = ("$dynamicRef", "$recursiveRef", "$ref")
+_SIZE_KEYWORDS = (
+    *("maxContains", "maxItems", "maxLength", "maxProperties"),
+    *("minContains", "minItems", "minLength", "minProperties"),
+)
+_KEYWORD_TYPES = {
+    **dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"), "number"),
+    **dict.fromkeys(_SIZE_KEYWORDS, "integer"),
+    **dict.fromkeys(("$comment", "description", "format", "pattern", "title"), "string"),
+    **dict.fromkeys(("deprecated", "readOnly", "uniqueItems", "writeOnly"), "boolean"),
+    **dict.fromkeys(("enum", "examples", "required", *_LIST_KEYWORDS), "array"),
+    **dict.fromkeys(_MAP_KEYWORDS, "object"),
+}
+
+
+class UnusableSchema(ValueError):
+    """A tool's input schema cannot be used; the message says why."""
+
+
+def normalize_schema(schema: Any) -> dict[str, Any]:
+    """The schema as providers take it; raises `UnusableSchema`. Nothing is ever fetched.
+
+    One wrong schema makes a provider refuse the whole request, so its form is checked here.
+
+    >>> normalize_schema({"properties": {"x": {"type": "integer"}}})["type"]
+    'object'
+    """
+    if not isinstance(schema, dict):
+        raise UnusableSchema(f"its input schema is {type(schema).__name__}, not an object")
+    if schema.get("type", "object") != "object":
+        raise UnusableSchema(f"its input schema is for {schema['type']!r:.80}, not for an object")
+    if count_schema_chars(schema) > MAX_SCHEMA_CHARS:
+        raise UnusableSchema(f"its input schema has more than {MAX_SCHEMA_CHARS} characters")
+    if _is_deeper_than(schema, MAX_DEPTH):
+        raise UnusableSchema(f"its input schema is nested deeper than {MAX_DEPTH}")
+    root = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "id")}
+    pending: list[Any] = [root]
+    seen: set[int] = set()
+    while pending:
+        node = pending.pop()
+        if isinstance(node, bool) or id(node) in seen:
+            continue
+        _validate_node(node, root)
+        seen.add(id(node))
+        pending.extend(_children(node))
+        pending.extend(_resolve_reference(node[key], root) for key in _REF_KEYWORDS if key in node)
+    return {"properties": {}, **root, "type": "object"}
+
+
+def count_schema_chars(schema: Any) -> int:
+    """How long a schema is as JSON."""
+    try:
+        return len(json.dumps(schema))
+    except RecursionError:
+        raise UnusableSchema(f"its input schema is nested deeper than {MAX_DEPTH}") from None
+
+
+def build_shallow_binder(schema: Mapping[str, Any]) -> Bind:
+    """A quick check of a call's input, one level deep: the server checks the rest, and its schema may be a trap."""
+    required = schema.get("required", [])
+    properties = schema.get("properties", {})
+    is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+
+    def bind(values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        for name in required:
+            if name not in values:
+                raise InvalidInput(f"{name!r:.200} is a required property")
+        for name, value in values.items():
+            if name in properties:
+                _validate_value(name, value, properties[name])
+            elif is_closed:
+                raise InvalidInput(f"{name!r:.200} is not a property of this tool")
+        return [], dict(values)
+
+    return bind
+
+
+def _validate_value(name: str, value: Any, schema: Any) -> None:
+    if not isinstance(schema, dict):
+        return
+    declared = schema.get("type", [])
+    kinds = [declared] if isinstance(declared, str) else declared
+    if kinds and not any(_is_of_type(value, kind) for kind in kinds):
+        raise InvalidInput(f"{name:.200}: {value!r:.80} is not of type {' or '.join(map(repr, kinds))}")
+    if "enum" in schema and value not in schema["enum"]:
+        raise InvalidInput(f"{name:.200}: {value!r:.80} is not one of {schema['enum']!r:.300}")
+
+
+def _is_of_type(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES[kind])
+
+
+def _validate_node(schema: Any, root: dict[str, Any]) -> None:
+    if not isinstance(schema, dict):
+        raise UnusableSchema(f"its input schema holds {schema!r:.80} where a schema belongs")
+    if schema is not root and "$id" in schema:
+        raise UnusableSchema("its input schema holds another one with an $id of its own")
+    for key, kind in _KEYWORD_TYPES.items():
+        if key in schema and not _is_of_type(schema[key], kind):
+            raise UnusableSchema(f"its input schema is not valid: {key} is {schema[key]!r:.80}, not of type {kind}")
+    for key in ("type", "required"):
+        names = schema.get(key, [])
+        if not _are_distinct_strings(names if isinstance(names, list) else [names]):
+            raise UnusableSchema(f"its input schema is not valid: {key} is {names!r:.80}")
+    kinds = schema.get("type", "object")
+    if not kinds or any(kind not in _TYPES for kind in ([kinds] if isinstance(kinds, str) else kinds)):
+        raise UnusableSchema(f"its input schema is not valid: type is {kinds!r:.80}")
+    if any(schema[key] < 0 for key in _SIZE_KEYWORDS if key in schema) or schema.get("multipleOf", 1) <= 0:
+        raise UnusableSchema("its input schema is not valid: one of its limits is negative")
+    if any(not schema[key] for key in _LIST_KEYWORDS if key in schema):
+        raise UnusableSchema("its input schema is not valid: it is to be one of no schemas")
+
+
+def _resolve_reference(ref: Any, root: Any) -> Any:
+    if not isinstance(ref, str) or not ref.startswith("#"):
+        raise UnusableSchema(f"its input schema refers to {ref!r:.120}, outside itself; nothing is fetched")
+    node = root
+    for step in unquote(ref[1:]).split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, dict) and name in node:
+            node = node[name]
+        elif isinstance(node, list) and name.isdecimal() and int(name) < len(node):
+            node = node[int(name)]
+        else:
+            node = None
+    if not isinstance(node, (dict, bool)) or ref[1:2] not in ("", "/"):
+        raise UnusableSchema(f"its input schema refers to {ref!r:.120}, which it does not hold")
+    return node
+
+
+def _children(schema: dict[str, Any]) -> Iterator[Any]:
+    yield from (schema[key] for key in _SINGLE_KEYWORDS if key in schema)
+    for key in _LIST_KEYWORDS:
+        yield from schema.get(key, ())
+    for key in _MAP_KEYWORDS:
+        yield from schema.get(key, {}).values()
+
+
+def _are_distinct_strings(names: list[Any]) -> bool:
+    return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+
+
+def _is_deeper_than(value: Any, limit: int) -> bool:
+    level: list[Any] = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for item in level
+            if isinstance(item, (dict, list))
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
+
+
+MAX_DESCRIPTION = 4_000
+MAX_LISTED_NAME = 200
+MAX_TOOLS = 2_000
+MAX_LISTING_CHARS = 1_000_000
+_HINT_NAMES = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+
+
+class RefusedTool(NamedTuple):
+    """A tool that was left out, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class McpToolInfo:
+    """A tool as its server describes it.
+
+    `hints` are what the server claims, such as `{"readOnlyHint": True}`: believe them only if you trust the server.
+
+    >>> McpToolInfo("read", "Read a file.", {"type": "object"}).hints
+    {}
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    hints: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolListing:
+    """All the tools of a server at one time."""
+
+    tools: tuple[McpToolInfo, ...] = ()
+    refused: tuple[RefusedTool, ...] = ()
+
+
+class ToolListTooLarge(ValueError):
+    """A list of tools is too long; the message says what is the limit."""
+
+
+class ToolListPages:
+    """The pages of one list of tools, each cleaned of what cannot be used, up to a limit for all together."""
+
+    def __init__(self) -> None:
+        self.refused: list[RefusedTool] = []
+        self.usable_names: list[str] = []
+        self._tool_count = self._char_count = 0
+
+    def filter_page(self, page: Mapping[str, Any]) -> dict[str, Any]:
+        """A page with the usable tools only, so that one bad entry does not cost the others."""
+        self._tool_count += len(page["tools"])
+        if self._tool_count > MAX_TOOLS:
+            raise ToolListTooLarge(f"it lists more than {MAX_TOOLS} tools")
+        usable: list[dict[str, Any]] = []
+        for number, entry in enumerate(page["tools"], 1):
+            try:
+                usable.append(self._normalize_entry(entry))
+            except UnusableSchema as problem:
+                self.refused.append(RefusedTool(_format_label(entry, number), str(problem)))
+        self.usable_names = [tool["name"] for tool in usable]
+        return {**page, "tools": usable}
+
+    def _normalize_entry(self, entry: Any) -> dict[str, Any]:
+        tool = _normalize_tool(entry)
+        self._char_count += len(tool["description"]) + count_schema_chars(tool["inputSchema"])
+        if self._char_count > MAX_LISTING_CHARS:
+            raise ToolListTooLarge(f"its list of tools has more than {MAX_LISTING_CHARS} characters")
+        return tool
+
+
+def _normalize_tool(entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise UnusableSchema(f"it is listed as {type(entry).__name__}, not as an object")
+    name = entry.get("name")
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_LISTED_NAME or not is_storable(name):
+        raise UnusableSchema(f"its name is not a text of 1 to {MAX_LISTED_NAME} characters")
+    return {
+        "name": name,
+        "description": _parse_description(entry),
+        "inputSchema": normalize_schema(entry.get("inputSchema")),
+        "annotations": _parse_hints(entry.get("annotations")),
+    }
+
+
+def _parse_description(entry: Mapping[str, Any]) -> str:
+    for key in ("description", "title"):
+        text = entry.get(key)
+        if isinstance(text, str) and text.strip():
+            text = text.encode("utf-8", "replace").decode()
+            return text if len(text) <= MAX_DESCRIPTION else f"{text[: MAX_DESCRIPTION - 1]}…"
+    return ""
+
+
+def _parse_hints(annotations: Any) -> dict[str, bool]:
+    if not isinstance(annotations, dict):
+        return {}
+    return {key: annotations[key] for key in _HINT_NAMES if isinstance(annotations.get(key), bool)}
+
+
+def _format_label(entry: Any, number: int) -> str:
+    name = entry.get("name") if isinstance(entry, dict) else None
+    return name[:MAX_LISTED_NAME] if isinstance(name, str) and name else f"(tool {number})"

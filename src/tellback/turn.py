@@ -1,0 +1,33 @@
+"""Public names of a chat turn: `run_chat_turn`, its steps, and the values they take. The code is in `tellback.turns`."""
+
+from tellback.turns.attachments import Attachment
+from tellback.turns.chat_turn import (
+    build_system,
+    persist_assistant_turn,
+    persist_user_turn,
+    reply_payload,
+    run_chat_turn,
+    stream_llm,
+    user_body,
+    user_prompt,
+)
+from tellback.turns.types import TurnConfig, TurnInput, TurnResult
+from tellback.types.conversations import Identity, Session, TurnProblem
+
+__all__ = [
+    "Attachment",
+    "Identity",
+    "Session",
+    "TurnConfig",
+    "TurnInput",
+    "TurnProblem",
+    "TurnResult",
+    "build_system",
+    "persist_assistant_turn",
+    "persist_user_turn",
+    "reply_payload",
+    "run_chat_turn",
+    "stream_llm",
+    "user_body",
+    "user_prompt",
+]

@@ -1,0 +1,139 @@
+"""Attachments of a message: summarized in the log, shown to the model in full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tellback.errors import InvalidArgumentError
+from tellback.types import Message, MessagePart, audio_part, file_part, image_part, text_part
+
+MAX_TEXT_LENGTH = 20_000
+"""How much of an attached text the model is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file sent along with a message: its `text`, or its bytes as `data` or behind a `url` with their `mime` type.
+
+    The log keeps its name, type and size; the model is shown the text, or the picture, sound or file itself.
+
+    >>> Attachment("receipt.png", mime="image/png", data=b"...").kind
+    'image'
+    """
+
+    name: str
+    mime: str | None = None
+    text: str | None = None
+    data: bytes | str | None = None
+    url: str | None = None
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("name", "mime", "text", "url"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and (value is not None or name == "name"):
+                raise InvalidArgumentError(f"an attachment's {name} is a text, not {value!r:.80}.")
+        if not isinstance(self.data, bytes | None):
+            object.__setattr__(self, "data", _decode_data(self.data))
+
+    @property
+    def kind(self) -> str:
+        """image, audio, text or file."""
+        major = (self.mime or "").partition("/")[0]
+        return major if major in ("image", "audio") else "text" if self.text is not None else "file"
+
+    @property
+    def summary(self) -> str:
+        """One line that says what it is."""
+        size = self.size if self.size is not None else len(self.data) if self.data is not None else None
+        known = [self.mime, None if size is None else f"{size} bytes", self.url]
+        about = ", ".join(filter(None, known))
+        name = " ".join(self.name.split())
+        return f"[attachment: {name} ({about})]" if about else f"[attachment: {name}]"
+
+    @property
+    def part(self) -> MessagePart | None:
+        """It as part of a message, if a model can be shown it."""
+        if self.text is not None or (self.data is None and self.url is None):
+            return None
+        arguments: dict[str, Any] = {"data": self.data} if self.data is not None else {"url": self.url}
+        if self.mime is not None:
+            arguments["mime"] = self.mime
+        if self.kind == "image":
+            return image_part(**arguments)
+        return audio_part(**arguments) if self.kind == "audio" else file_part(name=self.name, **arguments)
+
+
+_FIELD_ALIASES = {"filename": "name", "mime_type": "mime", "content_type": "mime"}
+_FIELD_NAMES = tuple(field.name for field in fields(Attachment))
+
+
+def parse_attachments(values: Sequence[Any] | None) -> tuple[Attachment, ...]:
+    """Attachments, mappings with the same names, message parts, or plain names of files."""
+    if values is None:
+        return ()
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence):
+        raise InvalidArgumentError(f"attachments is a list, not {values!r:.80}.")
+    return tuple(map(_parse_attachment, values))
+
+
+def _parse_attachment(value: Any) -> Attachment:
+    if isinstance(value, Attachment):
+        return value
+    if isinstance(value, str):
+        return Attachment(value)
+    if isinstance(value, MessagePart):
+        return Attachment(value.name or value.kind, mime=value.mime, text=value.text, data=value.data, url=value.url)
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(f"an attachment is an Attachment, a mapping or a name, not {value!r:.80}.")
+    values = {_FIELD_ALIASES.get(str(name), str(name)): value for name, value in value.items()}
+    unknown = [name for name in values if name not in _FIELD_NAMES]
+    if unknown or not isinstance(values.get("name"), str):
+        raise InvalidArgumentError(
+            f"an attachment has a name and any of {', '.join(_FIELD_NAMES[1:])}"
+            + (f", but not {', '.join(unknown)}." if unknown else ".")
+        )
+    return Attachment(**values)
+
+
+def _decode_data(data: Any) -> bytes | None:
+    if data is None or isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        import base64
+        import binascii
+
+        try:
+            return base64.b64decode(data, validate=True)
+        except binascii.Error as error:
+            raise InvalidArgumentError(f"an attachment's data is bytes, or base64 text: {error}.") from None
+    raise InvalidArgumentError(f"an attachment's data is bytes, not {data!r:.80}.")
+
+
+def append_summaries(text: str, attachments: Sequence[Attachment]) -> str:
+    """A message with a line for each attachment, as the log keeps it."""
+    return "\n".join([*filter(None, [text]), *(each.summary for each in attachments)])
+
+
+def append_contents(text: str, attachments: Sequence[Attachment]) -> str:
+    """A message with what is attached, as the model reads it."""
+    if not attachments:
+        return text
+    rendered = [_render_attachment(each) for each in attachments]
+    return "\n\n".join([*filter(None, [text]), "Attached:\n" + "\n".join(rendered)])
+
+
+def _render_attachment(attachment: Attachment) -> str:
+    if attachment.text is None:
+        return attachment.summary
+    more = len(attachment.text) - MAX_TEXT_LENGTH
+    text = attachment.text if more <= 0 else f"{attachment.text[:MAX_TEXT_LENGTH]}… ({more} more characters)"
+    return f"{attachment.summary}\n{text}\n[end of {' '.join(attachment.name.split())}]"
+
+
+def build_user_message(prompt: str, attachments: Sequence[Attachment]) -> Message:
+    """The user's message as the model gets it: words, and the pictures, sounds and files themselves."""
+    parts = [part for each in attachments if (part := each.part) is not None]
+    return Message("user", parts=(text_part(prompt), *parts)) if parts else Message("user", prompt)

@@ -1,0 +1,222 @@
+"""Claims on a conversation: one turn at a time, across tasks, processes and machines.
+
+Tasks of one event loop queue up in order. Between processes the claim is stored in the conversation's row and renewed
+while the turn runs. A claim whose process is gone is taken over at once where that can be known, and otherwise when it
+expires."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tellback.errors import StoreError, TurnConflictError
+from tellback.runtime import Runtime
+from tellback.stores import TurnBusy, TurnClaim, TurnStarted
+from tellback.types.access import Scope
+from tellback.types.conversations import MessageDraft
+from tellback.types.ids import new_id
+
+log = logging.getLogger("tellback.conversations")
+
+CLAIM_SECONDS = 30.0
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.5
+OWNER_SEPARATOR = "#"
+"""Between the name of an opened store and that of the claim."""
+
+_open_stores: set[str] = set()
+"""The stores that this process has open and claims turns on."""
+_active_claims: set[str] = set()
+"""The claims of this process: one on a store of ours that is not in here is nobody's."""
+
+
+def _clear_after_fork() -> None:
+    """A forked process holds nothing, and cannot tell what its parent holds."""
+    _open_stores.clear()
+    _active_claims.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_clear_after_fork)
+
+
+@dataclass(slots=True)
+class ConversationClaim:
+    """A turn that is ours. `owner` names this claim alone; `released` is set once the store knows that it has ended."""
+
+    scope: Scope
+    conversation_id: str
+    started: TurnStarted
+    owner: str
+    released: bool = False
+    renewal: asyncio.TimerHandle | None = None
+
+    @property
+    def turn_id(self) -> str:
+        """The turn's id."""
+        return self.started.turn_id
+
+
+class _WaitQueue:
+    """The tasks of one event loop that want the same conversation, in the order they came."""
+
+    __slots__ = ("lock", "turn_id", "waiting")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.waiting = 0
+        self.turn_id = ""
+
+
+class TurnClaims:
+    """Hands out claims, one per conversation."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._queues: dict[tuple[asyncio.AbstractEventLoop, Scope, str], _WaitQueue] = {}
+        self._claims: dict[str, ConversationClaim] = {}
+
+    async def close(self) -> None:
+        """Give up what is still claimed: the store is about to close."""
+        for claim in list(self._claims.values()):
+            await self._finish(claim)
+        _open_stores.discard(self._runtime.store.owner)
+
+    async def acquire(
+        self,
+        scope: Scope,
+        id: str,
+        draft: MessageDraft | None,
+        before_claim: Callable[[], Awaitable[int]],
+        wait: float,
+    ) -> ConversationClaim:
+        """Wait for the conversation, and append the user's message. The claim is ours until it is given back.
+
+        `before` is awaited when it is our turn and nothing has been stored yet; it gives how much of the tail to read.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        key = (loop, scope, id)
+        queue = self._queues.setdefault(key, _WaitQueue())
+        queue.waiting += 1
+        try:
+            if queue.waiting == 1:
+                await queue.lock.acquire()
+            else:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await queue.lock.acquire()
+                except TimeoutError:
+                    raise TurnConflictError(id, queue.turn_id, wait) from None
+            try:
+                return await self._claim(queue, scope, id, draft, await before_claim(), deadline, wait)
+            except BaseException:
+                queue.lock.release()
+                raise
+        except BaseException:
+            self._leave_queue(key, queue)
+            raise
+
+    async def release(self, claim: ConversationClaim) -> None:
+        """The turn is over."""
+        key = (asyncio.get_running_loop(), claim.scope, claim.conversation_id)
+        queue = self._queues[key]
+        try:
+            await self._finish(claim)
+        finally:
+            queue.lock.release()
+            self._leave_queue(key, queue)
+
+    def _leave_queue(self, key: tuple[asyncio.AbstractEventLoop, Scope, str], queue: _WaitQueue) -> None:
+        queue.waiting -= 1
+        if not queue.waiting:
+            del self._queues[key]
+
+    async def _claim(
+        self,
+        queue: _WaitQueue,
+        scope: Scope,
+        id: str,
+        draft: MessageDraft | None,
+        tail_limit: int,
+        deadline: float,
+        wait: float,
+    ) -> ConversationClaim:
+        loop = asyncio.get_running_loop()
+        owner = f"{self._runtime.store.owner}{OWNER_SEPARATOR}{secrets.token_hex(8)}"
+        evict: str | None = None
+        look = MIN_POLL_SECONDS
+        _open_stores.add(self._runtime.store.owner)
+        _active_claims.add(owner)
+        try:
+            while True:
+                answer = await self._try_claim(scope, id, draft, owner, evict, tail_limit)
+                queue.turn_id = answer.turn_id
+                if isinstance(answer, TurnStarted):
+                    claim = self._claims[owner] = ConversationClaim(scope, id, answer, owner)
+                    claim.renewal = loop.call_later(CLAIM_SECONDS / 3, self._renew, claim)
+                    return claim
+                if answer.owner != evict and await self._is_abandoned(answer.owner):
+                    evict = answer.owner
+                    continue
+                if loop.time() >= deadline:
+                    raise TurnConflictError(id, answer.turn_id, wait)
+                await asyncio.sleep(min(look, max(0.0, deadline - loop.time())))
+                look = min(look * 1.5, MAX_POLL_SECONDS)
+        except BaseException:
+            _active_claims.discard(owner)
+            raise
+
+    async def _try_claim(
+        self, scope: Scope, id: str, draft: MessageDraft | None, owner: str, evict: str | None, tail_limit: int
+    ) -> TurnStarted | TurnBusy:
+        runtime, now = self._runtime, time.time()
+        turn_claim = TurnClaim(new_id("turn"), owner, now, now + CLAIM_SECONDS, evict)
+        try:
+            return await runtime.store.conversations.begin_turn(
+                scope, id, turn_claim, draft, tail_limit=tail_limit, now=runtime.clock()
+            )
+        except (asyncio.CancelledError, StoreError) as error:
+            if isinstance(error, asyncio.CancelledError) or error.in_doubt:  # the store may have made the claim
+                runtime.jobs.start(self._release_in_store(scope, id, owner), f"give up a turn of {id}")
+            raise
+
+    async def _is_abandoned(self, owner: str) -> bool:
+        """Whether nobody holds that claim any more."""
+        store_owner = owner.partition(OWNER_SEPARATOR)[0]
+        if store_owner in _open_stores:
+            return owner not in _active_claims
+        return await self._runtime.store.is_alive(store_owner) is False
+
+    def _renew(self, claim: ConversationClaim) -> None:
+        """Called from time to time while a turn runs."""
+        claim.renewal = asyncio.get_running_loop().call_later(CLAIM_SECONDS / 3, self._renew, claim)
+        until = time.time() + CLAIM_SECONDS
+        extend = self._runtime.store.conversations.extend_turn
+        work = extend(claim.scope, claim.conversation_id, claim.owner, until)
+        self._runtime.jobs.start(work, f"renew the claim on {claim.conversation_id}")
+
+    async def _finish(self, claim: ConversationClaim) -> None:
+        """Give the claim up. Whoever is cancelled does not wait for the store, which is told all the same."""
+        _active_claims.discard(claim.owner)  # from here on the next turn may take it over
+        self._claims.pop(claim.owner, None)
+        if claim.renewal is not None:
+            claim.renewal.cancel()
+        if not claim.released:
+            claim.released = True
+            release = self._release_in_store(claim.scope, claim.conversation_id, claim.owner)
+            task = self._runtime.jobs.start(release, f"end a turn of {claim.conversation_id}")
+            current = asyncio.current_task()
+            if current is None or not current.cancelling():
+                await asyncio.shield(task)
+
+    async def _release_in_store(self, scope: Scope, id: str, owner: str) -> None:
+        """Tell the store. If it cannot hear it now, the claim runs out by itself."""
+        try:
+            await self._runtime.store.conversations.end_turn(scope, id, owner)
+        except StoreError:
+            log.warning("the end of a turn of %s could not be noted", id, exc_info=True)

@@ -1,0 +1,367 @@
+"""A turn request, and how a caller's arguments become one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol, TypedDict
+
+from tellback import validation
+from tellback.chat import ChatOptions, Model, ProviderRegistration, builtin_providers
+from tellback.chat.approval import as_approvals
+from tellback.chat.offline import OFFLINE
+from tellback.errors import ConfigurationError, InvalidArgumentError
+from tellback.request import Request
+from tellback.runtime import Runtime
+from tellback.stores import SessionTurn
+from tellback.tools import Tool
+from tellback.tools.context import ToolHost
+from tellback.turns.drafts import build_draft
+from tellback.types import ChatUsage, Message, ToolCall
+from tellback.types.access import Scope
+from tellback.types.blocks import Content, blocks_text
+from tellback.types.conversations import Identity, MessageDraft, Session, ToolInvocation, TurnProblem
+from tellback.types.memory import WorkingContext
+
+ToolHandler = Callable[[str, dict[str, Any]], Any]
+
+
+def resolve_options(
+    options: ChatOptions | Mapping[str, Any] | None,
+    *,
+    model: str | Model | None,
+    provider: str | None,
+    tools: Sequence[Any] | None,
+    tool_handler: ToolHandler | None,
+    max_cycles: int | None,
+    default_model: str | Model | None,
+) -> ChatOptions:
+    """What a caller passed to `run_turn`, as options for the loop; whatever is wrong with it is found here."""
+    changes: dict[str, Any] = {}
+    if not isinstance(options, ChatOptions | Mapping | None):
+        raise InvalidArgumentError(f"options is a ChatOptions or a mapping, not {options!r:.80}.")
+    if not isinstance(options, ChatOptions):
+        changes = {"on_max_iterations": "answer", **_option_fields(options or {})}
+        options = _NO_OPTIONS
+    if model is not None:
+        changes["model"] = model
+    elif not (changes.get("model") or options.model or _has_function(options) or changes.keys() & _FUNCTIONS):
+        changes["model"] = OFFLINE if default_model is None else default_model
+    tools = changes.get("tools") if tools is None else tools
+    if tools is not None:
+        if callable(tools) or isinstance(tools, str | Mapping):
+            raise InvalidArgumentError(f"tools is a list, not {tools!r:.80}: write tools=[...].")
+        changes["tools"] = [tool_from_description(entry, tool_handler) for entry in tools]
+    if max_cycles is not None:
+        changes["max_iterations"] = max_cycles
+    if provider is not None:
+        changes["providers"] = [_find_provider(provider, changes.get("providers", options.providers))]
+    return ChatOptions(**changes) if options is _NO_OPTIONS else replace(options, **changes)
+
+
+_NO_OPTIONS = ChatOptions()
+_OPTIONS = frozenset(field.name for field in fields(ChatOptions))
+_FUNCTIONS = frozenset(("chat_fn", "chat_stream_fn"))
+
+
+def _has_function(options: ChatOptions) -> bool:
+    return options.chat_fn is not None or options.chat_stream_fn is not None
+
+
+def _option_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, value in values.items():
+        name = {"system_prompt": "system", "systemPrompt": "system"}.get(name, name)
+        if name not in _OPTIONS:
+            raise InvalidArgumentError(
+                f"options has no {name!r}: it takes system_prompt and the fields of ChatOptions;"
+                " settings for the provider go into config={...}."
+            )
+        found[name] = value
+    return found
+
+
+def tool_from_description(entry: Any, handler: ToolHandler | None) -> Any:
+    """A tool, a function, or a description whose calls go to the handler."""
+    if not isinstance(entry, Mapping):
+        return entry
+    described: Mapping[str, Any] = entry["function"] if isinstance(entry.get("function"), Mapping) else entry
+    name = described.get("name")
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"a tool's description needs a name: {entry!r:.120}.")
+    if handler is None:
+        raise InvalidArgumentError(f"tool {name!r} is only described: pass tool_handler=..., or a function instead.")
+    schema = next(
+        (described[key] for key in ("parameters", "input_schema", "inputSchema") if described.get(key) is not None),
+        {"type": "object", "properties": {}},
+    )
+    return Tool(name, str(described.get("description") or ""), schema, _wrap_handler(name, handler))
+
+
+def _wrap_handler(name: str, handler: ToolHandler) -> Callable[..., Any]:
+    if inspect.iscoroutinefunction(handler):
+
+        async def call(**arguments: Any) -> Any:
+            return await handler(name, arguments)
+
+        return call
+    return lambda **arguments: handler(name, arguments)
+
+
+def _find_provider(provider: str, registry: Sequence[ProviderRegistration] | None) -> ProviderRegistration:
+    """The registration of that name, for whatever model it is asked."""
+    entries = builtin_providers() if registry is None else list(registry)
+    for entry in reversed(entries):
+        if str(provider).lower() in (str(entry.variant).lower(), entry.display_name.lower()):
+            return replace(entry, detect=lambda _: True)
+    known = ", ".join(dict.fromkeys(str(entry.variant) for entry in entries))
+    raise ConfigurationError(f"No provider is called {provider!r}. Known: {known}.")
+
+
+TAIL_LIMIT = 30
+WAIT_SECONDS = 60.0
+
+
+class TurnLog(Protocol):
+    """What a plan may ask of the log: whether the message was `answered` before (what was said then), and whether an
+    approved call `begins`: it is noted, and may not if it was noted before."""
+
+    previous_answer: str | None
+
+    async def begin_call(self, call: ToolCall) -> bool: ...
+
+
+Plan = Callable[[ChatOptions, list[Message], TurnLog], Awaitable[tuple[ChatOptions, list[Message]]]]
+"""What decides, once the user's message is stored and the request bound, how the model is to answer: it is given the
+options and the history of the turn, and gives those to use."""
+
+
+class TurnPlanner(ToolHost, Protocol):
+    """An agent that plans its turns. `reply_metadata` is asked for when what it says is stored."""
+
+    name: str
+    session_save: SessionSave | None
+
+    async def plan(
+        self, options: ChatOptions, history: list[Message], log: TurnLog
+    ) -> tuple[ChatOptions, list[Message]]: ...
+
+    def reply_metadata(self) -> Mapping[str, Any]: ...
+
+    def planning_usage(self) -> ChatUsage: ...
+
+
+class SessionSave(Protocol):
+    """What is saved of an agent's session together with the last message of a turn.
+
+    `after` gives it for what the agent said and the tools that the model called; `saved` is set once it is stored.
+    """
+
+    saved: bool
+
+    def after(self, text: str, invoked: Sequence[ToolInvocation]) -> SessionTurn: ...
+
+
+BuildContext = Callable[..., Awaitable[WorkingContext]]
+"""`user.working_context.build`."""
+
+
+class TurnArguments(TypedDict, total=False):
+    """What `run_turn` and `stream_turn` take by keyword."""
+
+    content: Content | None
+    provider: str | None
+    tools: Sequence[Any] | None
+    tool_handler: ToolHandler | None
+    options: ChatOptions | Mapping[str, Any] | None
+    max_cycles: int | None
+    tail_limit: int | None
+    idempotency_key: str | None
+    approvals: Mapping[str, Any] | None
+    wait: float
+    trace_id: str | None
+    memory_space_id: str | None
+    recall: Mapping[str, Any] | None
+    session: Session | None
+    sender: Identity | None
+    extras: Mapping[str, Any] | None
+    metadata: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledContext:
+    """What was found out before the user's message was stored: the system prompt with what is remembered in it.
+
+    `tail_limit` is how many messages of the log fit beside it, if that was measured.
+    """
+
+    system: str | None
+    context: WorkingContext | None = None
+    tail_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """A turn to run: the options with everything resolved, and the user's message, unless a turn is resumed.
+
+    `prepare` recalls; it is awaited before the message is stored, so that nobody is reminded of what they have just
+    said. `request` is bound for the tools (None: nothing is). `reply_to` goes with every event of the reply, whose is
+    `agent`. `lenient` lets the turn go on when the store fails, and gathers what failed in `problems`; without
+    `conversation_id` there is nowhere to keep it. `said` is what the model is sent in the place of the draft. `plan`
+    has the last word on options and history, and `planning_usage` says what it cost. `session_end` is saved in one step
+    with the turn's last message.
+    """
+
+    scope: Scope
+    conversation_id: str | None
+    options: ChatOptions
+    draft: MessageDraft | None
+    approvals: Mapping[str, Any] | None = None
+    tail_limit: int = TAIL_LIMIT
+    wait: float = WAIT_SECONDS
+    trace_id: str | None = None
+    prepare: Callable[[], Awaitable[RecalledContext]] | None = None
+    request: Request | None = None
+    event_payload: Mapping[str, Any] = field(default_factory=dict)
+    user_messages: Sequence[Message] = ()
+    store_user_message: bool = True
+    store_reply: bool = True
+    reply_metadata: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None
+    plan: Plan | None = None
+    planning_usage: Callable[[], ChatUsage] | None = None
+    session_save: SessionSave | None = None
+    agent: str | None = None
+    lenient: bool = False
+    problems: list[TurnProblem] = field(default_factory=list)
+
+
+def build_turn_request(
+    runtime: Runtime,
+    scope: Scope,
+    build_context: BuildContext,
+    id: str,
+    model: str | Model | None,
+    user_text: str | None,
+    *,
+    content: Content | None = None,
+    provider: str | None = None,
+    tools: Sequence[Any] | None = None,
+    tool_handler: ToolHandler | None = None,
+    options: ChatOptions | Mapping[str, Any] | None = None,
+    max_cycles: int | None = None,
+    tail_limit: int | None = None,
+    idempotency_key: str | None = None,
+    approvals: Mapping[str, Any] | None = None,
+    wait: float = WAIT_SECONDS,
+    trace_id: str | None = None,
+    memory_space_id: str | None = None,
+    recall: Mapping[str, Any] | None = None,
+    session: Session | None = None,
+    sender: Identity | None = None,
+    extras: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> TurnRequest:
+    """The arguments of `run_turn`, checked; whatever is wrong with them is found before anything is stored."""
+    user_content = _user_content(user_text, content, approvals)
+    validation.validate_optional_text("trace_id", trace_id, validation.KEY_LENGTH)
+    validation.validate_mapping("extras", extras)
+    if not isinstance(sender, Identity | None) or not isinstance(session, Session | None):
+        raise InvalidArgumentError("sender is an Identity and session a Session of tellback.turn.")
+    validation.validate_recall_options("recall", recall)
+    draft = None
+    if user_content is not None:
+        draft = build_draft(
+            "user",
+            user_content,
+            runtime.clock(),
+            visibility="user",
+            trace_id=trace_id,
+            idempotency_key=idempotency_key,
+            metadata=metadata,
+        )
+    id = validation.validate_id("conversation", id)
+    resolved = with_attachments(
+        resolve_options(
+            options,
+            model=model,
+            provider=provider,
+            tools=tools,
+            tool_handler=tool_handler,
+            max_cycles=None if max_cycles is None else validation.validate_count("max_cycles", max_cycles, 1),
+            default_model=runtime.model,
+        ),
+        (),
+    )
+    prepare = None
+    if memory_space_id is not None or recall is not None:
+        prepare = recall_step(build_context, id, memory_space_id, recall or {}, draft, resolved.system)
+    session = Session(id, conversation_id=id) if session is None else session
+    return TurnRequest(
+        scope=scope,
+        conversation_id=id,
+        options=resolved,
+        draft=draft,
+        approvals=approvals,
+        tail_limit=TAIL_LIMIT if tail_limit is None else validation.validate_count("tail_limit", tail_limit, 1),
+        wait=validation.validate_seconds("wait", wait),
+        trace_id=trace_id,
+        prepare=prepare,
+        request=Request(session, sender or Identity(scope.user_id), dict(extras or {})),
+        event_payload={"session_id": session.id},
+    )
+
+
+def with_attachments(options: ChatOptions, attachments: Sequence[Any]) -> ChatOptions:
+    """Options whose skills are told what is attached, also that nothing is: the model cannot say otherwise."""
+    if not options.skills and options.skill_resolver is None:
+        return options
+    context = options.skill_context or {}
+    if "attachments" in context and not attachments:
+        return options
+    return replace(options, skill_context={"attachments": list(attachments), **context})
+
+
+def recall_step(
+    build_context: BuildContext,
+    conversation_id: str | None,
+    space_id: str | None,
+    recall: Mapping[str, Any],
+    draft: MessageDraft | None,
+    system: str | None,
+) -> Callable[[], Awaitable[RecalledContext]]:
+    """What puts the working context behind the system prompt. The turns in it are sent as the history they are."""
+    arguments = {"recall_query": query_from_draft(draft), "template_id": "messages", **recall}
+    space_id = arguments.pop("memory_space_id", None) or space_id
+
+    async def prepare() -> RecalledContext:
+        context = await build_context(conversation_id, space_id, **arguments)
+        fitting_messages = (
+            None if not context.turns_dropped else max(1, len(context.messages) - 1) + (draft is not None)
+        )
+        return RecalledContext("\n\n".join(filter(None, (system, context.system))) or None, context, fitting_messages)
+
+    return prepare
+
+
+def query_from_draft(draft: MessageDraft | None) -> str | None:
+    """What to recall by: the words of the message; None for the last one in the log."""
+    return None if draft is None else query_from_text(blocks_text(draft.content))
+
+
+def query_from_text(text: str) -> str | None:
+    """A text as far as it can be recalled by: a pasted document has no topic, nor has what no database can hold."""
+    return text[: validation.QUERY_LENGTH].encode(errors="ignore").decode().replace("\x00", " ") or None
+
+
+def _user_content(user_text: str | None, content: Content | None, approvals: Any) -> Content | None:
+    if user_text is not None and content is not None:
+        raise InvalidArgumentError("pass user_text or content, not both.")
+    user_content = user_text if content is None else content
+    if user_content is None and approvals is None:
+        raise InvalidArgumentError("there is nothing to answer: pass user_text, content or approvals.")
+    if user_content is not None and approvals is not None:
+        raise InvalidArgumentError("approvals go on with a turn: pass them without user_text and content.")
+    if approvals is not None:
+        as_approvals(approvals)
+    return user_content

@@ -1,0 +1,250 @@
+"""The turn writer: stores each message of a running turn as soon as it is complete."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tellback.chat import LoopResult
+from tellback.errors import ConfigurationError, ConversationClosedError, NotFoundError, SessionConflictError, StoreError
+from tellback.runtime import Runtime
+from tellback.stores import SESSION_NOTE, AppendResult, SessionTurn, TurnDraft
+from tellback.turns.approvals import APPROVED, WAITING, approval_note, load_approval_state
+from tellback.turns.claims import ConversationClaim
+from tellback.turns.request import RecalledContext, TurnRequest
+from tellback.types import ChatReply, Message, ToolCall
+from tellback.types.blocks import ToolResultBlock, ToolUseBlock, blocks_text, message_blocks
+from tellback.types.conversations import MessageDraft, StoredMessage, ToolInvocation, TurnOutcome, TurnProblem
+from tellback.types.ids import new_id
+
+log = logging.getLogger("tellback.conversations")
+
+_STATUS = {"approval": "approval", "max_iterations": "max_cycles", "max_tokens": "truncated"}
+
+
+class TurnWriter:
+    """Puts a run's messages into the log, each in a transaction of its own; the last one also ends the claim.
+
+    A lenient turn outlives a store that fails: what could not be stored is tried again with the next thing the model
+    says, all of it together and in order, and is reported if that fails too.
+    """
+
+    def __init__(
+        self, runtime: Runtime, request: TurnRequest, claim: ConversationClaim | None, recalled: RecalledContext
+    ) -> None:
+        self._runtime = runtime
+        self._request = request
+        self._claim = claim
+        self._recalled = recalled
+        self._stored: list[StoredMessage] = []
+        self._unsaved: list[MessageDraft] = []
+        self._write_lock = asyncio.Lock()
+        self._store_failed = claim is None
+        self._in_doubt = any(_is_in_doubt(problem.error) for problem in request.problems)
+        self.turn_id = new_id("turn") if claim is None else claim.turn_id
+        self._starts = claim is None or (request.draft is not None and not request.store_user_message)
+        if self._starts:
+            self.turn_id = new_id("turn")
+        self._session_message_id: str | None = None
+        self.progress: AppendResult | None = None
+        self.previous_answer: str | None = None
+        if claim is not None and claim.started.user_message is not None:
+            self._stored.append(claim.started.user_message)
+        elif claim is None and request.draft is not None and request.store_user_message:
+            self._unsaved.append(request.draft)
+
+    async def write(self, message: Message, reply: ChatReply | None, last: bool) -> None:
+        """`on_message` of the loop."""
+        if self._request.store_reply:
+            await self._save(self._draft(message, reply), last)
+
+    async def record_approved(self, calls: Sequence[ToolCall]) -> None:
+        """`on_approved` of the loop: without the note on record the calls do not run."""
+        if self._request.store_reply and self._claim is not None:
+            # Another process that took the turn over may run them: then we must not.
+            await self._append([approval_note(APPROVED, calls, self._runtime.clock())], last=False, require_claim=True)
+
+    async def begin_call(self, call: ToolCall) -> bool:
+        """Note that an approved call is about to run; not if it was noted before, by whoever has it begun."""
+        id = self._request.conversation_id
+        if self._claim is None or id is None:
+            return True
+        if call.id in (await load_approval_state(self._runtime.store.conversations, self._request.scope, id)).started:
+            return False
+        await self.record_approved([call])
+        return True
+
+    async def finish(self, result: LoopResult | None) -> None:
+        """The run has ended, or failed without a result: note the calls it leaves waiting, and try what is unsaved."""
+        has_conversation = self._request.conversation_id is not None
+        if result is not None and result.pending:
+            if has_conversation and self._request.store_reply:
+                note = approval_note(WAITING, result.pending, self._runtime.clock(), result.open_skills)
+                await self._save(note, last=True)
+            else:
+                error = ConfigurationError("calls wait for a decision that cannot be taken: they are not in the log")
+                self._request.problems.append(TurnProblem("store_reply", error))
+        if self._unsaved and has_conversation:
+            async with self._write_lock:
+                await self._flush(last=result is not None)
+
+    async def _save(self, draft: MessageDraft, last: bool) -> None:
+        if not self._request.lenient:
+            await self._append([draft], last)
+            return
+        async with self._write_lock:  # results of tools come as they like
+            self._unsaved.append(draft)
+            if self._request.conversation_id is None or (self._store_failed and draft.role != "assistant"):
+                return  # the store failed a moment ago: it is asked again when the model has spoken, perhaps for good
+            await self._flush(last)
+
+    async def _flush(self, last: bool) -> None:
+        try:
+            await self._append(await self._unsaved_drafts(), last)
+        except (StoreError, ConversationClosedError, NotFoundError) as error:  # closed or erased during the turn
+            self._store_failed = True
+            self._in_doubt = self._in_doubt or _is_in_doubt(error)
+            self._request.problems.append(TurnProblem("store_reply", error))
+            log.warning("a turn of %s goes on unkept", self._request.conversation_id, exc_info=error)
+        except SessionConflictError:
+            self._unsaved.clear()  # another turn was faster: nothing of this one is kept any more
+            raise
+        else:
+            self._store_failed = False
+            self._unsaved.clear()
+
+    async def _unsaved_drafts(self) -> list[MessageDraft]:
+        """What is not stored yet: a store that broke while committing may have kept it after all."""
+        if not self._in_doubt:
+            return [*self._unsaved]
+        log_, scope = self._runtime.store.conversations, self._request.scope
+        stored = [await log_.message(scope, draft.id) for draft in self._unsaved]
+        missing = [draft for draft, found in zip(self._unsaved, stored, strict=True) if found is None]
+        for found in filter(None, stored):
+            self._stored.append(found)
+            self.turn_id, self._starts = found.turn_id, False
+            if found.id == self._session_message_id and self._request.session_save is not None:
+                self._request.session_save.saved = True  # both were one step
+        self._unsaved, self._in_doubt = missing, False
+        return missing
+
+    async def _append(self, drafts: Sequence[MessageDraft], last: bool, *, require_claim: bool = False) -> None:
+        claim, id = self._claim, self._request.conversation_id
+        assert id is not None
+        if drafts:
+            session_save = self._request.session_save if last else None
+            turn = (
+                None
+                if session_save is None or session_save.saved
+                else session_save.after(self._last_reply_text(drafts), self._tool_invocations(drafts))
+            )
+            if turn is not None:
+                drafts, self._session_message_id = _with_session_tool_calls(drafts, turn), drafts[-1].id
+            self.progress = await self._runtime.store.conversations.append(
+                self._request.scope,
+                id,
+                [TurnDraft(self.turn_id, drafts, starts=self._starts)],
+                now=self._runtime.clock(),
+                release_owner=claim.owner if last and claim is not None else None,
+                required_owner=claim.owner if require_claim and claim is not None else None,
+                session=turn,
+            )
+            if session_save is not None:
+                session_save.saved = True
+            self._starts = False
+            self._stored.extend(self.progress.messages)
+            if claim is not None:
+                claim.released = claim.released or last
+
+    def _last_reply_text(self, drafts: Sequence[MessageDraft]) -> str:
+        """What was said last, in what is stored now or was before."""
+        messages: list[MessageDraft | StoredMessage] = [*self._stored, *drafts]
+        return next((blocks_text(message.content) for message in reversed(messages) if message.role == "assistant"), "")
+
+    def _tool_invocations(self, drafts: Sequence[MessageDraft]) -> list[ToolInvocation]:
+        """The tools that the model called in this turn, and what came of them."""
+        messages: list[MessageDraft | StoredMessage] = [*self._stored, *drafts]
+        blocks = [block for message in messages for block in message.content]
+        results = {block.tool_use_id: block for block in blocks if isinstance(block, ToolResultBlock)}
+        invocations = []
+        for block in blocks:
+            if isinstance(block, ToolUseBlock):
+                result = results.get(block.id)
+                content = None if result is None else result.content
+                invocations.append(ToolInvocation(block.id, block.name, block.arguments, content))
+        return invocations
+
+    def _draft(self, message: Message, reply: ChatReply | None) -> MessageDraft:
+        usage = None if reply is None else reply.usage
+        return MessageDraft(
+            id=new_id("msg"),
+            role=message.role,
+            content=message_blocks(message),
+            created_at=self._runtime.clock(),
+            # The loop's own remark on an answer that does not fit is for the model only.
+            visibility="internal" if message.role == "user" else "user",
+            stop_reason=None if reply is None else reply.stop_reason,
+            model=None if reply is None else (usage and usage.model) or self._request.options.model_name or None,
+            provider=None if usage is None else usage.provider,
+            usage=usage,
+            trace_id=self._request.trace_id,
+            meta=message.meta,
+            metadata=self._metadata() if message.role == "assistant" else None,
+        )
+
+    def _metadata(self) -> Mapping[str, Any] | None:
+        metadata = self._request.reply_metadata
+        return metadata() if callable(metadata) else metadata
+
+    def outcome(self, result: LoopResult, started_at: float) -> TurnOutcome:
+        """The turn as it stands in the log."""
+        visible = tuple([message for message in self._stored if message.visibility != "hidden"])
+        return TurnOutcome(
+            status=_STATUS.get(result.stop_reason, "completed"),
+            text=result.text,
+            turn_id=self.turn_id,
+            conversation_id=self._request.conversation_id or "",
+            appended_messages=visible,
+            aggregate_usage=result.usage,
+            tool_invocations=_tool_invocations(result),
+            total_latency_ms=round((time.monotonic() - started_at) * 1000),
+            stop_reason=result.stop_reason,
+            pending=result.pending,
+            output=result.output,
+            model_calls=len(result.steps),
+            context=self._recalled.context,
+            problems=tuple(self._request.problems),
+        )
+
+
+def _with_session_tool_calls(drafts: Sequence[MessageDraft], turn: SessionTurn) -> list[MessageDraft]:
+    """The messages, with the tools that ran noted at the last of them: a session's history has them there."""
+    *before, last = drafts
+    if not turn.tool_calls:
+        return [*before, last]
+    note = {SESSION_NOTE: {"tool_calls": list(turn.tool_calls)}}
+    return [*before, replace(last, metadata={**(last.metadata or {}), **note})]
+
+
+def _is_in_doubt(error: Exception) -> bool:
+    """Whether the store may have kept what it failed to acknowledge."""
+    return isinstance(error, StoreError) and error.in_doubt
+
+
+def _tool_invocations(result: LoopResult) -> tuple[ToolInvocation, ...]:
+    invocations = []
+    for step in result.steps:
+        results = {tool_result.id: tool_result for tool_result in step.tool_results}
+        for call in step.reply.tool_calls:
+            tool_result = results.get(call.id)
+            if tool_result is None:
+                invocations.append(ToolInvocation(call.id, call.name, call.input))
+            else:
+                invocations.append(
+                    ToolInvocation(call.id, call.name, call.input, tool_result.content, tool_result.is_error)
+                )
+    return tuple(invocations)

@@ -1,0 +1,429 @@
+"""Agents that remember, when calls wait for a person, when parts fail, and when messages come twice or at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tellback import (
+    AlreadyAnsweredError,
+    AlreadyDecidedError,
+    Approval,
+    ChatUsage,
+    ProviderOverloadedError,
+    StoreUnavailableError,
+    Tellback,
+    TellbackError,
+    ToolCall,
+    User,
+    message_text,
+    request,
+    telemetry,
+)
+from tellback.agent import Agent, Response, create_session, session_state_to_data
+from tellback.chat.history import is_valid_history
+from tellback.telemetry.config import CAPTURE_VARIABLE
+from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
+from tests.support.travel_agents import (
+    FULL_REQUEST,
+    Respond,
+    TripDesk,
+    make_pay_tool,
+    read_messages,
+    read_texts,
+    respond_variants,
+    round_trip,
+    script_full_trip,
+    sent_texts,
+)
+
+
+@pytest.fixture
+def maya(rc: Tellback) -> User:
+    return rc.user("maya")
+
+
+async def waiting(desk: TripDesk) -> tuple[Response, str]:
+    """A state's call waits."""
+    script_full_trip(desk, "Someone must agree first.")
+    asked = await desk.agent.respond(FULL_REQUEST)
+    [call] = asked.pending
+    assert (call.name, call.input, desk.searched) == ("search", {"destination": "Rome", "passengers": 2}, [])
+    return asked, call.id
+
+
+@respond_variants
+async def test_a_states_call_is_approved_elsewhere(rc: Tellback, maya: User, ask: Respond) -> None:
+    asked, id = await waiting(TripDesk(maya, approval=True))
+    there = TripDesk(Tellback(rc.store).user("maya"), ["The night train?"], approval=True)
+    done = await ask(there.agent, session=round_trip(asked.session), approvals={id: True})
+    assert (done.message, done.pending, there.searched) == ("The night train?", (), [("Rome", 2)])
+    assert done.conversation_id == asked.conversation_id
+    assert "the night train to Rome" in there.system_prompts[0]
+    with pytest.raises(TellbackError, match=id):
+        await ask(there.agent, session=done.session, approvals={id: True})
+    assert there.searched == [("Rome", 2)]
+
+
+async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
+    async with Tellback(url, extractor="verbatim") as rc:
+        maya = rc.user("maya")
+        desk = TripDesk(maya, approval=True)
+        asked, id = await waiting(desk)
+        desk.script("It cannot be.")
+        denied = Approval(False, reason="too dear for us")
+        done = await desk.agent.respond(session=asked.session, approvals={id: denied})
+        shown = [FULL_REQUEST, "Someone must agree first.", "It cannot be."]
+        assert await read_texts(maya, done.conversation_id) == shown
+        [note] = [
+            m
+            for m in await read_messages(maya, done.conversation_id, include_internal=True)
+            if m.visibility == "internal"
+        ]
+        assert (note.role, "search was denied (too dear for us)" in note.text) == ("user", True)
+        assert note.text in sent_texts(desk.model)[-1]
+        assert "too dear for us" in desk.system_prompts[-1]
+        await maya.conversations.close(str(done.conversation_id))
+        await rc.jobs.drain(timeout=30)
+        [space] = await maya.memory.list_spaces()
+        atoms = [atom.text for atom in await maya.memory.list_atoms(space.id)]
+    assert len(atoms) == 3
+    assert not any("dear" in text or "decided" in text for text in atoms)
+
+
+@respond_variants
+async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, rc: Tellback, ask: Respond) -> None:
+    paid: list[int] = []
+    here = TripDesk(rc.user("maya"), tools=[make_pay_tool(paid)])
+    script_full_trip(here, calls(ToolCall("c1", "pay", {"amount": 5})))
+    asked = await ask(here.agent, FULL_REQUEST)
+    assert ([call.id for call in asked.pending], paid, here.searched) == (["c1"], [], [("Rome", 2)])
+    store: Any = rc.store if url == ":memory:" else url
+    there_rc = Tellback(store)
+    if url != ":memory:":
+        await there_rc.open()
+    try:
+        there = TripDesk(there_rc.user("maya"), ["Paid."], tools=[make_pay_tool(paid)])
+        session = round_trip(asked.session)
+        done = await ask(there.agent, session=session, approvals={"c1": True})
+        assert (done.message, done.pending, paid, there.searched) == ("Paid.", (), [5], [])
+        assert done.conversation_id == asked.conversation_id
+        assert (done.route, done.state) == (asked.route, asked.state)
+        assert "Offer what was found" in there.system_prompts[0]
+        with pytest.raises(AlreadyDecidedError):
+            await ask(there.agent, session=done.session, approvals={"c1": True})
+        found = await read_messages(there_rc.user("maya"), done.conversation_id)
+    finally:
+        if url != ":memory:":
+            await there_rc.close()
+    assert [each.role for each in found] == ["user", "assistant", "tool", "assistant"]
+    assert (found[-1].metadata or {})["route"] == here.book.id
+    assert paid == [5]
+
+
+async def test_a_message_instead_of_a_decision_leaves_the_call_undone(maya: User) -> None:
+    paid: list[int] = []
+    desk = TripDesk(maya, tools=[make_pay_tool(paid)])
+    script_full_trip(desk, calls(ToolCall("c1", "pay", {"amount": 5})))
+    asked = await desk.agent.respond(FULL_REQUEST)
+    desk.script(desk.understands_trip(), "Fine, nothing was paid.")
+    response = await desk.agent.respond("Never mind.", asked.session)
+    assert (response.pending, paid) == ((), [])
+    assert is_valid_history(desk.model.requests[-1].messages)
+    assert await maya.conversations.pending(str(response.conversation_id)) == ()
+
+
+@pytest.mark.parametrize("by_the_model", [True, False])
+async def test_a_decision_may_come_after_the_conversation_was_closed(maya: User, by_the_model: bool) -> None:
+    paid: list[int] = []
+    desk = TripDesk(maya, tools=[make_pay_tool(paid)] if by_the_model else [], approval=not by_the_model)
+    script_full_trip(desk, calls(ToolCall("c1", "pay", {"amount": 5})) if by_the_model else "Someone must agree.")
+    asked = await desk.agent.respond(FULL_REQUEST)
+    await maya.conversations.close(str(asked.conversation_id))
+    desk.script("Done.")
+    done = await desk.agent.respond(session=asked.session, approvals={asked.pending[0].id: True})
+    assert (done.message, paid, desk.searched) == ("Done.", [5] if by_the_model else [], [("Rome", 2)])
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, target: Any, *names: str) -> None:
+    async def fails(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailableError("The store is gone.")
+
+    for name in names:
+        monkeypatch.setattr(target, name, fails)
+
+
+@respond_variants
+async def test_a_store_that_fails_leaves_the_answer(
+    rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch, ask: Respond
+) -> None:
+    desk = TripDesk(maya)
+    desk.script(desk.understands_trip(destination="Rome"), "How many?")
+    first = await ask(desk.agent, "To Rome")
+    desk.script(desk.understands_trip(passengers=2), "The night train?", desk.understands_trip(), "Goodbye.")
+    with monkeypatch.context() as patch:
+        failing(patch, rc.store.conversations, "begin_turn", "append", "find_or_create")
+        failing(patch, rc.store.memories, "spaces", "space")
+        second = await ask(desk.agent, "Two", first.session)
+    assert (second.message, desk.searched) == ("The night train?", [("Rome", 2)])
+    assert "store_user" in {problem.step for problem in second.problems}
+    assert all(isinstance(problem.error, StoreUnavailableError) for problem in second.problems)
+    assert await read_texts(maya, first.conversation_id) == ["To Rome", "How many?"]
+    third = await ask(desk.agent, "Take it", second.session)
+    assert (third.message, third.problems, third.completed) == ("Goodbye.", (), True)
+
+
+async def test_a_memory_that_cannot_be_asked_leaves_the_turn(
+    rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = TripDesk(maya)
+    script_full_trip(desk)
+    failing(monkeypatch, rc.store.memories, "spaces")
+    response = await desk.agent.respond(FULL_REQUEST)
+    assert (response.message, {problem.step for problem in response.problems}) == ("The night train?", {"recall"})
+    assert desk.model.requests[-1].tools == ()
+    assert await read_texts(maya, response.conversation_id) == [FULL_REQUEST, "The night train?"]
+
+
+@respond_variants
+@pytest.mark.parametrize("reading", [True, False])
+async def test_a_model_that_fails_leaves_the_message_and_the_session(maya: User, ask: Respond, reading: bool) -> None:
+    desk = TripDesk(maya)
+    session = create_session("web")
+    busy = raises(ProviderOverloadedError("too busy"))
+    desk.script(*([busy] if reading else [desk.understands_trip(destination="Rome", passengers=2), busy]))
+    with pytest.raises(ProviderOverloadedError):
+        await ask(desk.agent, FULL_REQUEST, session)
+    [talk] = await maya.conversations.list()
+    assert await read_texts(maya, talk.id) == [FULL_REQUEST]
+    assert session.version == 0
+    script_full_trip(desk)
+    again = await ask(desk.agent, "Well?", session, wait=0)
+    assert (again.message, again.session.version) == ("The night train?", 1)
+    assert sent_texts(desk.model) == [FULL_REQUEST, "Well?"]
+    assert desk.searched == [("Rome", 2)]
+
+
+async def test_a_stream_that_is_closed_keeps_the_message_and_leaves_the_session(maya: User) -> None:
+    desk = TripDesk(maya)
+    session = create_session("web")
+    before = session_state_to_data(session)
+    script_full_trip(desk, says("A long story", chunks=1))
+    stream = desk.agent.respond_stream(FULL_REQUEST, session)
+    assert (await anext(stream)).delta == "A"
+    await stream.aclose()
+    [talk] = await maya.conversations.list()
+    assert await read_texts(maya, talk.id) == [FULL_REQUEST]
+    assert session_state_to_data(session) == before
+    desk.script(understands(desk.book, destination="Oslo", passengers=1), "The ferry?")
+    again = await desk.agent.respond("Oslo, only me.", session, wait=0)
+    assert (again.message, dict(again.session.extracted)) == ("The ferry?", {"destination": "Oslo", "passengers": 1})
+    assert is_valid_history(desk.model.requests[-1].messages)
+
+
+@respond_variants
+async def test_a_cancelled_turn_can_be_followed_by_another(maya: User, ask: Respond) -> None:
+    entered = asyncio.Event()
+
+    async def wait_here() -> str:
+        """Wait."""
+        entered.set()
+        await asyncio.sleep(60)
+        return "late"
+
+    model = ScriptedModel([calls("wait_here"), "Here I am."])
+    agent = Agent("Wanda", model=model, memory=maya, tools=[wait_here])
+    session = create_session("web")
+    task = asyncio.create_task(ask(agent, "Wait!", session))
+    await asyncio.wait_for(entered.wait(), 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    response = await ask(agent, "Hello?", session, wait=0)
+    assert response.message == "Here I am."
+    assert is_valid_history(model.requests[-1].messages)
+    assert (await read_texts(maya, response.conversation_id))[0] == "Wait!"
+
+
+@respond_variants
+async def test_a_message_sent_again_is_answered_once(maya: User, ask: Respond) -> None:
+    desk = TripDesk(maya)
+    session = create_session("web")
+    script_full_trip(desk)
+    first = await ask(desk.agent, FULL_REQUEST, session, idempotency_key="k")
+    desk.script()
+    with pytest.raises(AlreadyAnsweredError) as caught:
+        await ask(desk.agent, FULL_REQUEST, session, idempotency_key="k")
+    assert caught.value.text == first.message
+    again = await ask(desk.agent, FULL_REQUEST, first.session, idempotency_key="k")
+    assert (again.message, again.session) == (first.message, first.session)
+    assert [each.role for each in await read_messages(maya, first.conversation_id)] == ["user", "assistant"]
+
+
+async def test_a_message_sent_again_after_its_turn_was_cut_off_is_understood(maya: User) -> None:
+    desk = TripDesk(maya)
+    session = create_session("web")
+    busy = raises(ProviderOverloadedError("too busy"))
+    desk.script(desk.understands_trip(destination="Rome", passengers=2), calls("recall_timeline"), busy)
+    with pytest.raises(ProviderOverloadedError):
+        await desk.agent.respond(FULL_REQUEST, session, idempotency_key="k")
+    script_full_trip(desk)
+    response = await desk.agent.respond(FULL_REQUEST, session, idempotency_key="k")
+    assert dict(response.session.extracted) == {"destination": "Rome", "passengers": 2}
+    assert response.message == "The night train?"
+    assert is_valid_history(desk.model.requests[-1].messages)
+
+
+async def test_turns_of_one_session_by_two_processes_follow_each_other(rc: Tellback, maya: User) -> None:
+    echo = FunctionModel(lambda asked: f"re: {message_text(asked.messages[-1])}")
+    agents = [Agent("Wanda", model=echo, memory=user) for user in (maya, Tellback(rc.store).user("maya"))]
+    session = create_session("web")
+    done = await asyncio.gather(*(agent.respond(f"from {n}", session) for n, agent in enumerate(agents)))
+    assert len({response.conversation_id for response in done}) == 1
+    found = await read_texts(maya, done[0].conversation_id)
+    assert sorted((found[:2], found[2:])) == [["from 0", "re: from 0"], ["from 1", "re: from 1"]]
+
+
+@respond_variants
+async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(rc: Tellback, ask: Respond) -> None:
+    first, second = (rc.user("maya", tenant_id=name) for name in ("acme", "globex"))
+    space = await first.memory.create_space("default")
+    await first.memory.add_atom(space.id, "The code is Zanzibar.")
+    model = ScriptedModel(["Zanzibar.", calls("recall_by_topic", query="code"), "No idea."])
+    agent = Agent("Wanda", model=model, memory=rc)
+    session = create_session("web")
+    mine = await ask(agent, "What is the code?", session, user=first)
+    theirs = await ask(agent, "What is the code?", session, user=second)
+    assert "Zanzibar" in str(model.requests[0].system)
+    assert not any("Zanzibar" in repr(asked) for asked in model.requests[1:])
+    assert [atom.text for atom in mine.atoms_used] == ["The code is Zanzibar."]
+    assert theirs.atoms_used == ()
+    assert mine.conversation_id != theirs.conversation_id
+    assert len(await second.conversations.list()) == 1
+
+
+async def test_tenants_with_sessions_of_the_same_name_talk_at_the_same_time(rc: Tellback) -> None:
+    echo = FunctionModel(lambda asked: f"re: {message_text(asked.messages[-1])}")
+    agent = Agent("Wanda", model=echo, memory=rc)
+    users = [rc.user("maya", tenant_id=name) for name in ("acme", "globex", "initech")]
+    done = await asyncio.gather(
+        *(agent.respond(user.scope.tenant_id, create_session("web"), user=user) for user in users)
+    )
+    assert [response.message for response in done] == ["re: acme", "re: globex", "re: initech"]
+
+
+@pytest.mark.parametrize("tenants", [("acme", "globex"), ("acme", "acme")])
+async def test_a_turn_that_failed_leaves_nothing_to_another_user(rc: Tellback, tenants: tuple[str, str]) -> None:
+    def orders() -> str:
+        """What was ordered."""
+        return f"ordered by {request.extras()['who']}"
+
+    model = ScriptedModel([raises(ProviderOverloadedError("too busy")), "There you are."])
+    agent = Agent("Wanda", model=model, memory=rc)
+    route = agent.create_route("Tell what was ordered")
+    route.initial_state.transition_to(tool_state=orders).transition_to(chat_state="Tell it")
+    mine, theirs = rc.user("maya", tenant_id=tenants[0]), rc.user("omar", tenant_id=tenants[1])
+    with pytest.raises(ProviderOverloadedError):
+        await agent.respond("What did I order?", create_session("web"), user=mine, extras={"who": "maya"})
+    response = await agent.respond("What did I order?", create_session("web"), user=theirs, extras={"who": "omar"})
+    assert "ordered by omar" in str(model.requests[-1].system)
+    assert "maya" not in repr(response)
+
+
+async def test_what_an_agent_was_told_comes_out_and_goes(url: str) -> None:
+    async with Tellback(url, extractor="verbatim") as rc:
+        maya = rc.user("maya")
+        desk = TripDesk(maya, approval=True)
+        asked, id = await waiting(desk)
+        desk.script("The night train?")
+        done = await desk.agent.respond(session=asked.session, approvals={id: True})
+        await maya.conversations.close(str(done.conversation_id))
+        await rc.jobs.drain(timeout=30)
+        export = await maya.admin.export_user_data()
+        [talk] = export["conversations"]
+        assert [each["visibility"] for each in talk["messages"]] == [
+            *("user", "user", "internal", "hidden", "user"),
+        ]
+        assert done.state is not None
+        assert talk["messages"][-1]["metadata"] == {"agent": "Wanda", "route": desk.book.id, "state": done.state.id}
+        assert len(export["atoms"]) == 3
+        await maya.admin.delete_user_data(confirm=True)
+        assert FULL_REQUEST not in json.dumps(await maya.admin.export_user_data())
+        desk.script(desk.understands_trip(), "Hello!")
+        anew = await desk.agent.respond("Hi")
+        assert (anew.atoms_used, anew.problems) == ((), ())
+        assert FULL_REQUEST not in desk.system_prompts[-1]
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    monkeypatch.delenv(CAPTURE_VARIABLE, raising=False)
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry.configure(tracer_provider=provider)
+    yield exporter
+    telemetry.configure()
+
+
+@respond_variants
+async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
+    url: str, exporter: InMemorySpanExporter, ask: Respond
+) -> None:
+    async with Tellback(url, worker=False) as rc:
+        desk = TripDesk(rc.user("maya"))
+        desk.script(
+            desk.understands_trip(destination="Rome", passengers=2), calls("recall_timeline"), "The night train?"
+        )
+        response = await ask(desk.agent, FULL_REQUEST)
+    spans = exporter.get_finished_spans()
+    [turn] = [span for span in spans if span.name.startswith("invoke_agent")]
+    assert turn.name == "invoke_agent Wanda"
+    assert turn.context is not None
+    below = [span for span in spans if span.parent is not None and span.parent.span_id == turn.context.span_id]
+    assert [span.name for span in below] == [
+        "recall BY_TOPIC",
+        "chat scripted",
+        "execute_tool search",
+        "chat scripted",
+        "execute_tool recall_timeline",
+        "chat scripted",
+    ]
+    assert {span.context.trace_id for span in spans if span.context is not None} == {turn.context.trace_id}
+    assert {(span.attributes or {})["gen_ai.conversation.id"] for span in (turn, *below)} == {response.conversation_id}
+    assert not any("Rome" in span.to_json() for span in spans)
+
+
+@respond_variants
+async def test_the_tokens_of_reading_a_message_count(url: str, exporter: InMemorySpanExporter, ask: Respond) -> None:
+    async with Tellback(url, worker=False) as rc:
+        desk = TripDesk(rc.user("maya"))
+        usage = ChatUsage(input_tokens=10, output_tokens=1)
+        desk.script(desk.understands_trip(destination="Rome", usage=usage), says("How many?", usage=usage))
+        response = await ask(desk.agent, "To Rome")
+    [turn] = [span for span in exporter.get_finished_spans() if span.name.startswith("invoke_agent")]
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (20, 2)
+    assert (turn.attributes or {})["gen_ai.usage.input_tokens"] == 20
+
+
+@pytest.mark.parametrize("place", ["agent", "route"])
+async def test_a_call_of_a_guidelines_tool_can_be_decided_though_its_condition_is_not_judged_again(
+    maya: User, place: str
+) -> None:
+    paid: list[int] = []
+    desk = TripDesk(maya)
+    guideline = {"condition": "the user is angry", "action": "Pay them.", "tools": [make_pay_tool(paid)]}
+    (desk.agent if place == "agent" else desk.book).create_guideline(guideline)
+    desk.script(desk.understands_trip(holds=["the user is angry"]), calls("pay", amount=5))
+    asked = await desk.agent.respond("Outrageous!", create_session("web"))
+    [call] = asked.pending
+    desk.script("Paid.")
+    done = await desk.agent.respond(session=asked.session, approvals={call.id: True})
+    assert (done.message, paid) == ("Paid.", [5])

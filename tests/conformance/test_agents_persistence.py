@@ -1,0 +1,375 @@
+"""Agents whose sessions are kept beside the conversations of a Tellback, on every kind of store."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tellback import (
+    ConfigurationError,
+    Identity,
+    InvalidArgumentError,
+    NotFoundError,
+    Persistence,
+    PostgresAdapter,
+    SessionConflictError,
+    SessionData,
+    SqliteAdapter,
+    StoreUnavailableError,
+    Tellback,
+    User,
+)
+from tellback.agent import Agent, create_session
+from tellback.testing import FunctionModel, ScriptedModel, calls, says
+from tellback.types.conversations import Conversation
+from tests.support.travel_agents import (
+    Respond,
+    TripDesk,
+    read_messages,
+    read_texts,
+    respond_variants,
+    script_full_trip,
+    sent_texts,
+)
+
+
+def kept(rc: Tellback, **more: Any) -> Persistence:
+    adapter = PostgresAdapter if rc.store.url.startswith("postgresql") else SqliteAdapter
+    return Persistence(adapter(rc, **more))
+
+
+@pytest.fixture
+def maya(rc: Tellback) -> User:
+    return rc.user("maya")
+
+
+@respond_variants
+async def test_a_session_is_a_conversation_with_memory(rc: Tellback, maya: User, ask: Respond) -> None:
+    persistence = kept(rc)
+    desk = TripDesk(rc, persistence=persistence)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?", chunks=2))
+    first = await ask(desk.agent, "To Rome", "web-42", user="maya")
+    desk.script(desk.understands_trip(passengers=2), says("The night train?"))
+    second = await ask(desk.agent, "Two", "web-42", user="maya")
+    assert (first.problems, second.problems, desk.searched) == ((), (), [("Rome", 2)])
+    stored = await persistence.get_session("web-42")
+    assert stored is not None
+    assert (stored.user_id, stored.agent_name, stored.version, stored.message_count) == ("maya", "Wanda", 2, 4)
+    assert await persistence.load("web-42") == replace(
+        second.session, metadata={**second.session.metadata, "user_id": "maya"}
+    )
+    said = await persistence.get_session_messages("web-42")
+    assert [(each.role, each.content) for each in said] == [
+        ("user", "To Rome"),
+        ("agent", "How many?"),
+        ("user", "Two"),
+        ("agent", "The night train?"),
+    ]
+    assert [each.id for each in said] == [each.id for each in await read_messages(maya, first.conversation_id)]
+    assert (said[1].route, said[3].state) == (desk.book.id, second.state.id if second.state else None)
+    history = await persistence.load_session_history("web-42")
+    assert [event.kind.value for event in history] == ["message", "message", "message", "tool", "message"]
+    assert [(call["tool_name"], call["result"]) for call in said[3].tool_calls] == [
+        ("search", '["the night train to Rome"]')
+    ]
+
+
+@respond_variants
+async def test_the_reply_and_the_session_are_one_step(
+    rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another turn is saved while the model speaks: then nothing of the slower one is kept but what the user said."""
+    persistence = kept(rc)
+    desk = TripDesk(rc, persistence=persistence)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
+    first = await ask(desk.agent, "To Rome", "web-42", user="maya")
+
+    async def save_of_its_own(*given: Any, **more: Any) -> Any:
+        raise AssertionError("the session is to be saved with the reply")
+
+    monkeypatch.setattr(type(rc.store.sessions), "save", save_of_its_own)
+    desk.script(desk.understands_trip(passengers=2), says("The night train?"))
+    second = await ask(desk.agent, "Two", "web-42", user="maya")
+    monkeypatch.undo()
+    assert (await persistence.load("web-42") or first.session).version == 2
+
+    async def faster(request: Any) -> str:
+        row = await persistence.get_session("web-42")
+        assert row is not None
+        await persistence.adapter.save(replace(row, version=3), [])
+        return "Too late"
+
+    desk.agent.model = FunctionModel(faster)
+    desk.agent.understand_model = ScriptedModel([desk.understands_trip()])
+    with pytest.raises(SessionConflictError):
+        await ask(desk.agent, "And a window seat", "web-42", user="maya")
+    assert await read_texts(maya, second.conversation_id) == [
+        *("To Rome", "How many?", "Two", "The night train?"),
+        "And a window seat",
+    ]
+
+
+@respond_variants
+async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
+    rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    persistence = kept(rc)
+    desk = TripDesk(rc, persistence=persistence)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
+    conversations = type(rc.store.conversations)
+    append = conversations.append
+
+    async def failing(self: Any, *given: Any, **more: Any) -> Any:
+        if more.get("session") is not None:
+            raise StoreUnavailableError("gone")
+        return await append(self, *given, **more)
+
+    monkeypatch.setattr(conversations, "append", failing)
+    with pytest.raises(StoreUnavailableError):
+        await ask(desk.agent, "To Rome", "web-42", user="maya")
+    monkeypatch.setattr(conversations, "append", append)
+    assert await persistence.get_session("web-42") is None
+    [talk] = await maya.conversations.list()
+    assert await read_texts(maya, talk.id) == ["To Rome"]
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
+    again = await ask(desk.agent, "To Rome, I said", "web-42", user="maya")
+    assert again.session.version == 1
+
+
+@respond_variants
+async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_saved_once(
+    rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    persistence = kept(rc)
+    desk = TripDesk(rc, persistence=persistence)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
+    conversations = type(rc.store.conversations)
+    append = conversations.append
+
+    async def unsure(self: Any, *given: Any, **more: Any) -> Any:
+        done = await append(self, *given, **more)
+        if more.get("session") is not None:
+            monkeypatch.setattr(conversations, "append", append)
+            raise StoreUnavailableError("gone while committing", in_doubt=True)
+        return done
+
+    monkeypatch.setattr(conversations, "append", unsure)
+    response = await ask(desk.agent, "To Rome", "web-42", user="maya")
+    assert response.session.version == 1
+    stored = await persistence.get_session("web-42")
+    assert stored is not None
+    assert (stored.version, stored.message_count) == (1, 2)
+    assert await read_texts(maya, response.conversation_id) == ["To Rome", "How many?"]
+
+
+@respond_variants
+async def test_a_user_erased_during_the_turn_stays_erased(rc: Tellback, maya: User, ask: Respond) -> None:
+    persistence = kept(rc)
+
+    async def erase(request: Any) -> str:
+        await maya.admin.delete_user_data(confirm=True)
+        return "Hello!"
+
+    agent = Agent("Wanda", model=FunctionModel(erase), memory=rc, persistence=persistence)
+    with pytest.raises(NotFoundError):
+        await ask(agent, "Hi", "web-42", user="maya")
+    assert await persistence.get_session("web-42") is None
+    assert (await maya.admin.export_user_data())["sessions"] == []
+
+
+async def test_tools_that_the_model_called_are_in_the_sessions_history(rc: Tellback, maya: User) -> None:
+    def weather(city: str) -> str:
+        """The weather."""
+        return f"rain in {city}"
+
+    model = ScriptedModel([calls("weather", city="Rome"), says("It rains.")])
+    persistence = kept(rc)
+    agent = Agent("Wanda", model=model, memory=maya, persistence=persistence, tools=[weather])
+    await agent.respond("And the weather in Rome?", "web-42")
+    said = await persistence.get_session_messages("web-42")
+    assert [each.content for each in said] == ["And the weather in Rome?", "It rains."]
+    assert said[1].tool_calls == ({"tool_name": "weather", "arguments": {"city": "Rome"}, "result": "rain in Rome"},)
+
+
+async def test_a_users_own_metadata_harms_no_session(rc: Tellback, maya: User) -> None:
+    persistence = kept(rc)
+    agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=maya, persistence=persistence)
+    await agent.respond("Hello", "web-42", metadata={"session": "tab-7", "tellback.session": "x"})
+    assert [each.content for each in await persistence.get_session_messages("web-42")] == ["Hello", "Hi"]
+
+
+async def test_what_is_said_later_comes_later_whatever_a_clock_says(rc: Tellback, maya: User) -> None:
+    persistence = kept(rc)
+    await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
+    ahead = f"conv_{2**111:028x}"
+    [scope] = {maya.scope}
+    now = datetime.now(UTC)
+    talk = Conversation(ahead, scope, "wanda", "open", now, now, session_id="web-42")
+    await rc.store.conversations.create(scope, talk)
+    await persistence.save_message(session_id="web-42", role="user", content="one")
+    await persistence.complete_session("web-42")
+    await persistence.save_message(session_id="web-42", role="user", content="two")
+    said = await persistence.get_session_messages("web-42")
+    assert [each.content for each in said] == ["one", "two"]
+    assert said[0].position < said[1].position
+    await persistence.delete_session("web-42")
+    await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
+    await persistence.save_message(session_id="web-42", role="user", content="anew")
+    assert [each.content for each in await persistence.get_session_messages("web-42")] == ["anew"]
+
+
+async def test_one_store_is_one_tellback(rc: Tellback, url: str) -> None:
+    if url == ":memory:":
+        pytest.skip("another one in memory is another one")
+    async with Tellback(url, worker=False) as other:
+        agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=other, persistence=kept(rc))
+        with pytest.raises(ConfigurationError, match="pass the same one"):
+            await agent.respond("Hi", "web-42", user="maya")
+
+
+async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(rc: Tellback, maya: User) -> None:
+    persistence = kept(rc)
+    await persistence.create_session(id="hers", user_id="maya")
+    await persistence.save_message(session_id="hers", role="user", content="My PIN is 1234")
+    model = ScriptedModel([says("Hm")])
+    agent = Agent("Wanda", model=model, persistence=persistence)
+    with pytest.raises(NotFoundError):
+        await agent.respond("Hi", create_session("hers", {"user_id": "ben"}), sender=Identity("ben"))
+    assert model.requests == []
+    assert [each.content for each in await persistence.get_session_messages("hers")] == ["My PIN is 1234"]
+
+
+async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Tellback, maya: User) -> None:
+    persistence = kept(rc)
+    desk = TripDesk(None, persistence=persistence)
+    script_full_trip(desk, says("The night train?"))
+    await desk.agent.respond("Two of us to Rome, please.", "web-42", sender=Identity("maya"))
+    [talk] = await maya.conversations.list()
+    assert (talk.namespace, talk.session_id, talk.turns) == ("wanda", "web-42", 1)
+    found = await read_messages(maya, talk.id)
+    assert [(each.role, each.text) for each in found] == [
+        ("user", "Two of us to Rome, please."),
+        ("assistant", "The night train?"),
+    ]
+    history = await persistence.load_session_history("web-42")
+    assert [event.kind.value for event in history] == ["message", "tool", "message"]
+    desk.script(desk.understands_trip(), says("Yes, still."))
+    await desk.agent.respond("Still?", "web-42", sender=Identity("maya"))
+    assert any("The night train?" in each for each in sent_texts(desk.model))
+    with pytest.raises(InvalidArgumentError, match="belongs to a user"):
+        await Agent("Wanda", model=ScriptedModel([says("Hi")]), persistence=persistence).respond("Hi", "web-43")
+
+
+async def test_a_completed_session_is_remembered(rc: Tellback, maya: User) -> None:
+    space = await maya.memory.create_space("trips")
+    await maya.memory.create_binding({"namespace": "wanda", "user_id": "maya"}, [space.id])
+    persistence = kept(rc)
+    await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
+    await persistence.save_message(session_id="web-42", role="user", content="I moved to Lisbon in March.")
+    await persistence.save_message(session_id="web-42", role="agent", content="Noted.")
+    await persistence.complete_session("web-42")
+    await rc.jobs.drain()
+    found = await maya.memory.recall_by_topic(space.id, "Where do I live, Lisbon?")
+    assert any("Lisbon" in hit.atom.text for hit in found.hits)
+    [talk] = await maya.conversations.list()
+    assert not talk.is_open
+    await persistence.save_message(session_id="web-42", role="user", content="And back again.")
+    assert [each.is_open for each in await maya.conversations.list()] == [True, False]
+    assert [each.content for each in await persistence.get_session_messages("web-42")] == [
+        *("I moved to Lisbon in March.", "Noted."),
+        "And back again.",
+    ]
+
+
+async def test_export_has_sessions_and_erasure_leaves_none(rc: Tellback, maya: User) -> None:
+    persistence = kept(rc)
+    await persistence.create_session(id="hers", user_id="maya", initial_data={"channel": "web"})
+    await persistence.create_session(id="his", user_id="ben")
+    await persistence.save_message(session_id="hers", role="user", content="Hi")
+    exported = await maya.admin.export_user_data()
+    assert [(each["id"], each["collected_data"]) for each in exported["sessions"]] == [("hers", {"channel": "web"})]
+    erased = await maya.admin.delete_user_data(confirm=True)
+    assert erased["sessions"] == 1
+    assert await persistence.get_session("hers") is None
+    assert await persistence.get_session("his") is not None
+
+
+async def test_anothers_session_is_not_there(rc: Tellback) -> None:
+    persistence = kept(rc)
+    desk = TripDesk(rc, persistence=persistence)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
+    await desk.agent.respond("To Rome", "web-42", user="maya")
+    with pytest.raises(NotFoundError):
+        await desk.agent.respond("And mine?", "web-42", user="ben")
+    await persistence.create_session(id="made", user_id="maya")
+    with pytest.raises(NotFoundError):
+        await desk.agent.respond("And this?", "made", user="ben")
+    assert await rc.user("ben").conversations.list() == []
+
+
+async def test_a_message_that_comes_again_is_answered_once(rc: Tellback, maya: User) -> None:
+    persistence = kept(rc)
+    desk = TripDesk(maya, persistence=persistence)
+    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
+    first = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
+    again = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
+    assert (first.message, again.message, again.session.version) == ("How many?", "How many?", 1)
+    assert len(await persistence.get_session_messages("web-42")) == 2
+
+
+async def test_a_call_that_waits_is_saved_with_the_session(rc: Tellback, maya: User) -> None:
+    persistence = kept(rc)
+    desk = TripDesk(maya, approval=True, persistence=persistence)
+    script_full_trip(desk, says("May I?"))
+    asked = await desk.agent.respond("Two of us to Rome, please.", "web-42")
+    stored = await persistence.load("web-42")
+    assert stored is not None
+    assert stored.pending_calls == asked.session.pending_calls
+    assert len(stored.pending_calls) == 1
+    desk.script(says("Booked."))
+    done = await desk.agent.respond(None, "web-42", approvals={asked.pending[0].id: True})
+    assert (done.message, desk.searched) == ("Booked.", [("Rome", 2)])
+    assert (await persistence.load("web-42") or asked.session).version == 2
+
+
+async def test_two_turns_of_two_agents_at_once_are_both_kept_in_order(rc: Tellback, maya: User) -> None:
+    persistence = kept(rc)
+    model = ScriptedModel([says("Hello!") for _ in range(8)])
+    agents = [Agent("Wanda", model=model, memory=maya, persistence=persistence) for _ in range(2)]
+
+    async def turn(agent: Agent, n: int) -> None:
+        while True:
+            try:
+                await agent.respond(f"message {n}", "web-42")
+            except SessionConflictError:
+                continue
+            break
+
+    await asyncio.gather(*(turn(agents[n % 2], n) for n in range(4)))
+    stored = await persistence.get_session("web-42")
+    assert stored is not None
+    assert stored.version == 4
+
+
+async def test_the_adapter_and_the_memory_are_of_one_app(rc: Tellback) -> None:
+    agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=rc, persistence=kept(rc, app_id="other"))
+    with pytest.raises(ConfigurationError, match="'other'"):
+        await agent.respond("Hi", "web-42", user="maya")
+
+
+async def test_what_does_not_belong_to_a_tellback_is_refused(rc: Tellback) -> None:
+    for more in ({"session_ttl": 5}, {"tables": {"sessions": "x"}}, {"message_ttl": 5}, {"colour": "red"}):
+        with pytest.raises(ConfigurationError, match=next(iter(more))):
+            kept(rc, **more)
+    wrong: Any = SqliteAdapter if rc.store.url.startswith("postgresql") else PostgresAdapter
+    with pytest.raises(ConfigurationError, match="Adapter"):
+        wrong(rc)
+    with pytest.raises(ConfigurationError, match="Tellback"):
+        SqliteAdapter("agent.db", app_id="other")
+    persistence = kept(rc)
+    with pytest.raises(InvalidArgumentError, match="'\\*'"):
+        await persistence.create_session(SessionData("web-42", user_id="*"))

@@ -1,0 +1,247 @@
+"""Importing chats: once or many times, cut off or whole, in this process or through a server."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tellback import Tellback, TellbackError
+from tellback.client import TellbackClient
+from tellback.conversations import Conversations
+from tellback.errors import ImportFormatError
+from tellback.importers import ImportProgress, import_chats
+from tellback.server import create_app
+from tellback.testing import ScriptedModel, answers
+from tellback.user import User
+from tests.unit.importers.chat_exports import MARCH, gpt_chat, gpt_message, write_json
+
+pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+
+DAY = 86_400.0
+
+
+def export(folder: Path, *, days: int = 3, turns: int = 1) -> Path:
+    """A chat a day, the newest first, as exports have them."""
+    chats = []
+    for day in reversed(range(days)):
+        at = MARCH + day * DAY
+        said_in_it = [
+            message
+            for turn in range(turns)
+            for message in (
+                gpt_message("user", f"Day {day}, turn {turn}: I walked to the sea.", at + turn),
+                gpt_message("assistant", "Lovely!", at + turn, metadata={"model_slug": "gpt-4o"}),
+            )
+        ]
+        chats.append(gpt_chat(f"c{day}", *said_in_it, at=at))
+    return write_json(folder / "conversations.json", chats)
+
+
+async def stored(user: User) -> list[list[str]]:
+    """The texts of the user's imported conversations, the first one first."""
+    found = await user.conversations.list("imported")
+    return [[each.text for each in await user.conversations.messages(talk.id)] for talk in reversed(found)]
+
+
+async def test_chats_become_closed_conversations_at_their_own_time_and_memories(rc: Tellback, tmp_path: Path) -> None:
+    maya = rc.user("maya")
+    seen: list[ImportProgress] = []
+    report = await import_chats(maya, export(tmp_path), on_progress=seen.append)
+    assert (report.format, report.chats, report.messages, report.memories) == ("chatgpt", 3, 6, 6)
+
+    first, second, third = reversed(await maya.conversations.list("imported"))
+    assert {talk.status for talk in (first, second, third)} == {"closed"}
+    assert (first.title, first.metadata["import"]["source"], first.metadata["import"]["id"]) == (
+        "Chat c0",
+        "chatgpt",
+        "c0",
+    )
+    said_first, answered = await maya.conversations.messages(first.id)
+    assert said_first.created_at.isoformat() == "2024-03-01T10:00:00+00:00"
+    assert (answered.model, answered.provider) == ("gpt-4o", "openai")
+
+    [space] = await maya.memory.list_spaces()
+    atoms = await maya.memory.list_atoms(space.id)
+    assert {f"{atom.valid_from:%d}" for atom in atoms} == {"01", "02", "03"}
+    assert [each.done for each in seen if each.stage == "importing"] == [1, 2, 3]
+    assert seen[-1] == ImportProgress("remembering", 3, 3)
+
+
+async def test_importing_again_adds_nothing(rc: Tellback, tmp_path: Path) -> None:
+    maya = rc.user("maya")
+    await import_chats(maya, export(tmp_path))
+    before = await stored(maya)
+    again = await import_chats(maya, export(tmp_path))
+    assert (again.chats, again.messages, again.already_there, again.memories) == (0, 0, 3, 0)
+    assert await stored(maya) == before
+    assert len(await maya.memory.list_bindings()) == 1
+
+
+async def test_a_chat_that_grew_goes_on_in_another_conversation(rc: Tellback, tmp_path: Path) -> None:
+    maya = rc.user("maya")
+    await import_chats(maya, export(tmp_path, days=1))
+    report = await import_chats(maya, export(tmp_path, days=2, turns=2))
+    assert (report.chats, report.continued, report.messages) == (2, 1, 6)
+    assert await stored(maya) == [
+        ["Day 0, turn 0: I walked to the sea.", "Lovely!"],
+        ["Day 0, turn 1: I walked to the sea.", "Lovely!"],
+        ["Day 1, turn 0: I walked to the sea.", "Lovely!", "Day 1, turn 1: I walked to the sea.", "Lovely!"],
+    ]
+    again = await import_chats(maya, export(tmp_path, days=2, turns=2))
+    assert (again.chats, again.already_there) == (0, 2)
+
+
+async def test_what_was_cut_off_is_finished_by_the_next_import(
+    rc: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maya = rc.user("maya")
+    file = export(tmp_path, days=5, turns=2)
+    whole = rc.user("ben")
+    await import_chats(whole, file)
+    for method in ("find_or_create", "append_messages", "close"):
+        original = getattr(Conversations, method)
+        calls = 0
+
+        async def cut_off(self: Conversations, *given: Any, **more: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            done = await original(self, *given, **more)  # noqa: B023 - it is called in this turn of the loop
+            if calls == 2:
+                raise asyncio.CancelledError
+            return done
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Conversations, method, cut_off)
+            with pytest.raises(asyncio.CancelledError):
+                await import_chats(maya, file)
+    report = await import_chats(maya, file)
+    assert (report.chats, report.already_there) == (1, 4)
+    assert await stored(maya) == await stored(whole)
+    assert await maya.conversations.list("imported", "open") == []
+    [space] = await maya.memory.list_spaces()
+    assert len(await maya.memory.list_atoms(space.id)) == 20
+
+
+async def test_of_two_imports_at_once_each_chat_is_there_once(rc: Tellback, tmp_path: Path) -> None:
+    maya, file = rc.user("maya"), export(tmp_path, days=6)
+    reports = await asyncio.gather(*(import_chats(rc.user("maya"), file) for _ in range(3)))
+    texts = [text for texts in await stored(maya) for text in texts if text.startswith("Day")]
+    assert sorted(texts) == [f"Day {day}, turn 0: I walked to the sea." for day in range(6)]
+    assert sum(report.chats + report.already_there for report in reports) == 18
+    assert await maya.conversations.list("imported", "open") == []
+
+
+async def test_a_slow_import_sees_all_that_another_has_brought_in_meanwhile(
+    rc: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maya, file = rc.user("maya"), export(tmp_path, days=8)
+    original = Conversations.find_or_create
+
+    async def after_another(self: Conversations, *given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(Conversations, "find_or_create", original)
+        assert (await import_chats(maya, file, extract=False)).chats == 8
+        return await original(self, *given, **more)
+
+    monkeypatch.setattr(Conversations, "find_or_create", after_another)
+    slow = await import_chats(maya, file, extract=False)
+    assert (slow.chats, slow.already_there) == (0, 8)
+    texts = [text for texts in await stored(maya) for text in texts if text.startswith("Day")]
+    assert sorted(texts) == [f"Day {day}, turn 0: I walked to the sea." for day in range(8)]
+
+
+async def test_since_and_limit_choose_chats(rc: Tellback, tmp_path: Path) -> None:
+    maya, file = rc.user("maya"), export(tmp_path, days=5)
+    late = await import_chats(maya, file, since="2024-03-03T00:00:00Z", limit=2)
+    assert late.skipped == {"nothing was said in it since the given time": 2, "the limit was reached": 1}
+    assert [texts[0][:5] for texts in await stored(maya)] == ["Day 2", "Day 3"]
+    rest = await import_chats(maya, file, limit=2)
+    assert [texts[0][:5] for texts in await stored(maya)] == ["Day 2", "Day 3", "Day 0", "Day 1"]
+    assert rest.already_there == 0  # they come later than what was missing
+
+
+async def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(rc: Tellback, tmp_path: Path) -> None:
+    maya = rc.user("maya")
+    report = await import_chats(maya, export(tmp_path), dry_run=True)
+    assert (report.chats, report.messages, report.memories) == (3, 6, 0)
+    assert str(report) == "3 chats with 6 messages would be imported."
+    assert await maya.conversations.list() == []
+    assert await maya.memory.list_spaces() == []
+
+
+async def test_without_extraction_no_space_is_made(rc: Tellback, tmp_path: Path) -> None:
+    maya = rc.user("maya")
+    report = await import_chats(maya, export(tmp_path), extract=False)
+    assert (report.chats, report.memories) == (3, 0)
+    assert await maya.memory.list_spaces() == []
+    assert await maya.memory.list_jobs() == []
+
+
+async def test_an_export_that_cannot_be_read_changes_nothing(rc: Tellback, tmp_path: Path) -> None:
+    file = export(tmp_path)
+    file.write_bytes(file.read_bytes()[:-50])
+    with pytest.raises(ImportFormatError, match="Get it again"):
+        await import_chats(rc.user("maya"), file)
+    assert await rc.user("maya").conversations.list() == []
+    assert await rc.user("maya").memory.list_spaces() == []
+
+
+async def test_a_binding_that_leads_there_already_is_enough(rc: Tellback, tmp_path: Path) -> None:
+    maya = rc.user("maya")
+    space = await maya.memory.create_space("default")
+    await maya.memory.create_binding({"namespace": "*"}, [space.id])
+    report = await import_chats(maya, export(tmp_path))
+    assert report.memories == 6
+    assert len(await maya.memory.list_bindings()) == 1
+
+
+async def test_a_later_chat_supersedes_an_earlier_one(url: str, tmp_path: Path) -> None:
+    def lives_in(city: str) -> dict[str, Any]:
+        told = {"text": f"User lives in {city}.", "messages": ["m1"], "kind": "FACT", "category": "home"}
+        return {"facts": [{**told, "subject": "user", "attribute": "home city", "value": city, "single": True}]}
+
+    chats = [gpt_chat("new", gpt_message("user", "I live in Lisbon.", MARCH + DAY), at=MARCH + DAY)]
+    chats.append(gpt_chat("old", gpt_message("user", "I live in Porto."), at=MARCH))
+    model = ScriptedModel([answers(lives_in("Porto")), answers(lives_in("Lisbon"))])
+    async with Tellback(url, model=model) as rc:
+        maya = rc.user("maya")
+        report = await import_chats(maya, write_json(tmp_path / "conversations.json", chats))
+        [space] = await maya.memory.list_spaces()
+        assert [atom.text for atom in await maya.memory.list_atoms(space.id)] == ["User lives in Lisbon."]
+        assert report.memories == 2
+
+
+async def test_jobs_that_fail_are_told(url: str, tmp_path: Path) -> None:
+    async with Tellback(url, model=ScriptedModel(["No.", "No!", "Never."])) as rc:
+        report = await import_chats(rc.user("maya"), export(tmp_path, days=1))
+    assert (report.chats, report.failed_jobs) == (1, 1)
+    assert "1 job failed" in str(report)
+
+
+async def test_it_works_through_a_server(rc: Tellback, tmp_path: Path) -> None:
+    long = gpt_chat("long", gpt_message("user", "é" * 450_000), *(gpt_message("user", f"{n}") for n in range(1_100)))
+    chats = [long, gpt_chat("short", gpt_message("user", "I walked to the sea."), at=None)]
+    file = write_json(tmp_path / "conversations.json", chats)
+    secret = (await rc.keys.create("app")).secret
+    transport = httpx2.ASGITransport(app=create_app(rc, opens=False))
+    async with (
+        httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
+        TellbackClient("http://127.0.0.1", secret, http=http) as client,
+    ):
+        there = client.user("maya")
+        report = await import_chats(there, file, space="old")
+        assert (report.chats, report.messages) == (2, 1_102)
+        assert report.memories > 1_000
+        assert (await import_chats(there, file, space="old")).already_there == 2
+    [longer, _] = sorted(await rc.user("maya").conversations.list("imported"), key=lambda talk: -talk.last_seq)
+    first = (await rc.user("maya").conversations.messages(longer.id))[0]
+    assert first.text.count("é") == 450_000
+
+
+async def test_wrong_arguments_are_told_before_anything_is_read(rc: Tellback, tmp_path: Path) -> None:
+    for wrong in ({"since": "last week"}, {"limit": -1}, {"namespace": " "}, {"format": "xml"}):
+        with pytest.raises(TellbackError):
+            await import_chats(rc.user("maya"), tmp_path / "none", **wrong)

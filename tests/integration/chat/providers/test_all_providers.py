@@ -1,0 +1,574 @@
+"""What every adapter must do, through its vendor's own SDK, against a server that speaks the vendor's wire."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+
+from tellback import (
+    ChatOptions,
+    ProviderAuthError,
+    ProviderConnectionError,
+    ProviderOverloadedError,
+    ProviderRateLimitError,
+    ProviderRequestError,
+    ProviderResponseError,
+    ProviderTimeoutError,
+    StreamStop,
+    ToolUseEnd,
+    ToolUseInputDelta,
+    ToolUseStart,
+    assistant_message,
+    run_loop,
+    run_loop_stream,
+    tool,
+    user_message,
+)
+from tellback.chat.providers.base import ProviderModel
+from tellback.errors import ProviderError
+from tellback.testing import ScriptedModel, says
+from tellback.types import TextDelta, ToolCall
+from tests.integration.chat.providers.vendors import VENDORS, Vendor
+from tests.support.fake_http_server import Cut, FakeHttpServer, Reply, Wait, joined_text, sse_reply
+
+
+@pytest.fixture(params=VENDORS, ids=lambda vendor: vendor.name)
+def vendor(request: pytest.FixtureRequest) -> Vendor:
+    return request.param  # type: ignore[no-any-return]
+
+
+@tool
+def add(x: int, y: int) -> int:
+    """Add two numbers."""
+    return x + y
+
+
+async def collect(model: ProviderModel, *args: Any, **kwargs: Any) -> list[Any]:
+    return [delta async for delta in model.stream(*args, **kwargs)]
+
+
+async def collect_into(seen: list[Any], model: ProviderModel, *args: Any) -> None:
+    async for delta in model.stream(*args):
+        seen.append(delta)  # noqa: PERF401 - what came before a failure must be kept
+
+
+async def test_a_plain_reply(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole("Hello!"))
+    async with vendor.model(wire) as model:
+        reply = await model.complete("Hi", system="Be brief.")
+    assert reply.text == "Hello!"
+    assert reply.stop_reason == "end_turn"
+    assert reply.usage is not None
+    assert reply.usage.input_tokens == 10
+    assert reply.usage.provider == model.provider
+    assert reply.usage.latency_ms is not None
+    assert reply.usage.cost_usd is not None
+    assert reply.usage.cost_usd > 0
+    assert reply.raw is not None
+    assert vendor.sent_texts(wire.last.body)[-1] == ("user", "Hi")
+    assert "Be brief." in str(wire.last.body)
+
+
+async def test_a_streamed_reply(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.reply_with(sse_reply(*vendor.pieces("Hel", "", "lo!"), *vendor.ending()))
+    async with vendor.model(wire) as model:
+        deltas = await collect(model, "Hi")
+    assert vendor.is_streaming(wire)
+    assert [d.text for d in deltas if isinstance(d, TextDelta)] == ["Hel", "lo!"]
+    stop = deltas[-1]
+    assert isinstance(stop, StreamStop)
+    assert stop.reason == "end_turn"
+    assert stop.usage is not None
+    assert stop.usage.output_tokens == 7
+    assert stop.reply is not None
+    assert stop.reply.text == "Hello!"
+
+
+async def test_parallel_tool_calls_whole_and_streamed_give_the_same(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wanted = [("c1", "add", {"x": 1, "y": 2}), ("c2", "add", {"x": 3, "y": 4})]
+    wire.reply_with(vendor.whole("Let me see.", wanted), vendor.streamed_calls(wanted, "Let me see."))
+    async with vendor.model(wire) as model:
+        whole = await model.complete("1+2 and 3+4?", tools=[add])
+        deltas = await collect(model, "1+2 and 3+4?", tools=[add])
+    streamed = deltas[-1].reply
+    for reply in (whole, streamed):
+        assert reply.text == "Let me see."
+        assert reply.stop_reason == "tool_use"
+        assert [(call.name, call.input) for call in reply.tool_calls] == [(n, i) for _, n, i in wanted]
+        assert len({call.id for call in reply.tool_calls}) == 2
+    kinds = [type(d) for d in deltas if not isinstance(d, TextDelta | StreamStop)]
+    assert kinds.count(ToolUseStart) == kinds.count(ToolUseEnd) == 2
+    first = streamed.tool_calls[0].id
+    pieces = [d.partial_input_json for d in deltas if isinstance(d, ToolUseInputDelta) and d.id == first]
+    assert "".join(pieces).replace(" ", "") == '{"x":1,"y":2}'
+
+
+async def test_a_tool_turn_end_to_end_with_text_before_the_call(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.reply_with(
+        vendor.streamed_calls([("c1", "add", {"x": 17, "y": 25})], "Let me add."),
+        sse_reply(*vendor.pieces("It is ", "42."), *vendor.ending()),
+    )
+    seen: list[Any] = []
+    async with vendor.model(wire) as model:
+        result = await run_loop_stream(ChatOptions(model=model, tools=[add]), "What is 17 + 25?", seen.append)
+    assert str(result) == "It is 42."
+    assert joined_text(seen) == "Let me add.It is 42."
+    assert [message.role for message in result.messages] == ["user", "assistant", "tool", "assistant"]
+    assert "42" in str(wire.last.body)
+    assert len(wire.requests) == 2
+
+
+async def test_the_tool_definition_reaches_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.always_reply_with(vendor.whole("ok"))
+    async with vendor.model(wire) as model:
+        for choice in ("auto", "none", "required", "add"):
+            await model.complete("Hi", tools=[add], tool_choice=choice)
+    sent = [request.body for request in wire.requests]
+    chosen = [body.get("tool_choice") or body.get("toolConfig") for body in sent]
+    assert (
+        chosen
+        == {
+            "anthropic": [{"type": "auto"}, {"type": "none"}, {"type": "any"}, {"type": "tool", "name": "add"}],
+            "openai": ["auto", "none", "required", {"type": "function", "function": {"name": "add"}}],
+            "gemini": [
+                {"functionCallingConfig": {"mode": "AUTO"}},
+                {"functionCallingConfig": {"mode": "NONE"}},
+                {"functionCallingConfig": {"mode": "ANY"}},
+                {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["add"]}},
+            ],
+        }[vendor.name]
+    )
+    schema = {
+        "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}},
+        "required": ["x", "y"],
+        "additionalProperties": False,
+        "type": "object",
+    }
+    about = {"name": "add", "description": "Add two numbers."}
+    assert (
+        sent[0]["tools"]
+        == {
+            "anthropic": [{**about, "input_schema": schema}],
+            "openai": [{"type": "function", "function": {**about, "parameters": schema}}],
+            "gemini": [{"functionDeclarations": [{**about, "parameters_json_schema": schema}]}],
+        }[vendor.name]
+    )
+
+
+async def test_the_output_cap_and_config_reach_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole("ok"))
+    async with vendor.model(wire, config={"temperature": 0.25}) as model:
+        await run_loop(ChatOptions(model=model, max_output_tokens=123), "Hi")
+    body = wire.last.body
+    if vendor.name == "gemini":
+        assert body["generationConfig"] == {"temperature": 0.25, "maxOutputTokens": 123}
+    else:
+        assert body["temperature"] == 0.25
+        assert body["max_tokens" if vendor.name == "anthropic" else "max_completion_tokens"] == 123
+
+
+async def test_a_history_with_a_call_that_has_no_result_is_repaired_on_the_wire(
+    vendor: Vendor, wire: FakeHttpServer
+) -> None:
+    wire.reply_with(vendor.whole("Fine."))
+    history = [user_message("Go"), assistant_message("", [ToolCall("c1", "add", {"x": 1, "y": 2})]), user_message("?")]
+    from tellback import run_loop_messages
+
+    async with vendor.model(wire) as model:
+        result = await run_loop_messages(ChatOptions(model=model, tools=[add]), history)
+    assert result.text == "Fine."
+    assert "interrupted" in str(wire.last.body)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, ProviderAuthError),
+        (403, ProviderAuthError),
+        (400, ProviderRequestError),
+        (404, ProviderRequestError),
+        (413, ProviderRequestError),
+    ],
+)
+async def test_a_refused_request_is_not_repeated(
+    vendor: Vendor, wire: FakeHttpServer, status: int, kind: type[ProviderError], waits: list[float]
+) -> None:
+    wire.always_reply_with(vendor.failure(status, "said no"))
+    async with vendor.model(wire) as model:
+        with pytest.raises(kind, match="said no") as caught:
+            await model.complete("Hi")
+        assert caught.value.status == status
+        assert not caught.value.retryable
+        with pytest.raises(kind):
+            await collect(model, "Hi")
+    assert len(wire.requests) == 2
+    assert waits == []
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503, 529])
+async def test_a_passing_failure_is_retried(
+    vendor: Vendor, wire: FakeHttpServer, status: int, waits: list[float]
+) -> None:
+    wire.reply_with(vendor.failure(status), vendor.failure(status), vendor.whole("Hello!"))
+    async with vendor.model(wire) as model:
+        assert (await model.complete("Hi")).text == "Hello!"
+    assert len(wire.requests) == 3
+    assert len(waits) == 2
+
+
+async def test_retry_after_is_honoured(vendor: Vendor, wire: FakeHttpServer, waits: list[float]) -> None:
+    wire.reply_with(
+        vendor.failure(429, retry_after="7"),
+        vendor.failure(429, retry_after_ms="9000"),
+        vendor.whole("Hello!"),
+    )
+    async with vendor.model(wire) as model:
+        await model.complete("Hi")
+    assert waits == [7.0, 9.0]
+
+
+async def test_a_longer_wait_than_a_minute_is_left_to_the_caller(
+    vendor: Vendor, wire: FakeHttpServer, waits: list[float]
+) -> None:
+    wire.always_reply_with(vendor.failure(429, retry_after="3600"))
+    async with vendor.model(wire) as model:
+        with pytest.raises(ProviderRateLimitError) as caught:
+            await model.complete("Hi")
+    assert caught.value.retry_after == 3600
+    assert waits == []
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_no_retries_means_one_request(vendor: Vendor, wire: FakeHttpServer, streaming: bool) -> None:
+    wire.always_reply_with(vendor.failure(529))
+    async with vendor.model(wire, retries=0) as model:
+        with pytest.raises(ProviderOverloadedError):
+            await (collect(model, "Hi") if streaming else model.complete("Hi"))
+    assert len(wire.requests) == 1
+
+
+async def test_giving_up_tells_every_attempt(vendor: Vendor, wire: FakeHttpServer, waits: list[float]) -> None:
+    wire.always_reply_with(vendor.failure(500))
+    async with vendor.model(wire, retries=2) as model:
+        with pytest.raises(ProviderOverloadedError) as caught:
+            await model.complete("Hi")
+    assert [attempt.status for attempt in caught.value.attempts] == [500, 500, 500]
+    assert len(waits) == 2
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_backup_model_of_the_same_provider_takes_over(
+    vendor: Vendor, wire: FakeHttpServer, streaming: bool, waits: list[float]
+) -> None:
+    good = sse_reply(*vendor.pieces("Hello!"), *vendor.ending()) if streaming else vendor.whole("Hello!")
+    wire.reply_with(vendor.failure(529), vendor.failure(529), good)
+    async with vendor.model(wire, "first-model", retries=1, backup_models=["second-model"]) as model:
+        if streaming:
+            assert joined_text(await collect(model, "Hi")) == "Hello!"
+        else:
+            assert (await model.complete("Hi")).text == "Hello!"
+    asked = [str(request.body.get("model", request.path)) for request in wire.requests]
+    assert ["first" in name for name in asked] == [True, True, False]
+    assert "second" in asked[-1]
+
+
+async def test_a_backup_of_another_provider_takes_over(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.always_reply_with(vendor.failure(401))
+    with ScriptedModel([says("From elsewhere."), says("Again.")]) as other:
+        async with vendor.model(wire, retries=0, backup_models=[other], config={"temperature": 0.5}) as model:
+            assert (await model.complete("Hi", system="S", max_output_tokens=9)).text == "From elsewhere."
+            assert joined_text(await collect(model, "Hi")) == "Again."
+    assert other.requests[0].system == "S"
+    assert other.requests[0].max_output_tokens == 9
+    assert other.requests[0].config == {}
+
+
+BROKEN: dict[str, list[Any]] = {"cut": [Cut()], "ended early": [], "error inside": ["inside"]}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+async def test_a_stream_that_breaks_off_is_an_error_that_keeps_what_was_said(
+    vendor: Vendor, wire: FakeHttpServer, how: str
+) -> None:
+    wire.reply_with(broken(vendor, how, "Hello wor"))
+    seen: list[Any] = []
+    async with vendor.model(wire, retries=0) as model:
+        with pytest.raises((ProviderConnectionError, ProviderOverloadedError, ProviderResponseError)) as caught:
+            await collect_into(seen, model, "Hi")
+    assert joined_text(seen) == "Hello wor"
+    assert caught.value.partial_text == "Hello wor"
+    assert caught.value.retryable
+
+
+def broken(vendor: Vendor, how: str, text: str) -> Reply:
+    tail = [vendor.failure_inside() if item == "inside" else item for item in BROKEN[how]]
+    return sse_reply(*vendor.pieces(text), *tail)
+
+
+@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("rest", ["ld!", "Hello world!"], ids=["goes on", "starts over"])
+async def test_a_fallback_after_partial_output_never_repeats_text(
+    vendor: Vendor, wire: FakeHttpServer, how: str, rest: str
+) -> None:
+    pieces = [rest[i : i + 2] for i in range(0, len(rest), 2)]
+    wire.reply_with(broken(vendor, how, "Hello wor"), sse_reply(*vendor.pieces(*pieces), *vendor.ending()))
+    async with vendor.model(wire, retries=0, backup_models=["backup-model"]) as model:
+        deltas = await collect(model, "Hi")
+    assert joined_text(deltas) == "Hello world!"
+    assert deltas[-1].reply.text == "Hello world!"
+    asked = vendor.sent_texts(wire.last.body)
+    assert asked[1] == ("assistant", "Hello wor")
+    assert asked[2][0] == "user"
+
+
+@pytest.mark.parametrize("ending", ["text", "call"])
+async def test_a_continuation_that_happens_to_begin_alike_is_not_lost(
+    vendor: Vendor, wire: FakeHttpServer, ending: str, waits: list[float]
+) -> None:
+    if ending == "text":
+        rest = sse_reply(*vendor.pieces("na"), *vendor.ending())
+    else:
+        rest = vendor.streamed_calls([("c", "add", {"x": 1, "y": 2})], "na")
+    wire.reply_with(sse_reply(*vendor.pieces("na na "), Cut()), rest)
+    async with vendor.model(wire, retries=1) as model:
+        deltas = await collect(model, "Sing", tools=[add])
+    assert joined_text(deltas) == deltas[-1].reply.text == "na na na"
+    assert len(deltas[-1].reply.tool_calls) == (ending == "call")
+
+
+async def test_a_call_cut_off_in_the_middle_is_never_run(
+    vendor: Vendor, wire: FakeHttpServer, waits: list[float]
+) -> None:
+    ran: list[int] = []
+
+    async def pay(euros: int = 0) -> str:
+        """Pay."""
+        ran.append(euros)
+        return "paid"
+
+    class Backup:
+        model = provider = "backup"
+
+        async def complete(self, *args: Any, **options: Any) -> Any:
+            raise NotImplementedError
+
+        async def stream(self, *args: Any, **options: Any) -> Any:
+            yield TextDelta("Never mind.")
+            yield StreamStop("end_turn")
+
+    whole = vendor.streamed_calls([("c", "pay", {"euros": 500})], "One moment. ")
+    for size in range(1, len(whole.body) - 1):
+        wire.reply_with(Reply(200, whole.headers, (*whole.body[:size], Cut())))
+        async with vendor.model(wire, retries=0, backup_models=[Backup()]) as model:
+            result = await run_loop_stream(ChatOptions(model=model, tools=[pay]), "Pay")
+        assert result.text.endswith("Never mind.")
+        assert result.messages[-1].tool_calls == ()
+    assert ran == []
+
+
+# What is left open on a loop that is gone cannot be closed any more.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_one_model_object_serves_one_event_loop_after_another(vendor: Vendor) -> None:
+    made: list[ProviderModel] = []
+
+    async def ask() -> str:
+        async with FakeHttpServer() as wire:
+            if not made:
+                made.append(vendor.model(wire, retries=0))
+            model = made[0]
+            model._base_url = vendor.model(wire)._base_url
+            wire.reply_with(vendor.whole("Hello!"), sse_reply(*vendor.pieces("Hello!"), *vendor.ending()))
+            reply = await model.complete("Hi")
+            assert joined_text(await collect(model, "Hi")) == "Hello!"
+            return reply.text
+
+    assert [asyncio.run(ask()) for _ in range(3)] == ["Hello!"] * 3
+    assert len(made[0]._clients) == 1
+    made.clear()
+    gc.collect()
+
+
+async def test_what_the_request_says_wins_over_config_and_tools_are_added_up(
+    vendor: Vendor, wire: FakeHttpServer
+) -> None:
+    own: dict[str, Any] = {
+        "anthropic": {"tools": [{"type": "web_search_20250305", "name": "web_search"}], "max_tokens": 1000},
+        "openai": {"tools": [{"type": "custom", "custom": {"name": "web_search"}}], "max_completion_tokens": 1000},
+        "gemini": {"tools": [{"google_search": {}}], "max_output_tokens": 1000},
+    }[vendor.name]
+    wire.reply_with(vendor.whole("ok"))
+    async with vendor.model(wire, config=own) as model:
+        await model.complete("Hi", tools=[add], max_output_tokens=50)
+    assert len(wire.last.body["tools"]) == 2
+    assert "50" in str(wire.last.body)
+    assert "1000" not in str(wire.last.body)
+
+
+async def test_a_model_that_is_not_allowed_gives_way_to_its_backup(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.failure(403), vendor.whole("Hello!"))
+    async with vendor.model(wire, "first-model", backup_models="second-model") as model:
+        assert (await model.complete("Hi")).text == "Hello!"
+
+
+async def test_a_backup_without_a_key_tells_what_came_before(vendor: Vendor, wire: FakeHttpServer) -> None:
+    from tellback import MissingKeyError, OpenAIModel
+
+    wire.always_reply_with(vendor.failure(529))
+    async with vendor.model(wire, retries=0, backup_models=[OpenAIModel("gpt-5")]) as model:
+        for call in (model.complete("Hi"), collect(model, "Hi")):
+            with pytest.raises(MissingKeyError) as caught:
+                await call
+            assert "failed first" in caught.value.__notes__[0]
+
+
+async def test_cancelling_a_stream_reaches_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.reply_with(sse_reply(*vendor.pieces("Hello"), Wait(30)))
+    started = asyncio.Event()
+
+    async def read(model: ProviderModel) -> None:
+        async for delta in model.stream("Hi"):
+            if isinstance(delta, TextDelta):
+                started.set()
+
+    async with vendor.model(wire) as model:
+        task = asyncio.create_task(read(model))
+        await asyncio.wait_for(started.wait(), 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(wire.client_left.wait(), 5)
+
+
+async def test_leaving_a_stream_early_reaches_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.reply_with(sse_reply(*vendor.pieces("Hello"), Wait(30)))
+    async with vendor.model(wire) as model:
+        stream: Any = model.stream("Hi")
+        async for delta in stream:
+            if isinstance(delta, TextDelta):
+                break
+        await stream.aclose()
+        await asyncio.wait_for(wire.client_left.wait(), 5)
+
+
+async def test_cancelling_a_plain_call_reaches_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.reply_with(Reply(200, {"content-type": "application/json"}, (b" ", Wait(30))))
+    async with vendor.model(wire) as model:
+        task = asyncio.create_task(model.complete("Hi"))
+        await asyncio.wait_for(wire.request_received.wait(), 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(wire.client_left.wait(), 5)
+
+
+@pytest.mark.parametrize("said", [(), ("Hello",)], ids=["before the first chunk", "between chunks"])
+async def test_silence_in_a_stream_times_out(vendor: Vendor, wire: FakeHttpServer, said: tuple[str, ...]) -> None:
+    wire.reply_with(sse_reply(*(vendor.pieces(*said) if said else ()), Wait(30)))
+    async with vendor.model(wire, timeout=0.3, retries=0) as model:
+        with pytest.raises(ProviderTimeoutError, match=r"for 0\.3 seconds"):
+            await collect(model, "Hi")
+        await asyncio.wait_for(wire.client_left.wait(), 5)
+
+
+async def test_a_reply_that_is_complete_survives_what_comes_after_it(vendor: Vendor, wire: FakeHttpServer) -> None:
+    complete = [*vendor.pieces("Hello!"), *vendor.ending()]
+    wire.reply_with(sse_reply(*complete, Cut()), sse_reply(*complete, Wait(20)))
+    async with vendor.model(wire, retries=0, timeout=0.5) as model:
+        for _ in range(2):
+            deltas = await collect(model, "Hi")
+            assert joined_text(deltas) == deltas[-1].reply.text == "Hello!"
+
+
+async def test_config_of_the_options_reaches_the_wire_and_adds_tools(vendor: Vendor, wire: FakeHttpServer) -> None:
+    by_vendor: dict[str, Any] = {
+        "anthropic": {"type": "web_search_20250305", "name": "web_search"},
+        "openai": {"type": "custom", "custom": {"name": "web_search"}},
+        "gemini": {"google_search": {}},
+    }
+    wire.reply_with(vendor.whole("ok"))
+    async with vendor.model(wire) as model:
+        config = {"tools": [by_vendor[vendor.name]], "temperature": 0.25}
+        await run_loop(ChatOptions(model=model, tools=[add], config=config), "Hi")
+    assert len(wire.last.body["tools"]) == 2
+    assert "0.25" in str(wire.last.body)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_call_that_the_output_cap_cut_off_is_not_run(
+    vendor: Vendor, wire: FakeHttpServer, streaming: bool
+) -> None:
+    wiped: list[bool] = []
+
+    async def wipe(all: bool = True) -> str:
+        """Wipe."""
+        wiped.append(all)
+        return "wiped"
+
+    after = sse_reply(*vendor.pieces("Sorry."), *vendor.ending()) if streaming else vendor.whole("Sorry.")
+    wire.reply_with(vendor.capped_call("wipe", streaming), after)
+    run = run_loop_stream if streaming else run_loop
+    async with vendor.model(wire) as model:
+        result = await run(ChatOptions(model=model, tools=[wipe]), "Wipe")
+    assert result.steps[0].reply.stop_reason == "max_tokens"
+    assert [call.name for call in result.steps[0].reply.tool_calls] == ["wipe"]
+    assert wiped == []
+    assert "not a whole JSON object" in str(wire.last.body)
+    assert result.text == "Sorry."
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_the_stop_reason_is_ours_and_raw_keeps_the_vendors(
+    vendor: Vendor, wire: FakeHttpServer, streaming: bool
+) -> None:
+    wire.reply_with(vendor.capped_call("wipe", streaming))
+    async with vendor.model(wire) as model:
+        reply = (await collect(model, "Hi"))[-1].reply if streaming else await model.complete("Hi")
+    assert reply.stop_reason == "max_tokens"
+    raw = reply.raw if isinstance(reply.raw, dict) else reply.raw.model_dump(mode="json")
+    theirs = {"anthropic": "max_tokens", "openai": "length", "gemini": "MAX_TOKENS"}[vendor.name]
+    assert f"'{theirs}'" in str(raw)
+
+
+async def test_a_connection_is_used_again_after_a_stream(vendor: Vendor, wire: FakeHttpServer) -> None:
+    whole = sse_reply(*vendor.pieces("Hello!"), *vendor.ending())
+    wire.reply_with(whole, whole, whole)
+    async with vendor.model(wire) as model:
+        for _ in range(3):
+            await collect(model, "Hi")
+        assert [task for task in asyncio.all_tasks() if "athrow" in repr(task)] == []
+    assert wire.connections == 1
+
+
+async def test_a_slow_stream_that_keeps_talking_does_not_time_out(vendor: Vendor, wire: FakeHttpServer) -> None:
+    pieces = vendor.pieces("a", "b", "c", "d", "e")
+    slow = [item for piece in pieces for item in (Wait(0.15), piece)]
+    wire.reply_with(sse_reply(*slow, *vendor.ending()))
+    async with vendor.model(wire, timeout=0.5, retries=0) as model:
+        assert joined_text(await collect(model, "Hi")) == "abcde"
+
+
+async def test_silence_in_a_plain_call_times_out(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.reply_with(Reply(200, {"content-type": "application/json"}, (Wait(30),)))
+    async with vendor.model(wire, timeout=0.3, retries=0) as model:
+        with pytest.raises(ProviderTimeoutError):
+            await model.complete("Hi")
+
+
+async def test_a_body_that_is_not_json_is_a_named_error(vendor: Vendor, wire: FakeHttpServer) -> None:
+    wire.reply_with(Reply(200, {"content-type": "application/json"}, (b"<html>gateway</html>",)))
+    async with vendor.model(wire, retries=0) as model:
+        with pytest.raises(ProviderResponseError):
+            await model.complete("Hi")
+
+
+async def test_nobody_listening_is_a_connection_error(vendor: Vendor) -> None:
+    async with FakeHttpServer() as gone:
+        model = vendor.model(gone, retries=0)
+    async with model:
+        with pytest.raises(ProviderConnectionError):
+            await model.complete("Hi")
+        with pytest.raises(ProviderConnectionError):
+            await collect(model, "Hi")

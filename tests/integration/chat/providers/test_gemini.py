@@ -1,0 +1,313 @@
+"""What is Gemini's own: calls without ids, signatures, blocked prompts, thoughts counted apart."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import pydantic
+import pytest
+from google import genai
+
+from tellback import (
+    ChatOptions,
+    ConfigurationError,
+    GeminiModel,
+    MissingKeyError,
+    ProviderRateLimitError,
+    ProviderResponseError,
+    ToolCall,
+    ToolResult,
+    assistant_message,
+    audio_part,
+    file_part,
+    image_part,
+    run_loop,
+    run_loop_stream,
+    tool_result_message,
+    user_message,
+)
+from tellback.types import ChatReply, ThinkingDelta
+from tests.integration.chat.providers.vendors import Gemini, response
+from tests.support.fake_http_server import Cut, FakeHttpServer, data_event, joined_text, json_reply, sse_reply
+
+vendor = Gemini()
+
+
+async def find(q: str) -> str:
+    """Find something."""
+    return "found"
+
+
+async def whole(wire: FakeHttpServer, body: Any, *args: Any, **kwargs: Any) -> ChatReply:
+    wire.reply_with(json_reply(body))
+    async with vendor.model(wire, retries=0) as model:
+        return await model.complete("Hi", *args, **kwargs)
+
+
+async def streamed(wire: FakeHttpServer, *bodies: Any) -> tuple[list[Any], ChatReply]:
+    wire.reply_with(sse_reply(*map(data_event, bodies)))
+    async with vendor.model(wire, retries=0) as model:
+        deltas: list[Any] = [delta async for delta in model.stream("Hi")]
+    return deltas, deltas[-1].reply
+
+
+async def test_the_request_is_what_google_documents(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole("ok"))
+    history = [
+        user_message("Look up Ada."),
+        assistant_message("I will.", [ToolCall("t1", "find", {"q": "Ada"}), ToolCall("t2", "find", {"q": "Bo"})]),
+        tool_result_message(ToolResult("t1", "Ada Lovelace")),
+        tool_result_message(ToolResult("t2", "nobody", is_error=True)),
+        user_message("Thanks."),
+    ]
+    async with vendor.model(wire) as model:
+        await model.complete(history, system="Be brief.")
+    assert wire.last.path.endswith("/models/gemini-2.5-flash:generateContent")
+    assert wire.last.headers["x-goog-api-key"] == "key"
+    assert wire.last.body["systemInstruction"]["parts"] == [{"text": "Be brief."}]
+    assert wire.last.body["contents"] == [
+        {"role": "user", "parts": [{"text": "Look up Ada."}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "I will."},
+                {"functionCall": {"name": "find", "args": {"q": "Ada"}}},
+                {"functionCall": {"name": "find", "args": {"q": "Bo"}}},
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"name": "find", "response": {"result": "Ada Lovelace"}}},
+                {"functionResponse": {"name": "find", "response": {"error": "nobody"}}},
+                {"text": "Thanks."},
+            ],
+        },
+    ]
+
+
+async def test_calls_without_ids_get_stable_ones_that_stay_here(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole(calls=[("", "find", {"q": "a"}), ("", "find", {"q": "b"})]), vendor.whole("Done."))
+    async with vendor.model(wire) as model:
+        result = await run_loop(ChatOptions(model=model, tools=[find]), "Go")
+    calls = result.messages[1].tool_calls
+    assert len({call.id for call in calls}) == 2
+    assert [message.tool_call_id for message in result.messages[2:4]] == [call.id for call in calls]
+    assert calls[0].id not in json.dumps(wire.last.body)
+
+
+async def test_ids_that_gemini_gave_go_back(wire: FakeHttpServer) -> None:
+    part = {"functionCall": {"id": "g1", "name": "find", "args": {"q": "a"}}}
+    wire.reply_with(json_reply(response([part], "STOP")), vendor.whole("Done."))
+    async with vendor.model(wire) as model:
+        await run_loop(ChatOptions(model=model, tools=[find]), "Go")
+    _, asked, answered = wire.last.body["contents"]
+    assert asked["parts"] == [part]
+    assert answered["parts"][0]["functionResponse"]["id"] == "g1"
+
+
+async def test_arguments_may_be_left_out(wire: FakeHttpServer) -> None:
+    reply = await whole(wire, response([{"functionCall": {"name": "now"}}], "STOP"))
+    assert [(call.name, call.input) for call in reply.tool_calls] == [("now", {})]
+    assert reply.stop_reason == "tool_use"
+
+
+SIGNED = {"functionCall": {"name": "find", "args": {"q": "a"}}, "thoughtSignature": base64.b64encode(b"sig").decode()}
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_thought_signatures_go_back_even_after_storage(wire: FakeHttpServer, streaming: bool) -> None:
+    parts = [{"text": "Hmm.", "thought": True}, {"text": "Let me look."}, SIGNED]
+    if streaming:
+        bodies = [response([part], None) for part in parts]
+        deltas, reply = await streamed(wire, *bodies, response([], "STOP"))
+        assert deltas[0] == ThinkingDelta("Hmm.")
+    else:
+        reply = await whole(wire, response(parts, "STOP"))
+    assert (reply.thinking, reply.text) == ("Hmm.", "Let me look.")
+    message = reply.message
+    stored = replace(message, meta=json.loads(json.dumps(message.meta)))
+    wire.reply_with(vendor.whole("Done."))
+    async with vendor.model(wire) as model:
+        result = tool_result_message(ToolResult(reply.tool_calls[0].id, "found"))
+        await model.complete([user_message("Hi"), stored, result])
+    assert wire.last.body["contents"][1]["parts"] == [{"text": "Let me look."}, SIGNED]
+
+
+async def test_a_call_made_by_another_model_carries_googles_placeholder_on_gemini_3(wire: FakeHttpServer) -> None:
+    history = [user_message("Hi"), assistant_message("", [ToolCall("t1", "find", {"q": "a"})])]
+    history.append(tool_result_message(ToolResult("t1", "found")))
+    wire.reply_with(vendor.whole("ok"), vendor.whole("ok"))
+    async with vendor.model(wire, "gemini-3.8-flash") as model:
+        await model.complete(history)
+    async with vendor.model(wire, "gemini-2.5-flash") as model:
+        await model.complete(history)
+    new, old = (request.body["contents"][1]["parts"][0] for request in wire.requests)
+    assert base64.urlsafe_b64decode(new["thoughtSignature"]) == b"skip_thought_signature_validator"
+    assert "thoughtSignature" not in old
+
+
+async def test_a_continued_reply_keeps_its_signatures(wire: FakeHttpServer, waits: list[float]) -> None:
+    wire.reply_with(
+        sse_reply(*vendor.pieces("Let me "), Cut()),
+        sse_reply(data_event(response([{"text": "look."}, SIGNED], "STOP"))),
+        sse_reply(*vendor.pieces("Found."), *vendor.ending()),
+    )
+    async with vendor.model(wire, retries=1) as model:
+        result = await run_loop_stream(ChatOptions(model=model, tools=[find]), "Find a")
+    assert result.messages[1].content == "Let me look."
+    assert wire.last.body["contents"][1]["parts"] == [{"text": "Let me "}, {"text": "look."}, SIGNED]
+
+
+async def test_a_signature_that_comes_with_an_empty_last_part(wire: FakeHttpServer) -> None:
+    closing = {"text": "", "thoughtSignature": base64.b64encode(b"end").decode()}
+    _, reply = await streamed(wire, response([{"text": "Hel"}], None), response([{"text": "lo"}, closing], "STOP"))
+    assert reply.text == "Hello"
+    wire.reply_with(vendor.whole("ok"))
+    async with vendor.model(wire) as model:
+        await model.complete([user_message("Hi"), reply.message, user_message("?")])
+    [part] = wire.last.body["contents"][1]["parts"]
+    assert part == {"text": "Hello", "thoughtSignature": closing["thoughtSignature"]}
+
+
+async def test_a_blocked_prompt_is_a_refusal(wire: FakeHttpServer) -> None:
+    blocked = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 3}}
+    assert (await whole(wire, blocked)).stop_reason == "refusal"
+    _, reply = await streamed(wire, blocked)
+    assert (reply.text, reply.stop_reason) == ("", "refusal")
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("STOP", "end_turn"), ("MAX_TOKENS", "max_tokens"), ("SAFETY", "refusal"), ("MALFORMED_FUNCTION_CALL",) * 2],
+)
+async def test_stop_reasons_are_normalised_and_a_candidate_may_lack_parts(
+    wire: FakeHttpServer, said: str, meant: str
+) -> None:
+    assert (await whole(wire, {"candidates": [{"finishReason": said}]})).stop_reason == meant
+    assert (await whole(wire, {"candidates": [{"content": {"role": "model"}, "finishReason": said}]})).text == ""
+
+
+async def test_thoughts_are_counted_as_output(wire: FakeHttpServer) -> None:
+    usage = {
+        "promptTokenCount": 10,
+        "candidatesTokenCount": 7,
+        "thoughtsTokenCount": 30,
+        "cachedContentTokenCount": 4,
+        "totalTokenCount": 47,
+    }
+    found = (await whole(wire, response([{"text": "x"}], "STOP", usageMetadata=usage))).usage
+    assert found is not None
+    assert (found.input_tokens, found.output_tokens, found.total_tokens) == (10, 37, 47)
+    assert (found.reasoning_tokens, found.cached_tokens) == (30, 4)
+
+
+async def test_images_audio_and_files_go_as_data_or_by_address(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole("ok"))
+    parts: list[Any] = [
+        "See:",
+        image_part(data=b"png", mime="image/png"),
+        audio_part(data=b"mp3", mime="audio/mpeg"),
+        file_part(url="gs://bucket/a.pdf", mime="application/pdf"),
+    ]
+    async with vendor.model(wire) as model:
+        await model.complete(user_message(parts))
+    assert wire.last.body["contents"][0]["parts"] == [
+        {"text": "See:"},
+        {"inlineData": {"mime_type": "image/png", "data": base64.b64encode(b"png").decode()}},
+        {"inlineData": {"mime_type": "audio/mpeg", "data": base64.b64encode(b"mp3").decode()}},
+        {"fileData": {"file_uri": "gs://bucket/a.pdf", "mime_type": "application/pdf"}},
+    ]
+
+
+class City(pydantic.BaseModel):
+    name: str
+
+
+@pytest.mark.parametrize(
+    ("model_name", "tools", "native"),
+    [("gemini-2.5-flash", [], True), ("gemini-2.5-flash", [find], False), ("gemini-3.8-flash", [find], True)],
+)
+async def test_a_schema_beside_tools_is_native_only_where_the_model_takes_it(
+    wire: FakeHttpServer, model_name: str, tools: Any, native: bool
+) -> None:
+    wire.reply_with(vendor.whole('{"name": "Rome"}'))
+    async with vendor.model(wire, model_name) as model:
+        result = await run_loop(ChatOptions(model=model, tools=tools, output_type=City), "Which?")
+    assert result.output == City(name="Rome")
+    config = wire.last.body.get("generationConfig", {})
+    assert (config.get("responseMimeType") == "application/json") is native
+    assert ("JSON schema" in str(wire.last.body.get("systemInstruction"))) is not native
+
+
+async def test_an_answer_without_candidates_or_reason_is_an_error(wire: FakeHttpServer) -> None:
+    with pytest.raises(ProviderResponseError, match="no candidates"):
+        await whole(wire, {"usageMetadata": {"promptTokenCount": 3}})
+
+
+async def test_data_that_is_not_base64_is_refused_by_name(wire: FakeHttpServer) -> None:
+    async with vendor.model(wire) as model:
+        with pytest.raises(ConfigurationError, match="base64"):
+            await model.complete(user_message([image_part(data="not base64!", mime="image/png")]))
+
+
+async def test_googles_retry_info_is_honoured(wire: FakeHttpServer, waits: list[float]) -> None:
+    details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12s"}]
+    error = {"error": {"code": 429, "message": "Slow down", "status": "RESOURCE_EXHAUSTED", "details": details}}
+    wire.reply_with(json_reply(error, 429), vendor.whole("ok"))
+    async with vendor.model(wire) as model:
+        await model.complete("Hi")
+    assert waits == [12.0]
+
+
+async def test_an_error_inside_a_stream_keeps_its_status(wire: FakeHttpServer) -> None:
+    error = {"error": {"code": 429, "message": "Slow down", "status": "RESOURCE_EXHAUSTED"}}
+    with pytest.raises(ProviderRateLimitError, match="Slow down"):
+        await streamed(wire, response([{"text": "x"}], None), error)
+
+
+async def test_config_it_does_not_know_is_refused_by_name(wire: FakeHttpServer) -> None:
+    async with vendor.model(wire, config={"temprature": 0}) as model:
+        with pytest.raises(ConfigurationError, match="temprature"):
+            await model.complete("Hi")
+    assert wire.requests == []
+
+
+@pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning")  # google-genai on aiohttp
+@pytest.mark.parametrize("transport", ["aiohttp", "httpx"])
+async def test_ones_own_client_is_used_without_its_retries(wire: FakeHttpServer, transport: str) -> None:
+    import httpx2
+
+    own = httpx2.AsyncClient() if transport == "httpx" else None
+    options = genai.types.HttpOptions(
+        base_url=wire.url, httpx_async_client=own, retry_options=genai.types.HttpRetryOptions(attempts=4)
+    )
+    client = genai.Client(api_key="mine", http_options=options)
+    model = GeminiModel("gemini-2.5-flash", client=client, retries=0)
+    wire.reply_with(
+        vendor.failure(429),
+        vendor.whole("Hello!"),
+        sse_reply(*vendor.pieces("Hel", "lo!"), *vendor.ending()),
+        sse_reply(*vendor.pieces("Hel")),
+    )
+    with pytest.raises(ProviderRateLimitError):
+        await model.complete("Hi")
+    assert (await model.complete("Hi")).text == "Hello!"
+    assert joined_text([delta async for delta in model.stream("Hi")]) == "Hello!"
+    stream: Any = model.stream("Hi")
+    assert (await anext(stream)).text == "Hel"
+    await stream.aclose()
+    assert wire.last.headers["x-goog-api-key"] == "mine"
+    assert len(wire.requests) == 4
+    await client.aio.aclose()
+    client.close()
+    if own is not None:
+        await own.aclose()
+
+
+async def test_without_a_key_the_error_names_the_variables() -> None:
+    with pytest.raises(MissingKeyError, match="GEMINI_API_KEY or GOOGLE_API_KEY"):
+        await GeminiModel().complete("Hi")

@@ -1,0 +1,510 @@
+"""What is OpenAI's own, and the quirks of the many hosts that speak its chat API."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Literal
+
+import openai
+import pydantic
+import pytest
+
+from tellback import (
+    ChatOptions,
+    CompatibleModel,
+    ConfigurationError,
+    MissingKeyError,
+    OllamaModel,
+    OpenAIModel,
+    OpenRouterModel,
+    ProviderConnectionError,
+    ProviderOverloadedError,
+    ProviderRateLimitError,
+    ToolCall,
+    ToolResult,
+    XaiModel,
+    assistant_message,
+    audio_part,
+    file_part,
+    image_part,
+    run_loop,
+    tool_result_message,
+    user_message,
+)
+from tellback.chat import close_models
+from tellback.types import ChatReply, MessagePart, ThinkingDelta, ToolUseInputDelta, ToolUseStart
+from tests.integration.chat.providers.vendors import OpenAI, chunk, completion, openai_call
+from tests.support.fake_http_server import FakeHttpServer, data_event, joined_text, json_reply, sse_reply
+
+vendor = OpenAI()
+DONE = "data: [DONE]\n\n"
+
+
+def host(wire: FakeHttpServer, **kwargs: Any) -> CompatibleModel:
+    return CompatibleModel("llama", base_url=wire.url, retries=0, **kwargs)
+
+
+async def whole(wire: FakeHttpServer, body: Any, **kwargs: Any) -> ChatReply:
+    wire.reply_with(json_reply(body))
+    async with host(wire, **kwargs) as model:
+        return await model.complete("Hi")
+
+
+async def streamed(wire: FakeHttpServer, *events: str, **kwargs: Any) -> tuple[list[Any], ChatReply]:
+    wire.reply_with(sse_reply(*events))
+    async with host(wire, **kwargs) as model:
+        deltas: list[Any] = [delta async for delta in model.stream("Hi")]
+    return deltas, deltas[-1].reply
+
+
+async def test_the_request_is_what_openai_documents(wire: FakeHttpServer) -> None:
+    wire.reply_with(sse_reply(*vendor.pieces("ok"), *vendor.ending()))
+    history = [
+        user_message("Look up Ada."),
+        assistant_message("", [ToolCall("t1", "find", {"name": "Ada"})]),
+        tool_result_message(ToolResult("t1", "Ada Lovelace")),
+        user_message("Thanks."),
+    ]
+    async with vendor.model(wire) as model:
+        [_ async for _ in model.stream(history, system="Be brief.", max_output_tokens=9)]
+    assert wire.last.path == "/v1/chat/completions"
+    assert wire.last.headers["authorization"] == "Bearer key"
+    assert wire.last.body == {
+        "model": "gpt-5",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Look up Ada."},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"id": "t1", "type": "function", "function": {"name": "find", "arguments": '{"name":"Ada"}'}}
+                ],
+            },
+            {"role": "tool", "tool_call_id": "t1", "content": "Ada Lovelace"},
+            {"role": "user", "content": "Thanks."},
+        ],
+        "max_completion_tokens": 9,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+async def test_images_audio_and_files_have_parts_of_their_own(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.whole("ok"))
+    parts: list[Any] = [
+        "See:",
+        image_part(data=b"png", mime="image/png", meta={"detail": "low"}),
+        image_part(url="https://example.com/cat.jpg"),
+        audio_part(data=b"mp3", mime="audio/mpeg"),
+        audio_part(url="https://example.com/a.mp3"),
+        MessagePart("image", url="data:image/gif;base64,R0lG"),
+        file_part(data=b"%PDF", mime="application/pdf", name="bill.pdf"),
+        file_part(data=b"a,b", mime="text/csv", name="t.csv"),
+    ]
+    async with vendor.model(wire) as model:
+        await model.complete(user_message(parts))
+    assert wire.last.body["messages"][0]["content"] == [
+        {"type": "text", "text": "See:"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{b64(b'png')}", "detail": "low"}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/cat.jpg"}},
+        {"type": "input_audio", "input_audio": {"data": b64(b"mp3"), "format": "mp3"}},
+        {"type": "text", "text": "[audio: https://example.com/a.mp3]"},
+        {"type": "image_url", "image_url": {"url": "data:image/gif;base64,R0lG"}},
+        {
+            "type": "file",
+            "file": {"filename": "bill.pdf", "file_data": f"data:application/pdf;base64,{b64(b'%PDF')}"},
+        },
+        {"type": "text", "text": "t.csv:\na,b"},
+    ]
+
+
+class City(pydantic.BaseModel):
+    name: str
+    mayor: str
+
+
+class Trip(pydantic.BaseModel):
+    city: City
+    days: int = 3
+
+
+@pytest.mark.parametrize(("output_type", "strict"), [(City, True), (Trip, False)])
+async def test_a_schema_is_strict_where_openai_takes_it_so(
+    wire: FakeHttpServer, output_type: Any, strict: bool
+) -> None:
+    wire.reply_with(vendor.whole('{"name": "Rome", "mayor": "x", "city": {"name": "Rome", "mayor": "x"}}'))
+    async with vendor.model(wire) as model:
+        await model.complete("Which?", output_schema=output_type)
+    sent = wire.last.body["response_format"]
+    assert sent["type"] == "json_schema"
+    assert sent["json_schema"]["strict"] is strict
+    assert sent["json_schema"]["schema"]["additionalProperties"] is False
+
+
+async def test_a_host_without_schemas_is_asked_in_the_prompt(wire: FakeHttpServer) -> None:
+    wire.reply_with(json_reply(completion({"content": '```json\n{"name": "Rome", "mayor": "x"}\n```'}, "stop")))
+    async with host(wire, json_schema=False) as model:
+        result = await run_loop(ChatOptions(model=model, output_type=City, system="Be brief."), "Which?")
+    assert result.output == City(name="Rome", mayor="x")
+    assert "response_format" not in wire.last.body
+    system = wire.last.body["messages"][0]["content"]
+    assert system.startswith("Be brief.")
+    assert '"mayor"' in system
+
+
+async def test_cached_and_reasoning_tokens_are_kept(wire: FakeHttpServer) -> None:
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 50,
+        "total_tokens": 150,
+        "prompt_tokens_details": {"cached_tokens": 64},
+        "completion_tokens_details": {"reasoning_tokens": 30},
+    }
+    wire.reply_with(json_reply(completion({"content": "x"}, "stop", usage=usage)))
+    async with vendor.model(wire) as model:
+        found = (await model.complete("Hi")).usage
+    assert found is not None
+    assert (found.input_tokens, found.cached_tokens, found.reasoning_tokens) == (100, 64, 30)
+    assert found.cost_usd == pytest.approx(36 * 1.25e-6 + 64 * 0.125e-6 + 50 * 10e-6)
+
+
+async def test_a_refusal_keeps_its_text(wire: FakeHttpServer) -> None:
+    reply = await whole(wire, completion({"content": None, "refusal": "I cannot."}, "stop"))
+    assert (reply.text, reply.stop_reason) == ("I cannot.", "refusal")
+    _, reply = await streamed(wire, chunk({"refusal": "I "}), chunk({"refusal": "cannot."}), chunk({}, "stop"), DONE)
+    assert (reply.text, reply.stop_reason) == ("I cannot.", "refusal")
+
+
+async def test_chunks_with_empty_choices_and_usage_anywhere(wire: FakeHttpServer) -> None:
+    usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 99}
+    deltas, reply = await streamed(
+        wire,
+        ": OPENROUTER PROCESSING\n\n",
+        chunk(None),
+        chunk({"content": "Hel"}),
+        chunk({"content": "lo"}, usage=usage),
+        chunk({}, "stop"),
+        chunk({}, "stop"),
+        DONE,
+    )
+    assert joined_text(deltas) == "Hello"
+    assert reply.usage is not None
+    assert reply.usage.total_tokens == 99
+    assert reply.usage.cost_usd is None
+
+
+async def test_usage_only_in_x_groq(wire: FakeHttpServer) -> None:
+    usage = {"prompt_tokens": 3, "completion_tokens": 4}
+    _, reply = await streamed(wire, chunk({"content": "x"}), chunk({}, "stop", x_groq={"usage": usage}), DONE)
+    assert reply.usage is not None
+    assert reply.usage.total_tokens == 7
+
+
+@pytest.mark.parametrize("finish", [None, ""])
+async def test_an_absent_finish_reason_is_no_failure(wire: FakeHttpServer, finish: str | None) -> None:
+    _, reply = await streamed(wire, chunk({"content": "Hello"}, finish), DONE)
+    assert (reply.text, reply.stop_reason) == ("Hello", "end_turn")
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+    _, reply = await streamed(wire, chunk({"tool_calls": [call]}, finish), DONE)
+    assert reply.stop_reason == "tool_use"
+    assert (await whole(wire, completion({"content": "Hello"}, finish))).stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize("body", [{"id": "x"}, {"choices": []}, {"choices": None}])
+async def test_a_200_without_choices_is_an_empty_reply(wire: FakeHttpServer, body: Any) -> None:
+    reply = await whole(wire, body)
+    assert (reply.text, reply.tool_calls) == ("", ())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "Slow down", "code": 429}},
+        {"choices": [{"error": {"message": "Slow down", "code": 429}, "message": {"content": ""}}]},
+    ],
+)
+async def test_an_error_inside_a_200_is_an_error(wire: FakeHttpServer, body: Any) -> None:
+    with pytest.raises(ProviderRateLimitError, match="Slow down"):
+        await whole(wire, body)
+
+
+async def test_an_error_inside_a_stream_is_an_error(wire: FakeHttpServer) -> None:
+    with pytest.raises(ProviderOverloadedError, match="upstream"):
+        await streamed(wire, chunk({"content": "x"}), data_event({"error": {"message": "upstream", "code": 502}}))
+    with pytest.raises(ProviderOverloadedError):
+        await streamed(wire, chunk({"content": "x"}), chunk({"content": ""}, "error"), DONE)
+
+
+async def test_content_as_a_list_of_parts(wire: FakeHttpServer) -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "Hmm."}]},
+        {"type": "text", "text": "Hel"},
+        {"type": "text", "text": "lo"},
+    ]
+    reply = await whole(wire, completion({"content": parts}, "stop"))
+    assert (reply.text, reply.thinking) == ("Hello", "Hmm.")
+    deltas, reply = await streamed(wire, chunk({"content": parts[:2]}), chunk({"content": parts[2:]}, "stop"), DONE)
+    assert (joined_text(deltas), reply.text, reply.thinking) == ("Hello", "Hello", "Hmm.")
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+async def test_thinking_in_a_field_of_its_own(wire: FakeHttpServer, field: str) -> None:
+    reply = await whole(wire, completion({"content": "Yes.", field: "Hmm."}, "stop"))
+    assert (reply.text, reply.thinking) == ("Yes.", "Hmm.")
+    deltas, reply = await streamed(wire, chunk({field: "Hmm."}), chunk({"content": "Yes."}, "stop"), DONE)
+    assert deltas[0] == ThinkingDelta("Hmm.")
+    assert (reply.text, reply.thinking) == ("Yes.", "Hmm.")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+async def test_thinking_between_tags_in_the_text(wire: FakeHttpServer, size: int) -> None:
+    text = "\n<think>a < b </thin k></think>\n\nYes <think> stays."
+    pieces = [chunk({"content": text[i : i + size]}) for i in range(0, len(text), size)]
+    deltas, reply = await streamed(wire, *pieces, chunk({}, "stop"), DONE)
+    assert joined_text(deltas) == reply.text == "Yes <think> stays."
+    assert reply.thinking == "a < b </thin k>"
+    assert (await whole(wire, completion({"content": text}, "stop"))).text == "Yes <think> stays."
+
+
+@pytest.mark.parametrize("text", ["<", "<thin", "<think>open", " <b>"])
+async def test_what_only_looks_like_a_tag_is_not_lost(wire: FakeHttpServer, text: str) -> None:
+    _, reply = await streamed(wire, chunk({"content": text}), chunk({}, "stop"), DONE)
+    assert (reply.text + reply.thinking) in (text, "open")
+
+
+async def test_calls_without_type_id_or_arguments(wire: FakeHttpServer) -> None:
+    calls = [
+        {"id": "", "function": {"name": "now"}},
+        {"function": {"name": "now", "arguments": None}},
+        {"id": "c3", "function": {"name": "add", "arguments": {"x": 1}}},
+    ]
+    reply = await whole(wire, completion({"content": None, "tool_calls": calls}, "tool_calls"))
+    assert [call.input for call in reply.tool_calls] == [{}, {}, {"x": 1}]
+    assert len({call.id for call in reply.tool_calls}) == 3
+    assert all(call.id for call in reply.tool_calls)
+
+
+async def test_streamed_calls_that_share_an_index_or_have_none(wire: FakeHttpServer) -> None:
+    def piece(index: int | None, id: str | None, name: str | None, arguments: str | None) -> str:
+        call: dict[str, Any] = {"function": {"name": name, "arguments": arguments}}
+        if index is not None:
+            call["index"] = index
+        if id is not None:
+            call["id"] = id
+        return chunk({"tool_calls": [call]})
+
+    _, reply = await streamed(
+        *(wire, piece(0, "a", "add", '{"x":1}'), piece(0, "b", "add", '{"x":'), piece(0, "", "", "2}")),
+        *(chunk({}, "tool_calls"), DONE),
+    )
+    assert [(call.id, call.input) for call in reply.tool_calls] == [("a", {"x": 1}), ("b", {"x": 2})]
+    deltas, reply = await streamed(wire, piece(None, "a", "now", None), chunk({}, "stop"), DONE)
+    assert [(call.id, call.input) for call in reply.tool_calls] == [("a", {})]
+    assert reply.stop_reason == "tool_use"
+    assert ToolUseStart("a", "now") in deltas
+    assert not any(isinstance(delta, ToolUseInputDelta) for delta in deltas)
+
+
+async def test_streamed_calls_without_ids_are_kept_apart(wire: FakeHttpServer) -> None:
+    def piece(*calls: dict[str, Any]) -> str:
+        return chunk({"tool_calls": list(calls)})
+
+    one = {"function": {"name": "add", "arguments": '{"x":1}'}}
+    two = {"function": {"name": "add", "arguments": '{"x":2}'}}
+    for events in (
+        [piece(one, two)],
+        [piece(one), piece(two)],
+        [piece({"index": 0, "id": "", **one}), piece({"index": 0, "id": "", **two})],
+        [piece({"index": 0, "id": "same", **one}), piece({"index": 1, "id": "same", **two})],
+    ):
+        _, reply = await streamed(wire, *events, chunk({}, "tool_calls"), DONE)
+        assert [call.input for call in reply.tool_calls] == [{"x": 1}, {"x": 2}]
+        assert len({call.id for call in reply.tool_calls}) == 2
+    repeated = [{"index": 0, "function": {"name": "add", "arguments": text}} for text in ('{"x"', ":1}", "")]
+    _, reply = await streamed(wire, *map(piece, repeated), chunk({}, "tool_calls"), DONE)
+    assert [call.input for call in reply.tool_calls] == [{"x": 1}]
+
+
+async def test_two_whole_calls_of_one_id_are_two(wire: FakeHttpServer) -> None:
+    twice = [openai_call("same", "add", {"x": n}) for n in (1, 2)]
+    reply = await whole(wire, completion({"content": None, "tool_calls": twice}, "tool_calls"))
+    assert len({call.id for call in reply.tool_calls}) == 2
+
+
+async def test_the_call_of_old_is_read_whole_and_streamed(wire: FakeHttpServer) -> None:
+    call = {"name": "add", "arguments": '{"x":1}'}
+    reply = await whole(wire, completion({"content": None, "function_call": call}, "function_call"))
+    assert [(c.name, c.input) for c in reply.tool_calls] == [("add", {"x": 1})]
+    pieces = [{"name": "add", "arguments": ""}, {"arguments": '{"x"'}, {"arguments": ":1}"}]
+    events = [chunk({"function_call": piece}) for piece in pieces]
+    _, reply = await streamed(wire, *events, chunk({}, "function_call"), DONE)
+    assert [(c.name, c.input) for c in reply.tool_calls] == [("add", {"x": 1})]
+    assert reply.stop_reason == "tool_use"
+
+
+async def test_usage_on_every_chunk_does_not_make_a_cut_stream_whole(wire: FakeHttpServer) -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 1}
+    with pytest.raises(ProviderConnectionError):
+        await streamed(wire, chunk({"content": "Hel"}, usage=usage))
+    _, reply = await streamed(wire, chunk({"content": "Hello"}), chunk(None, usage=usage))
+    assert reply.text == "Hello"
+
+
+async def test_reasoning_streamed_in_pieces_goes_back_whole(wire: FakeHttpServer) -> None:
+    def piece(text: str) -> dict[str, Any]:
+        return {"type": "reasoning.text", "index": 0, "text": text, "signature": None}
+
+    closing = {"type": "reasoning.text", "index": 0, "signature": "sig"}
+    events = [chunk({"reasoning_details": [item]}) for item in (piece("Let me "), piece("think."), closing)]
+    wire.reply_with(sse_reply(*events, chunk({"content": "Yes."}, "stop"), DONE), vendor.whole("ok"))
+    async with OpenRouterModel("x/y", api_key="k", base_url=wire.url) as model:
+        [*_, stop] = [delta async for delta in model.stream("Hi")]
+        await model.complete([user_message("Hi"), stop.reply.message])  # type: ignore[union-attr]
+    [detail] = wire.last.body["messages"][1]["reasoning_details"]
+    assert (detail["text"], detail["signature"]) == ("Let me think.", "sig")
+
+
+async def test_no_wait_helps_against_an_empty_account(wire: FakeHttpServer, waits: list[float]) -> None:
+    error = {
+        "error": {"message": "You exceeded your quota", "type": "insufficient_quota", "code": "insufficient_quota"}
+    }
+    wire.reply_with(json_reply(error, 429))
+    async with vendor.model(wire) as model:
+        with pytest.raises(ProviderRateLimitError, match="quota"):
+            await model.complete("Hi")
+    assert waits == []
+
+
+class Cat(pydantic.BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(pydantic.BaseModel):
+    kind: Literal["dog"]
+
+
+class Pet(pydantic.BaseModel):
+    pet: Cat | Dog = pydantic.Field(discriminator="kind")
+
+
+class Described(pydantic.BaseModel):
+    city: City = pydantic.Field(description="Where.")
+
+
+class Loose(pydantic.BaseModel):
+    scores: dict[str, int]
+
+
+@pytest.mark.parametrize(("output_type", "strict"), [(Pet, True), (Described, False), (Loose, False)])
+async def test_strict_mode_is_left_alone_where_it_would_refuse(
+    wire: FakeHttpServer, output_type: Any, strict: bool
+) -> None:
+    wire.reply_with(vendor.whole("{}"))
+    async with vendor.model(wire) as model:
+        await model.complete("Which?", output_schema=output_type)
+    sent = wire.last.body["response_format"]["json_schema"]
+    assert sent["strict"] is strict
+    assert "oneOf" not in str(sent)
+    assert "discriminator" not in str(sent)
+
+
+async def test_fields_a_host_adds_to_a_call_go_back_with_it(wire: FakeHttpServer) -> None:
+    extra = {"extra_content": {"google": {"thought_signature": "sig"}}}
+    call = {**openai_call("c1", "add", {"x": 1}), **extra}
+    reply = await whole(wire, completion({"content": None, "tool_calls": [call]}, "tool_calls"))
+    _, again = await streamed(wire, chunk({"tool_calls": [{"index": 0, **call}]}, "tool_calls"), DONE)
+    for found in (reply, again):
+        wire.reply_with(vendor.whole("ok"))
+        async with host(wire) as model:
+            await model.complete([user_message("Hi"), found.message, tool_result_message(ToolResult("c1", "1"))])
+        sent = wire.last.body["messages"][1]["tool_calls"][0]
+        assert sent["extra_content"] == extra["extra_content"]
+        assert sent["function"] == {"name": "add", "arguments": '{"x":1}'}
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("length", "max_tokens"), ("content_filter", "refusal"), ("function_call", "tool_use"), ("eos", "eos")],
+)
+async def test_stop_reasons_are_normalised(wire: FakeHttpServer, said: str, meant: str) -> None:
+    reply = await whole(wire, completion({"content": "x"}, said))
+    assert reply.stop_reason == meant
+
+
+async def test_openrouter_says_who_calls_and_sends_reasoning_and_cache_marks_back(wire: FakeHttpServer) -> None:
+    details = [{"type": "reasoning.encrypted", "data": "x"}]
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "cost": 0.0042}
+    first = completion({"content": "Hello", "reasoning_details": details}, "stop", usage=usage)
+    wire.reply_with(json_reply(first), vendor.whole("ok"))
+    model = OpenRouterModel(
+        "anthropic/claude-sonnet-5", api_key="k", base_url=wire.url, site_url="https://me.example", site_name="Me"
+    )
+    marked = MessagePart("text", text="Long.", meta={"cache_control": {"type": "ephemeral"}})
+    async with model:
+        reply = await model.complete("Hi", max_output_tokens=5)
+        await model.complete([user_message("Hi"), reply.message, user_message([marked])])
+    assert reply.usage is not None
+    assert reply.usage.cost_usd == 0.0042
+    one, two = wire.requests
+    assert one.headers["http-referer"] == "https://me.example"
+    assert one.headers["x-title"] == "Me"
+    assert one.body["max_tokens"] == 5
+    assert two.body["messages"][1]["reasoning_details"] == details
+    assert two.body["messages"][2]["content"] == [
+        {"type": "text", "text": "Long.", "cache_control": {"type": "ephemeral"}}
+    ]
+
+
+async def test_a_host_that_refuses_stream_options_is_not_sent_any(wire: FakeHttpServer) -> None:
+    await streamed(wire, chunk({"content": "x"}, "stop"), DONE, stream_usage=False)
+    assert "stream_options" not in wire.last.body
+
+
+async def test_ones_own_client_is_used_without_its_retries(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.failure(500))
+    async with openai.AsyncOpenAI(api_key="mine", base_url=wire.url) as client:
+        with pytest.raises(ProviderOverloadedError):
+            await OpenAIModel("gpt-5", client=client, retries=0).complete("Hi")
+    assert wire.last.headers["authorization"] == "Bearer mine"
+    assert len(wire.requests) == 1
+
+
+async def test_a_sync_client_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="AsyncOpenAI"):
+        await OpenAIModel("gpt-5", client=openai.OpenAI(api_key="x")).complete("Hi")
+
+
+@pytest.mark.parametrize(
+    ("model", "variable"),
+    [
+        (OpenAIModel("gpt-5"), "OPENAI_API_KEY"),
+        (OpenRouterModel("openai/gpt-5"), "OPENROUTER_API_KEY"),
+        (XaiModel("grok-4"), "XAI_API_KEY"),
+    ],
+)
+async def test_without_a_key_the_error_names_the_variable(model: OpenAIModel, variable: str) -> None:
+    with pytest.raises(MissingKeyError, match=variable):
+        await model.complete("Hi")
+
+
+async def test_ollama_needs_no_key_and_honours_its_host_variable(
+    wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", wire.url.removeprefix("http://"))
+    wire.reply_with(vendor.whole("Hi."), vendor.whole("Again."))
+    async with OllamaModel("llama3.3") as model:
+        assert (await model.complete("Hi")).text == "Hi."
+    assert str(await run_loop(ChatOptions(model="ollama/llama3.3"), "Hi")) == "Again."
+    await close_models()
+    assert [request.path for request in wire.requests] == ["/v1/chat/completions"] * 2
+    assert [request.body["model"] for request in wire.requests] == ["llama3.3"] * 2
+
+
+def test_a_compatible_model_needs_an_address() -> None:
+    with pytest.raises(ConfigurationError, match="base_url"):
+        CompatibleModel("llama")
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

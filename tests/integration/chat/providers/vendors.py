@@ -1,0 +1,260 @@
+"""The three wires, behind one face, for the tests that every adapter must pass."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from tellback.chat import AnthropicModel, GeminiModel, OpenAIModel
+from tellback.chat.providers.base import ProviderModel
+from tests.support.fake_http_server import FakeHttpServer, Reply, data_event, json_reply, sse_reply
+
+Call = tuple[str, str, Mapping[str, Any]]
+"""id, name, input"""
+
+
+class Vendor(Protocol):
+    name: str
+
+    def model(self, wire: FakeHttpServer, model: str = ..., **kwargs: Any) -> ProviderModel: ...
+    def whole(self, text: str = "", calls: Sequence[Call] = ()) -> Reply: ...
+    def pieces(self, *texts: str) -> list[str]:
+        """The beginning of a stream: its opening and these pieces of text."""
+        ...
+
+    def ending(self) -> list[str]:
+        """What completes a stream begun with `pieces`."""
+        ...
+
+    def streamed_calls(self, calls: Sequence[Call], text: str = "") -> Reply: ...
+    def capped_call(self, name: str, streaming: bool) -> Reply:
+        """A call whose arguments were not reached when the output cap was."""
+        ...
+
+    def failure(self, status: int, message: str = "no", **headers: str) -> Reply: ...
+    def failure_inside(self) -> str:
+        """An event inside a 200 stream that reports an overloaded server."""
+        ...
+
+    def is_streaming(self, wire: FakeHttpServer) -> bool: ...
+    def sent_texts(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Role and text of the messages in a request."""
+        ...
+
+
+class Anthropic:
+    name = "anthropic"
+
+    def model(self, wire: FakeHttpServer, model: str = "claude-sonnet-5", **kwargs: Any) -> ProviderModel:
+        return AnthropicModel(model, api_key="key", base_url=wire.url, **kwargs)
+
+    def whole(self, text: str = "", calls: Sequence[Call] = ()) -> Reply:
+        content: list[Any] = [{"type": "text", "text": text}] if text else []
+        content += [{"type": "tool_use", "id": id, "name": name, "input": input} for id, name, input in calls]
+        stop = "tool_use" if calls else "end_turn"
+        return json_reply(message(content, stop))
+
+    def pieces(self, *texts: str) -> list[str]:
+        start = {"type": "message_start", "message": message([], None)}
+        block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+        deltas = [
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}} for text in texts
+        ]
+        events: list[Any] = [start, block, *deltas]
+        return [anthropic_event(data) for data in events]
+
+    def ending(self) -> list[str]:
+        delta = {"stop_reason": "end_turn", "stop_sequence": None}
+        events: list[Any] = [
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 7}},
+            {"type": "message_stop"},
+        ]
+        return [anthropic_event(data) for data in events]
+
+    def streamed_calls(self, calls: Sequence[Call], text: str = "") -> Reply:
+        events: list[Any] = [{"type": "message_start", "message": message([], None)}]
+        blocks: list[Any] = [({"type": "text", "text": ""}, {"type": "text_delta", "text": text})] if text else []
+        for id, name, input in calls:
+            block = {"type": "tool_use", "id": id, "name": name, "input": {}}
+            blocks.append((block, {"type": "input_json_delta", "partial_json": json.dumps(input)}))
+        for index, (block, delta) in enumerate(blocks):
+            events.append({"type": "content_block_start", "index": index, "content_block": block})
+            events.append({"type": "content_block_delta", "index": index, "delta": delta})
+            events.append({"type": "content_block_stop", "index": index})
+        events.append(
+            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+        )
+        return sse_reply(*map(anthropic_event, [*events, {"type": "message_stop"}]))
+
+    def capped_call(self, name: str, streaming: bool) -> Reply:
+        call = {"type": "tool_use", "id": "t1", "name": name, "input": {}}
+        if not streaming:
+            return json_reply(message([call], "max_tokens"))
+        events: list[Any] = [
+            {"type": "message_start", "message": message([], None)},
+            {"type": "content_block_start", "index": 0, "content_block": call},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 9}},
+            {"type": "message_stop"},
+        ]
+        return sse_reply(*map(anthropic_event, events))
+
+    def failure(self, status: int, message: str = "no", **headers: str) -> Reply:
+        kinds = {401: "authentication_error", 400: "invalid_request_error", 429: "rate_limit_error"}
+        error = {"type": kinds.get(status, "api_error"), "message": message}
+        return json_reply({"type": "error", "error": error}, status, **headers)
+
+    def failure_inside(self) -> str:
+        return anthropic_event({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
+
+    def is_streaming(self, wire: FakeHttpServer) -> bool:
+        return bool(wire.last.body.get("stream"))
+
+    def sent_texts(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:
+        return [
+            (sent["role"], "".join(block.get("text", "") for block in sent["content"])) for sent in body["messages"]
+        ]
+
+
+def message(content: Any, stop_reason: str | None, **fields: Any) -> dict[str, Any]:
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-sonnet-5",
+        "content": content,
+        "stop_reason": stop_reason,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 10, "output_tokens": 5},
+        **fields,
+    }
+
+
+def anthropic_event(data: Mapping[str, Any]) -> str:
+    return data_event(data, data["type"])
+
+
+class OpenAI:
+    name = "openai"
+
+    def model(self, wire: FakeHttpServer, model: str = "gpt-5", **kwargs: Any) -> ProviderModel:
+        return OpenAIModel(model, api_key="key", base_url=wire.url + "/v1", **kwargs)
+
+    def whole(self, text: str = "", calls: Sequence[Call] = ()) -> Reply:
+        sent: dict[str, Any] = {"role": "assistant", "content": text or None}
+        if calls:
+            sent["tool_calls"] = [openai_call(*call) for call in calls]
+        return json_reply(completion(sent, "tool_calls" if calls else "stop"))
+
+    def pieces(self, *texts: str) -> list[str]:
+        return [chunk({"role": "assistant", "content": ""}), *(chunk({"content": text}) for text in texts)]
+
+    def ending(self) -> list[str]:
+        usage = {"prompt_tokens": 10, "completion_tokens": 7, "total_tokens": 17}
+        return [chunk({}, "stop"), chunk(None, usage=usage), "data: [DONE]\n\n"]
+
+    def streamed_calls(self, calls: Sequence[Call], text: str = "") -> Reply:
+        events = [chunk({"role": "assistant", "content": text or None})]
+        for index, (id, name, input) in enumerate(calls):
+            opening = {"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
+            events.append(chunk({"tool_calls": [opening]}))
+            text_input = json.dumps(input)
+            pieces = [{"index": index, "function": {"arguments": text}} for text in (text_input[:3], text_input[3:])]
+            events += [chunk({"tool_calls": [piece]}) for piece in pieces]
+        return sse_reply(*events, chunk({}, "tool_calls"), "data: [DONE]\n\n")
+
+    def capped_call(self, name: str, streaming: bool) -> Reply:
+        call = {"index": 0, "id": "t1", "type": "function", "function": {"name": name, "arguments": ""}}
+        if not streaming:
+            return json_reply(completion({"content": None, "tool_calls": [call]}, "length"))
+        return sse_reply(chunk({"tool_calls": [call]}), chunk({}, "length"), "data: [DONE]\n\n")
+
+    def failure(self, status: int, message: str = "no", **headers: str) -> Reply:
+        return json_reply({"error": {"message": message, "type": "error", "code": None}}, status, **headers)
+
+    def failure_inside(self) -> str:
+        return data_event({"error": {"message": "Overloaded", "code": 503}})
+
+    def is_streaming(self, wire: FakeHttpServer) -> bool:
+        return bool(wire.last.body.get("stream"))
+
+    def sent_texts(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:
+        return [(sent["role"], sent["content"] or "") for sent in body["messages"]]
+
+
+def completion(message: Mapping[str, Any], finish_reason: str | None, **fields: Any) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "gpt-5-2025-08-07",
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+        **fields,
+    }
+
+
+def chunk(delta: Mapping[str, Any] | None, finish_reason: str | None = None, **fields: Any) -> str:
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
+    body = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-5-2025-08-07"}
+    return data_event({**body, "choices": choices, **fields})
+
+
+def openai_call(id: str, name: str, input: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(input)}}
+
+
+class Gemini:
+    name = "gemini"
+
+    def model(self, wire: FakeHttpServer, model: str = "gemini-2.5-flash", **kwargs: Any) -> ProviderModel:
+        return GeminiModel(model, api_key="key", base_url=wire.url, **kwargs)
+
+    def whole(self, text: str = "", calls: Sequence[Call] = ()) -> Reply:
+        parts: list[Any] = [{"text": text}] if text else []
+        parts += [{"functionCall": {"name": name, "args": input}} for _, name, input in calls]
+        return json_reply(response(parts, "STOP"))
+
+    def pieces(self, *texts: str) -> list[str]:
+        return [data_event(response([{"text": text}], None)) for text in texts]
+
+    def ending(self) -> list[str]:
+        return [data_event(response([{"text": ""}], "STOP"))]
+
+    def streamed_calls(self, calls: Sequence[Call], text: str = "") -> Reply:
+        events = [response([{"text": text}], None)] if text else []
+        events += [response([{"functionCall": {"name": name, "args": input}}], None) for _, name, input in calls]
+        return sse_reply(*map(data_event, events), *self.ending())
+
+    def capped_call(self, name: str, streaming: bool) -> Reply:
+        body = response([{"functionCall": {"name": name}}], "MAX_TOKENS")
+        return sse_reply(data_event(body)) if streaming else json_reply(body)
+
+    def failure(self, status: int, message: str = "no", **headers: str) -> Reply:
+        return json_reply({"error": {"code": status, "message": message, "status": "FAILED"}}, status, **headers)
+
+    def failure_inside(self) -> str:
+        return data_event({"error": {"code": 503, "message": "Overloaded", "status": "UNAVAILABLE"}})
+
+    def is_streaming(self, wire: FakeHttpServer) -> bool:
+        return "streamGenerateContent" in wire.last.path
+
+    def sent_texts(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:
+        roles = {"model": "assistant"}
+        return [
+            (roles.get(sent["role"], sent["role"]), "".join(part.get("text", "") for part in sent["parts"]))
+            for sent in body["contents"]
+        ]
+
+
+def response(parts: Any, finish_reason: str | None, **fields: Any) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
+    if finish_reason:
+        candidate["finishReason"] = finish_reason
+    usage = {"promptTokenCount": 10, "candidatesTokenCount": 7, "totalTokenCount": 17}
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-2.5-flash", **fields}
+
+
+VENDORS: list[Vendor] = [Anthropic(), OpenAI(), Gemini()]

@@ -1,0 +1,160 @@
+"""`tellback chat` on a real terminal: typed into, interrupted, and come back to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tellback import Tellback
+from tests.integration.chat.providers.vendors import Anthropic
+from tests.integration.cli.test_worker import COMMAND, ENVIRONMENT
+from tests.support.fake_http_server import FakeHttpServer, Reply, Request, Wait, sse_reply
+
+OWN_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""Makes standard input the terminal that Ctrl-C comes from, and becomes the command."""
+
+
+def tell(request: Request) -> Reply:
+    """A story that stops in the middle, and quick answers to everything else."""
+    vendor = Anthropic()
+    said = str(request.body["messages"][-1])
+    if "story" in said and "How are you?" not in said:  # what got no answer is sent along with what comes next
+        return sse_reply(*vendor.pieces("Once upon ", "a time "), Wait(60))
+    return sse_reply(*vendor.pieces("All is ", "well."), *vendor.ending())
+
+
+class Terminal:
+    """A person at a terminal, who reads and types."""
+
+    def __init__(self, process: asyncio.subprocess.Process, handle: int) -> None:
+        self.process = process
+        self._handle = handle
+        self.shown = ""
+        self._seen = 0
+
+    async def until(self, words: str) -> str:
+        """What was shown since the last time, up to these words."""
+        async with asyncio.timeout(50):
+            while (place := self.shown.find(words, self._seen)) < 0:
+                try:
+                    data = await asyncio.to_thread(os.read, self._handle, 65_536)
+                except OSError:  # the other side was closed
+                    data = b""
+                assert data, f"it ended before {words!r}: {self.shown}"
+                self.shown += data.decode(errors="replace")
+        found = self.shown[self._seen : place + len(words)]
+        self._seen = place + len(words)
+        return found
+
+    def type(self, text: str) -> None:
+        os.write(self._handle, text.encode())
+
+    async def ended(self) -> int:
+        """The exit code; what is shown meanwhile is read, or the process would wait for that."""
+        reading = asyncio.create_task(self._rest())
+        async with asyncio.timeout(50):
+            code = await self.process.wait()
+            await reading
+        return code
+
+    async def _rest(self) -> None:
+        while True:
+            try:
+                data = await asyncio.to_thread(os.read, self._handle, 65_536)
+            except OSError:
+                return
+            if not data:
+                return
+            self.shown += data.decode(errors="replace")
+
+
+@asynccontextmanager
+async def terminal(*arguments: str, **environment: str) -> AsyncIterator[Terminal]:
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", OWN_TERMINAL, *COMMAND, *arguments),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        env={**ENVIRONMENT, "TERM": "xterm", "OLLAMA_HOST": "127.0.0.1:9", **environment},
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(process, ours)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(ours)
+
+
+async def test_ctrl_c_stops_an_answer_and_at_the_prompt_leaves(tmp_path: Path) -> None:
+    url = str(tmp_path / "tellback.db")
+    async with FakeHttpServer(tell) as wire:
+        keys = {"ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": wire.url}
+        async with terminal("chat", "--url", url, "--user", "maya", **keys) as screen:
+            assert "claude-sonnet-5 answers" in await screen.until("you> ")
+            screen.type("Tell me a story.\n")
+            await screen.until("a time ")
+            screen.type("\x03")
+            assert "The answer was stopped; your message is kept, and you can go on." in await screen.until("you> ")
+            screen.type("How are you?\n")
+            assert "All is well." in await screen.until("you> ")
+            await asyncio.sleep(0.5)  # readline prints its prompt a moment before a signal wakes it
+            screen.type("\x03")
+            assert await screen.ended() == 130
+            assert "Traceback" not in screen.shown
+    async with Tellback(url, worker=False) as rc:
+        maya = rc.user("maya")
+        [talk] = await maya.conversations.list()
+        said = [message.text for message in await maya.conversations.messages(talk.id) if message.role == "user"]
+    assert said == ["Tell me a story.", "How are you?"]
+
+
+async def test_without_anything_set_up_a_person_is_remembered(tmp_path: Path) -> None:
+    url = str(tmp_path / "tellback.db")
+    async with terminal("chat", "--url", url) as screen:
+        assert "No model is set up" in await screen.until("you> ")
+        screen.type("I moved to Lisbon in March.\n")
+        await screen.until("you> ")
+        screen.type("/close\n")
+        assert "A new conversation begins." in await screen.until("you> ")
+        screen.type("Where did I move?\n")
+        assert "Lisbon" in await screen.until("you> ")
+        screen.type("/why\n")
+        assert "said in conv_" in await screen.until("you> ")
+        screen.type("\x04")
+        assert await screen.ended() == 0
+    async with terminal("chat", "--url", url) as screen:
+        assert "Where did I move?" in await screen.until("/help says")
+
+
+async def test_a_single_answer_that_is_interrupted_ends_quietly(tmp_path: Path) -> None:
+    async with FakeHttpServer(tell) as wire:
+        process = await asyncio.create_subprocess_exec(
+            *(*COMMAND, "chat", "Tell me a story.", "--url", str(tmp_path / "tellback.db")),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**ENVIRONMENT, "ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": wire.url},
+        )
+        try:
+            assert process.stdout is not None
+            async with asyncio.timeout(50):
+                assert await process.stdout.readexactly(len("Once upon a time ")) == b"Once upon a time "
+                process.send_signal(signal.SIGINT)
+                _, errors = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    assert (process.returncode, errors.decode()) == (130, "")

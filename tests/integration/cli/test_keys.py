@@ -1,0 +1,99 @@
+"""The command `tellback keys`, run as its users run it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tellback import Tellback
+from tellback.access import Keys
+from tellback.errors import NotAuthenticatedError
+from tests.integration.cli.test_worker import run
+from tests.integration.cli.test_worker import url as url
+
+
+async def keys(*arguments: str, **environment: str) -> str:
+    """What the command printed; it must have worked."""
+    done = await asyncio.to_thread(run, "keys", *arguments, **environment)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+async def test_a_key_is_made_listed_and_revoked(url: str) -> None:
+    async with Tellback(url, worker=False) as rc:
+        given = ("--role", "user", "--user", "maya", "--tenant", "acme", "--app", "web", "--name", "Phone")
+        secret = (await keys("create", "--url", url, *given, "--expires", "90d", "--rate-limit", "7")).strip()
+        key = await rc.keys.check(secret)
+        assert (key.role, key.user_id, key.tenant_id, key.app_id) == ("user", "maya", "acme", "web")
+        assert (key.name, key.rate_limit) == ("Phone", 7)
+        assert key.expires_at == key.created_at + timedelta(days=90)
+        assert secret not in await keys("list", "--url", url)
+        assert await keys("revoke", "--url", url, key.id, "--tenant", "acme") == f"{key.id} is revoked.\n"
+        with pytest.raises(NotAuthenticatedError, match="revoked"):
+            await Keys(rc.store.api_keys, rc.clock).check(secret)  # one that holds nothing yet
+
+
+async def test_the_secret_is_said_to_be_shown_once_and_is_alone_on_the_output(tmp_path: Path) -> None:
+    done = await asyncio.to_thread(run, "keys", "create", TELLBACK_URL=str(tmp_path / "r.db"))
+    assert done.stdout.startswith("rk_")
+    assert len(done.stdout.split()) == 1
+    assert "cannot be shown again" in done.stderr
+    assert done.stdout.strip() not in done.stderr
+
+
+async def test_scripts_read_json(tmp_path: Path) -> None:
+    url = str(tmp_path / "r.db")
+    made = json.loads(await keys("create", "--url", url, "--expires", "2127-01-01", "--json"))
+    assert (made["role"], made["expires_at"]) == ("app", "2127-01-01T00:00:00+00:00")
+    secret = made.pop("secret")
+    [listed] = json.loads(await keys("list", "--url", url, "--json"))
+    assert listed == made
+    assert secret not in json.dumps(listed)
+    revoked = json.loads(await keys("revoke", "--url", url, made["id"], "--json"))
+    assert revoked["revoked_at"] is not None
+
+
+async def test_the_list_is_for_people(tmp_path: Path) -> None:
+    url = str(tmp_path / "r.db")
+    async with Tellback(url, worker=False) as rc:
+        first = await rc.keys.create("user", name="Maya's \x1b[31mphone", user_id="maya")
+        second = await rc.keys.create("admin", tenant_id="acme", expires_at="2127-01-01T00:00:00Z")
+        await rc.keys.revoke(first.key.id)
+    head, *lines = (await keys("list", "--url", url)).splitlines()
+    assert head.split() == ["ID", "ROLE", "FOR", "STATE", "NAME"]
+    assert lines[0].split()[:5] == [first.key.id, "user", "default/default/maya", "revoked", lines[0].split()[4]]
+    assert "\x1b" not in lines[0]
+    assert "acme/default" in lines[1]
+    assert "valid until 2127-01-01" in lines[1]
+    only = (await keys("list", "--url", url, "--tenant", "acme")).splitlines()[1:]
+    assert [line.split()[0] for line in only] == [second.key.id]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["create", "--url", "FILE", "--role", "user"], "--user"),
+        (["create", "--url", "FILE", "--user", "maya"], "--role user"),
+        (["create", "--url", "FILE", "--role", "root"], "--role"),
+        (["create", "--url", "FILE", "--expires", "soon"], "length of time"),
+        (["create", "--url", "FILE", "--expires", "2020-01-01"], "must lie ahead"),
+        (["create", "--url", "FILE", "--expires", "0d"], "must lie ahead"),
+        (["create", "--url", "FILE", "--rate-limit", "0"], "--rate-limit"),
+        (["create", "--url", ":memory:"], "in memory"),
+        (["create", "--url", "sqlite://"], "in memory"),
+        (["create", "--url", "mysql://x"], "not a store Tellback knows"),
+        (["list", "--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
+        (["revoke", "--url", "FILE", "key_x"], "no API key 'key_x'"),
+        (["list"], "--url"),
+    ],
+)
+def test_mistakes_are_told_without_a_traceback(arguments: list[str], words: str, tmp_path: Path) -> None:
+    done = run("keys", *(str(tmp_path / "r.db") if each == "FILE" else each for each in arguments))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,37 @@
+"""Stores looked at from outside, without changing them: PostgreSQL as well."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from typer.testing import CliRunner
+
+from tellback import Tellback
+from tellback.cli.app import app
+from tellback.cli.diagnostics import inspect_store
+from tellback.stores.catalogue import migrations
+
+
+@pytest.mark.backend("PostgreSQL")
+async def test_a_database_is_looked_at_migrated_and_looked_at_again(postgres_url: str) -> None:
+    newest = migrations("postgres")[-1].version
+
+    def migrate(*more: str) -> tuple[int, str]:
+        done = CliRunner().invoke(app, ["migrate", "--url", postgres_url, *more], catch_exceptions=False)
+        return done.exit_code, done.output
+
+    found = await inspect_store(postgres_url)
+    assert (found.exists, found.version, found.needed) == (False, 0, newest)
+    code, told = await asyncio.to_thread(migrate, "--check")
+    assert (code, f"this release needs {newest}" in told) == (1, True)
+    assert not (await inspect_store(postgres_url)).exists
+    code, told = await asyncio.to_thread(migrate)
+    assert (code, f"was migrated from schema version 0 to {newest}" in told) == (0, True)
+    found = await inspect_store(postgres_url)
+    assert (found.exists, found.version, found.is_behind) == (True, newest, False)
+    assert "secret" not in found.place
+    async with Tellback(postgres_url, worker=False) as rc:
+        await rc.user("maya").conversations.create("chat")
+    code, told = await asyncio.to_thread(migrate, "--check")
+    assert (code, "which is what this release needs" in told) == (0, True)

@@ -1,0 +1,152 @@
+"""The command `tellback`, run as its users run it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tellback import Tellback
+from tellback.types.jobs import JobStatus
+from tests.support.fork_server import run_command
+
+COMMAND = (sys.executable, "-m", "tellback.cli")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TELLBACK_")}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "tellback.db")
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return run_command(*arguments, env={**ENVIRONMENT, **environment}, seconds=50)
+
+
+@asynccontextmanager
+async def worker(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, "worker", *arguments, stderr=asyncio.subprocess.PIPE, env=ENVIRONMENT
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def test_a_worker_closes_what_is_stale(tmp_path: Path) -> None:
+    url = str(tmp_path / "tellback.db")
+    async with Tellback(url, worker=False) as rc:
+        talk = await rc.user("maya").conversations.create("chat")
+        async with (
+            worker("--url", url, "--extractor", "verbatim", "--close-stale-after", "0.0001"),
+            asyncio.timeout(40),
+        ):
+            async for event in rc.events.subscribe(types=["conversation.closed"]):
+                assert event.subject_id == talk.id
+                break
+
+
+async def until_working(process: asyncio.subprocess.Process) -> None:
+    assert process.stderr is not None
+    async with asyncio.timeout(30):
+        while b"working on" not in (line := await process.stderr.readline()):
+            assert line, "it ended before it worked"
+
+
+async def talked(rc: Tellback, text: str = "I moved to Lisbon.") -> str:
+    """A conversation of which a space should remember something; gives the space's id."""
+    maya = rc.user("maya")
+    space = await maya.memory.create_space("home")
+    await maya.memory.create_binding({"namespace": "chat"}, [space.id])
+    talk = await maya.conversations.create("chat")
+    await maya.conversations.append_user_message(talk.id, text)
+    await maya.conversations.close(talk.id)
+    return space.id
+
+
+async def test_a_worker_that_runs_once_does_what_there_is_and_ends(url: str) -> None:
+    async with Tellback(url, worker=False) as rc:
+        space = await talked(rc)
+        done = await asyncio.to_thread(run, "worker", "--url", url, "--once", "--extractor", "verbatim")
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert "is done" in done.stderr
+        assert [atom.text for atom in await rc.user("maya").memory.list_atoms(space)] == ["User: I moved to Lisbon."]
+        await rc.jobs.drain(1)
+
+
+async def test_where_to_work_may_stand_in_the_environment(tmp_path: Path) -> None:
+    url = str(tmp_path / "tellback.db")
+    done = await asyncio.to_thread(run, "worker", "--once", "--extractor", "verbatim", TELLBACK_URL=url)
+    assert done.returncode == 0, done.stderr
+    assert url in done.stderr
+
+
+async def test_jobs_that_failed_are_told_by_the_exit_code(tmp_path: Path) -> None:
+    url = str(tmp_path / "tellback.db")
+    async with Tellback(url, worker=False) as rc:
+        await talked(rc)
+        nobody = {"ANTHROPIC_API_KEY": "x", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+        model = ("--model", "claude-sonnet-5")
+        done = await asyncio.to_thread(run, "worker", "--url", url, "--once", *model, **nobody)
+        assert done.returncode == 1, done.stderr
+        assert "1 wait for their next attempt" in done.stderr
+        [job] = await rc.jobs.list()
+        assert job.status is JobStatus.QUEUED
+        assert "ProviderConnectionError" in (job.error or "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_worker_follows_what_others_write_and_stops_when_told(url: str, number: signal.Signals) -> None:
+    async with Tellback(url, worker=False) as rc, worker("--url", url, "--extractor", "verbatim") as process:
+        await until_working(process)
+        space = await talked(rc)
+        await rc.jobs.drain(30)
+        assert len(await rc.user("maya").memory.list_atoms(space)) == 1
+        process.send_signal(number)
+        async with asyncio.timeout(30):
+            _, errors = await process.communicate()
+        assert process.returncode == 0, errors.decode()
+        assert b"stopping" in errors
+        assert b"Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--url", "mysql://x", "--extractor", "verbatim"], "not a store Tellback knows"),
+        (["--url", "postgresql://127.0.0.1:1/none", "--extractor", "verbatim"], "cannot be reached"),
+        (["--url", ":memory:", "--extractor", "llm"], "needs --model"),
+        (["--url", ":memory:"], "needs --model"),
+        (["--url", ":memory:", "--model", "no-such-model"], "no-such-model"),
+        (["--url", ":memory:", "--prompts", "."], "needs --model"),
+        (["--url", ":memory:", "--model", "claude-sonnet-5", "--prompts", "no/such"], "is not a folder"),
+        (["--url", ":memory:", "--concurrency", "0"], "--concurrency"),
+        ([], "--url"),
+    ],
+)
+def test_mistakes_are_told_without_a_traceback(arguments: list[str], words: str) -> None:
+    done = run("worker", *arguments, "--once")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_its_extra_the_command_says_what_to_install() -> None:
+    code = "import sys; sys.modules['typer'] = None; from tellback.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 1
+    assert "pip install 'tellback[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr

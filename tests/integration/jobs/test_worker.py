@@ -1,0 +1,117 @@
+"""How a worker is told to go about its jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellback import Tellback
+from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError
+from tellback.jobs import WorkerOptions, open_worker
+from tellback.jobs.postgres import QueueWorker
+from tellback.jobs.worker import EmbeddedWorker
+from tellback.stores import open_store
+from tellback.testing.jobs.fixtures import QUICK_OPTIONS, make_spaces, queue_job
+from tellback.types.jobs import JobStatus
+
+
+@given(attempt=st.integers(1, 1_000), first=st.floats(0.01, 100), longest=st.floats(0.01, 10_000))
+def test_waits_grow_with_each_attempt_and_have_an_end(attempt: int, first: float, longest: float) -> None:
+    options = WorkerOptions(first_delay=first, longest_delay=longest)
+    rule = min(first * 3.0 ** min(attempt - 1, 30), longest)
+    assert min(0.75 * rule, longest) <= options.backoff(attempt) <= min(1.25 * rule, longest)
+
+
+@pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"lease": -1.0}, {"lease": 5.0, "heartbeat": 5.0}])
+def test_options_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        WorkerOptions(**wrong)
+
+
+def test_each_store_gets_the_worker_that_suits_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert isinstance(open_worker(open_store(":memory:"), {}), EmbeddedWorker)
+    assert isinstance(open_worker(open_store("postgresql://db/x"), {}), QueueWorker)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert isinstance(open_worker(open_store("postgresql://db/x"), {}), EmbeddedWorker)
+    assert "procrastinate is missing" in caplog.text
+
+
+async def test_the_handle_answers_for_all_users_and_for_one(tmp_path: Path) -> None:
+    async with Tellback(tmp_path / "tellback.db", worker=False) as rc:
+        for name in ("maya", "noah"):
+            user = rc.user(name)
+            space = await user.memory.create_space("home")
+            talk = await user.conversations.create("chat")
+            await user.conversations.append_user_message(talk.id, "Hello")
+            await user.memory.create_binding({"namespace": "chat", "user_id": name}, [space.id])
+            await user.memory.run_extraction_for_conversation(talk.id)
+        newest, oldest = await rc.jobs.list()
+        assert [newest.user_id, oldest.user_id] == ["noah", "maya"]
+        assert await rc.jobs.list("queued", user_id="maya") == [oldest]
+        assert await rc.jobs.list(JobStatus.QUEUED, limit=1) == [newest]
+        assert await rc.jobs.list(before=newest.id) == [oldest]
+        assert await rc.jobs.list(user_id="maya", tenant_id="other") == []
+        assert await rc.jobs.get(newest.id) == newest
+        with pytest.raises(InvalidArgumentError, match="one of queued, running, done, failed, cancelled"):
+            await rc.jobs.list("lost")
+        assert await rc.jobs.get("job_unknown") is None
+        for method in (rc.jobs.retry, rc.jobs.cancel):
+            with pytest.raises(NotFoundError):
+                await method("job_unknown")
+
+
+def test_jobs_can_be_waited_for_from_synchronous_code(tmp_path: Path) -> None:
+    with Tellback(tmp_path / "tellback.db") as rc:
+        maya = rc.user("maya")
+        space = maya.memory.create_space("home")
+        maya.memory.create_binding({"namespace": "chat"}, [space.id])
+        talk = maya.conversations.create("chat")
+        maya.conversations.append_user_message(talk.id, "I moved to Lisbon.")
+        maya.conversations.close(talk.id)
+        rc.jobs.drain(timeout=20)
+        [job] = rc.jobs.list("done")
+        assert rc.jobs.get(job.id).result
+        assert len(maya.memory.list_atoms(space.id)) == 1
+
+
+async def test_opened_again_in_another_event_loop_it_works_again(tmp_path: Path) -> None:
+    rc = Tellback(tmp_path / "tellback.db")
+
+    async def session() -> None:
+        async with rc:
+            maya = rc.user("maya")
+            space = await maya.memory.create_space()
+            await maya.memory.create_binding({"namespace": "chat"}, [space.id])
+            talk = await maya.conversations.create("chat")
+            await maya.conversations.append_user_message(talk.id, "Hello")
+            await maya.conversations.close(talk.id)
+            await rc.jobs.drain(20)
+            assert len(await rc.jobs.list("done", conversation_id=talk.id)) >= 1
+
+    await session()
+    await asyncio.to_thread(asyncio.run, session())
+
+
+async def test_a_worker_on_a_store_that_takes_no_changes_leaves_jobs_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tellback.db"
+    store = open_store(path)
+    await store.open()
+    [space] = await make_spaces(store, 1)
+    job = await queue_job(store, space)
+    await store.close()
+    async with Tellback(f"sqlite:///{path}?mode=ro", worker=QUICK_OPTIONS) as rc:
+        await asyncio.sleep(QUICK_OPTIONS.poll * 2)
+        waiting = await rc.jobs.get(job.id)
+        assert waiting is not None
+        assert waiting.status is JobStatus.QUEUED
+    assert "trying again" not in caplog.text

@@ -1,0 +1,539 @@
+"""Embedders that change, fail and come back: nothing is lost, and vectors of different makers are never compared."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tellback import Tellback
+from tellback.embed.vectors import Vectors
+from tellback.errors import EmbeddingError, StoreError
+from tests.integration.memory.helpers import (
+    HashEmbedder,
+    assert_same_result,
+    assert_valid_result,
+    embedding_error,
+    texts,
+)
+
+TEXTS = [f"{name} saw {thing} by the lake." for name in ("Ann", "Bob", "Eve") for thing in ("herons", "boats", "swans")]
+
+
+async def remembered(rc: Tellback, user: str = "maya") -> str:
+    memory = rc.user(user).memory
+    space = await memory.create_space()
+    await memory.add_atoms(space.id, [{"text": text} for text in TEXTS])
+    return space.id
+
+
+async def found_by_words(rc: Tellback, space: str) -> None:
+    """Every atom is still the best answer to its own words."""
+    memory = rc.user("maya").memory
+    for text in TEXTS:
+        result = await memory.recall_by_topic(space, text, 100)
+        assert_valid_result(result)
+        assert result.total_candidates == len(result)
+        assert result.atoms[0].text == text
+
+
+async def makers(rc: Tellback, space: str) -> dict[str, int]:
+    """How many atoms have vectors by each embedder."""
+    scope = rc.user("maya").scope
+    found = {}
+    for name in ("old", "new", "newer"):
+        changes = await rc.store.memories.changes(scope, space, after=-1, embedder=name)
+        if changes.vectors:
+            found[name] = len(changes.vectors)
+    return found
+
+
+@pytest.mark.parametrize("dimensions", [16, 5])
+async def test_another_embedder_takes_over_in_the_background(url: str, dimensions: int) -> None:
+    async with Tellback(url, embedder=HashEmbedder("old", 16)) as rc:
+        space = await remembered(rc)
+        await found_by_words(rc, space)
+        assert await makers(rc, space) == {"old": 9}
+    new = HashEmbedder("new", dimensions)
+    async with Tellback(url, embedder=new) as rc:
+        memory = rc.user("maya").memory
+        await memory.add_atom(space, "Ann keeps bees.")
+        assert await makers(rc, space) == {"old": 9, "new": 1}
+        new.gate = asyncio.Event()  # re-embedding waits, and so does every question
+        asking = [asyncio.create_task(memory.recall_by_topic(space, text, 100)) for text in TEXTS]
+        await asyncio.sleep(0)
+        new.gate.set()
+        for text, result in zip(TEXTS, await asyncio.gather(*asking), strict=True):
+            assert result.atoms[0].text == text
+            assert len(result) == 10
+        await rc.jobs.drain()
+        assert await makers(rc, space) == {"old": 9, "new": 10}
+        assert sorted(new.embedded) == sorted([*TEXTS, "Ann keeps bees."])  # each once
+        warm = await memory.recall_by_topic(space, "herons", 100)
+        async with Tellback(url, embedder=HashEmbedder("new", dimensions)) as other:
+            cold = await other.user("maya").memory.recall_by_topic(space, "herons", 100, now=None)
+        assert {hit.atom.id for hit in warm} == {hit.atom.id for hit in cold}
+        assert any(hit.parts.get("meaning") for hit in warm)
+        await rc.jobs.drain()
+        assert len(new.embedded) == 10
+
+
+async def test_two_embedders_on_one_store_embed_each_text_once(url: str) -> None:
+    one, two = HashEmbedder("old", 16), HashEmbedder("new", 5)
+    async with Tellback(url, embedder=one) as first, Tellback(url, embedder=two) as second:
+        space = await remembered(first)
+        said = list(TEXTS)
+        for n in range(3):
+            for here, there in ((first, second), (second, first)):
+                said.append(f"{n} more boats, {'old' if here is first else 'new'}.")
+                await here.user("maya").memory.add_atom(space, said[-1])
+                for rc in (there, here):
+                    await rc.user("maya").memory.recall_by_topic(space, "boats", 100)
+                    await rc.jobs.drain()
+        assert sorted(one.embedded) == sorted(two.embedded) == sorted(said)
+        assert await makers(first, space) == {"old": 15, "new": 15}
+        for rc in (first, second):
+            result = await rc.user("maya").memory.recall_by_topic(space, "swans", 100)
+            assert any(hit.parts.get("meaning") for hit in result)
+
+
+async def test_vectors_of_others_are_forgotten_when_asked_for_and_all_is_embedded(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "tellback")
+    async with Tellback(url, embedder=HashEmbedder("old")) as rc:
+        space = await remembered(rc)
+        await remembered(rc, "ben")
+    new = HashEmbedder("new")
+    async with Tellback(url, embedder=new) as rc:
+        new.error = embedding_error()
+        with pytest.raises(EmbeddingError):
+            await rc.reembed(forget_others=True)
+        assert await makers(rc, space) == {"old": 9}
+        new.error = None
+        assert await rc.reembed() == 18
+        assert await makers(rc, space) == {"old": 9, "new": 9}
+        assert await rc.reembed(forget_others=True) == 0
+        assert await makers(rc, space) == {"new": 9}
+        await found_by_words(rc, space)
+        assert len(new.embedded) == 18
+
+
+async def test_vectors_of_another_maker_are_never_compared(tmp_path: Path) -> None:
+    """Old vectors say the opposite of the new ones: nothing of them must be left in a score."""
+    path = tmp_path / "tellback.db"
+
+    class Liar(HashEmbedder):
+        async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+            return -(await super().embed(texts, query=query))
+
+    async with Tellback(path, embedder=Liar("old")) as rc:
+        space = await remembered(rc)
+    async with Tellback(path, embedder=HashEmbedder("new"), worker=False) as mixed:
+        unseen = await mixed.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
+        assert not any(hit.parts.get("meaning") for hit in unseen)
+        assert await mixed.reembed() == 9
+        after = await mixed.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
+        assert any(hit.parts.get("meaning") for hit in after)
+        async with Tellback(path, embedder=HashEmbedder("new"), clock=mixed.clock) as anew:
+            again = await anew.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
+        assert [hit.atom.id for hit in again] == [hit.atom.id for hit in after]
+
+
+async def test_everything_can_be_embedded_at_once_with_progress(url: str) -> None:
+    async with Tellback(url, embedder=HashEmbedder("old")) as rc:
+        spaces = [await remembered(rc, f"user {n}") for n in range(3)]
+        gone = await rc.user("user 0").memory.list_atoms(spaces[0], limit=1)
+        await rc.user("user 0").memory.delete_atom(gone[0].id)
+        await rc.user("user 2").memory.delete_space(spaces[2])
+    new = HashEmbedder("new")
+    async with Tellback(url, embedder=new) as rc:
+        progress: list[int] = []
+        assert await rc.reembed(progress.append) == 17
+        assert progress == sorted(progress)
+        assert progress[-1] == 17
+        assert len(new.embedded) == 17
+        assert gone[0].text not in new.embedded[:8]
+        assert await rc.reembed(progress.append) == 0
+    async with Tellback(url, embedder=None) as rc:
+        assert await rc.reembed() == 0
+
+
+async def test_a_forgotten_atom_without_a_vector_is_not_looked_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
+        space = await remembered(rc)
+        memory = rc.user("maya").memory
+        [last] = await memory.list_atoms(space, limit=1)
+        await memory.delete_atom(last.id)
+    async with Tellback(path, embedder=HashEmbedder("new")) as rc:
+        memory = rc.user("maya").memory
+        await memory.recall_by_topic(space, "herons")
+        await rc.jobs.drain()
+        started: list[str] = []
+        start = rc.jobs.start
+
+        def counting(work: Any, name: str) -> Any:
+            started.append(name)
+            return start(work, name)
+
+        monkeypatch.setattr(rc.jobs, "start", counting)
+        for _ in range(3):
+            await memory.recall_by_topic(space, "herons")
+            await rc.jobs.drain()
+        assert started == []
+
+
+async def test_without_a_worker_nothing_is_embedded_in_the_background(tmp_path: Path) -> None:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
+        space = await remembered(rc)
+    new = HashEmbedder("new")
+    async with Tellback(path, embedder=new, worker=False) as rc:
+        await found_by_words(rc, space)
+        await rc.jobs.drain()
+        assert new.embedded == []
+        assert await makers(rc, space) == {"old": 9}
+
+
+async def test_an_embedder_that_fails_loses_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "tellback")
+    embedder = HashEmbedder("new")
+    async with Tellback(url, embedder=embedder) as rc:
+        memory = rc.user("maya").memory
+        embedder.error = embedding_error()
+        space = await remembered(rc)  # written without vectors
+        [first] = await memory.list_atoms(space, limit=1)
+        moved = await memory.supersede_atom(first.id, "Eve saw nothing at all.")
+        await memory.supersede_atom(moved.id, first.text)
+        await found_by_words(rc, space)  # asked without vectors, and in the background it fails too
+        await rc.jobs.drain()
+        assert await makers(rc, space) == {}
+        embedder.error = None
+        await found_by_words(rc, space)
+        assert await rc.reembed() == 11
+        assert await makers(rc, space) == {"new": 11}
+        await found_by_words(rc, space)
+        result = await memory.recall_by_topic(space, "swans", 100)
+        assert any(hit.parts.get("meaning") for hit in result)
+
+
+async def test_what_failed_in_the_background_is_tried_again_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tellback.memory import embedding
+
+    caplog.set_level(logging.CRITICAL, "tellback")
+    embedder = HashEmbedder("new")
+    async with Tellback(tmp_path / "tellback.db", embedder=embedder) as rc:
+        embedder.error = embedding_error()
+        space = await remembered(rc)
+        memory = rc.user("maya").memory
+        await memory.recall_by_topic(space, "herons")
+        await rc.jobs.drain()
+        embedder.error = None
+        await memory.recall_by_topic(space, "herons")
+        await rc.jobs.drain()
+        assert embedder.embedded == []  # it rests
+        monkeypatch.setattr(embedding, "BACKOFF_SECONDS", -1.0)
+        rc._memory.embedding._paused_until.clear()
+        await memory.recall_by_topic(space, "herons")
+        await rc.jobs.drain()
+        assert sorted(embedder.embedded) == sorted(TEXTS)
+
+
+async def test_any_other_error_of_an_embedder_is_not_swallowed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    embedder = HashEmbedder("new")
+    async with Tellback(tmp_path / "tellback.db", embedder=embedder) as rc:
+        space = await remembered(rc)
+        memory = rc.user("maya").memory
+        [first] = await memory.list_atoms(space, limit=1)
+        events = len(await rc.events.read(limit=1000))
+        embedder.error = ZeroDivisionError("a bug")
+        for work in (
+            memory.add_atom(space, "Likes tea."),
+            memory.add_atoms(space, [{"text": "Likes tea."}]),
+            memory.supersede_atom(first.id, "Likes tea."),
+            memory.recall_by_topic(space, "tea"),
+            memory.recall_timeline(space, query="tea"),
+        ):
+            with pytest.raises(ZeroDivisionError):
+                await work
+        assert len(await memory.recall_by_entity(space, "Ann")) == 3  # needs none
+        assert len(await rc.events.read(limit=1000)) == events
+        embedder.error = None
+        assert await rc.reembed() == 0
+        await found_by_words(rc, space)
+    other = HashEmbedder("newer")
+    async with Tellback(tmp_path / "tellback.db", embedder=other) as rc:
+        memory = rc.user("maya").memory
+        other.error = ZeroDivisionError("a bug")
+        with pytest.raises(ZeroDivisionError):
+            await rc.reembed()
+        rc._memory.embedding.schedule_backfill(rc.user("maya").scope, space)
+        await rc.jobs.drain()
+        assert "background work failed" in caplog.text
+        other.error = None
+        await memory.recall_by_topic(space, "tea")
+        await rc.jobs.drain()
+        assert await makers(rc, space) == {"new": 9}  # it rests
+        rc._memory.embedding._paused_until.clear()
+        await memory.recall_by_topic(space, "tea")
+        await rc.jobs.drain()
+        assert await makers(rc, space) == {"new": 9, "newer": 9}
+
+
+class Picky(HashEmbedder):
+    """Refuses texts with a word in it, and whatever comes with them."""
+
+    calls = 0
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        self.calls += 1
+        if any("poison" in text for text in texts):
+            raise EmbeddingError("I do not like this")
+        return await super().embed(texts, query=query)
+
+
+async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "tellback")
+    many = [f"Otters, {n} of them." for n in range(300)]
+    many[3] = many[299] = many[150] = "A poison."
+    async with Tellback(url, embedder=None) as rc:
+        memory = rc.user("maya").memory
+        space = (await memory.create_space()).id
+        await memory.add_atoms(space, [{"text": text} for text in many])
+    embedder = Picky("new")
+    async with Tellback(url, embedder=embedder) as rc:
+        memory = rc.user("maya").memory
+        await memory.recall_by_topic(space, "otters")
+        await rc.jobs.drain()
+        assert await makers(rc, space) == {"new": 297}
+        assert len(embedder.embedded) == 297
+        assert caplog.text.count("refused it") == 3
+        calls = embedder.calls
+        for _ in range(3):
+            await memory.recall_by_topic(space, "otters")
+            await rc.jobs.drain()
+        assert embedder.calls - calls == 3  # the questions
+        rc._memory.embedding._paused_until.clear()
+        await memory.recall_by_topic(space, "otters")
+        await rc.jobs.drain()
+        assert caplog.text.count("refused it") == 3
+        assert "background work failed" not in caplog.text
+        assert len(embedder.embedded) == 297
+
+
+async def test_what_is_refused_of_one_user_is_said_when_all_others_are_embedded(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "tellback")
+    async with Tellback(url, embedder=HashEmbedder("old")) as rc:
+        memory = rc.user("ann").memory
+        await memory.add_atoms((await memory.create_space()).id, [{"text": "A poison."}, {"text": "More poison."}])
+        space = await remembered(rc)
+    async with Tellback(url, embedder=Picky("new")) as rc:
+        progress: list[int] = []
+        with pytest.raises(EmbeddingError, match=r"refused 2 texts.* 9 others"):
+            await rc.reembed(progress.append, forget_others=True)
+        assert progress == [9]
+        assert await makers(rc, space) == {"old": 9, "new": 9}
+
+
+@pytest.mark.parametrize("retryable", [True, False])
+async def test_an_embedder_that_is_down_is_not_asked_for_every_text(
+    tmp_path: Path, retryable: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "tellback")
+    async with Tellback(tmp_path / "tellback.db", embedder=None) as rc:
+        for user in range(40):
+            memory = rc.user(f"{user}").memory
+            await memory.add_atoms((await memory.create_space()).id, [{"text": f"{n}"} for n in range(40)])
+    asked = 0
+
+    class Down(HashEmbedder):
+        async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+            nonlocal asked
+            asked += 1
+            raise EmbeddingError("down", retryable=retryable)
+
+    async with Tellback(tmp_path / "tellback.db", embedder=Down("new")) as rc:
+        with pytest.raises(EmbeddingError, match="down"):
+            await rc.reembed()
+        assert asked == (1 if retryable else 16)
+
+
+GIVEN: list[Any] = [
+    None,
+    "text",
+    [[1.0, 2.0]] * 3,
+    [[1.0], [2.0, 3.0]],
+    [["a", "b"]] * 2,
+    [[float("nan"), 1.0]] * 2,
+    [[float("inf"), 1.0]] * 2,
+    [[], []],
+    np.ones((2, 2, 2), np.float32),
+    np.full((2, 3), np.nan, np.float32),
+    np.ones(2, np.float32),
+]
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=repr)
+async def test_what_an_embedder_gives_that_is_not_vectors_is_as_nothing(
+    given: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Wrong(HashEmbedder):
+        async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+            return given  # type: ignore[no-any-return]
+
+    async with Tellback(tmp_path / "tellback.db", embedder=Wrong("new")) as rc:
+        memory = rc.user("maya").memory
+        space = (await memory.create_space()).id
+        await memory.add_atoms(space, [{"text": "Likes tea."}, {"text": "Has a boat."}])
+        assert (await memory.recall_by_topic(space, "tea")).atoms[0].text == "Likes tea."
+        await rc.jobs.drain()
+        assert await makers(rc, space) == {}
+        assert "stored without vectors" in caplog.text
+
+
+async def test_plain_lists_of_any_length_are_vectors_too(tmp_path: Path) -> None:
+    class Plain(HashEmbedder):
+        async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+            rows = (await super().embed(texts, query=query)).tolist()
+            return [[1e6 * number for number in row] for row in rows]  # type: ignore[return-value]
+
+    async with Tellback(tmp_path / "tellback.db", embedder=Plain("new")) as rc:
+        space = await remembered(rc)
+        await found_by_words(rc, space)
+        changes = await rc.store.memories.changes(rc.user("maya").scope, space, after=-1, embedder="new")
+        for _, vector in changes.vectors:
+            assert np.linalg.norm(np.frombuffer(vector, "<f2").astype(np.float32)) == pytest.approx(1, abs=1e-2)
+        result = await rc.user("maya").memory.recall_by_topic(space, "swans", 100)
+        assert any(hit.parts.get("meaning") for hit in result)
+
+
+async def test_a_store_that_cannot_be_written_is_not_embedded_for_at_every_recall(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
+        space = await remembered(rc)
+    new = HashEmbedder("new")
+    async with Tellback(path, embedder=new) as rc:
+
+        async def refused(*given: Any, **named: Any) -> None:
+            raise StoreError("read-only")
+
+        monkeypatch.setattr(rc.store.memories, "save_vectors", refused)
+        for _ in range(3):
+            await found_by_words(rc, space)
+            await rc.jobs.drain()
+        assert len(new.embedded) == 9
+        assert caplog.text.count("background work failed") == 1
+
+
+async def test_a_space_deleted_while_it_is_embedded_does_not_stop_the_others(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Tellback(url, embedder=HashEmbedder("old")) as rc:
+        spaces = [await remembered(rc) for _ in range(3)]
+
+    doomed: list[str] = []
+
+    class Deleting(HashEmbedder):
+        async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+            while doomed:
+                await rc.user("maya").memory.delete_space(doomed.pop())
+            return await super().embed(texts, query=query)
+
+    embedder = Deleting("new")
+    async with Tellback(url, embedder=embedder) as rc:
+        doomed.append(spaces.pop(1))  # another than the one being embedded
+        assert await rc.reembed() == 18
+        assert len(embedder.embedded) == 18
+    async with Tellback(url, embedder=Deleting("newer")) as rc:
+        doomed.append(spaces.pop(0))  # the very one
+        assert await rc.reembed() == 9
+    async with Tellback(url, embedder=HashEmbedder("newest")) as rc:
+        memory = rc.user("maya").memory
+        await memory.recall_by_topic(spaces[0], "herons")
+        await memory.delete_space(spaces[0])
+        await rc.jobs.drain()
+    assert "background work failed" not in caplog.text
+
+
+async def test_the_same_name_with_other_dimensions_breaks_nothing(tmp_path: Path) -> None:
+    """The embedder breaks its promise: its vectors cannot be compared, but everything is still found by its words."""
+    path = tmp_path / "tellback.db"
+    for dimensions in (4, 8, 2):
+        async with Tellback(path, embedder=HashEmbedder("new", dimensions)) as rc:
+            memory = rc.user("maya").memory
+            if dimensions == 4:
+                space = await remembered(rc)
+            await memory.add_atom(space, f"Carl keeps {dimensions} bees.")
+            await found_by_words(rc, space)
+            result = await memory.recall_by_topic(space, f"Carl keeps {dimensions} bees", 100)
+            assert result.atoms[0].text == f"Carl keeps {dimensions} bees."
+            # A question's vector is only ever compared with those as long as itself.
+            for hit in result:
+                assert np.isfinite(hit.score)
+
+
+async def test_without_an_embedder_everything_has_the_same_shape(url: str) -> None:
+    async with Tellback(url) as rc:
+        space = await remembered(rc)
+        with_vectors = await rc.user("maya").memory.recall_by_topic(space, "Who saw swans?", 4)
+    async with Tellback(url, embedder=None) as rc:
+        await found_by_words(rc, space)
+        without = await rc.user("maya").memory.recall_by_topic(space, "Who saw swans?", 4)
+        assert (without.mode, without.total_candidates, len(without)) == (with_vectors.mode, 9, 4)
+        assert set(texts(without)[:3]) == set(texts(with_vectors)[:3])
+        assert not any(hit.parts.get("meaning") for hit in without)
+        added = await rc.user("maya").memory.add_atom(space, "Eve saw otters.")
+    async with Tellback(url) as rc:
+        memory = rc.user("maya").memory
+        assert (await memory.recall_by_topic(space, "otters")).atoms[0] == added
+        await rc.jobs.drain()
+        assert await rc.reembed() == 0
+        now = rc.clock()
+        warm = await memory.recall_by_topic(space, "otters", 100, now=now)
+        async with Tellback(url) as other:
+            assert_same_result(warm, await other.user("maya").memory.recall_by_topic(space, "otters", 100, now=now))
+
+
+async def test_long_work_of_an_embedder_does_not_hold_up_closing(tmp_path: Path, monkeypatch: Any) -> None:
+    from tellback import concurrency
+
+    monkeypatch.setattr(concurrency, "GRACE_SECONDS", 0.05)
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
+        space = await remembered(rc)
+    slow = HashEmbedder("new")
+    async with Tellback(path, embedder=slow) as rc:
+        await rc.user("maya").memory.recall_by_entity(space, "Ann")
+        slow.gate = asyncio.Event()
+    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
+        assert await makers(rc, space) in ({"old": 9}, {"old": 9, "new": 9})
+        await found_by_words(rc, space)
+
+
+async def test_a_conversation_that_grows_is_embedded_once(tmp_path: Path) -> None:
+    embedder = HashEmbedder()
+    async with Tellback(tmp_path / "r.db", embedder=embedder) as rc:
+        maya = rc.user("maya")
+        space = await maya.memory.create_space()
+        talk = await maya.conversations.create("chat")
+        for n in range(4):
+            await maya.conversations.append_user_message(talk.id, f"Herons, {n} of them.")
+            assert len(await maya.memory.remember_conversation(space.id, talk.id)) == n + 1
+        assert len(await maya.memory.remember_conversation(space.id, talk.id)) == 4
+        assert len(embedder.embedded) == 4

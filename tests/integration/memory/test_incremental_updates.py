@@ -1,0 +1,155 @@
+"""A space that is held and kept up to date answers as one that is read anew, after any sequence of calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, multiple, rule, run_state_machine_as_test
+
+from tellback import Tellback
+from tellback.errors import AtomSupersededError, ConversationClosedError, NotFoundError
+from tellback.memory.memory import Memory
+from tests.integration.memory.helpers import (
+    DAY,
+    NOON,
+    Clock,
+    HashEmbedder,
+    assert_same_result,
+    assert_valid_result,
+    embedding_error,
+)
+
+WORDS = ["tea", "boat", "heron", "sofa", "cat", "Malta", "lamp", "kite", "bees", "figs", "rye", "Ann", "Bob"]
+NAMES = ["Ann", "Bob", "Dr. Weber", "Old Bob"]
+
+words = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
+days = st.integers(-9, 9).map(lambda day: NOON + day * DAY)
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
+    class Held(RuleBasedStateMachine):
+        """One Tellback stays open and answers between any changes; others are opened to compare with it."""
+
+        atoms = Bundle("atoms")
+        entities = Bundle("entities")
+        talks = Bundle("talks")
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.clock = Clock()
+            self.embedder = HashEmbedder()
+            self.rc = Tellback(path, embedder=self.embedder, clock=self.clock)
+            runner.run(self.rc.open())
+            self.user = self.rc.user("maya")
+            self.space = runner.run(self.user.memory.create_space()).id
+
+        def teardown(self) -> None:
+            runner.run(self.rc.close())
+
+        def run(self, work: Any) -> Any:
+            self.clock.advance()
+            try:
+                return runner.run(work)
+            except (AtomSupersededError, ConversationClosedError, NotFoundError):
+                return None
+
+        async def elsewhere(self, work: Any) -> Any:
+            """Done by another opening of the same file."""
+            async with Tellback(path, embedder=self.embedder, clock=self.clock) as other:
+                return await work(other.user("maya").memory)
+
+        def written(self, elsewhere: bool, work: Any) -> Any:
+            return self.run(self.elsewhere(work) if elsewhere else work(self.user.memory))
+
+        @rule(target=entities, name=st.sampled_from(NAMES), alias=st.sampled_from(NAMES))
+        def name(self, name: str, alias: str) -> Any:
+            return self.run(self.user.memory.create_entity(self.space, "PERSON", name, aliases=[alias])).id
+
+        @rule(target=atoms, text=words, at=days, about=st.lists(entities, max_size=2), elsewhere=st.booleans())
+        def add(self, text: str, at: Any, about: list[str], elsewhere: bool) -> Any:
+            def work(memory: Memory) -> Any:
+                return memory.add_atom(self.space, text, valid_from=at, entity_ids=about, source_conversation_id="c")
+
+            return self.written(elsewhere, work).id
+
+        @rule(target=atoms, many=st.lists(st.tuples(words, days), min_size=1, max_size=6))
+        def add_many(self, many: list[tuple[str, Any]]) -> Any:
+            kind = {"name": "turn", "kind": "EPISODE"}
+            given = [
+                {"text": f"Ann: {text}", "valid_from": at, "source_conversation_id": "c", "category": kind}
+                for text, at in many
+            ]
+            return multiple(*(atom.id for atom in self.run(self.user.memory.add_atoms(self.space, given))))
+
+        @rule(target=atoms, atom=atoms, text=words, at=days, elsewhere=st.booleans())
+        def supersede(self, atom: str, text: str, at: Any, elsewhere: bool) -> Any:
+            made = self.written(elsewhere, lambda memory: memory.supersede_atom(atom, text, valid_from=at))
+            return multiple() if made is None else made.id
+
+        @rule(atom=atoms, verb=st.sampled_from(["archive", "restore", "delete"]), elsewhere=st.booleans())
+        def change(self, atom: str, verb: str, elsewhere: bool) -> None:
+            self.written(elsewhere, lambda memory: getattr(memory, f"{verb}_atom")(atom))
+
+        @rule(one=entities, other=entities, elsewhere=st.booleans())
+        def merge(self, one: str, other: str, elsewhere: bool) -> None:
+            self.written(elsewhere, lambda memory: memory.merge_entities(one, other))
+
+        @rule(target=talks)
+        def talk(self) -> Any:
+            return self.run(self.user.conversations.create("chat")).id
+
+        @rule(id=talks, texts=st.lists(words, min_size=1, max_size=4))
+        def say(self, id: str, texts: list[str]) -> None:
+            self.run(self.user.conversations.append_messages(id, [{"role": "user", "content": text} for text in texts]))
+            self.run(self.user.memory.remember_conversation(self.space, id))
+
+        @rule(text=words)
+        def add_without_a_vector(self, text: str) -> None:
+            self.embedder.error = embedding_error()
+            self.run(self.user.memory.add_atom(self.space, text))
+            self.embedder.error = None
+
+        @rule(text=words)
+        def embed_what_is_missing(self, text: str) -> None:
+            self.run(self.rc.reembed())
+
+        @rule(query=words, valid_at=st.one_of(st.none(), days), archived=st.booleans())
+        def recall(self, query: str, valid_at: Any, archived: bool) -> None:
+            async def answers(memory: Memory) -> list[Any]:
+                more: dict[str, Any] = {"now": self.clock.now, "include_archived": archived}
+                return [
+                    await memory.recall_by_topic(self.space, query, 1000, valid_at=valid_at, neighbours=2, **more),
+                    await memory.recall_by_entity(self.space, query.split()[0], 1000, **more),
+                    await memory.recall_timeline(self.space, query=query, limit=1000, from_=valid_at),
+                    await memory.recall_timeline(self.space, "Bob", limit=1000, to=valid_at),
+                ]
+
+            held = runner.run(answers(self.user.memory))
+            # What is missing is made up for in the background: both must see it, or neither.
+            runner.run(self.rc.jobs.drain())
+            held = runner.run(answers(self.user.memory))
+            anew = runner.run(self.elsewhere(answers))
+            for one, other in zip(held, anew, strict=True):
+                assert_valid_result(one)
+                assert_same_result(one, other)
+
+    return Held
+
+
+def test_no_sequence_of_calls_makes_a_held_space_differ_from_one_read_anew(
+    tmp_path: Path, loop: asyncio.Runner
+) -> None:
+    few = settings(max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(machine(tmp_path / "tellback.db", loop), settings=few)

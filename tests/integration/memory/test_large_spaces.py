@@ -1,0 +1,312 @@
+"""Spaces too large to be held, on PostgreSQL: the server finds what is worth ranking, and nothing that may not be."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tellback import Tellback
+from tellback.errors import NotFoundError
+from tellback.memory import recall_service
+from tellback.memory.memory import Memory
+from tests.integration.memory.helpers import (
+    DAY,
+    NOON,
+    Clock,
+    HashEmbedder,
+    assert_valid_result,
+    recall_everywhere,
+    texts,
+)
+from tests.support.servers.postgres import PostgresServer
+
+FEW = 30
+ANIMALS = ["heron", "otter", "badger", "lynx", "falcon", "beaver", "marten", "osprey", "weasel", "plover"]
+PLACES = ["harbour", "chapel", "quarry", "orchard", "viaduct", "lighthouse", "cinema", "bakery", "stadium", "museum"]
+KINDS = ("FACT", "EPISODE")
+
+
+@pytest.fixture(autouse=True)
+def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 200 atoms, a search gives a tenth."""
+    monkeypatch.setattr(recall_service, "MAX_CANDIDATES", 20)
+
+
+@asynccontextmanager
+async def large(url: str, **options: Any) -> AsyncIterator[Tellback]:
+    async with Tellback(url, memory_atoms=FEW, clock=Clock(NOON + 400 * DAY), **options) as rc:
+        yield rc
+
+
+async def remembered(rc: Tellback) -> tuple[Memory, str]:
+    """200 atoms: each animal once at each place, on its own day; and the same of another user."""
+    for user in ("ben", "maya"):
+        memory = rc.user(user).memory
+        space = await memory.create_space()
+        names = {name: (await memory.create_entity(space.id, "OBJECT", name)).id for name in ("Rex", "Dr. Weber")}
+        given = [
+            {
+                "text": f"{user} saw a {ANIMALS[n % 10]} at the {PLACES[n // 10 % 10]} in week {n}.",
+                "category": {"name": "ab"[n % 2], "kind": KINDS[n % 2]},
+                "importance": 1 + n % 5,
+                "valid_from": NOON + n * DAY,
+                "entity_ids": [names["Rex"]] if n % 40 == 0 else [names["Dr. Weber"]] if n % 50 == 7 else [],
+            }
+            for n in range(200)
+        ]
+        await memory.add_atoms(space.id, given)
+    return memory, space.id
+
+
+QUESTIONS = [
+    "Which otter did maya see at the chapel?",
+    "What was at the lighthouse with the lynx?",
+    "week 137",
+    "the plover, at the museum",
+    "Did Rex see a heron in week 120?",
+]
+
+
+@pytest.mark.parametrize("search", ["meaning", "words"])
+@pytest.mark.parametrize("embedder", ["static", None])
+async def test_the_best_answer_is_the_one_that_is_best_of_all(
+    ready_postgres_url: str, search: str, embedder: str | None
+) -> None:
+    async with large(ready_postgres_url, embedder=embedder) as rc:
+        memory, space = await remembered(rc)
+        rc.store.memories._engine.search = search  # type: ignore[attr-defined]
+        async with Tellback(ready_postgres_url, embedder=embedder, clock=rc.clock) as whole:
+            held = whole.user("maya").memory
+            for question in QUESTIONS:
+                found = await memory.recall_by_topic(space, question, 5)
+                best = await held.recall_by_topic(space, question, 5)
+                assert_valid_result(found)
+                assert len(found) == len(best) == 5
+                assert found.atoms[0] == best.atoms[0], question
+                assert 5 <= found.total_candidates <= best.total_candidates == 200
+            for name in ("Rex", "dr. weber", "plover", "lighthouse"):
+                assert texts(await memory.recall_by_entity(space, name, 100)) == texts(
+                    await held.recall_by_entity(space, name, 100)
+                ), name
+                assert texts(await memory.recall_timeline(space, name, limit=100)) == texts(
+                    await held.recall_timeline(space, name, limit=100)
+                ), name
+            spans: list[dict[str, Any]] = [
+                {},
+                {"limit": 3},
+                {"from_": NOON + 50 * DAY, "to": NOON + 60 * DAY},
+                {"to": NOON + 9 * DAY, "limit": 4},
+                {"category_names": ["a"], "limit": 7},
+                {"known_at": NOON},
+            ]
+            for span in spans:
+                assert texts(await memory.recall_timeline(space, **span)) == texts(
+                    await held.recall_timeline(space, **span)
+                ), span
+            assert len(rc._memory.space_cache) == 0
+            assert len(whole._memory.space_cache) == 1
+
+
+@pytest.mark.parametrize("search", ["meaning", "words"])
+async def test_every_filter_is_kept(ready_postgres_url: str, search: str) -> None:
+    async with large(ready_postgres_url) as rc:
+        memory, space = await remembered(rc)
+        rc.store.memories._engine.search = search  # type: ignore[attr-defined]
+        clock: Any = rc.clock
+        known = clock.now
+        clock.advance(DAY)
+        question = "Which otter was at the chapel?"
+        best = (await memory.recall_by_topic(space, question)).hits[0].atom
+        assert best.text == "maya saw a otter at the chapel in week 11."
+
+        async def first(query: str = question, **more: Any) -> str:
+            return texts(await memory.recall_by_topic(space, query, 50, **more))[0]
+
+        await memory.archive_atom(best.id)
+        assert await first() != best.text
+        assert await first(include_archived=True) == best.text
+        await memory.restore_atom(best.id)
+        later = clock.advance(DAY)
+        new = await memory.supersede_atom(best.id, "maya saw an otter near the chapel after all.", valid_from=later)
+        result = await memory.recall_by_topic(space, question, 50)
+        assert (new in result.atoms, best.id in {atom.id for atom in result.atoms}) == (True, False)
+        assert await first(known_at=known) == best.text
+        assert new.text not in texts(await memory.recall_by_topic(space, question, 500, known_at=known))
+        assert await first(valid_at=NOON + 12 * DAY) == best.text
+        assert await first(valid_at=NOON + 12 * DAY, known_at=known) == best.text
+        for atom in (await memory.recall_by_topic(space, question, 500, valid_at=NOON + 20 * DAY)).atoms:
+            assert atom.valid_from <= NOON + 20 * DAY
+        line = await memory.recall_timeline(space, query="otter chapel", limit=500)
+        assert {best.text, new.text} <= set(texts(line))
+        line = await memory.recall_timeline(space, query="otter chapel", limit=500, include_superseded=False)
+        assert best.text not in texts(line)
+        # As was known before, what is now over was not.
+        line = await memory.recall_timeline(space, query="otter chapel", limit=500, from_=later + DAY, known_at=known)
+        assert best.text in texts(line)
+        assert new.text not in texts(line)
+        for names in (["a"], ["b"], ["a", "b"], ["c"]):
+            found = await memory.recall_by_topic(space, question, 500, names)
+            assert {atom.category.name for atom in found.atoms} <= set(names)
+            assert bool(found.hits) == bool(set(names) - {"c"})
+            found = await memory.recall_by_entity(space, "Rex", 500, names)
+            assert {atom.category.name for atom in found.atoms} <= set(names)
+        for least in (2, 5):
+            found = await memory.recall_by_topic(space, question, 500, min_importance=least)
+            assert min(atom.importance for atom in found.atoms) >= least
+        await memory.delete_atom(best.id)
+        await memory.delete_atom(new.id)
+        for options in ({}, {"known_at": known}, {"known_at": later}):
+            gone = await recall_everywhere(memory, space, question, **options)
+            assert not gone & {best.text, new.text}
+        assert all(
+            text.startswith("maya ") for text in await recall_everywhere(memory, space, "ben saw a heron", "heron")
+        )
+        with pytest.raises(NotFoundError):
+            await rc.user("ben").memory.recall_by_topic(space, question)
+        await memory.delete_space(space)
+        with pytest.raises(NotFoundError):
+            await memory.recall_by_topic(space, question)
+
+
+ODD = [
+    "the of and a",
+    "?!… — '' \"\" «»",
+    "' | & ! ( ) :* <-> \\",
+    "otter & | ! <3> :A*",
+    "((((",
+    "%_%",
+    "\x00 otter \ud800",
+    "x" * 50_000,
+    "é" * 3_000,
+    "otter " * 9_000,
+    " ".join(f"w{n}" for n in range(5_000)),
+    "日本語の質問",
+    "🦜🦜",
+    "² ½ Ⅷ ٣",
+    "o't'ter's",
+]
+
+
+@pytest.mark.parametrize("search", ["meaning", "words"])
+async def test_no_question_breaks_the_servers_search(ready_postgres_url: str, search: str) -> None:
+    async with large(ready_postgres_url) as rc:
+        memory, space = await remembered(rc)
+        rc.store.memories._engine.search = search  # type: ignore[attr-defined]
+        for question in ODD:
+            result = await memory.recall_by_topic(space, question, 5)
+            assert_valid_result(result)
+            assert len(result) == 5, question[:40]
+            if "otter" in question:
+                assert "otter" in result.atoms[0].text
+            await memory.recall_timeline(space, query=question)
+            name = question[:500].encode(errors="replace").decode().replace("\x00", " ")
+            await memory.recall_by_entity(space, name)
+            await memory.recall_timeline(space, name, question)
+            await memory.find_entity_by_name(space, None, name)
+
+
+async def test_a_space_that_grows_too_large_while_it_is_held_is_searched(ready_postgres_url: str) -> None:
+    async with large(ready_postgres_url) as rc:
+        memory = rc.user("maya").memory
+        space = (await memory.create_space()).id
+        for n in range(45):
+            await memory.add_atom(space, f"maya saw a {ANIMALS[n % 10]} at the {PLACES[n // 10]} in week {n}.")
+            result = await memory.recall_by_topic(space, f"week {n}", 3)
+            assert result.atoms[0].text.endswith(f"week {n}.")
+            assert len(rc._memory.space_cache) == (1 if n < FEW else 0)
+        assert rc._memory.space_cache.nbytes == 0
+
+
+async def test_turns_around_a_hit_come_along(ready_postgres_url: str) -> None:
+    async with large(ready_postgres_url) as rc:
+        maya = rc.user("maya")
+        memory = maya.memory
+        space = (await memory.create_space()).id
+        talk = await maya.conversations.create("chat")
+        said = [{"role": "user", "content": f"{ANIMALS[n % 10]} {PLACES[n // 10]} {n}"} for n in range(100)]
+        await maya.conversations.append_messages(talk.id, said)
+        stored = await memory.remember_conversation(space, talk.id)
+        hit = (await memory.recall_by_topic(space, "lynx lighthouse 53", neighbours=2)).hits[0]
+        assert hit.atom.text == "User: lynx lighthouse 53"
+        assert [atom.id for atom in hit.context] == [stored[n].id for n in (51, 52, 54, 55)]
+        await memory.delete_atom(stored[52].id)
+        hit = (await memory.recall_by_topic(space, "lynx lighthouse 53", neighbours=2)).hits[0]
+        assert stored[52].id not in [atom.id for atom in hit.context]
+
+
+async def test_it_works_on_a_server_without_pgvector(postgres_server: PostgresServer, ready_postgres_url: str) -> None:
+    async with large(ready_postgres_url) as rc:
+        memory, space = await remembered(rc)
+    database = ready_postgres_url.rpartition("/")[2]
+    postgres_server.psql("DROP EXTENSION IF EXISTS vector CASCADE", database)
+    postgres_server.psql("CREATE ROLE plain_owner LOGIN", database)
+    postgres_server.psql("GRANT tellback_app TO plain_owner", database)
+    try:
+        # A login without the right to install it.
+        async with large(ready_postgres_url.replace("//postgres@", "//plain_owner@")) as rc:
+            assert rc.store.memories._engine.search == "words"  # type: ignore[attr-defined]
+            memory = rc.user("maya").memory
+            result = await memory.recall_by_topic(space, "Which otter did maya see at the chapel?", 3)
+            assert result.atoms[0].text == "maya saw a otter at the chapel in week 11."
+            await memory.add_atom(space, "maya bought a kayak.")
+            assert (await memory.recall_by_topic(space, "kayak")).atoms[0].text == "maya bought a kayak."
+    finally:
+        postgres_server.psql("DROP OWNED BY plain_owner", database)
+        postgres_server.psql("DROP ROLE plain_owner", database)
+
+
+@pytest.mark.parametrize("search", ["meaning", "words"])
+async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(ready_postgres_url: str, search: str) -> None:
+    """Far more is about Rex, and said of him, than a search gives."""
+    async with large(ready_postgres_url) as rc:
+        memory = rc.user("maya").memory
+        space = (await memory.create_space()).id
+        rex = await memory.create_entity(space, "OBJECT", "Rex")
+        given: list[dict[str, Any]] = [
+            {
+                "text": f"Fido and Rex saw a {ANIMALS[n % 10]} at the {PLACES[n // 10 % 10]}.",
+                "valid_from": NOON + n * DAY,
+                "entity_ids": [rex.id],
+            }
+            for n in range(100)
+        ]
+        given += [{"text": f"An otter at the chapel, number {n}.", "valid_from": NOON + n * DAY} for n in range(60)]
+        await memory.add_atoms(space, given)
+        rc.store.memories._engine.search = search  # type: ignore[attr-defined]
+        for name in ("Rex", rex.id, "Fido"):
+            result = await memory.recall_timeline(space, name, "otter chapel", limit=1)
+            assert texts(result) == ["Fido and Rex saw a otter at the chapel."], name
+            assert len(await memory.recall_by_entity(space, name, 15)) == 15
+
+
+async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(ready_postgres_url: str) -> None:
+    async with large(ready_postgres_url) as rc:
+        memory, space = await remembered(rc)
+        clock: Any = rc.clock
+        said = ["Prefers morning meetings.", "Takes calls after lunch only.", "Is free on Fridays.", "Has a secretary."]
+        now = clock.advance(DAY)
+        atom = await memory.add_atom(space, said[0], valid_from=now)
+        for text in said[1:]:
+            await memory.add_atoms(space, [{"text": f"maya saw a gull, {text[:3]} {n}."} for n in range(15)])
+            now = clock.advance(DAY)
+            atom = await memory.supersede_atom(atom.id, text, valid_from=now)
+        async with Tellback(ready_postgres_url, clock=clock) as whole:
+            for asked in ("meetings", "calls after lunch", "Fridays", "secretary"):
+                held = await whole.user("maya").memory.recall_timeline(space, query=asked)
+                found = await memory.recall_timeline(space, query=asked)
+                assert [text for text in texts(found) if text in said] == said, asked
+                assert [text for text in texts(held) if text in said] == said, asked
+
+
+async def test_vectors_of_another_length_under_one_name_are_left_out(ready_postgres_url: str) -> None:
+    async with large(ready_postgres_url, embedder=HashEmbedder("same", 4)) as rc:
+        _, space = await remembered(rc)
+    async with large(ready_postgres_url, embedder=HashEmbedder("same", 8)) as rc:
+        memory = rc.user("maya").memory
+        await memory.add_atom(space, "maya saw a capybara at the sauna.")
+        found = await memory.recall_by_topic(space, "Where was the capybara?", 5)
+        assert_valid_result(found)
+        assert found.atoms[0].text == "maya saw a capybara at the sauna."

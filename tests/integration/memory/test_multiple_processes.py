@@ -1,0 +1,218 @@
+"""Several openings of one store: what one writes, the others recall next."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tellback import Tellback
+from tests.integration.memory.helpers import NOON, Clock, assert_valid_result, texts
+
+ROOT = Path(__file__).parents[3]
+WORDS = ("added", "deleted", "deleting")
+"""What a writing process says it did, or is about to do."""
+
+
+async def test_what_one_opening_changes_the_other_recalls_next(url: str) -> None:
+    async with Tellback(url) as one, Tellback(url) as two:
+        writer, reader = one.user("maya").memory, two.user("maya").memory
+        space = await writer.create_space()
+        assert len(await reader.recall_by_topic(space.id, "tea")) == 0
+
+        async def seen(query: str = "tea", **more: Any) -> list[str]:
+            return sorted(texts(await reader.recall_by_topic(space.id, query, **more)))
+
+        tea = await writer.add_atom(space.id, "Likes tea.")
+        assert await seen() == ["Likes tea."]
+        await writer.archive_atom(tea.id)
+        assert await seen() == []
+        assert await seen(include_archived=True) == ["Likes tea."]
+        await writer.restore_atom(tea.id)
+        assert await seen() == ["Likes tea."]
+        coffee = await writer.supersede_atom(tea.id, "Likes coffee.")
+        assert await seen() == ["Likes coffee."]
+        ann, bob = [await writer.create_entity(space.id, "PERSON", name) for name in ("Ann", "Bob")]
+        await writer.add_atom(space.id, "Sings.", entity_ids=[bob.id])
+        assert texts(await reader.recall_by_entity(space.id, "Bob")) == ["Sings."]
+        assert (await reader.recall_by_topic(space.id, "Bob")).hits[0].entity_match_bonus > 1
+        await writer.merge_entities(ann.id, bob.id)
+        assert texts(await reader.recall_by_entity(space.id, "Ann")) == ["Sings."]
+        hit = (await reader.recall_by_topic(space.id, "Ann")).hits[0]
+        assert (hit.atom.entity_ids, hit.entity_match_bonus) == ((ann.id,), 2.0)
+        await writer.delete_atom(coffee.id)
+        assert await seen() == ["Likes tea.", "Sings."]
+        await reader.add_atom(space.id, "Plays chess.")
+        assert len(await writer.recall_timeline(space.id)) == 3
+        await writer.delete_space(space.id)
+        for work in (reader.recall_by_topic(space.id, "tea"), reader.recall_timeline(space.id)):
+            with pytest.raises(Exception, match=space.id):
+                await work
+        assert len(two._memory.space_cache) == 0
+
+
+async def test_many_write_while_others_recall(url: str) -> None:
+    clock = Clock()  # it stands still: what supersedes begins at the moment of every recall
+    async with Tellback(url, clock=clock) as one, Tellback(url, clock=clock) as two:
+        memories = [one.user("maya").memory, two.user("maya").memory]
+        space = await memories[0].create_space()
+        home = await memories[0].add_atom(space.id, "Lives at number 0.", {"name": "home", "kind": "FACT"})
+        acknowledged: list[str] = []
+        doomed: set[str] = set()
+        forgotten: set[str] = set()
+        moves = asyncio.Lock()
+        going = True
+
+        async def write(number: int) -> None:
+            nonlocal home
+            memory = memories[number % 2]
+            for n in range(12):
+                atom = await memory.add_atom(space.id, f"Writer {number} saw heron {n}.")
+                acknowledged.append(atom.id)
+                if n % 3 == 1:
+                    doomed.add(atom.id)
+                    await memory.delete_atom(atom.id)
+                    forgotten.add(atom.id)
+                async with moves:
+                    home = await memory.supersede_atom(home.id, f"Lives at number {number}{n}.")
+
+        async def recall(number: int) -> None:
+            memory = memories[number % 2]
+            while going:
+                expected, gone = [*acknowledged], {*forgotten}
+                result = await memory.recall_by_topic(space.id, "Who saw a heron?", 10_000)
+                assert_valid_result(result)
+                found = {hit.atom.id for hit in result}
+                assert found.issuperset(set(expected) - doomed)
+                assert not found & gone
+                homes = [hit.atom.text for hit in result if hit.atom.category.name == "home"]
+                assert len(homes) == 1, homes
+                listed = await memory.list_atoms(space.id, "home")
+                assert len(listed) == 1
+                await asyncio.sleep(0)
+
+        readers = [asyncio.create_task(recall(n)) for n in range(3)]
+        try:
+            async with asyncio.timeout(50):
+                await asyncio.gather(*(write(n) for n in range(4)))
+                going = False
+                await asyncio.gather(*readers)
+        finally:
+            going = False
+            for task in readers:
+                task.cancel()
+        finals = [await memory.recall_by_topic(space.id, "heron", 10_000) for memory in memories]
+        assert [len(result) for result in finals] == [4 * 8 + 1] * 2
+        assert finals[0].atoms[0].id == finals[1].atoms[0].id
+
+
+@pytest.mark.parametrize("atoms", [50_000, 3])
+async def test_a_supersede_beside_a_recall_is_seen_whole_or_not_at_all(
+    ready_postgres_url: str, monkeypatch: pytest.MonkeyPatch, atoms: int
+) -> None:
+    """Another opening commits between any two statements of what a recall reads."""
+    clock = Clock()
+    async with (
+        Tellback(ready_postgres_url, embedder=None, clock=clock, memory_atoms=atoms) as reading,
+        Tellback(ready_postgres_url, embedder=None, clock=clock) as writing,
+    ):
+        memory, writer = reading.user("maya").memory, writing.user("maya").memory
+        space = await memory.create_space()
+        home = await writer.add_atom(space.id, "Lives at number 0.")
+        engine: Any = reading.store.memories._engine  # type: ignore[attr-defined]
+        run = engine._run
+        for place in range(1, 10):
+            await memory.recall_by_topic(space.id, "Lives where?")
+            await writer.add_atom(space.id, f"Saw heron {place}.")
+            statements = 0
+
+            async def between(place: int = place) -> None:
+                nonlocal home, statements
+                statements += 1
+                if statements == place:
+                    home = await writer.supersede_atom(home.id, f"Lives at number {place}.")
+
+            async def interrupted(connection: Any, *given: Any, between: Any = between) -> Any:
+                return await run(_Interrupted(connection, between), *given)
+
+            monkeypatch.setattr(engine, "_run", interrupted)
+            result = await memory.recall_by_topic(space.id, "Lives where?", 1000)
+            monkeypatch.undo()
+            assert len([text for text in texts(result) if text.startswith("Lives")]) == 1, (place, texts(result))
+        assert home.text != "Lives at number 0."
+
+
+class _Interrupted:
+    """A connection on which something happens after each statement."""
+
+    def __init__(self, connection: Any, between: Any) -> None:
+        self._connection = connection
+        self._between = between
+
+    async def fetch(self, *given: Any) -> Any:
+        rows = await self._connection.fetch(*given)
+        await self._between()
+        return rows
+
+
+async def _killed_writer(url: str, space_id: str, wait: float) -> list[dict[str, Any]]:
+    """A process that writes until it is killed; gives what it had acknowledged."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.integration.memory.writer_process",
+        url,
+        space_id,
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        limit=2**22,
+    )
+    assert process.stdout is not None
+    said: list[dict[str, Any]] = []
+    first = asyncio.Event()
+
+    async def listen() -> None:
+        assert process.stdout is not None
+        while (line := await process.stdout.readline()).endswith(b"\n"):
+            said.append(json.loads(line))
+            first.set()
+
+    listening = asyncio.create_task(listen())
+    try:
+        await asyncio.wait_for(first.wait(), 30)
+        await asyncio.sleep(wait)
+    finally:
+        if process.returncode is None:
+            os.kill(process.pid, signal.SIGKILL)
+        await listening
+        await process.wait()
+    return said
+
+
+async def test_a_writer_killed_in_the_middle_leaves_recall_right(url: str) -> None:
+    rng = random.Random()
+    async with Tellback(url) as rc:
+        memory = rc.user("maya").memory
+        space = await memory.create_space()
+        await memory.add_atom(space.id, "Lives at number 0.", {"name": "home", "kind": "FACT"}, valid_from=NOON)
+        for _ in range(2):
+            said = await _killed_writer(url, space.id, rng.uniform(0.0, 0.5))
+            result = await memory.recall_by_topic(space.id, "heron", 100_000)
+            assert_valid_result(result)
+            found = {hit.atom.id for hit in result}
+            added, deleted, deleting = ({each[key] for each in said if key in each} for key in WORDS)
+            assert found.issuperset(added - deleting)
+            assert not found & deleted
+            assert len([hit for hit in result if hit.atom.category.name == "home"]) == 1
+            async with Tellback(url) as other:
+                anew = await other.user("maya").memory.recall_by_topic(space.id, "heron", 100_000)
+            assert {hit.atom.id for hit in anew} == found
+            await memory.add_atom(space.id, "Saw another heron.")
+            assert len(await memory.recall_by_topic(space.id, "heron", 100_000)) == len(found) + 1

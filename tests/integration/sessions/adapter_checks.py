@@ -1,0 +1,136 @@
+"""What is done to every adapter that talks to a server: its tasks are cancelled, and its process is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
+import hypothesis.strategies as some
+
+from tellback.sessions.adapter import PersistenceAdapter
+from tellback.testing.sessions.factories import contents, make_message, make_session
+from tellback.types.sessions import SessionData
+
+_PROGRAM = """
+import asyncio, sys
+{imports}
+from tellback.testing.sessions.factories import message, session
+
+async def main():
+    adapter = {adapter}
+    await adapter.initialize()
+    version = 0
+    while True:
+        version += 1
+        said = [message(f"{{version}}.{{n}}", id=f"m{{version}}.{{n}}") for n in range(3)]
+        await adapter.save(session(version=version), said)
+        print(version, flush=True)
+
+asyncio.run(main())
+"""
+
+_TEXTS = some.text(max_size=8) | some.sampled_from(["$set", "a.b", "\x00", "\ud800", "_id", "$$NOW", "{}", "null"])
+_NUMBERS = (
+    some.integers()
+    | some.floats(allow_nan=False, allow_infinity=False)
+    | some.sampled_from([2**63, -(2**63), 2**31, -0.0, 10**30])
+)
+JSON: some.SearchStrategy[Any] = some.recursive(
+    some.none() | some.booleans() | _NUMBERS | _TEXTS,
+    lambda inner: some.lists(inner, max_size=4) | some.dictionaries(_TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+async def check_cancelled_saves(adapter: PersistenceAdapter, tries: int = 40) -> None:
+    """Each turn is cancelled a little later than the one before; it is there whole, or not at all."""
+    version, stored, sent = 0, list[str](), list[list[str]]()
+    for n in range(tries):
+        turn = [f"{n}.{k}" for k in range(3)]
+        sent.append(turn)
+        task = asyncio.create_task(
+            adapter.save(make_session(version=version + 1), [make_message(each) for each in turn])
+        )
+        for _ in range(n):
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.0001 * n)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        found, texts = await _read_consistent(adapter)
+        if found is not None and found.version > version:
+            version += 1
+            # One that was sent before it was cancelled may have come first.
+            assert texts[len(stored) :] in sent
+            stored, sent = texts, []
+        assert (found.version if found else 0) == version
+        assert texts == stored, (texts[-6:], stored[-6:])
+        assert (found.message_count if found else 0) == len(stored)
+
+
+async def _read_consistent(adapter: PersistenceAdapter) -> tuple[SessionData | None, list[str]]:
+    """The session and its messages of one moment: what was sent before it was cancelled may still be on its way."""
+    while True:
+        before = await adapter.session_repository.get("web-42")
+        texts = contents(await adapter.message_repository.of_session("web-42"))
+        if await adapter.session_repository.get("web-42") == before:
+            return before, texts
+
+
+async def check_killed_process(adapter: PersistenceAdapter, imports: str, code: str) -> None:
+    """A process that saves turn after turn is killed; `code` makes its adapter."""
+    program = _PROGRAM.format(imports=imports, adapter=code)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    acknowledged = 0
+    while acknowledged < 20:
+        line = await process.stdout.readline()
+        assert line, (await process.communicate())[1].decode()
+        acknowledged = int(line)
+    process.kill()
+    rest, _ = await process.communicate()
+    acknowledged = int(rest.split()[-1]) if rest.split() and rest.endswith(b"\n") else acknowledged
+    found = await adapter.session_repository.get("web-42")
+    assert found is not None
+    assert found.version in (acknowledged, acknowledged + 1)
+    said = contents(await adapter.message_repository.of_session("web-42"))
+    assert said == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(3)]
+    await adapter.save(make_session(version=found.version + 1), [make_message("on")])
+
+
+async def check_concurrent_saves(adapter: PersistenceAdapter, count: int = 200) -> None:
+    """Turns of as many sessions."""
+    ids = [f"web-{n}" for n in range(count)]
+    saved = await asyncio.gather(*(adapter.save(make_session(id, version=1), [make_message("Hi", id)]) for id in ids))
+    assert [each.id for each in saved] == ids
+    assert len(await adapter.session_repository.of_user("maya")) == count
+
+
+async def check_round_trip(adapter: PersistenceAdapter, value: Any) -> None:
+    """Any JSON is given back exactly, wherever JSON is kept."""
+    made = make_session(version=1, collected_data={"value": value})
+    said = make_message("Hi", event=value, tool_calls=({"result": value},))
+    saved = await adapter.save(made, [said])
+    found = await adapter.session_repository.get("web-42")
+    (stored_message,) = await adapter.message_repository.of_session("web-42")
+    assert found == saved
+    for back in (found.collected_data["value"], stored_message.event, stored_message.tool_calls[0]["result"]):
+        assert dump_exact(back) == dump_exact(value)
+    await adapter.session_repository.delete("web-42")
+
+
+def dump_exact(value: Any) -> str:
+    """A value with its types, and the order of its names."""
+    return json.dumps(value)
+
+
+def import_error_without(module: str, package: str) -> str:
+    """What importing a module says where a package is missing, and that `import tellback` does not need it."""
+    program = f"import sys; sys.modules[{package!r}] = None; import tellback; import {module}"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    assert ended.returncode == 1
+    return ended.stderr.strip().splitlines()[-1]

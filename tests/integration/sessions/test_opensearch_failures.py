@@ -1,0 +1,405 @@
+"""`OpenSearchAdapter` where things break off: between requests, when an answer is lost, when others come between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+from opensearchpy import AsyncOpenSearch
+from opensearchpy import ConnectionError as LostError
+
+from tellback.errors import NotFoundError, SessionConflictError, StoreBusyError, StoreError, StoreUnavailableError
+from tellback.sessions.opensearch import OpenSearchAdapter, document_store
+from tellback.testing.sessions.factories import NOON, contents, later, make_message, make_session
+from tests.integration.sessions.opensearch_fixtures import (
+    MakeOpenSearch,
+    ScriptedTransport,
+    SharedServerFixtures,
+    count_documents,
+    dump_indices,
+)
+from tests.support.fault_proxy import Fault, FaultProxy
+
+Scripted = tuple[OpenSearchAdapter, ScriptedTransport]
+POINTS = [(request, after) for request in range(1, 8) for after in (False, True)]
+"""Where to break off. No change takes more requests than that."""
+
+
+@pytest.mark.backend("OpenSearch")
+class TestBreakingOff(SharedServerFixtures):
+    @pytest.mark.parametrize("known", [False, True])
+    async def test_a_turn_that_breaks_off_anywhere_is_there_whole_or_not_at_all(
+        self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, known: bool
+    ) -> None:
+        breaking, transport = scripted
+        seen = set()
+        for n, (request, after) in enumerate(POINTS):
+            id, said = f"web-{n}", []
+            if known:
+                await adapter.save(make_session(id, version=1), [make_message("one", id)])
+                said = ["one"]
+            version = len(said)
+            transport.start()
+            transport.fail_from(request, asyncio.CancelledError(), after=after)
+            try:
+                await breaking.save(
+                    make_session(id, version=version + 1), [make_message("two", id), make_message("three", id)]
+                )
+            except asyncio.CancelledError:
+                ended = False
+            else:
+                ended = True
+            found = await adapter.session_repository.get(id)
+            stored = 0 if found is None else found.version
+            assert stored in (version, version + 1)
+            if stored > version:
+                said += ["two", "three"]
+            assert ended <= (stored > version)
+            assert contents(await adapter.message_repository.of_session(id)) == said
+            assert (found.message_count if found else 0) == len(said)
+            seen.add((ended, stored > version))
+            saved = await adapter.save(make_session(id, version=stored + 1), [make_message("on", id)])
+            assert saved.message_count == len(said) + 1
+            messages = await adapter.message_repository.of_session(id)
+            assert contents(messages) == [*said, "on"]
+            assert [each.position for each in messages] == list(range(1, len(said) + 2))
+            assert len(await adapter.search_messages("one two three on", limit=None)) == await count_documents(
+                client, adapter.indices["messages"]
+            )
+        assert seen == {(False, False), (False, True), (True, True)}
+
+    async def test_a_deletion_that_breaks_off_anywhere_brings_nothing_back(
+        self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, name: str
+    ) -> None:
+        breaking, transport = scripted
+        seen = set()
+        for n, (request, after) in enumerate(POINTS):
+            id = f"web-{n}"
+            await adapter.save(make_session(id, version=1), [make_message("old", id), make_message("older", id)])
+            transport.start()
+            transport.fail_from(request, asyncio.CancelledError(), after=after)
+            with contextlib.suppress(asyncio.CancelledError):
+                assert await breaking.session_repository.delete(id)
+            found = await adapter.session_repository.get(id)
+            said = contents(await adapter.message_repository.of_session(id))
+            assert said == ([] if found is None else ["old", "older"])
+            assert len(await adapter.search_messages("old older")) == len(said)
+            assert len(await adapter.session_repository.of_user("maya")) == (found is not None)
+            seen.add(found is None)
+            if n % 2:
+                await adapter.session_repository.delete(id)
+                assert await adapter.purge_expired() == 0
+            else:
+                await adapter.session_repository.delete(id)
+                await adapter.session_repository.create(make_session(id))
+                (new,) = await adapter.message_repository.add([make_message("new", id)], at=NOON)
+                assert new.position == 1
+                assert contents(await adapter.message_repository.of_session(id)) == ["new"]
+                assert contents(await adapter.search_messages("old older new")) == ["new"]
+                assert await adapter.session_repository.delete(id)
+        assert seen == {True, False}
+        assert await dump_indices(client, name) == "[]"
+
+    async def test_a_purge_finishes_deletions_that_broke_off(
+        self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, name: str
+    ) -> None:
+        breaking, transport = scripted
+        await adapter.save(make_session(version=1), [make_message("old")])
+        transport.start()
+        transport.fail_from(4, asyncio.CancelledError(), after=False)
+        with pytest.raises(asyncio.CancelledError):
+            await breaking.session_repository.delete("web-42")
+        assert "old" in await dump_indices(client, name)
+        assert await adapter.purge_expired() == 0
+        assert await dump_indices(client, name) == "[]"
+
+    async def test_a_purge_indexes_what_was_left_over(self, adapter: OpenSearchAdapter, scripted: Scripted) -> None:
+        breaking, transport = scripted
+        transport.fail_from(2, asyncio.CancelledError(), after=True)
+        with pytest.raises(asyncio.CancelledError):
+            await breaking.save(make_session(version=1), [make_message("Rome")])
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["Rome"]
+        assert await adapter.search_messages("rome") == []
+        assert await adapter.purge_expired() == 0
+        assert contents(await adapter.search_messages("rome")) == ["Rome"]
+
+    async def test_a_deletion_that_fails_half_way_says_so(self, scripted: Scripted) -> None:
+        breaking, transport = scripted
+        await breaking.save(make_session(version=1), [make_message("old")])
+        transport.start()
+        transport.fail_from(4, LostError("N/A", "cut", OSError()), after=False)
+        with pytest.raises(StoreUnavailableError, match="not all of its messages") as caught:
+            await breaking.session_repository.delete("web-42")
+        assert caught.value.in_doubt
+        transport.start()
+        assert await breaking.session_repository.get("web-42") is None
+        assert not await breaking.session_repository.delete("web-42")
+
+    async def test_a_process_that_is_killed_leaves_whole_turns(self, adapter: OpenSearchAdapter, url: str) -> None:
+        code = f"""if True:
+            import asyncio
+            from tellback.sessions.opensearch import OpenSearchAdapter, keeper
+            from tellback.testing.sessions.factories import message, session
+            async def main():
+                adapter = OpenSearchAdapter({url!r}, indices={adapter.indices!r})
+                await adapter.initialize()
+                version = 0
+                while True:
+                    version += 1
+                    await adapter.save(session(version=version), [message(f"{{version}}.{{k}}") for k in range(3)])
+                    print(version, flush=True)
+            asyncio.run(main())
+        """
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        try:
+            for _ in range(5):
+                assert await child.stdout.readline()
+        finally:
+            child.kill()
+            rest = await child.stdout.read()
+            await child.wait()
+        acknowledged = 5 + len(rest.splitlines())
+        found = await adapter.session_repository.get("web-42")
+        assert found is not None
+        assert found.version in (acknowledged, acknowledged + 1)
+        said = contents(await adapter.message_repository.of_session("web-42"))
+        assert said == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(3)]
+
+
+@pytest.mark.backend("OpenSearch")
+class TestMeanwhile(SharedServerFixtures):
+    async def test_a_note_meanwhile_does_not_refuse_a_turn(
+        self, adapter: OpenSearchAdapter, scripted: Scripted
+    ) -> None:
+        slow, transport = scripted
+        await adapter.session_repository.create(make_session())
+        transport.add_hook(2, lambda: adapter.message_repository.add([make_message("note")], at=later(1)))
+        saved = await slow.save(make_session(version=1), [make_message("turn")])
+        assert saved.message_count == 2
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["note", "turn"]
+
+    async def test_a_turn_meanwhile_refuses_a_turn(self, adapter: OpenSearchAdapter, scripted: Scripted) -> None:
+        slow, transport = scripted
+        transport.add_hook(2, lambda: adapter.save(make_session(version=1), [make_message("first")]))
+        with pytest.raises(SessionConflictError):
+            await slow.save(make_session(version=1), [make_message("second")])
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["first"]
+
+    async def test_a_deletion_meanwhile_refuses_a_turn_and_a_note(
+        self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, name: str
+    ) -> None:
+        slow, transport = scripted
+        await adapter.session_repository.create(make_session())
+        transport.add_hook(2, lambda: adapter.session_repository.delete("web-42"))
+        with pytest.raises(NotFoundError):
+            await slow.message_repository.add([make_message("lost")], at=NOON)
+        await adapter.save(make_session(version=1), [])
+        transport.start()
+        transport.add_hook(2, lambda: adapter.session_repository.delete("web-42"))
+        with pytest.raises(SessionConflictError):
+            await slow.save(make_session(version=2), [make_message("lost")])
+        assert await dump_indices(client, name) == "[]"
+
+    async def test_messages_that_come_late_do_not_come_back_after_a_deletion(
+        self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch
+    ) -> None:
+        slow, transport = scripted
+
+        async def delete_and_begin_anew() -> None:
+            await adapter.session_repository.delete("web-42")
+            await adapter.save(make_session(version=1, user_id="ben"), [make_message("new")])
+
+        transport.add_hook(3, delete_and_begin_anew)
+        await slow.save(make_session(version=1), [make_message("late"), make_message("later")])
+        assert [url.rpartition("/")[2] for _, url, _ in transport.sent][1:3] == ["web-42", "_bulk"]
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["new"]
+        assert contents(await adapter.search_messages("new late later")) == ["new"]
+        assert await count_documents(client, adapter.indices["messages"]) == 1
+
+    async def test_a_session_deleted_while_it_is_read_is_not_given_in_part(
+        self, adapter: OpenSearchAdapter, scripted: Scripted
+    ) -> None:
+        slow, transport = scripted
+        await adapter.save(make_session(version=1), [make_message("one")])
+        await adapter.save(make_session(version=2), [make_message("two")])
+        transport.add_hook(2, lambda: adapter.session_repository.delete("web-42"))
+        assert await slow.message_repository.of_session("web-42") == []
+
+    async def test_what_others_store_upon_a_lost_write_does_not_hide_it(
+        self, adapter: OpenSearchAdapter, scripted: Scripted
+    ) -> None:
+        slow, transport = scripted
+        await adapter.session_repository.create(make_session())
+
+        async def go_on_and_lose_the_answer() -> None:
+            for n in range(20):
+                await adapter.message_repository.add([make_message(f"other {n}")], at=NOON)
+            raise LostError("N/A", "cut", OSError())
+
+        transport.add_hook(2, go_on_and_lose_the_answer, after=True)
+        (added,) = await slow.message_repository.add([make_message("mine")], at=NOON)
+        assert added.position == 1
+        said = contents(await adapter.message_repository.of_session("web-42"))
+        assert said == ["mine", *(f"other {n}" for n in range(20))]
+
+    async def test_a_session_that_others_change_all_the_time_is_busy(
+        self, adapter: OpenSearchAdapter, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(document_store, "CONFLICT_SECONDS", 0.2)
+        slow, transport = scripted
+        await adapter.session_repository.create(make_session())
+
+        async def be_faster() -> None:
+            await adapter.session_repository.update_status("web-42", "active", at=NOON, completed_at=None)
+
+        for request in range(1, 1_000):
+            transport.add_hook(2 * request, be_faster)
+        with pytest.raises(StoreBusyError) as caught:
+            await slow.save(make_session(version=1), [make_message("lost")])
+        assert not caught.value.in_doubt
+        assert await adapter.message_repository.of_session("web-42") == []
+
+
+@pytest.mark.backend("OpenSearch")
+class TestLostAnswers(SharedServerFixtures):
+    @pytest.fixture
+    async def proxy(self, url: str) -> AsyncIterator[FaultProxy]:
+        async with FaultProxy(url) as proxy:
+            yield proxy
+
+    @pytest.mark.parametrize("own_client", [True, False], ids=["a URL", "a client that retries"])
+    @pytest.mark.parametrize("then", ["cut", "pass and cut"])
+    async def test_what_is_asked_once_is_done_once(
+        self, adapter: OpenSearchAdapter, make: MakeOpenSearch, proxy: FaultProxy, then: Fault, own_client: bool
+    ) -> None:
+        url = proxy.url.replace("None@", "")  # the driver wants a password where there is a user
+        client = AsyncOpenSearch(url, max_retries=3)
+        cut = make(url if own_client else client)
+        await cut.initialize()
+        sessions = cut.session_repository
+
+        def trap() -> None:
+            proxy.trap(b"POST /" + cut.indices["sessions"].encode() + b"/_doc/", then)
+
+        trap()
+        await sessions.create(make_session())
+        trap()
+        assert (await cut.save(make_session(version=1), [make_message("one")])).message_count == 1
+        trap()
+        await cut.message_repository.add([make_message("two")], at=NOON)
+        trap()
+        changed = await sessions.update_status("web-42", "completed", at=later(1), completed_at=later(1))
+        assert changed == await adapter.session_repository.get("web-42")
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["one", "two"]
+        trap()
+        assert await sessions.delete("web-42")
+        trap()
+        saved = await cut.save(make_session(version=1), [make_message("anew")])
+        assert proxy.triggered == 6
+        assert saved == await adapter.session_repository.get("web-42")
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["anew"]
+        await cut.disconnect()
+        await client.close()
+
+    @pytest.mark.parametrize("path", [b"_mget", b"_bulk", b"_search", b"_refresh", b"GET /"])
+    async def test_a_connection_lost_where_nothing_can_happen_twice_is_not_noticed(
+        self, make: MakeOpenSearch, proxy: FaultProxy, path: bytes
+    ) -> None:
+        cut = make(proxy.url)
+        await cut.initialize()
+        proxy.trap(path, "pass and cut")
+        await cut.save(make_session(version=1), [make_message("one")])
+        saved = await cut.save(make_session(version=2), [make_message("two")])
+        assert contents(await cut.message_repository.of_session("web-42")) == ["one", "two"]
+        assert await cut.session_repository.of_user("maya") == [saved]
+        assert proxy.triggered == 1
+        await cut.disconnect()
+
+    async def test_a_change_whose_fate_is_unknown_is_in_doubt(self, scripted: Scripted) -> None:
+        adapter, transport = scripted
+        for request, after, in_doubt in ((1, False, False), (2, False, True), (2, True, True)):
+            transport.start()
+            transport.fail_from(request, LostError("N/A", "cut", OSError()), after=after)
+            with pytest.raises(StoreUnavailableError) as caught:
+                await adapter.save(
+                    make_session(f"web-{request}-{after}", version=1), [make_message("Hi", f"web-{request}-{after}")]
+                )
+            assert caught.value.in_doubt is in_doubt
+            transport.start()
+            found = await adapter.session_repository.get(f"web-{request}-{after}")
+            assert (found is not None) is after
+
+    async def test_a_server_that_went_after_it_stored_a_turn_is_no_failure(self, scripted: Scripted) -> None:
+        adapter, transport = scripted
+        transport.fail_from(3, LostError("N/A", "cut", OSError()), after=False)
+        saved = await adapter.save(make_session(version=1), [make_message("Hi")])
+        with pytest.raises(StoreError):
+            await adapter.session_repository.get("web-42")
+        transport.start()
+        assert await adapter.session_repository.get("web-42") == saved
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+
+
+@pytest.mark.backend("OpenSearch")
+class TestPurging(SharedServerFixtures):
+    async def test_messages_with_time_left_outlive_their_session(
+        self, adapter: OpenSearchAdapter, make: MakeOpenSearch, client: AsyncOpenSearch, name: str
+    ) -> None:
+        brief = make(session_ttl=0.001)
+        await brief.initialize()
+        data = {"extracted": {"to": "Rome"}}
+        await brief.save(make_session(version=1, collected_data=data), [make_message("old"), make_message("older")])
+        await asyncio.sleep(0.01)
+        assert [await adapter.purge_expired() for _ in range(2)] == [1, 0]
+        assert "Rome" not in await dump_indices(client, name)
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["old", "older"]
+        assert len(await adapter.search_messages("old older")) == 2
+        await adapter.session_repository.create(make_session(user_id="ben"))
+        (added,) = await adapter.message_repository.add([make_message("new")], at=NOON)
+        assert added.position == 3
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["old", "older", "new"]
+        await brief.disconnect()
+
+    async def test_nothing_remains_of_what_is_past_its_time(
+        self, adapter: OpenSearchAdapter, make: MakeOpenSearch, client: AsyncOpenSearch, name: str
+    ) -> None:
+        brief = make(session_ttl=0.001, message_ttl=0.001)
+        await brief.initialize()
+        for id in ("a", "b", "c"):
+            await brief.save(make_session(id, version=1), [make_message(f"{id} {n}", id) for n in range(4)])
+        await asyncio.sleep(0.01)
+        assert [await adapter.purge_expired() for _ in range(2)] == [15, 0]
+        assert await dump_indices(client, name) == "[]"
+        await brief.disconnect()
+
+    async def test_a_session_keeps_no_copy_of_messages_past_their_time(
+        self, adapter: OpenSearchAdapter, make: MakeOpenSearch, client: AsyncOpenSearch, name: str
+    ) -> None:
+        brief = make(message_ttl=0.001)
+        await brief.initialize()
+        saved = await brief.save(make_session(version=1), [make_message("old")])
+        await asyncio.sleep(0.01)
+        assert [await adapter.purge_expired() for _ in range(2)] == [1, 0]
+        assert "old" not in await dump_indices(client, name)
+        assert await adapter.session_repository.get("web-42") == saved
+        await adapter.save(make_session(version=2), [make_message("new")])
+        (found,) = await adapter.message_repository.of_session("web-42")
+        assert (found.content, found.position) == ("new", 2)
+        await brief.disconnect()
+
+    async def test_those_who_purge_at_once_count_each_thing_once(
+        self, adapter: OpenSearchAdapter, make: MakeOpenSearch
+    ) -> None:
+        brief = make(session_ttl=0.001, message_ttl=0.001)
+        await brief.initialize()
+        await asyncio.gather(
+            *(brief.save(make_session(f"s{n}", version=1), [make_message("x", f"s{n}")]) for n in range(20))
+        )
+        await asyncio.sleep(0.01)
+        assert sum(await asyncio.gather(*(each.purge_expired() for each in (adapter, brief, adapter)))) == 40
+        await brief.disconnect()

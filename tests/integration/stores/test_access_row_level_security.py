@@ -1,0 +1,65 @@
+"""Row-level security on what a server keeps: users see their own, and change no keys."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from tellback import Tellback
+from tellback.types.access import Scope
+from tests.integration.stores.test_row_level_security import as_app
+
+MAYA = Scope("acme", "web", "maya")
+OTHERS = (Scope("acme", "web", "noah"), Scope("acme", "ios", "maya"), Scope("other", "web", "maya"))
+TABLES = ("api_keys", "kept_answers", "rate_windows")
+
+
+@pytest.fixture
+async def filled(ready_postgres_url: str) -> str:
+    """A database in which each scope has a key and an answer, each app a key, and someone a limit."""
+    async with Tellback(ready_postgres_url, worker=False) as rc:
+        now = rc.clock()
+        for scope in (MAYA, *OTHERS):
+            tenant, app = scope.tenant_id, scope.app_id
+            await rc.keys.create("user", tenant_id=tenant, app_id=app, user_id=scope.user_id)
+            await rc.keys.create("admin", tenant_id=tenant, app_id=app)
+            await rc.store.idempotency.begin(scope, "k", "f", now=now, lease_until=now)
+        await rc.store.rate_windows.take("key_1", 1, 1, 1)
+    return ready_postgres_url
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_a_transaction_that_names_no_scope_sees_nothing(filled: str, table: str) -> None:
+    async with as_app(filled) as connection:
+        assert await connection.fetch(f"SELECT * FROM {table}") == []
+
+
+async def test_a_user_sees_its_own_keys_and_answers_and_no_limits(filled: str) -> None:
+    for scope in (MAYA, *OTHERS):
+        async with as_app(filled, scope) as connection:
+            for table in ("api_keys", "kept_answers"):
+                [row] = await connection.fetch(f"SELECT tenant_id, app_id, user_id FROM {table}")
+                assert Scope(*row) == scope
+            assert await connection.fetch("SELECT * FROM rate_windows") == []
+
+
+@pytest.mark.parametrize("change", ["UPDATE api_keys SET role = 'user'", "DELETE FROM api_keys"])
+async def test_a_user_changes_no_key(filled: str, change: str) -> None:
+    async with as_app(filled, MAYA) as connection:
+        assert (await connection.execute(change)).endswith(" 0")
+
+
+async def test_a_user_makes_no_key(filled: str) -> None:
+    copy = (
+        "INSERT INTO api_keys (id, tenant_id, app_id, user_id, role, name, digest, created_at)"
+        " SELECT 'stolen', tenant_id, app_id, user_id, role, name, digest, created_at FROM api_keys"
+    )
+    async with as_app(filled, MAYA) as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
+            await connection.execute(copy)
+
+
+async def test_answers_of_another_user_can_neither_be_inserted_nor_given_away(filled: str) -> None:
+    async with as_app(filled, MAYA) as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
+            await connection.execute("UPDATE kept_answers SET user_id = 'noah'")

@@ -1,0 +1,97 @@
+"""The end of a store: named errors afterwards, nothing lost before, nothing left running."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, cast
+
+import pytest
+
+from tellback import Tellback
+from tellback.errors import StoreClosedError, StoreError
+from tellback.testing import FunctionModel
+from tellback.types.conversations import StoredMessage
+from tests.integration.stores.assertions import assert_turn_runs_at_once, conversations_of, load_messages
+from tests.support.servers.postgres import PostgresServer
+
+HELLO = FunctionModel(lambda _: "Hello.")
+
+
+async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
+    rc = Tellback(url)
+    log = conversations_of(rc)
+
+    async def listen() -> None:
+        async for _ in rc.events.subscribe():
+            pass
+
+    async def assert_closed(id: str) -> None:
+        for attempt in (
+            lambda: log.create("chat"),
+            lambda: log.get(id),
+            lambda: log.list(),
+            lambda: log.messages(id),
+            lambda: log.append_user_message(id, "no"),
+            lambda: log.run_turn(id, HELLO, "no"),
+            lambda: log.close(id),
+            lambda: rc.close_stale(10),
+            lambda: rc.events.read(),
+            lambda: rc.events.latest(),
+            listen,
+        ):
+            async with asyncio.timeout(5):
+                with pytest.raises(StoreClosedError):
+                    await cast("Any", attempt)()
+
+    await assert_closed("conv_before")
+    await rc.open()
+    talk = await log.create("chat")
+    await log.append_user_message(talk.id, "kept")
+    await rc.close()
+    await rc.close()
+    await assert_closed(talk.id)
+    await rc.open()
+    assert [message.text for message in await load_messages(rc, talk.id)] == ["kept"]
+    await assert_turn_runs_at_once(rc, talk.id)
+    await rc.close()
+
+
+@pytest.mark.parametrize("head_start", [0.0, 0.002, 0.005, 0.02])
+async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url: str, head_start: float) -> None:
+    rc = await Tellback(url).open()
+    talk = await conversations_of(rc).create("chat")
+    tasks = [
+        asyncio.create_task(conversations_of(rc).append_user_message(talk.id, str(number))) for number in range(50)
+    ]
+    await asyncio.sleep(head_start)
+    async with asyncio.timeout(10):
+        await rc.close()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    kept = {result.id for result in results if isinstance(result, StoredMessage)}
+    refused = [result for result in results if not isinstance(result, StoredMessage)]
+    assert all(isinstance(error, StoreError) for error in refused), refused
+    async with Tellback(url) as rc:
+        messages = await load_messages(rc, talk.id)
+        assert kept <= {message.id for message in messages}
+        texts = {message.text for message in messages}
+        for number, result in enumerate(results):
+            if isinstance(result, StoreError) and not result.in_doubt:
+                assert str(number) not in texts
+
+
+async def test_a_closed_store_leaves_no_connection_whatever_it_is_asked_later(
+    postgres_server: PostgresServer, ready_postgres_url: str
+) -> None:
+    rc = await Tellback(ready_postgres_url).open()
+    talk = await conversations_of(rc).create("chat")
+    await assert_turn_runs_at_once(rc, talk.id)
+    await rc.close()
+    with pytest.raises(StoreClosedError):
+        await conversations_of(rc).run_turn(talk.id, HELLO, "no")
+    name = ready_postgres_url.rpartition("/")[2]
+    question = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND application_name = 'tellback'"
+    deadline = time.monotonic() + 5
+    while left := int(await asyncio.to_thread(postgres_server.psql, question)):
+        assert time.monotonic() < deadline, f"{left} connections are left"
+        await asyncio.sleep(0.1)

@@ -1,0 +1,267 @@
+"""After an erasure nothing of the user is left: in no table of any store, and in no byte of SQLite's files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sqlite3
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tellback import StoreBusyError, Tellback
+from tellback.stores.ports.store import COLLECTIONS
+from tellback.types.jobs import ANY, ConversationScope
+from tellback.user import User
+from tests.support.user_data import count_in_files, create_binding, create_user_data, read_rows
+
+ROOT = Path(__file__).parents[3]
+WORD = "Qwyzzyx"
+MAYA = "maya-the-erased-one"
+
+USERS = [f"person{number:02}x" for number in range(6)]
+
+
+class Crowd:
+    """Users who write at random, texts of all lengths that name them again and again."""
+
+    def __init__(self, rc: Tellback, seed: int) -> None:
+        self.rc = rc
+        self.names = list(USERS)
+        self.chance = random.Random(seed)
+        self.talks: dict[str, list[str]] = {name: [] for name in USERS}
+        self.spaces: dict[str, list[str]] = {name: [] for name in USERS}
+        self.atoms: dict[str, list[str]] = {name: [] for name in USERS}
+
+    def text(self, name: str) -> str:
+        length = self.chance.choice([1, 2, 5, 20, 60, 250, 900])
+        return " ".join(f"{name}-{self.chance.getrandbits(32):08x}" for _ in range(length))
+
+    async def act(self) -> None:
+        name = self.chance.choice(self.names)
+        user = self.rc.user(name)
+        talks, spaces, atoms = self.talks[name], self.spaces[name], self.atoms[name]
+        if not talks or not spaces or self.chance.random() < 0.04:
+            talks.append((await user.conversations.create(name, self.text(name)[:200])).id)
+            spaces.append((await user.memory.create_space(self.text(name)[:60])).id)
+            return
+        acts: list[Callable[[], Awaitable[Any]]] = [
+            lambda: self.say(user, self.chance.choice(talks)),
+            lambda: self.sum_up(user, self.chance.choice(talks)),
+            lambda: self.remember(user, self.chance.choice(spaces)),
+            lambda: user.memory.create_entity(self.chance.choice(spaces), "PERSON", self.text(name)[:80]),
+        ]
+        if atoms:
+            acts += [lambda: self.replace(user), lambda: user.memory.archive_atom(self.chance.choice(atoms))]
+        await self.chance.choice(acts)()
+
+    async def say(self, user: User, talk: str) -> None:
+        text = self.text(user.scope.user_id)
+        await user.conversations.append_user_message(talk, text, idempotency_key=text[:40])
+
+    async def sum_up(self, user: User, id: str) -> None:
+        talk = await user.conversations.get(id)
+        assert talk is not None
+        await self.rc.store.conversations.save_summary(
+            user.scope,
+            id,
+            self.text(user.scope.user_id),
+            until_seq=talk.rolling_summary_until_seq + 1,
+            turns=1,
+            expected_seq=talk.rolling_summary_until_seq,
+            now=self.rc.clock(),
+        )
+
+    async def remember(self, user: User, space: str) -> None:
+        name = user.scope.user_id
+        atom = await user.memory.add_atom(space, self.text(name), (self.text(name)[:30], "FACT"))
+        self.atoms[name].append(atom.id)
+
+    async def replace(self, user: User) -> None:
+        atoms = self.atoms[user.scope.user_id]
+        old = atoms.pop(self.chance.randrange(len(atoms)))
+        atoms.append((await user.memory.supersede_atom(old, self.text(user.scope.user_id))).id)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_no_byte_of_an_erased_user_is_left_among_others(tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, embedder=None, worker=False) as rc:
+        crowd = Crowd(rc, seed)
+        for _ in range(80):
+            await asyncio.gather(*(crowd.act() for _ in range(15)))
+        erased, *others = USERS
+        assert count_in_files(path, erased)
+        kept = [await rc.user(name).admin.export_user_data() for name in others]
+        await rc.user(erased).admin.delete_user_data(confirm=True)
+        assert count_in_files(path, erased) == {}
+        crowd.names.remove(erased)
+        for _ in range(5):  # nor does it come back out of a cache
+            await asyncio.gather(*(crowd.act() for _ in range(15)))
+        await rc.user(others[0]).admin.delete_user_data(confirm=True)
+        assert count_in_files(path, erased, others[0]) == {}
+        left = await rc.user(others[-1]).admin.export_user_data()
+        assert len(left["events"]) >= len(kept[-1]["events"]) > 0
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+async def everything(url: str) -> dict[str, str]:
+    """Every table of a store as text."""
+    if url.startswith("sqlite"):
+        path = Path(url.removeprefix("sqlite:///"))
+        return {table: repr(rows) for table, rows in read_rows(path).items()}
+    connection = await asyncpg.connect(url)
+    try:
+        asked = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = 'tellback'"
+        found = {}
+        for schema, table in await connection.fetch(asked):
+            rows = await connection.fetch(f'SELECT t::text FROM "{schema}"."{table}" AS t')
+            found[table] = repr([row[0] for row in rows])
+        return found
+    finally:
+        await connection.close()
+
+
+async def test_no_table_holds_anything_of_an_erased_user(url: str) -> None:
+    async with Tellback(url, worker=False) as rc:
+        maya, omar = rc.user(MAYA), rc.user("omar")
+        await create_user_data(rc, maya, WORD)
+        await create_user_data(rc, omar, "Oslo")
+        await create_binding(rc.store, omar.scope, ConversationScope("chat", MAYA), ConversationScope("chat", "omar"))
+        await create_binding(rc.store, maya.scope, ConversationScope("chat", ANY))
+        tables = await everything(url)
+        assert {table for table, rows in tables.items() if MAYA in rows or WORD in rows} >= {
+            *("conversations", "messages", "events", "spaces", "atoms", "atom_closings", "atom_vectors", "entities"),
+            *("entity_names", "atom_entities", "bindings", "jobs", "usage", "api_keys", "kept_answers"),
+        }
+        await maya.admin.delete_user_data(confirm=True)
+        tables = await everything(url)
+    assert [table for table, rows in tables.items() if MAYA in rows or WORD.lower() in rows.lower()] == []
+    assert all("omar" in tables[table] for table in ("conversations", "messages", "events", "atoms", "bindings"))
+
+
+CRASHING = """
+import asyncio, os, sys
+from tellback import Tellback
+from tellback.stores import erasing
+from tellback.stores.engine import within
+
+async def main(path, name):
+    rc = await Tellback(path, worker=False).open()
+    scope = rc.user(name).scope
+    await rc.store._engine.write(None, lambda: within(scope, erasing.erase(scope, 1, True)))
+    os._exit(7)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_a_crash_before_the_file_is_wiped_is_made_up_for_by_the_next_to_open_it(tmp_path: Path) -> None:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, worker=False) as rc:
+        await create_user_data(rc, rc.user(MAYA), WORD)
+        await create_user_data(rc, rc.user("omar"), "Oslo")
+    command = [sys.executable, "-c", CRASHING, str(path), MAYA]
+    done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, timeout=40, check=False)
+    assert done.returncode == 7
+    assert count_in_files(path, MAYA, WORD)
+    async with Tellback(path, worker=False) as rc:
+        await rc.user("omar").conversations.create("chat")  # comes after what the writer does first
+        assert count_in_files(path, MAYA, WORD) == {}
+        assert set((await rc.user(MAYA).admin.delete_user_data(confirm=True)).values()) == {0}
+
+
+async def test_a_reader_that_holds_the_log_back_is_named_and_erasing_again_does_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "tellback.db"
+    async with Tellback(f"sqlite:///{path}?busy_timeout=0.5", worker=False) as rc:
+        maya = rc.user(MAYA)
+        await create_user_data(rc, maya, WORD)
+        await create_user_data(rc, rc.user("omar"), "Oslo")
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT COUNT(*) FROM messages").fetchall()
+            with pytest.raises(StoreBusyError, match=r"rows are deleted.*traces"):
+                await maya.admin.delete_user_data(confirm=True)
+            export = await maya.admin.export_user_data()
+            assert not any(export[name] for name in COLLECTIONS if name != "messages")
+            assert count_in_files(path, MAYA, WORD)
+            await rc.user("omar").conversations.create("chat")  # nobody else is held up
+            reader.execute("COMMIT")
+        assert set((await maya.admin.delete_user_data(confirm=True)).values()) == {0}
+        assert count_in_files(path, MAYA, WORD) == {}
+    assert dict(read_rows(path)["marks"])["wipe"] % 3 == 0
+
+
+async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path: Path) -> None:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, worker=False) as rc, Tellback(path, worker=False) as other:
+        await create_user_data(rc, rc.user(MAYA), WORD)
+        talk = await rc.user("omar").conversations.create("chat")
+        done = asyncio.Event()
+
+        async def write(opened: Tellback) -> int:
+            written = 0
+            while not done.is_set() or not written:
+                await opened.user("omar").conversations.append_user_message(talk.id, "Hello " * 50)
+                assert await opened.user("omar").conversations.messages(talk.id, limit=1)
+                written += 1
+            return written
+
+        writers = [asyncio.create_task(write(opened)) for opened in (rc, rc, other)]
+        await asyncio.sleep(0.1)
+        await rc.user(MAYA).admin.delete_user_data(confirm=True)
+        done.set()
+        written = await asyncio.gather(*writers)
+        assert count_in_files(path, MAYA, WORD) == {}
+        messages = await rc.user("omar").conversations.messages(talk.id, limit=None)
+        assert [message.seq for message in messages] == list(range(1, sum(written) + 1))
+
+
+async def test_two_processes_erase_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, worker=False) as rc, Tellback(path, worker=False) as other:
+        names = [f"{MAYA}-{number}" for number in range(6)]
+        for name in names:
+            await create_user_data(rc, rc.user(name), WORD)
+        await asyncio.gather(
+            *(
+                opened.user(name).admin.delete_user_data(confirm=True)
+                for opened, name in zip([rc, other] * 3, names, strict=True)
+            )
+        )
+        assert count_in_files(path, MAYA, WORD) == {}
+        assert len(await rc.events.read(types=["user.erased"])) == 6
+    assert dict(read_rows(path)["marks"])["wipe"] % 3 == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["json", "zip"])
+async def test_a_large_export_takes_little_memory(tmp_path: Path, ending: str) -> None:
+    async with Tellback(tmp_path / "tellback.db", embedder=None, worker=False) as rc:
+        maya = rc.user(MAYA)
+        talk = await maya.conversations.create("chat")
+        words = " ".join(str(number) for number in range(500))
+        for start in range(0, 8_000, 1_000):
+            texts = [{"role": "user", "content": f"{number} {words}"} for number in range(start, start + 1_000)]
+            await maya.conversations.append_messages(talk.id, texts)
+        path = tmp_path / f"maya.{ending}"
+        tracemalloc.start()
+        report = await maya.admin.export_user_data(to=path)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert report.counts["messages"] == 8_000
+    assert peak < 8_000_000, f"{peak:,} bytes for {path.stat().st_size:,}"
+    if ending == "json":
+        assert path.stat().st_size > 15_000_000
+        with path.open(encoding="utf-8") as file:
+            assert len(json.load(file)["conversations"][0]["messages"]) == 8_000

@@ -1,0 +1,206 @@
+"""PostgreSQL's own: roles, schemas, sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tellback import ChatRequest, SchemaVersionError, StoreUnavailableError, Tellback
+from tellback.stores import PostgresStore
+from tellback.stores.postgres import engine as engines
+from tellback.testing import FunctionModel, ScriptedModel, says
+from tests.support.servers.postgres import PostgresServer
+
+
+def database(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+def as_user(url: str, user: str) -> str:
+    return url.replace("//postgres@", f"//{user}@")
+
+
+async def write_and_read(url: str) -> None:
+    async with Tellback(url) as rc:
+        talks = rc.user("maya").conversations
+        talk = await talks.create("chat")
+        await talks.append_user_message(talk.id, "hello")
+        assert [message.text for message in await talks.messages(talk.id)] == ["hello"]
+        assert [event.type for event in await rc.events.read()][-1] == "message.appended"
+
+
+@pytest.mark.parametrize("schema", ["tellback", "MySchema", "my schema", "public,x", 'quo"te', "naïve"])
+async def test_tables_live_in_the_schema_that_was_named(
+    postgres_server: PostgresServer, postgres_url: str, schema: str
+) -> None:
+    from urllib.parse import quote
+
+    await write_and_read(f"{postgres_url}?schema={quote(schema)}")
+    found = postgres_server.psql(
+        "SELECT schemaname FROM pg_tables WHERE tablename = 'messages'", database(postgres_url)
+    )
+    assert found == schema
+
+
+async def test_two_schemas_of_one_database_are_apart(postgres_url: str) -> None:
+    async with Tellback(f"{postgres_url}?schema=one") as one, Tellback(f"{postgres_url}?schema=two") as two:
+        talk = await one.user("maya").conversations.create("chat")
+        assert await two.user("maya").conversations.get(talk.id) is None
+        assert await two.events.read() == []
+
+
+async def test_a_login_needs_no_more_than_the_role(postgres_server: PostgresServer, postgres_url: str) -> None:
+    name = database(postgres_url)
+    await write_and_read(postgres_url)
+    for statement in (
+        f"CREATE ROLE app_{name} LOGIN",
+        f"CREATE ROLE quiet_{name} LOGIN NOINHERIT",
+        f"CREATE ROLE stranger_{name} LOGIN",
+        f"GRANT tellback_app TO app_{name}, quiet_{name}",
+    ):
+        postgres_server.psql(statement)
+    try:
+        await write_and_read(as_user(postgres_url, f"app_{name}"))
+        await write_and_read(as_user(postgres_url, f"quiet_{name}"))
+        with pytest.raises(StoreUnavailableError, match="GRANT tellback_app"):
+            await write_and_read(as_user(postgres_url, f"stranger_{name}"))
+    finally:
+        postgres_server.psql(f"DROP ROLE app_{name}, quiet_{name}, stranger_{name}")
+
+
+async def test_an_owner_without_rights_of_its_own_uses_what_was_made_for_it(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    name = database(postgres_url)
+    owner = f"owner_{name}"
+    await write_and_read(f"{postgres_url}?schema=first")  # so that the role is there
+    postgres_server.psql(f"CREATE ROLE {owner} LOGIN")
+    try:
+        with pytest.raises(SchemaVersionError, match="made beforehand"):
+            await write_and_read(as_user(postgres_url, owner))
+        postgres_server.psql(f"CREATE SCHEMA tellback AUTHORIZATION {owner}", name)
+        postgres_server.psql(f"GRANT tellback_app TO {owner}")
+        await write_and_read(as_user(postgres_url, owner))
+        owners = postgres_server.psql("SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'tellback'", name)
+        assert owners == owner
+    finally:
+        postgres_server.psql(f"DROP OWNED BY {owner} CASCADE", name)
+        postgres_server.psql(f"DROP ROLE {owner}")
+
+
+async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    gate, reached = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: ChatRequest) -> str:
+        reached.set()
+        await gate.wait()
+        return "first"
+
+    async with Tellback(postgres_url) as one, Tellback(postgres_url) as two:
+        talk = await one.user("maya").conversations.create("chat")
+        first = asyncio.create_task(one.user("maya").conversations.run_turn(talk.id, FunctionModel(answer), "1"))
+        await asyncio.wait_for(reached.wait(), 10)
+        second = asyncio.create_task(
+            two.user("maya").conversations.run_turn(talk.id, ScriptedModel([says("second")]), "2")
+        )
+        postgres_server.psql(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'", database(postgres_url)
+        )
+        await asyncio.sleep(engines.OWNER_GRACE_SECONDS + 0.5)
+        gate.set()
+        await asyncio.gather(first, second)
+        texts = [message.text for message in await one.user("maya").conversations.raw_turns(talk.id)]
+        assert texts == ["1", "first", "2", "second"]
+
+
+async def test_an_owner_that_is_gone_is_seen_by_everyone_who_looks_at_once(postgres_url: str) -> None:
+    async with Tellback(postgres_url) as rc:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + engines.OWNER_GRACE_SECONDS + 1
+
+        async def look() -> set[bool | None]:
+            seen = set()
+            while loop.time() < until:
+                seen.add(await rc.store.is_alive("pg|123456789"))
+                await asyncio.sleep(0.01)
+            return seen
+
+        for seen in await asyncio.gather(*(look() for _ in range(8))):
+            assert seen == {None, False}
+
+
+async def test_an_owner_that_was_away_long_ago_has_its_time_again(postgres_url: str) -> None:
+    async with Tellback(postgres_url) as rc:
+        assert await rc.store.is_alive("pg|123456789") is None
+        await asyncio.sleep(engines.OWNER_GRACE_SECONDS + 0.5)
+        assert await rc.store.is_alive("pg|123456789") is None
+
+
+async def test_a_session_refused_for_a_while_comes_back(
+    postgres_server: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresStore(postgres_url)
+    engine: Any = store._engine
+    async with Tellback(store) as rc:
+        talks = rc.user("maya").conversations
+        talk = await talks.create("chat")
+        allowed = engine._prepare
+
+        async def refused(connection: Any) -> None:
+            raise StoreUnavailableError("not now")
+
+        monkeypatch.setattr(engine, "_prepare", refused)
+        with pytest.raises(StoreUnavailableError, match="own session"):
+            await talks.run_turn(talk.id, ScriptedModel([says("never")]), "Hi")
+        monkeypatch.setattr(engine, "_prepare", allowed)
+        assert str(await talks.run_turn(talk.id, ScriptedModel([says("Hello!")]), "Hi again")) == "Hello!"
+
+
+async def test_cancelling_anywhere_leaves_every_connection_clean(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    async with Tellback(f"{postgres_url}?pool_size=2") as rc:
+        talks = rc.user("maya").conversations
+        talk = await talks.create("chat")
+        for n in range(60):
+            work = asyncio.ensure_future(talks.append_user_message(talk.id, str(n)))
+            await asyncio.sleep(n * 0.0001)
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        last = await talks.append_user_message(talk.id, "after")
+        messages = await talks.messages(talk.id)
+        assert [message.seq for message in messages] == list(range(1, last.seq + 1))
+        states = "SELECT DISTINCT state FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle%'"
+        assert postgres_server.psql(states, database(postgres_url)) == "idle"
+
+
+async def test_another_event_loop_is_refused_by_name(postgres_url: str) -> None:
+    from tellback import ConfigurationError
+
+    async with Tellback(postgres_url) as rc:
+        talks = rc.user("maya").conversations
+        with pytest.raises(ConfigurationError, match="another event loop"):
+            await asyncio.to_thread(lambda: asyncio.run(talks.list()))
+
+
+async def test_a_connection_that_the_pool_took_back_hides_no_error() -> None:
+    from tellback.stores.postgres.connection import roll_back
+
+    class TakenBack:
+        """What the driver gives once it has taken a connection back after a timeout."""
+
+        def is_closed(self) -> bool:
+            return False
+
+        async def execute(self, sql: str) -> None:
+            raise asyncpg.InterfaceError("cannot call Connection.execute(): connection has been released")
+
+        def terminate(self) -> None:
+            raise asyncpg.InterfaceError("cannot call Connection.terminate(): connection has been released")
+
+    await roll_back(TakenBack())

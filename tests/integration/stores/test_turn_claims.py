@@ -1,0 +1,121 @@
+"""Claims on PostgreSQL when connections break: the living keep theirs, and nobody waits for what is over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tellback import Tellback
+from tellback.errors import StoreUnavailableError, TurnConflictError
+from tellback.stores import TurnBusy
+from tellback.stores.postgres.connection import OWNER_LOCK
+from tellback.testing import FunctionModel
+from tellback.testing.stores.factories import make_claim
+from tellback.turns import claims
+from tests.integration.stores.assertions import (
+    assert_not_interleaved,
+    assert_turn_runs_at_once,
+    conversations_of,
+    load_messages,
+)
+from tests.support.fault_proxy import FaultProxy
+
+HELLO = FunctionModel(lambda _: "Hello.")
+
+
+async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(ready_postgres_url: str) -> None:
+    async with FaultProxy(ready_postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
+        talk = await conversations_of(rc).create("chat")
+        proxy.trap(b"COMMIT", "pass and cut")
+        with pytest.raises(StoreUnavailableError):
+            await conversations_of(rc).run_turn(talk.id, HELLO, "Perhaps.")
+        await assert_turn_runs_at_once(rc, talk.id)
+
+
+async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_postgres_url: str) -> None:
+    """It lives and works on: only its session with the server is gone, and comes back by itself."""
+    async with Tellback(ready_postgres_url) as one, Tellback(ready_postgres_url) as two:
+        talk = await conversations_of(one).create("chat")
+        started, release = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: object) -> str:
+            started.set()
+            await release.wait()
+            return "Slow."
+
+        turn = asyncio.create_task(conversations_of(one).run_turn(talk.id, FunctionModel(slow), "Take your time."))
+        async with asyncio.timeout(5):
+            await started.wait()
+        admin = await asyncpg.connect(ready_postgres_url)
+        try:
+            ended = await admin.fetch(
+                "SELECT pg_terminate_backend(pid, 2000) FROM pg_locks"
+                " WHERE locktype = 'advisory' AND classid = (hashtext($1)::bigint & 4294967295)::oid",
+                OWNER_LOCK,
+            )
+            assert len(ended) == 1
+        finally:
+            await admin.close()
+        deadline = time.monotonic() + 1.5
+        try:
+            while time.monotonic() < deadline:
+                with pytest.raises(TurnConflictError):
+                    await conversations_of(two).run_turn(talk.id, HELLO, "Is it mine?", wait=0)
+                await asyncio.sleep(0.05)
+        finally:
+            release.set()
+            await turn
+        assert_not_interleaved(await load_messages(two, talk.id))
+
+
+async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_seen_alive_again(
+    ready_postgres_url: str,
+) -> None:
+    async with (
+        FaultProxy(ready_postgres_url) as proxy,
+        Tellback(proxy.url, worker=False) as one,
+        Tellback(ready_postgres_url) as two,
+    ):
+
+        async def until_seen(alive: bool, what: str) -> None:
+            deadline = time.monotonic() + 8
+            while await two.store.is_alive(one.store.owner) is not alive:
+                assert time.monotonic() < deadline, what
+                await asyncio.sleep(0.05)
+
+        talk = await conversations_of(one).create("chat")
+        await assert_turn_runs_at_once(one, talk.id)
+        await until_seen(True, "it never showed that it lives")
+        proxy.refuse()
+        await until_seen(False, "the server did not notice that its client is gone")
+        proxy.trap(b"SET ROLE", "cut")
+        proxy.accept()
+        await until_seen(True, "it lives, and everyone takes it for dead for good")
+        assert proxy.triggered == 1
+
+
+async def test_a_long_turn_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "CLAIM_SECONDS", 3.0)
+    asked = asyncio.Event()
+
+    async def slowly(given: Any) -> str:
+        asked.set()
+        await asyncio.sleep(7.0)  # more than twice as long as a claim holds by itself
+        return "Done."
+
+    async with Tellback(":memory:", worker=False) as rc:
+        maya = rc.user("maya")
+        talk = await maya.conversations.create("chat")
+        turn = asyncio.create_task(maya.conversations.run_turn(talk.id, FunctionModel(slowly), "Hello?"))
+        await asked.wait()
+        for _ in range(5):
+            await asyncio.sleep(1.2)
+            answer = await rc.store.conversations.begin_turn(
+                maya.scope, talk.id, make_claim("other"), None, tail_limit=5, now=rc.clock()
+            )
+            assert isinstance(answer, TurnBusy)
+        assert (await turn).text == "Done."

@@ -1,0 +1,109 @@
+"""The same server over streamable HTTP, in both generations of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tellback.errors import McpError
+from tellback.tools import ToolCall, dispatch
+from tellback.tools.mcp import McpServer
+from tests.integration.tools.mcp.support import by_name, free_port, http_server, listens, until
+from tests.support.fake_http_server import FakeHttpServer, Reply, Request, Wait
+
+
+def at(port: int, **options: float) -> McpServer:
+    return McpServer.http(f"http://127.0.0.1:{port}/mcp", name="web", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", [(), ("old",)], ids=["newest", "with sessions"])
+async def test_tools_work_over_http(how: tuple[str, ...]) -> None:
+    port = free_port()
+    async with http_server(port, *how), at(port, call_timeout=20) as server:
+        tools = await by_name(server)
+        result = await dispatch(ToolCall("c", "add", {"x": 2, "y": 3}), tools)
+        assert result.content == "5"
+        assert (await server.call("long", {"chars": 2_000_000})).content.startswith("xxx")
+        slow = asyncio.create_task(server.call("slow", {"seconds": 60}))
+        await asyncio.sleep(0.5)
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+        assert (await server.call("add", {"x": 1, "y": 1})).content == "2"
+
+
+@pytest.mark.timeout(150)  # two servers start, one after the other
+@pytest.mark.parametrize("how", [(), ("old",)], ids=["newest", "with sessions"])
+async def test_a_restarted_server_is_reached_again_by_the_next_call(how: tuple[str, ...]) -> None:
+    port = free_port()
+    server = at(port)
+    try:
+        async with http_server(port, *how):
+            await server.connect()
+            tools = await by_name(server)
+            assert (await server.call("count")).content == "1"
+            assert (await server.call("count")).content == "2"
+        async with http_server(port, *how):
+            result = await dispatch(ToolCall("c", "count", {}), tools)
+            if result.is_error:  # the connection was found broken by this very call
+                assert "next call connects again" in result.content
+                result = await dispatch(ToolCall("c", "count", {}), tools)
+            assert result.content == "1"
+    finally:
+        await server.close()
+
+
+async def test_a_call_that_broke_off_is_not_repeated() -> None:
+    port = free_port()
+    async with http_server(port):
+        server = at(port)
+        await server.connect()
+        try:
+            await server.tools()
+            with pytest.raises(McpError, match="not repeated"):
+                await server.call("crash")
+            await until(lambda: not listens(port), 20)  # a process takes a moment to be gone
+            with pytest.raises(McpError, match="'web': it cannot be connected"):
+                await server.call("count")
+        finally:
+            await server.close()
+
+
+async def test_a_server_that_is_not_there_is_named() -> None:
+    with pytest.raises(McpError, match=r"'web': it cannot be connected: ConnectError"):
+        await at(free_port()).connect()
+
+
+async def test_a_refusal_says_the_status_and_headers_are_sent() -> None:
+    def refuse(request: Request) -> Reply:
+        return Reply(401, {}, (b"who are you?",))
+
+    async with FakeHttpServer(refuse) as wire:
+        server = McpServer.http(f"{wire.url}/mcp", {"authorization": "Bearer t"}, name="web")
+        with pytest.raises(McpError, match="HTTP status 401"):
+            await server.connect()
+        assert wire.requests[0].headers["authorization"] == "Bearer t"
+        assert "Bearer" not in repr(server)
+
+
+async def test_a_silent_server_is_given_up_in_time() -> None:
+    async with FakeHttpServer(lambda _: Reply(200, {"content-type": "application/json"}, (Wait(300),))) as wire:
+        with pytest.raises(McpError, match="'web': it did not connect within 2 seconds"):
+            await McpServer.http(wire.url, name="web", connect_timeout=2).connect()
+
+
+@pytest.mark.parametrize("body", [b"nonsense", b"[]", b""])
+async def test_nonsense_over_http_is_an_error(body: bytes) -> None:
+    async with FakeHttpServer(lambda _: Reply(200, {"content-type": "application/json"}, (body,))) as wire:
+        with pytest.raises(McpError, match="'web': it cannot be connected"):
+            await McpServer.http(wire.url, name="web", connect_timeout=20).connect()
+
+
+async def test_a_slow_call_over_http_times_out_and_the_session_goes_on() -> None:
+    port = free_port()
+    async with http_server(port), at(port, call_timeout=4) as server:
+        await server.tools()
+        with pytest.raises(McpError, match="not answered within 4 seconds"):
+            await server.call("slow", {"seconds": 60})
+        assert (await server.call("add", {"x": 1, "y": 1})).content == "2"

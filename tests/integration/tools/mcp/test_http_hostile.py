@@ -1,0 +1,181 @@
+"""A server over HTTP that answers wrongly, too much, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tellback.errors import McpError
+from tellback.tools.mcp import McpServer
+from tests.support.fake_http_server import Cut, FakeHttpServer, Reply, Request, Wait, data_event, json_reply, sse_reply
+
+DONE = {"content": [{"type": "text", "text": "done"}]}
+SPACES = b" " * 1_000_000
+
+
+def result(request: Request, found: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request.body["id"], "result": found}
+
+
+def speaking(call: Callable[[Request], Reply]) -> Callable[[Request], Reply]:
+    """A server of the protocol with sessions, whose tool `act` answers as `call` says, and `fine` as it should."""
+
+    def respond(request: Request) -> Reply:
+        method = (request.body or {}).get("method")
+        if method == "initialize":
+            info = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
+            info["serverInfo"] = {"name": "wire", "version": "1"}
+            return json_reply(result(request, info), mcp_session_id="s1")
+        if method == "tools/list":
+            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("act", "fine")]
+            return json_reply(result(request, {"tools": tools}))
+        if method == "tools/call" and request.body["params"]["name"] == "fine":
+            return json_reply(result(request, DONE))
+        if method == "tools/call" or request.method == "GET":
+            return call(request)
+        return Reply(400 if method == "server/discover" else 202)
+
+    return respond
+
+
+def to(wire: FakeHttpServer, **options: Any) -> McpServer:
+    return McpServer.http(f"{wire.url}/mcp", {"authorization": "Bearer t"}, **{"name": "web", **options})
+
+
+def asked(wire: FakeHttpServer, method: str) -> list[Request]:
+    return [request for request in wire.requests if (request.body or {}).get("method") == method]
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (Reply(200, {"content-type": "application/json"}, (SPACES,) * 20), "a message of more than 16 MB"),
+        (sse_reply("data: ", *["x" * 1_000_000] * 20), "a message of more than 16 MB"),
+        (Reply(500, {"content-type": "application/json"}, (SPACES,) * 20), "a message of more than 16 MB"),
+        (Reply(200, {"content-type": "application/json", "content-encoding": "gzip"}, (b"x",)), "a packed answer"),
+        (sse_reply(Cut()), "RemoteProtocolError"),
+        (sse_reply(), "the answer broke off"),
+    ],
+    ids=["body", "event", "refusal", "packed", "cut", "no answer"],
+)
+async def test_an_answer_that_cannot_be_taken_is_named_and_the_next_call_works(reply: Reply, why: str) -> None:
+    async with FakeHttpServer(speaking(lambda _: reply)) as wire, to(wire) as server:
+        with pytest.raises(McpError, match=f"broke while act was running: .*{why}.*not repeated"):
+            await server.call("act")
+        assert (await server.call("fine")).content == "done"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_a_call_nobody_waits_for_ends_its_request_and_tells_the_server(kind: str) -> None:
+    silent = Reply(200, {"content-type": kind}, (b" \n", Wait(300)))
+    async with FakeHttpServer(speaking(lambda _: silent)) as wire, to(wire, call_timeout=1) as server:
+        with pytest.raises(McpError, match="act was not answered within 1 seconds"):
+            await server.call("act")
+        async with asyncio.timeout(20):
+            await wire.client_left.wait()
+            while not asked(wire, "notifications/cancelled"):  # noqa: ASYNC110 - it happens at the server
+                await asyncio.sleep(0.02)
+        [call], [cancelled] = asked(wire, "tools/call"), asked(wire, "notifications/cancelled")
+        assert cancelled.body["params"]["requestId"] == call.body["id"]
+        assert cancelled.headers["mcp-session-id"] == "s1"
+
+
+async def test_very_many_calls_without_an_answer_leave_room_for_others() -> None:
+    silent = sse_reply(Wait(300))
+    async with FakeHttpServer(speaking(lambda _: silent)) as wire, to(wire, call_timeout=3) as server:
+        await server.tools()
+        found = await asyncio.gather(*(server.call("act") for _ in range(105)), return_exceptions=True)
+        assert all(isinstance(error, McpError) for error in found)
+        assert (await server.call("fine")).content == "done"
+
+
+async def test_a_server_that_does_not_take_a_notification_does_not_hold_up_calls() -> None:
+    def respond(request: Request) -> Reply:
+        method = (request.body or {}).get("method")
+        return Reply(202, {}, (Wait(300),)) if method == "notifications/cancelled" else usual(request)
+
+    usual = speaking(lambda _: sse_reply(Wait(300)))
+    async with FakeHttpServer(respond) as wire, to(wire, call_timeout=2) as server:
+        with pytest.raises(McpError, match="act was not answered"):
+            await server.call("act")
+        assert (await server.call("fine")).content == "done"
+
+
+async def test_the_status_of_one_call_is_not_in_the_error_of_another() -> None:
+    replies = [Reply(500), json_reply({"jsonrpc": "2.0", "id": 0, "error": {"code": -32000, "message": "not today"}})]
+    async with FakeHttpServer(speaking(lambda _: replies.pop(0))) as wire, to(wire) as server:
+        with pytest.raises(McpError, match=r"act was refused: HTTP status 500"):
+            await server.call("act")
+        with pytest.raises(McpError, match=r"act was refused: not today \(code -32000\)\.$"):
+            await server.call("act")
+
+
+async def test_a_stream_that_ends_before_the_answer_is_taken_up_where_it_ended() -> None:
+    def call(request: Request) -> Reply:
+        if request.method == "POST":
+            numbers.append(request.body["id"])
+            return sse_reply("id: e1\nretry: 100\ndata:\n\n")
+        return sse_reply(data_event({"jsonrpc": "2.0", "id": numbers[0], "result": DONE}))
+
+    numbers: list[int] = []
+    async with FakeHttpServer(speaking(call)) as wire, to(wire) as server:
+        assert (await server.call("act")).content == "done"
+        assert (wire.last.method, wire.last.headers["last-event-id"]) == ("GET", "e1")
+        assert len(numbers) == 1
+
+
+async def test_a_server_that_asks_whether_we_are_there_is_answered() -> None:
+    def call(request: Request) -> Reply:
+        ping = {"jsonrpc": "2.0", "id": "p1", "method": "ping"}
+        return sse_reply(data_event(ping), Wait(0.5), data_event(result(request, DONE)))
+
+    async with FakeHttpServer(speaking(call)) as wire, to(wire) as server:
+        assert (await server.call("act")).content == "done"
+        answers = [request.body for request in wire.requests if (request.body or {}).get("id") == "p1"]
+        assert answers == [{"jsonrpc": "2.0", "id": "p1", "result": {}}]
+
+
+async def test_a_forgotten_session_is_made_anew_and_the_call_is_made_then() -> None:
+    replies = [Reply(404)]
+    usual = speaking(lambda request: replies.pop() if replies else json_reply(result(request, DONE)))
+    async with FakeHttpServer(usual) as wire, to(wire) as server:
+        assert (await server.call("act")).content == "done"
+        assert len(asked(wire, "initialize")) == 2
+
+
+async def test_a_session_is_ended_at_the_server() -> None:
+    async with FakeHttpServer(speaking(lambda _: Reply(500))) as wire:
+        async with to(wire):
+            pass
+        assert (wire.last.method, wire.last.headers["mcp-session-id"]) == ("DELETE", "s1")
+
+
+async def test_redirects_are_followed_within_the_server_only() -> None:
+    def elsewhere(request: Request) -> Reply:
+        return usual(request) if request.path == "/mcp/" else Reply(307, {"location": where})
+
+    usual = speaking(lambda _: Reply(500))
+    async with FakeHttpServer(elsewhere) as wire, FakeHttpServer(usual) as other:
+        where = "/mcp/"
+        async with to(wire) as server:
+            assert (await server.call("fine")).content == "done"
+        where = f"{other.url}/mcp/?token=1"
+        with pytest.raises(McpError, match=rf"it redirects to {other.url}/mcp/, which is not followed"):
+            await to(wire).connect()
+        assert not other.requests
+
+
+async def test_nothing_waits_for_a_server_that_is_being_closed() -> None:
+    async with FakeHttpServer(speaking(lambda _: sse_reply(Wait(300)))) as wire:
+        server = to(wire)
+        await server.connect()
+        await server.tools()
+        call = asyncio.create_task(server.call("act"))
+        while not asked(wire, "tools/call"):  # noqa: ASYNC110 - it happens at the server
+            await asyncio.sleep(0.02)
+        await server.close()
+        with pytest.raises(McpError, match="broke while act was running: it was closed"):
+            await call

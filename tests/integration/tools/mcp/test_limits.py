@@ -1,0 +1,158 @@
+"""What a server that sends too much, or says too much, cannot do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tellback.errors import McpError
+from tests.integration.tools.mcp.support import by_name, entries, hostile, pids, running, until
+
+
+@pytest.fixture
+def diary(tmp_path: Path) -> Path:
+    return tmp_path / "diary"
+
+
+def lists(diary: Path) -> int:
+    return sum(entry.get("method") == "tools/list" for entry in entries(diary))
+
+
+@pytest.mark.parametrize(
+    ("flood", "why"),
+    [
+        ("endless", "a message of more than 16 MB"),
+        ("values", "a message of more than 500000 values"),
+        ("chatter", "does not stop sending"),
+    ],
+)
+async def test_a_server_that_does_not_stop_sending_is_ended_and_started_anew(diary: Path, flood: str, why: str) -> None:
+    async with hostile(diary) as server:
+        with pytest.raises(McpError, match=f"broke while {flood} was running: .*{why}"):
+            await server.call(flood)
+        assert not server.connected
+        assert (await server.call("act")).content == "done"
+        first, second = pids(diary)
+        await until(lambda: not running(first))
+        assert running(second)
+
+
+async def test_all_who_wait_are_told_when_the_connection_is_broken(diary: Path) -> None:
+    async with hostile(diary) as server:
+        await server.tools()
+        waiting = asyncio.create_task(server.call("wait"))
+        await until(lambda: "'name': 'wait'" in str(entries(diary)))
+        with pytest.raises(McpError, match="more than 16 MB"):
+            await server.call("endless")
+        with pytest.raises(McpError, match=r"broke while wait was running.*more than 16 MB"):
+            await waiting
+
+
+async def test_questions_of_the_server_are_answered(diary: Path) -> None:
+    async with hostile(diary) as server:
+        assert (await server.call("questions")).content == "done"
+        await until(lambda: sum(entry.get("result") == {} for entry in entries(diary)) == 99)
+        [refused] = [entry for entry in entries(diary) if entry.get("id") == "q0"]
+        assert refused["error"]["code"] == -32601
+
+
+async def test_an_answer_of_very_many_parts_is_cut(diary: Path) -> None:
+    async with hostile(diary) as server:
+        assert (await server.call("parts")).content == "[cut: the first 1000 of 300000 blocks are shown]"
+
+
+async def test_half_a_character_is_replaced(diary: Path) -> None:
+    async with hostile(diary) as server:
+        assert (await server.call("half")).content == "half ? a character"
+
+
+async def test_an_answer_that_is_nested_too_deeply_is_an_error(diary: Path) -> None:
+    async with hostile(diary) as server:
+        with pytest.raises(McpError, match="the answer to deep cannot be read"):
+            await server.call("deep")
+        assert (await server.call("act")).content == "done"
+
+
+async def test_very_many_tools_on_one_page_are_refused(diary: Path) -> None:
+    async with hostile(diary, "many-tools") as server:
+        with pytest.raises(McpError, match="it lists more than 2000 tools"):
+            await server.tools()
+
+
+async def test_what_a_server_writes_about_one_call_is_not_in_the_error_of_another(diary: Path) -> None:
+    async with hostile(diary) as server:
+        await server.call("whisper")
+        for failing in ("refuse", "nonsense", "die"):
+            with pytest.raises(McpError) as caught:
+                await server.call(failing)
+            assert "secret" not in str(caught.value)
+
+
+async def test_all_who_ask_for_the_list_share_one_request(diary: Path) -> None:
+    async with hostile(diary, "no-list", connect_timeout=5) as server:
+        found = await asyncio.gather(*(server.call("act") for _ in range(6)), return_exceptions=True)
+        assert all("tools/list was not answered" in str(error) for error in found)
+        assert lists(diary) == 1
+
+
+async def test_one_who_gives_up_on_the_list_does_not_stop_it_for_the_others(diary: Path) -> None:
+    async with hostile(diary, "no-changes") as server:
+        one, other = asyncio.create_task(server.tools()), asyncio.create_task(server.tools())
+        await asyncio.sleep(0)
+        one.cancel()
+        assert await other
+        assert one.cancelled()
+
+
+async def test_a_change_is_not_forgotten_when_the_list_could_not_be_read_again(diary: Path) -> None:
+    async with hostile(diary, "second-list-lost", connect_timeout=5) as server:
+        assert "new" not in await by_name(server)
+        await server.call("change")
+        with pytest.raises(McpError, match="tools/list was not answered"):
+            await server.tools()
+        assert "new" in await by_name(server)
+        assert lists(diary) == 3
+
+
+async def test_a_call_whose_header_fields_are_out_of_date_is_made_again_with_new_ones(diary: Path) -> None:
+    async with hostile(diary) as server:
+        await server.tools()
+        assert (await server.call("mismatch")).content == "done"
+        assert lists(diary) == 2
+
+
+def test_nothing_of_a_trace_reaches_the_server_and_the_sdk_makes_no_spans(diary: Path) -> None:
+    code = """
+import asyncio, sys
+from pathlib import Path
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.integration.tools.mcp.support import hostile
+
+spans = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(spans))
+trace.set_tracer_provider(provider)
+
+async def main():
+    with trace.get_tracer("app").start_as_current_span("request"):
+        async with hostile(Path(sys.argv[1])) as server:
+            await server.call("act")
+
+asyncio.run(main())
+print([span.name for span in spans.get_finished_spans()])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(diary)], timeout=50, check=False, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "['request']", done.stderr
+    assert "traceparent" not in json.dumps(entries(diary))
+    [call] = [entry for entry in entries(diary) if entry.get("method") == "tools/call"]
+    assert call["params"] == {"name": "act", "arguments": {}}

@@ -1,0 +1,149 @@
+"""A user who has one of everything that REST knows, and requests about it that are well formed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from zlib import crc32
+
+from tellback import Agent, Tellback
+from tellback.chat.model import ChatRequest
+from tellback.testing import FlowModel, calls, says
+from tellback.testing.models import Step
+from tellback.testing.nlu import parse_understanding_request
+from tellback.types import message_text
+from tellback.types.ids import new_id, utc_now
+from tellback.types.jobs import ConversationScope, UsageRecord
+from tellback.user import User
+from tests.support.travel_agents import make_flight_agent
+
+SPEC_AGENT = "greeter"
+AGENT = "Wanda"
+LOOKUP: dict[str, Any] = {"name": "lookup", "description": "Look up an order.", "parameters": {"type": "object"}}
+
+
+class EndlessModel(FlowModel):
+    """Answers everything, for as long as it is asked. It calls the tool `lookup` when it is told to use it."""
+
+    def _answer(self, request: ChatRequest) -> Step:
+        if parse_understanding_request(request) is not None or "answer" in (request.output_schema or {}).get(
+            "properties", {}
+        ):
+            return super()._answer(request)
+        text = message_text(request.messages[-1])
+        if any(tool.name == "lookup" for tool in request.tools) and text.endswith("Use the tool."):
+            return calls("lookup", order=7)
+        return says("I see.", chunks=2)
+
+
+def open_tellback(url: str, **more: Any) -> Tellback:
+    """A Tellback whose model is endless, with an agent by its description."""
+    rc = Tellback(url, model=EndlessModel(), embedder=None, extractor="verbatim", worker=False, **more)
+    rc.register_agent({"name": SPEC_AGENT, "systemPrompt": "Greet {{userMessage}}."})
+    return rc
+
+
+def flight_agent() -> Agent:
+    """An agent with routes."""
+    return make_flight_agent(model=EndlessModel())[0]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleData:
+    """What a user has: an id for each kind of thing, by the name of its kind."""
+
+    user: User
+    word: str
+    ids: Mapping[str, str]
+
+    def id_of(self, kind: str) -> str:
+        """The id of the thing of that kind; the user's word is one too."""
+        return self.word if kind == "word" else self.ids[kind]
+
+    def path(self, template: str) -> dict[str, str]:
+        """The values of a path's parameters: the user's own things."""
+        return {name: self.ids[kind] for name, kind in path_kinds(template).items()}
+
+
+_KINDS = {
+    "ai-conversations": "conversation",
+    "messages": "message",
+    "spaces": "space",
+    "atoms": "atom",
+    "entities": "entity",
+    "bindings": "binding",
+    "jobs": "job",
+    "keys": "key",
+    "sessions": "session",
+    "models": "model",
+    "ai-agents": "desk",
+}
+
+
+def path_kinds(template: str) -> dict[str, str]:
+    """Of which kind a path's parameters are: what stands before them says it.
+
+    >>> path_kinds("/ai-memory/spaces/{space_id}/atoms")
+    {'space_id': 'space'}
+    """
+    parts = template.split("/")
+    found = {part[1:-1]: _KINDS[before] for before, part in pairwise(parts) if part[:1] == "{"}
+    return {**found, "name": "spec"} if template.endswith("/invoke") else found
+
+
+async def create_sample_data(rc: Tellback, user: User, word: str) -> SampleData:
+    """One of everything, each with `word` in it wherever there is text."""
+    conversations, memory, scope = user.conversations, user.memory, user.scope
+    number = crc32(word.encode())
+    conversation = await conversations.create("talks", f"{word} title", f"talk-{number}", {"source": word})
+    message = await conversations.append_user_message(conversation.id, f"{word} said", idempotency_key=f"{word}-key")
+    await conversations.append_assistant_turn(conversation.id, f"{word} answered")
+    closed = await conversations.create(f"{word}-closed", f"{word} closed")
+    await conversations.append_user_message(closed.id, f"{word} is over")
+    await conversations.close(closed.id)
+    space = await memory.create_space(f"{word} space", {"about": word})
+    ann = await memory.create_entity(space.id, "PERSON", f"{word} Ann", f"{word} friend", {"k": word})
+    bob = await memory.create_entity(space.id, "PERSON", f"{word} Bob")
+    atom = await memory.add_atom(space.id, f"{word} lives in Rome", (word, "FACT"), entity_ids=[ann.id, bob.id])
+    aside = await memory.add_atom(space.id, f"{word} liked tea", (word, "FACT"))
+    await memory.archive_atom(aside.id)
+    binding = await memory.create_binding(ConversationScope(f"{word}-bound", scope.user_id), [space.id])
+    run = await memory.run_extraction_for_conversation(closed.id, space_id=space.id)
+    usage = UsageRecord(new_id("use"), scope, "extraction", utc_now(), run.id, closed.id, f"{word}-model")
+    await rc.store.jobs.add_usage([usage])
+    await rc.jobs.cancel(str(run.id))  # turns would wait for what nobody does
+    key = await rc.keys.create(
+        "user", name=f"{word} phone", tenant_id=scope.tenant_id, app_id=scope.app_id, user_id=scope.user_id
+    )
+    return SampleData(
+        user,
+        word,
+        {
+            "conversation": conversation.id,
+            "closed": closed.id,
+            "message": message.id,
+            "space": space.id,
+            "atom": atom.id,
+            "aside": aside.id,
+            "entity": ann.id,
+            "alias": bob.id,
+            "binding": binding.id,
+            "job": str(run.id),
+            "key": key.key.id,
+            "user": scope.user_id,
+            "session": f"web-{number}",
+            "talk": f"talk-{number}",
+            "model": "tellback",
+            "spec": SPEC_AGENT,
+            "desk": AGENT,
+        },
+    )
+
+
+async def start_session(client: Any, data: SampleData) -> None:
+    """A session of the user with the agent that has routes; `client` is theirs."""
+    body = {"message": f"{data.word} wants to fly", "sessionId": data.ids["session"]}
+    answer = await client.post(f"/ai-agents/{AGENT}/respond", json=body)
+    assert answer.status_code == 200, answer.text

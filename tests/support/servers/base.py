@@ -1,0 +1,153 @@
+"""What the servers of this process said of themselves: the fixtures write it, the table reads it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from secrets import randbelow
+from typing import ClassVar
+
+from tests.support.servers.watchdog import start_watchdog
+
+SERVER_VERSIONS: dict[str, str] = {}
+
+
+_POLL_SECONDS = 0.05
+_LOG_TAIL = 4_000
+
+
+class ServerFailedError(RuntimeError):
+    """A server did not start; the message ends with its log."""
+
+
+class NotReadyError(Exception):
+    """The server does not answer yet."""
+
+
+class Server(ABC):
+    """A process that serves one folder on one port, so that it can be killed and started again."""
+
+    name: ClassVar[str]
+    start_seconds: ClassVar[float] = 30
+    """How long it may take to start."""
+
+    def __init__(self, owner: int | None = None) -> None:
+        """`owner` is the process without which the server shall not live on; the present one unless given."""
+        self.folder = Path(tempfile.mkdtemp(prefix=f"tellback-{self.name.lower()}-"))
+        self.port = free_port()
+        self.version = ""
+        self._owner = owner
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    @abstractmethod
+    def url(self) -> str: ...
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} was not started"
+        return self._process.pid
+
+    @staticmethod
+    @abstractmethod
+    def missing_reason() -> str | None:
+        """Why it cannot run here, if so."""
+
+    @staticmethod
+    @abstractmethod
+    def is_optional() -> bool:
+        """Whether this machine cannot be expected to have it."""
+
+    @abstractmethod
+    def command(self) -> list[str]: ...
+
+    @abstractmethod
+    def probe(self) -> str:
+        """The running server's version, or NotReadyError."""
+
+    def start(self) -> None:
+        """Return when it answers; raise ServerFailedError when it does not in time."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        try:
+            start_watchdog(self.pid, self.folder, self._owner)
+            self.version = self._wait_until_ready()
+        except BaseException:  # a test's time limit too must leave no server behind
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """As a power cut would: nobody gets to say goodbye."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+
+    def stop(self) -> None:
+        """An orderly end."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def remove(self) -> None:
+        """What it kept is of no use any more, so neither is an orderly end."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "log"
+
+    def _wait_until_ready(self) -> str:
+        deadline = time.monotonic() + self.start_seconds
+        while self._process is not None and self._process.poll() is None:
+            try:
+                return self.probe()
+            except NotReadyError as error:
+                if time.monotonic() > deadline:
+                    raise self._start_error(f"in {self.start_seconds:.0f} seconds: {error}") from error
+            time.sleep(_POLL_SECONDS)
+        raise self._start_error("and ended")
+
+    def _start_error(self, why: str) -> ServerFailedError:
+        return ServerFailedError(
+            f"{self.name} did not start {why}\n{self._log.read_text(errors='replace')[-_LOG_TAIL:]}"
+        )
+
+
+def free_port() -> int:
+    """A port outside the range from which connections get theirs, so that it stays free until a restart."""
+    while True:
+        port = 20_000 + randbelow(12_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def find_packaged_program(package: str, program: str) -> Path | None:
+    """A program inside an installed package, which is only looked for: importing it has effects of its own."""
+    try:
+        path = Path(str(distribution(package).locate_file(program)))
+    except PackageNotFoundError:
+        return None
+    return path if path.exists() else None

@@ -1,0 +1,142 @@
+"""A travel desk to talk to: it books flights and tells the weather."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from tellback import User, message_text, tool
+from tellback.agent import END_ROUTE, Agent, Response, Route, SessionState, session_data_to_state, session_state_to_data
+from tellback.testing import ScriptedModel, understands
+from tellback.types.conversations import StoredMessage
+
+
+class Flight(BaseModel):
+    destination: str
+    departure: date
+    passengers: int = Field(ge=1, le=9)
+    cabin: Literal["economy", "business"] | None = None
+
+
+def search_flights(destination: str, departure: date, passengers: int) -> list[str]:
+    """Find flights."""
+    return [f"TP1 to {destination}"]
+
+
+def make_flight_agent(**more: Any) -> tuple[Agent, Route]:
+    agent = Agent("Wanda", goal="Book flights", **more)
+    book = agent.create_route("Book a flight", conditions=["the user wants to fly"], gather_schema=Flight)
+    (
+        book.initial_state.transition_to(chat_state="Ask where to", gather=["destination"])
+        .transition_to(chat_state="Ask when and how many", gather=["departure", "passengers"])
+        .transition_to(tool_state=search_flights)
+        .transition_to(chat_state="Offer the flights found")
+        .transition_to(state=END_ROUTE)
+    )
+    weather = agent.create_route(
+        "Tell the weather", conditions=["the user asks about the weather"], gather_schema={"properties": {"city": {}}}
+    )
+    weather.initial_state.transition_to(chat_state="Ask which city", gather=["city"]).transition_to(state=END_ROUTE)
+    return agent, book
+
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+FULL_REQUEST = "Two of us to Rome, please."
+RECALL_TOOLS = {"recall_by_topic", "recall_by_entity", "recall_timeline"}
+
+
+class Trip(BaseModel):
+    destination: str
+    passengers: int = Field(ge=1)
+
+
+class TripDesk:
+    """A travel agent and what it has done."""
+
+    def __init__(self, memory: Any, script: Any = (), *, approval: bool = False, **more: Any) -> None:
+        self.model = ScriptedModel(script)
+        self.searched: list[tuple[str, int]] = []
+        self.paid: list[int] = []
+        self.agent = Agent("Wanda", goal="Book trips", model=self.model, memory=memory, **more)
+        self.book: Route = self.agent.create_route(
+            "Book a trip", conditions=["the user wants to travel"], gather_schema=Trip
+        )
+        ask = self.book.initial_state.transition_to(
+            chat_state="Ask where to and how many", gather=["destination", "passengers"]
+        )
+        search = ask.transition_to(tool_state=tool(requires_approval=approval)(self.search))
+        search.transition_to(chat_state="Offer what was found").transition_to(state=END_ROUTE)
+
+    def search(self, destination: str, passengers: int) -> list[str]:
+        """Find trips."""
+        self.searched.append((destination, passengers))
+        return [f"the night train to {destination}"]
+
+    def script(self, *steps: Any) -> None:
+        """What the model says next."""
+        self.model._script[len(self.model.requests) :] = steps
+
+    def understands_trip(self, **stated: Any) -> Any:
+        """The model reads a message about the trip."""
+        return understands(self.book, **stated)
+
+    @property
+    def system_prompts(self) -> list[str]:
+        return [str(request.system) for request in self.model.requests]
+
+
+def script_full_trip(desk: TripDesk, answer: Any = "The night train?") -> None:
+    """One message that says everything is read and answered."""
+    desk.script(desk.understands_trip(destination="Rome", passengers=2), answer)
+
+
+def make_pay_tool(paid: list[int]) -> Any:
+    @tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    return pay
+
+
+def round_trip(session: SessionState) -> SessionState:
+    """The session as another process reads it."""
+    return session_data_to_state(session.id, json.loads(json.dumps(session_state_to_data(session))))
+
+
+async def read_messages(user: User, id: str | None, **more: Any) -> list[StoredMessage]:
+    assert id is not None
+    return await user.conversations.messages(id, **more)
+
+
+async def read_texts(user: User, id: str | None, **more: Any) -> list[str]:
+    return [message.text for message in await read_messages(user, id, **more)]
+
+
+def sent_texts(model: ScriptedModel, number: int = -1) -> list[str]:
+    """The messages of a request."""
+    return [message_text(message) for message in model.requests[number].messages]
+
+
+async def respond_streaming(agent: Agent, *arguments: Any, **more: Any) -> Response:
+    """The response of a stream."""
+    chunks = [chunk async for chunk in agent.respond_stream(*arguments, **more)]
+    assert [chunk.done for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert "".join(chunk.delta for chunk in chunks) == chunks[-1].accumulated
+    response = chunks[-1].response
+    assert response is not None
+    return response
+
+
+async def respond_once(agent: Agent, *arguments: Any, **more: Any) -> Response:
+    return await agent.respond(*arguments, **more)
+
+
+respond_variants = pytest.mark.parametrize("ask", [respond_once, respond_streaming], ids=["respond", "respond_stream"])
+Respond = Callable[..., Any]

@@ -1,0 +1,210 @@
+"""Canned responses: checked when given, filled with plain values, and never read as more than text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, SecretStr
+
+from tellback.agent.definitions.canned_responses import (
+    CannedResponse,
+    MissingValues,
+    fill_canned_response,
+    fill_canned_responses,
+    parse_canned_responses,
+)
+from tellback.errors import FlowError
+
+
+def filled(text: str, data: dict[str, Any] | None = None, context: Any = None) -> str | MissingValues:
+    (response,) = parse_canned_responses([text], "agent 'Wanda'")
+    return fill_canned_response(response, data or {}, context)
+
+
+def test_texts_mappings_and_responses_are_taken() -> None:
+    own = CannedResponse("Bye!", id="bye", condition="the user leaves")
+    assert parse_canned_responses(["Hi", {"text": "Yes", "id": "yes"}, own], "agent") == (
+        CannedResponse("Hi"),
+        CannedResponse("Yes", "yes"),
+        own,
+    )
+    assert parse_canned_responses(None, "agent") == parse_canned_responses([], "agent") == ()
+
+
+@pytest.mark.parametrize("given_one", ["Hi", {"text": "Hi"}, 5])
+def test_responses_are_a_list(given_one: Any) -> None:
+    with pytest.raises(FlowError, match="State 'Ask': canned responses are a list"):
+        parse_canned_responses(given_one, "state 'Ask'")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "Hi {{name",
+        "Hi {{{name}}",
+        "{{#flights}}a",
+        "a{{/flights}}",
+        "{{#a}}{{#b}}{{/a}}{{/b}}",
+        "{{=}}",
+        "{{}}",
+        "{{# }}a{{/ }}",
+        "{{> header}}",
+        "\ud800",
+        "",
+        "  ",
+        5,
+        None,
+        {},
+        {"text": 5},
+        {"text": "Hi", "colour": "red"},
+        CannedResponse("Hi", id=""),
+        CannedResponse("Hi", condition=5),  # type: ignore[arg-type]
+    ],
+)
+def test_what_could_only_fail_later_is_refused_now(bad: Any) -> None:
+    with pytest.raises(FlowError) as caught:
+        parse_canned_responses(["Hello!", bad], "route 'Book'")
+    assert caught.value.place == "route 'Book', canned response 2"
+
+
+def test_a_template_that_was_never_checked_is_still_named() -> None:
+    with pytest.raises(FlowError, match="not valid Mustache"):
+        fill_canned_response(CannedResponse("Hi {{name"), {}, None)
+
+
+def test_names_are_filled_from_the_data_then_the_context() -> None:
+    text = "{{name}} flies to {{destination}} on {{ departure }}."
+    data = {"destination": "Rome", "departure": date(2026, 12, 1), "name": None}
+    assert filled(text, data, {"name": "Maya", "destination": "Oslo"}) == "Maya flies to Rome on 2026-12-01."
+
+
+def test_a_context_may_be_a_dataclass_or_model() -> None:
+    @dataclass
+    class Account:
+        name: str
+        key: SecretStr
+
+    class Model(BaseModel):
+        name: str
+
+    assert filled("{{name}}", context=Account("Maya", SecretStr("x"))) == "Maya"
+    assert filled("{{name}}", context=Model(name="Maya")) == "Maya"
+    assert filled("{{key}}", context=Account("Maya", SecretStr("x"))) == MissingValues(("key",))
+
+
+def test_names_without_a_value_are_told_once_and_in_order() -> None:
+    assert filled("{{b}} {{a.c}} {{b}} {{d}} {{e}}", {"d": None, "e": ""}) == MissingValues(("b", "a.c", "d"))
+
+
+def test_dotted_names_go_into_values() -> None:
+    data = {"user": {"name": "Maya", "langs": ["pt", "en"], "none": None}}
+    assert filled("{{user.name}} {{user.langs.1}}", data) == "Maya en"
+    assert filled("{{user.age}} {{user.name.first}} {{user.langs.2}} {{user.none}}", data) == MissingValues(
+        ("user.age", "user.name.first", "user.langs.2", "user.none")
+    )
+
+
+def test_sections_loop_and_may_be_empty() -> None:
+    text = "Found:{{#flights}} {{no}} at {{price}} for {{name}};{{/flights}}{{^flights}} nothing{{/flights}}"
+    flights = [{"no": "TP1", "price": 90}, {"no": "TP2", "price": Decimal("95.50")}]
+    assert filled(text, {"flights": flights}, {"name": "Maya"}) == "Found: TP1 at 90 for Maya; TP2 at 95.50 for Maya;"
+    empties: list[dict[str, Any]] = [{}, {"flights": []}, {"flights": None}, {"flights": False}]
+    for nothing in empties:
+        assert filled(text, nothing) == "Found: nothing"
+    assert filled("{{#tags}}[{{.}}]{{/tags}}", {"tags": ["a", 1]}) == "[a][1]"
+    assert filled("{{#user.vip}}Welcome!{{/user.vip}}", {"user": {"vip": True}}) == "Welcome!"
+
+
+def test_a_value_missing_in_a_loop_is_not_taken_from_outside() -> None:
+    assert filled("{{#flights}}{{price}}{{/flights}}", {"flights": [{"price": None}], "price": 5}) == MissingValues(
+        ("price",)
+    )
+
+
+class Size(Enum):
+    BIG = "big"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (["Rome", "Oslo", 3], "Rome, Oslo, 3"),
+        ({"a": [1]}, '{"a":[1]}'),
+        ([[1], {}], "[[1],{}]"),
+        (True, "true"),
+        (0, "0"),
+        (False, "false"),
+        (2.5, "2.5"),
+        (Size.BIG, "big"),
+        ("", ""),
+        ('<b> & "q" {{x}}', '<b> & "q" {{x}}'),
+        ("a\ud800", "a?"),
+    ],
+)
+def test_values_are_written_plainly(value: Any, text: str) -> None:
+    assert filled("{{v}}|{{{v}}}|{{&v}}", {"v": value}) == f"{text}|{text}|{text}"
+
+
+def test_gathered_models_are_opened() -> None:
+    class Address(BaseModel):
+        city: str
+
+    assert filled("{{address.city}}", {"address": Address(city="Lisbon")}) == "Lisbon"
+
+
+def test_no_method_or_attribute_is_ever_reached() -> None:
+    def never() -> str:
+        raise AssertionError("called")
+
+    class Sneaky:
+        secret = "s3cret"
+
+    for name in ("text.upper", "text.__class__", "text.length", "list.append", "items", "fn", "keys", "sneaky.secret"):
+        values = {"text": "a", "list": [1], "fn": never, "sneaky": Sneaky()}
+        assert filled(f"{{{{{name}}}}}", values) == MissingValues((name,))
+        assert filled(f"{{{{{name}}}}}", {}, values) == MissingValues((name,))
+        assert filled(f"{{{{#{name}}}}}x{{{{/{name}}}}}.", {}, values) == "."
+
+
+HOSTILE = [
+    "{{secret}}",
+    "{{#secret}}x{{/secret}}",
+    "{{> x}}",
+    "{{=<% %>=}}<%secret%>",
+    "{{{secret}}}",
+    "}}{{secret",
+    "<b>&",
+]
+
+
+@given(st.sampled_from(HOSTILE) | st.text() | st.lists(st.sampled_from([*HOSTILE, "{", "}", "#"])).map("".join))
+def test_what_a_user_says_is_never_read_as_a_template(said: str) -> None:
+    text = "Dear {{name}}, {{#list}}{{.}}{{/list}}{{a.b}}!"
+    data = {"name": said, "list": [said], "a": {"b": said}}
+    expected = f"Dear {said}, {said}{said}!".encode(errors="replace").decode()
+    assert filled(text, data, {"secret": "s3cret"}) == expected
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.none() | st.text() | st.integers(), max_size=3))
+def test_a_response_is_filled_or_says_what_is_missing(data: dict[str, Any]) -> None:
+    missing = tuple(name for name in "abc" if data.get(name) is None)
+    result = filled("{{a}} {{b}} {{c}}", data)
+    assert result == (MissingValues(missing) if missing else " ".join(str(data[name]) for name in "abc"))
+
+
+def test_what_can_be_said_is_told_apart_from_what_cannot() -> None:
+    responses = parse_canned_responses(
+        ["Hello!", "To {{destination}}", "{{name}} on {{departure}}", "{{name}}", "{{#flights}}{{.}}{{/flights}}"],
+        "agent",
+    )
+    ready, missing = fill_canned_responses(responses, {"destination": "Rome"}, None)
+    assert ready == [(responses[0], "Hello!"), (responses[1], "To Rome")]
+    assert missing == ("name", "departure")
+    assert fill_canned_responses([], {}, None) == ([], ())

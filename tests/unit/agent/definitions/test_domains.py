@@ -1,0 +1,206 @@
+"""Domains: registered by name, filtered, reached as attributes, offered to a model."""
+
+from __future__ import annotations
+
+import copy
+import math
+import types
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellback.agent.definitions.tools import DomainRegistry
+from tellback.errors import FlowError
+from tellback.tools import Tool, tool
+
+
+@tool
+def refund(id: str) -> str:
+    """Pay back."""
+    return f"refunded {id}"
+
+
+class Shipping:
+    """A service with more than its methods."""
+
+    rate = 5
+
+    def __init__(self) -> None:
+        self.lookup = tool(self.track)
+
+    @property
+    def dangerous(self) -> Any:
+        raise AssertionError("a property was run")
+
+    def cost(self, weight: int) -> int:
+        return weight * self.rate
+
+    def track(self, id: str) -> str:
+        """Where it is."""
+        return "here"
+
+    def _secret(self) -> None: ...
+
+    class Options: ...
+
+
+def registry() -> DomainRegistry:
+    domains = DomainRegistry()
+    domains.register("payment", {"refund": refund, "total": sum})
+    domains.register("shipping", Shipping())
+    return domains
+
+
+def test_domains_keep_their_order() -> None:
+    assert registry().names == ("payment", "shipping")
+
+
+def test_a_domain_is_there_or_not() -> None:
+    domains = registry()
+    assert domains.has("payment")
+    assert not domains.has("weather")
+    assert domains.get("weather") is None
+    assert domains.get("payment") == {"refund": refund, "total": sum}
+
+
+def test_the_public_methods_of_an_object_are_its_domain() -> None:
+    assert set(registry().get("shipping") or ()) == {"cost", "track", "lookup"}
+
+
+def test_the_own_functions_of_a_module_are_its_domain() -> None:
+    module = types.ModuleType("shop")
+    exec("from os.path import join\ndef pay(): return 'paid'\ndef _hidden(): ...", module.__dict__)
+    domains = DomainRegistry()
+    domains.register("shop", module)
+    domains.register("math", math)
+    assert list(domains.get("shop") or ()) == ["pay"]
+    module.__all__ = ["join"]  # type: ignore[attr-defined]
+    domains.register("listed", module)
+    assert list(domains.get("listed") or ()) == ["join"]
+
+
+def test_a_name_is_taken_once() -> None:
+    domains = registry()
+    with pytest.raises(FlowError, match="Domain 'payment': there is one"):
+        domains.register("payment", {"other": print})
+    assert domains.get("payment") == {"refund": refund, "total": sum}
+
+
+@pytest.mark.parametrize("name", ["", "  ", None, 5])
+def test_a_name_is_a_text(name: Any) -> None:
+    with pytest.raises(FlowError, match="its name is a text"):
+        DomainRegistry().register(name, {"a": print})
+
+
+@pytest.mark.parametrize("domain", [{}, None, object(), types.SimpleNamespace(rate=5)])
+def test_a_domain_without_functions_is_refused(domain: Any) -> None:
+    domains = DomainRegistry()
+    with pytest.raises(FlowError, match="nothing that can be called"):
+        domains.register("empty", domain)
+    assert domains.names == ()
+
+
+@pytest.mark.parametrize("domain", [{"rate": 5}, {5: print}])
+def test_a_mapping_of_something_else_is_refused(domain: Any) -> None:
+    with pytest.raises(FlowError, match="names and functions make a domain"):
+        DomainRegistry().register("odd", domain)
+
+
+def test_filtering_gives_those_asked_for() -> None:
+    domains = registry()
+    assert list(domains.filtered(["shipping"])) == ["shipping"]
+    assert domains.filtered([]) == {}
+    assert domains.filtered() == domains.all() == domains.filtered(["payment", "shipping"])
+
+
+def test_an_unknown_domain_is_named_with_the_known_ones() -> None:
+    with pytest.raises(FlowError, match=r"Domain 'weather': there is no such domain\. There are: payment, shipping"):
+        registry().filtered(["payment", "weather"])
+    with pytest.raises(FlowError, match="There are: none"):
+        DomainRegistry().tools(["weather"])
+
+
+def test_one_text_is_no_list_of_names() -> None:
+    with pytest.raises(FlowError, match=r"write \['payment'\]"):
+        registry().filtered("payment")
+
+
+def test_what_is_given_out_is_a_copy() -> None:
+    domains = registry()
+    domains.all()["payment"].clear()
+    domains.all().clear()
+    (domains.get("payment") or {}).clear()
+    assert domains.get("payment") == {"refund": refund, "total": sum}
+
+
+def test_what_was_registered_can_change_without_the_domain() -> None:
+    given_one = {"pay": print}
+    domains = DomainRegistry()
+    domains.register("payment", given_one)
+    given_one.clear()
+    assert domains.get("payment") == {"pay": print}
+
+
+def test_functions_are_reached_as_attributes() -> None:
+    space = registry().namespace
+    assert space.payment.refund("7") == "refunded 7"
+    assert space.payment.total([1, 2]) == 3
+    assert space.shipping.cost(2) == 10
+    assert space["payment"]["total"]([1]) == 1
+    assert dir(space) == ["payment", "shipping"]
+    assert repr(space.payment) == "<functions: refund, total>"
+
+
+def test_a_namespace_sees_what_is_registered_later() -> None:
+    domains = DomainRegistry()
+    space = domains.namespace
+    domains.register("payment", {"total": sum})
+    assert space.payment.total([1, 2]) == 3
+
+
+def test_an_unknown_attribute_names_the_known_ones() -> None:
+    space = registry().namespace
+    with pytest.raises(AttributeError, match=r"no domain 'weather'\. There are: payment, shipping"):
+        _ = space.weather
+    with pytest.raises(AttributeError, match=r"no function 'steal'\. There are: refund, total"):
+        _ = space.payment.steal
+    with pytest.raises(KeyError, match="no domain 'weather'"):
+        _ = space["weather"]
+    assert not hasattr(space, "__wrapped__")
+
+
+def test_a_namespace_can_be_copied() -> None:
+    assert copy.copy(registry().namespace).payment.total([1]) == 1
+
+
+def test_only_tools_are_offered_to_a_model() -> None:
+    domains = registry()
+    assert [each.name for each in domains.tools()] == ["refund", "track"]
+    assert domains.tools(["payment"]) == [refund]
+    assert domains.tools([]) == []
+
+
+def test_one_tool_in_two_domains_is_offered_once() -> None:
+    domains = registry()
+    domains.register("support", {"give_back": refund})
+    assert [each.name for each in domains.tools()] == ["refund", "track"]
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    domains = registry()
+    domains.register("support", {"refund": Tool.from_fn(len, name="refund", description="Other.")})
+    with pytest.raises(FlowError, match="Domain 'support': a tool called 'refund' is in domain 'payment' too"):
+        domains.tools()
+    assert domains.tools(["support"])[0].fn is len
+
+
+@given(st.lists(st.text(min_size=1).filter(str.strip), unique=True, max_size=6), st.data())
+def test_any_name_can_be_registered_filtered_and_reached(names: list[str], data: st.DataObject) -> None:
+    domains = DomainRegistry()
+    for name in names:
+        domains.register(name, {"fn": str})
+    some = data.draw(st.lists(st.sampled_from(names), unique=True)) if names else []
+    assert list(domains.filtered(some)) == some
+    assert all(domains.namespace[name].fn is str for name in names)

@@ -1,0 +1,72 @@
+"""Ids: stable, readable, and different for different things."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellback.agent.definitions.ids import generate_route_id, generate_state_id, generate_tool_id
+from tellback.errors import InvalidArgumentError
+from tellback.types.ids import SLUG_LENGTH, slug
+
+
+def test_the_ids_of_this_version_are_those_of_every_version() -> None:
+    assert generate_route_id("User Onboarding") == "route_user_onboarding_8bef1939"
+    assert generate_state_id("route_123", "Ask for name") == "state_ask_for_name_caf74ca8"
+    assert generate_state_id("route_123", "Ask for name", 2) == "state_ask_for_name_7d523dca"
+    assert generate_state_id("route_123") == "state_ecffe779"
+    assert generate_tool_id("get_user_data") == "tool_get_user_data_ae962906"
+
+
+def test_another_process_makes_the_same_ids() -> None:
+    code = "from tellback.agent.definitions.ids import generate_route_id; print(generate_route_id('Café & Más'))"
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
+    assert made.stdout.strip() == generate_route_id("Café & Más")
+
+
+def test_other_alphabets_are_kept() -> None:
+    assert slug("Café & Más") == "cafe_mas"
+    assert slug("予約する") == "予約する"
+    assert slug("!!!") == ""
+    assert re.fullmatch(r"route_[0-9a-f]{8}", generate_route_id("!!!"))
+
+
+def test_a_kind_is_part_of_an_id() -> None:
+    assert len({generate_route_id("x")[-8:], generate_tool_id("x")[-8:], generate_state_id("x")[-8:]}) == 3
+
+
+@pytest.mark.parametrize("given_one", [None, 5, b"x"])
+def test_an_id_is_made_of_a_text(given_one: Any) -> None:
+    for make in (
+        generate_route_id,
+        generate_tool_id,
+        generate_state_id,
+        lambda text: generate_state_id("r", text or b"x"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidArgumentError, match="made of a text"):
+            make(given_one)
+
+
+@given(st.text())
+def test_an_id_is_short_and_has_no_spaces(title: str) -> None:
+    made = generate_route_id(title)
+    assert made == generate_route_id(title)
+    assert re.fullmatch(r"route_(\w+_)?[0-9a-f]{8}", made)
+    assert len(made) <= len("route_") + SLUG_LENGTH + 9
+    assert made.encode()
+
+
+@given(st.lists(st.text(), unique=True, min_size=2, max_size=5))
+def test_titles_that_differ_give_ids_that_differ(titles: list[str]) -> None:
+    assert len({generate_route_id(title) for title in titles}) == len(titles)
+
+
+@given(st.text(), st.text(), st.lists(st.none() | st.integers(0, 50), unique=True, max_size=5))
+def test_states_of_one_description_are_told_apart(route: str, text: str, indexes: list[int | None]) -> None:
+    assert len({generate_state_id(route, text, index) for index in indexes}) == len(indexes)

@@ -1,0 +1,110 @@
+"""Routes: what they are made of, what they refuse, and what an agent refuses of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tellback.agent import Agent
+from tellback.agent.definitions.ids import generate_route_id
+from tellback.agent.definitions.route import Route, RouteRef
+from tellback.agent.definitions.state import END_ROUTE
+from tellback.errors import FlowError, InvalidArgumentError
+from tests.unit.agent.flow.route_strategies import Facts
+
+
+def test_a_route_has_a_stable_id_of_its_title_or_its_own() -> None:
+    assert Route("Book a flight").id == generate_route_id("Book a flight")
+    assert Route("Book a flight", id="book").ref == RouteRef("book")
+
+
+def test_a_route_begins_with_one_state_and_grows() -> None:
+    route = Route("Book", gather_schema=Facts)
+    ask = route.initial_state.transition_to(chat_state="Ask", gather=["b", "a"])
+    ask.transition_to(chat_state="More", gather=["a", "day"]).transition_to(state=END_ROUTE)
+    assert route.states[0] is route.initial_state
+    assert route.state(ask.id) is ask
+    assert route.state("nowhere") is None
+    assert route.gatherable == ("b", "a", "day")
+
+
+def test_what_is_gathered_grows_with_the_route() -> None:
+    route = Route("Book", gather_schema=Facts)
+    assert not route.gatherable
+    ask = route.initial_state.transition_to(chat_state="Ask", gather=["b"])
+    assert list(route.gatherable) == ["b"]
+    ask.transition_to(chat_state="Ask more", gather=["a"])
+    assert list(route.gatherable) == ["b", "a"]
+
+
+def test_a_state_that_was_refused_is_gathered_for_no_more() -> None:
+    route = Route("Book", gather_schema=Facts)
+    ask = route.initial_state.transition_to(chat_state="Ask", gather=["b"])
+    ask.transition_to(state=END_ROUTE)
+    with pytest.raises(FlowError, match="unreachable"):
+        ask.transition_to(chat_state="Bad", gather=["a"])
+    assert route.gatherable == ("b",)
+    assert len(route.states) == 2
+
+
+def test_initial_data_is_checked_and_typed() -> None:
+    assert Route("Book", gather_schema=Facts, initial_data={"b": "2"}).initial_data == {"b": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "pattern"),
+    [
+        ({"title": ""}, "title"),
+        ({"title": None}, "title"),
+        ({"id": " "}, "id"),
+        ({"conditions": "the user flies"}, r"conditions=\[...\]"),
+        ({"conditions": [5]}, "conditions"),
+        ({"rules": [""]}, "rules"),
+        ({"prohibitions": 5}, "prohibitions"),
+        ({"domains": "flights"}, "domains"),
+        ({"gather_schema": 5}, "gather_schema"),
+        ({"gather_schema": {"type": "string"}}, "gather_schema"),
+        ({"gather_schema": Facts, "initial_data": {"nope": 1}}, "initial_data names the field 'nope'"),
+        ({"gather_schema": Facts, "initial_data": {"b": "many"}}, "initial_data, b"),
+        ({"initial_data": {"b": 1}}, "no gather_schema"),
+        ({"initial_data": [1]}, "initial_data"),
+    ],
+)
+def test_what_makes_no_route_is_refused(fields: dict[str, Any], pattern: str) -> None:
+    with pytest.raises(FlowError, match=pattern) as caught:
+        Route(**{"title": "Book", **fields})
+    assert caught.value.place == ("a route" if "title" in fields else "route 'Book'")
+
+
+def test_an_agent_refuses_a_second_route_of_an_id() -> None:
+    agent = Agent("Wanda", routes=[Route("Book", id="book")])
+    with pytest.raises(FlowError, match="'book' is that of 'Book'") as caught:
+        agent.create_route("Pay", id="book")
+    assert caught.value.place == "route 'Pay'"
+    with pytest.raises(FlowError, match="another id or title"):
+        Agent("Wanda", routes=[Route("Book"), Route("Book")])
+    assert len(agent.routes) == 1
+
+
+def test_an_agent_refuses_a_domain_it_does_not_know() -> None:
+    agent = Agent("Wanda", domains={"flights": {"find": len}})
+    with pytest.raises(FlowError, match=r"'hotels' is not known\. Known: flights") as caught:
+        agent.create_route("Book", domains=["hotels"])
+    assert caught.value.place == "route 'Book'"
+    assert agent.create_route("Book", domains=["flights"]).domains == ("flights",)
+
+
+def test_an_agent_refuses_what_is_no_route() -> None:
+    made: Any = "Book"
+    with pytest.raises(InvalidArgumentError, match="no Route"):
+        Agent("Wanda").add_route(made)
+    with pytest.raises(InvalidArgumentError, match="no route"):
+        Agent("Wanda").create_route("Book", colour="red")  # type: ignore[call-arg]
+
+
+def test_a_route_that_was_added_to_is_checked_again() -> None:
+    agent = Agent("Wanda", routes=[Route("Book")])
+    agent.routes[0].initial_state.transition_to(state="nowhere")
+    with pytest.raises(FlowError, match="'nowhere'"):
+        agent.check()

@@ -1,0 +1,140 @@
+"""Routes that can never work are refused when they are built, and the place is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from tellback.agent import Agent
+from tellback.agent.definitions.route import Route
+from tellback.agent.definitions.state import END_ROUTE
+from tellback.errors import FlowError
+from tests.unit.agent.flow.route_strategies import SEEDS, Facts, RandomFlows
+
+
+def yes(data: Mapping[str, Any]) -> bool:
+    return True
+
+
+def ping() -> str:
+    """Answer."""
+    return "pong"
+
+
+def route() -> Route:
+    return Route("Book", gather_schema=Facts)
+
+
+def test_a_second_way_without_a_condition_is_unreachable() -> None:
+    book = route()
+    ask = book.initial_state.transition_to(chat_state="Ask")
+    ask.transition_to(chat_state="First")
+    with pytest.raises(FlowError, match=r"'Second'.*unreachable.*'First'") as caught:
+        ask.transition_to(chat_state="Second")
+    assert caught.value.place == "route 'Book', state 'Ask'"
+    assert [state.title for state in book.states] == ["start", "Ask", "First"]
+    book.check()
+
+
+def test_the_end_hides_what_comes_after_it_too() -> None:
+    ask = route().initial_state.transition_to(chat_state="Ask")
+    ask.transition_to(state=END_ROUTE)
+    with pytest.raises(FlowError, match="never taken"):
+        ask.transition_to(chat_state="More")
+    ask.transition_to(chat_state="Hurry", condition="the user is in a hurry")
+
+
+def test_a_way_that_needs_data_hides_nothing() -> None:
+    ask = route().initial_state.transition_to(chat_state="Ask")
+    ask.transition_to(chat_state="Ready", required_data=["a"])
+    ask.transition_to(chat_state="Not ready")
+    with pytest.raises(FlowError, match="'Not ready' comes first"):
+        ask.transition_to(chat_state="Never")
+
+
+def test_ways_for_errors_and_for_success_do_not_hide_each_other() -> None:
+    tool = route().initial_state.transition_to(tool_state=ping)
+    tool.transition_to(chat_state="Sorry", on_error=True)
+    tool.transition_to(chat_state="Fine")
+    with pytest.raises(FlowError, match="'Sorry' comes first"):
+        tool.transition_to(chat_state="Sorrier", on_error=True)
+
+
+@pytest.mark.parametrize("passed", [{"gather": ["a"]}, {"skip_if": yes}])
+def test_a_cycle_of_states_that_may_all_be_passed_is_refused(passed: dict[str, Any]) -> None:
+    book = route()
+    first = book.initial_state.transition_to(chat_state="First", **passed)
+    second = first.transition_to(chat_state="Second", gather=["b"])
+    with pytest.raises(FlowError, match=r"'First'.*cycle") as caught:
+        second.transition_to(state=first)
+    assert "'Book'" in caught.value.place
+    assert not second.transitions
+
+
+def test_a_state_that_leads_to_itself_must_speak() -> None:
+    book = route()
+    asks = book.initial_state.transition_to(chat_state="Ask", gather=["a"])
+    with pytest.raises(FlowError, match="cycle"):
+        asks.transition_to(state=asks)
+    speaks = asks.transition_to(chat_state="Talk")
+    speaks.transition_to(state=speaks)
+    again = route().initial_state
+    with pytest.raises(FlowError, match="cycle"):
+        again.transition_to(state=again)
+
+
+@pytest.mark.parametrize("condition", [yes, "the user wants to start again"])
+def test_a_cycle_that_a_condition_can_end_is_allowed(condition: Any) -> None:
+    book = route()
+    first = book.initial_state.transition_to(chat_state="First", gather=["a"])
+    first.transition_to(chat_state="Second", gather=["b"]).transition_to(state=first, condition=condition)
+    book.check()
+
+
+def test_a_cycle_with_a_state_that_speaks_or_a_tool_is_allowed() -> None:
+    book = route()
+    first = book.initial_state.transition_to(chat_state="First", gather=["a"])
+    first.transition_to(chat_state="Talk").transition_to(state=first)
+    other = Route("Poll", gather_schema=Facts)
+    poll = other.initial_state.transition_to(chat_state="Ask", gather=["a"])
+    poll.transition_to(tool_state=ping).transition_to(state=poll)
+    Agent("Wanda", routes=[book, other])
+
+
+def test_a_cycle_through_a_state_that_was_named_before_it_was_made_is_refused_by_the_agent() -> None:
+    book = route()
+    first = book.initial_state.transition_to(chat_state="First", gather=["a"])
+    first.transition_to(state="second")
+    with pytest.raises(FlowError, match="cycle"):
+        first.transition_to(chat_state="Second", gather=["b"], id="second", condition=yes).transition_to(state=first)
+
+
+def test_a_state_that_is_named_and_never_made_is_refused_by_the_agent() -> None:
+    book = route()
+    book.initial_state.transition_to(chat_state="Ask").transition_to(state="nowhere")
+    with pytest.raises(FlowError, match="'nowhere'") as caught:
+        Agent("Wanda", routes=[book])
+    assert caught.value.place == "route 'Book', state 'Ask'"
+
+
+def test_a_long_chain_is_checked_without_deep_recursion() -> None:
+    book = route()
+    state = book.initial_state
+    for number in range(1_500):
+        state = state.transition_to(chat_state=f"Step {number}")
+    book.check()
+
+
+@settings(deadline=None)
+@given(SEEDS)
+def test_what_was_not_refused_while_it_was_built_passes_the_check(seed: int) -> None:
+    routes = RandomFlows(seed).routes()
+    Agent("Wanda", routes=list(routes.values())).check()
+    for each in routes.values():
+        for state in each.states:
+            plain = [way for way in state.transitions if way.condition is None and not way.on_error]
+            shadows = [way for way in plain if not getattr(way.resolve_target(), "required_data", ())]
+            assert len(shadows) <= 1

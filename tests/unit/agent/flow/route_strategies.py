@@ -1,0 +1,324 @@
+"""Routes at random, and walks along routes without a model: what was heard and what tools give is written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from tellback.agent import Agent
+from tellback.agent.definitions.route import Route
+from tellback.agent.definitions.state import END_ROUTE, State
+from tellback.agent.flow.move import move, retry_condition
+from tellback.agent.flow.types import Interpretation, MoveResult, ToolRunRequest, ToolRunResult
+from tellback.agent.sessions.serialization import session_data_to_state, session_state_to_data
+from tellback.agent.sessions.session import PendingCall, SessionState, ToolRun, create_session
+from tellback.errors import FlowError
+from tellback.tools import as_tool
+from tellback.types import ToolCall
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+Routes = Mapping[str, Route]
+
+
+class Facts(BaseModel):
+    """What the random routes gather. `out` is written by tools, and no tool takes it."""
+
+    a: str
+    b: int
+    day: date
+    note: str | None = None
+    out: int | None = None
+
+
+VALUES: Mapping[str, Sequence[Any]] = {
+    "a": ("x", "y"),
+    "b": (1, 2),
+    "day": (date(2026, 5, 1), date(2026, 6, 1)),
+    "note": ("n", "m"),
+    "out": (7, 8),
+}
+WORDS = ("the user is in a hurry", "the user is a member")
+
+
+def look(a: str, b: int = 0) -> str:
+    """Look something up."""
+    return f"{a}{b}"
+
+
+def book(day: date, note: str = "") -> str:
+    """Book a day."""
+    return f"{day}{note}"
+
+
+def ping() -> str:
+    """Take nothing."""
+    return "pong"
+
+
+def knows_a(data: Mapping[str, Any]) -> bool:
+    return "a" in data
+
+
+def is_x(data: Mapping[str, Any]) -> bool:
+    return bool(data.get("a") == "x")
+
+
+def is_one(data: Mapping[str, Any]) -> bool:
+    return bool(data.get("b") == 1)
+
+
+TESTS: tuple[Callable[[Mapping[str, Any]], bool], ...] = (knows_a, is_x, is_one)
+
+
+LOOK, BOOK, PING = as_tool(look), as_tool(book), as_tool(ping)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a tool does when it is run."""
+
+    kind: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+QUIET = (Outcome("ok"), Outcome("error"), Outcome("waiting"), Outcome("ok", {"out": 9}), Outcome("ok", {"out": None}))
+"""Outcomes that change nothing a tool takes."""
+LOUD = (
+    *QUIET,
+    Outcome("ok", {"a": "y"}),
+    Outcome("ok", {"b": None, "note": "t"}),
+    Outcome("ok", {"out": 3, "b": "many"}),
+    Outcome("ok", {"nowhere": 1}),
+)
+FAILING = (Outcome("error"),)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomTurn:
+    """What a random turn brings; `decides` a waiting call instead, if there is one."""
+
+    interpretation: Interpretation = Interpretation()
+    outcomes: Sequence[Outcome] = FAILING
+    decides: bool = False
+
+
+SEEDS = st.integers(0, 2**32 - 1)
+"""Where a random conversation begins. Drawing every part of it by itself would take most of the time."""
+
+
+class RandomFlows:
+    """Makes routes and turns from a seed: the same ones each time."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def choose(self, options: Iterable[Any]) -> Any:
+        """Any of them."""
+        return self._random.choice(list(options))
+
+    def happens(self, often: float) -> bool:
+        """Whether something happens that often."""
+        return self._random.random() < often
+
+    def fields(self) -> list[str]:
+        """Some names of fields."""
+        return self._random.sample(sorted(VALUES), self._random.choice([1, 1, 1, 2, 3, 5]))
+
+    def facts(self) -> dict[str, Any]:
+        """Some values."""
+        return {name: self._random.choice(VALUES[name]) for name in self.fields()}
+
+    def routes(self, *, end: bool = True, count: int = 2) -> Routes:
+        """Routes of up to eleven states: chains, branches, rounds, tools, ends."""
+        made = []
+        for number in range(count):
+            known = self.facts() if self.happens(0.2) else {}
+            wants = [f"the user wants {number}"]
+            route = Route(f"Route {number}", conditions=wants, gather_schema=Facts, initial_data=known)
+            last = route.initial_state
+            for _ in range(self.choose(range(3, 11))):
+                last = self._add_way(route, last, end)
+            made.append(route)
+        return {route.id: route for route in made}
+
+    def _add_way(self, route: Route, last: State, end: bool) -> State:
+        """One more way, somewhere; what is refused when routes are built is left out."""
+        source = last if self.happens(0.85) else self.choose(route.states)
+        kind = self.choose(
+            ["chat", "chat", "chat", "chat", "tool", "tool", "tool", "tool", "back", "end" if end else "chat"]
+        )
+        way: dict[str, Any] = {"condition": self.choose([*WORDS, *TESTS]) if self.happens(0.25) else None}
+        if source.kind == "tool":
+            way["on_error"] = self.happens(0.2)
+        if kind == "end":
+            way["state"] = END_ROUTE
+        elif kind == "back":
+            way["state"] = self.choose(route.states)
+        else:
+            way["required_data"] = self.fields() if self.happens(0.2) else []
+            way["skip_if"] = self.choose(TESTS) if self.happens(0.2) else None
+        if kind == "chat":
+            gather = self.fields() if self.happens(0.5) else []
+            way |= {"chat_state": f"say {len(route.states)}", "gather": gather}
+        if kind == "tool":
+            mapped = {"a": "note"} if self.happens(0.2) else None
+            way |= {"tool_state": LOOK if mapped else self.choose([LOOK, LOOK, BOOK, PING]), "arguments": mapped}
+            way |= {"save_as": "out" if self.happens(0.3) else None, "repeat": self.happens(0.7)}
+        try:
+            made = source.transition_to(**way)
+        except FlowError:
+            return last
+        return made if isinstance(made, State) else last
+
+    def interpretation(self, routes: Routes, scores: Scores | None = None) -> Interpretation:
+        """Anything that can be understood of a message."""
+        retries = [retry_condition(state) for route in routes.values() for state in route.states if state.tool]
+        data = {id: self.facts() if self.happens(0.6) else {} for id in routes}
+        forgotten = {id: self.fields() if self.happens(0.2) else [] for id in routes}
+        return Interpretation(
+            scores=(scores or any_scores)(self, routes),
+            data=data,
+            forgotten={id: [name for name in names if name not in data[id]] for id, names in forgotten.items()},
+            true_conditions=frozenset(each for each in (*WORDS, *retries) if self.happens(0.5)),
+        )
+
+    def turns(
+        self, routes: Routes, outcomes: Sequence[Outcome] = LOUD, scores: Scores | None = None
+    ) -> list[RandomTurn]:
+        """A conversation."""
+        return [
+            RandomTurn(
+                self.interpretation(routes, scores),
+                [self.choose([outcomes[0], self.choose(outcomes)]) for _ in range(3)],
+                self.happens(0.4),
+            )
+            for _ in range(self.choose(range(2, 11)))
+        ]
+
+
+Scores = Callable[[RandomFlows, Routes], Mapping[str, float] | None]
+
+
+def any_scores(chance: RandomFlows, routes: Routes) -> Mapping[str, float] | None:
+    """Scores that mostly stay where they are."""
+    return {id: chance.choose([0, 30, 60, 80, 100]) for id in routes} if chance.happens(0.3) else None
+
+
+def always(*routes: Route) -> Scores:
+    """Scores that always mean one of these routes."""
+    return lambda chance, _: {chance.choose(routes).id: 100}
+
+
+def build_entering_turn(route: Route) -> RandomTurn:
+    """The turn that enters a route, with much of what it gathers."""
+    facts = {name: VALUES[name][0] for name in ("a", "b", "day")}
+    return RandomTurn(Interpretation(scores={route.id: 100}, data={route.id: facts}), (Outcome("ok"),))
+
+
+def play(routes: Routes, session: SessionState, turn: RandomTurn) -> tuple[MoveResult, list[ToolRunRequest]]:
+    """Take a turn; gives where it went and which tools were run."""
+    decides = turn.decides and bool(session.pending_calls)
+    walk = move(routes, session, Interpretation() if decides else turn.interpretation, NOW, after_decision=decides)
+    requests: list[ToolRunRequest] = []
+    try:
+        request = next(walk)
+        while True:
+            requests.append(request)
+            outcome = turn.outcomes[(len(requests) - 1) % len(turn.outcomes)]
+            if decides and len(requests) == 1 and outcome.kind == "waiting":
+                outcome = Outcome("error")  # it was denied
+            request = walk.send(_build_tool_result(request, outcome))
+    except StopIteration as stop:
+        moved: MoveResult = stop.value
+        return moved, requests
+
+
+def _build_tool_result(request: ToolRunRequest, outcome: Outcome) -> ToolRunResult:
+    assert request.state.tool is not None
+    run = ToolRun(request.state.tool.name, dict(request.arguments))
+    if outcome.kind == "waiting":
+        call = ToolCall(f"call_{request.state.id}", run.tool, request.arguments)
+        return ToolRunResult(run, pending=PendingCall(request.state.id, call))
+    if outcome.kind == "error":
+        return ToolRunResult(replace(run, error="it is closed"))
+    return ToolRunResult(replace(run, content="done"), 5, outcome.data, {"seen": True})
+
+
+def store_and_load(routes: Routes, session: SessionState) -> SessionState:
+    """The session as it comes back from a database."""
+    data = json.loads(json.dumps(session_state_to_data(session), allow_nan=False))
+    return Agent("Wanda", routes=list(routes.values())).restore_session(session_data_to_state(session.id, data))
+
+
+class FlowConversation:
+    """A conversation along routes. `tools` says by name what each gives: a `Ran` made of a function of the call, or a
+    value; an exception fails it, and `WAITS` makes it wait for approval."""
+
+    def __init__(self, *routes: Route, **tools: Any) -> None:
+        self.routes = {route.id: route for route in routes}
+        self.session = create_session("web-42")
+        self.tools = tools
+        self.ran: list[tuple[str, Mapping[str, Any]]] = []
+
+    def take_turn(
+        self,
+        route: Route | None = None,
+        *,
+        scores: Mapping[Route, float] | None = None,
+        forget: Sequence[str] = (),
+        holds: Sequence[str] = (),
+        decides: bool = False,
+        **data: Any,
+    ) -> MoveResult:
+        """Take a turn; `data` and `forget` are of the route that is meant, or of the current one."""
+        all_scores = (
+            None if scores is None and route is None else {each.id: score for each, score in (scores or {}).items()}
+        )
+        if route is not None:
+            all_scores = {**(all_scores or {}), route.id: 90}
+        current = self.session.current_route
+        route_id = route.id if route is not None else current.id if current is not None else next(iter(self.routes))
+        interpretation = Interpretation(
+            all_scores, {route_id: data} if data else {}, {route_id: forget} if forget else {}, frozenset(holds)
+        )
+        walk = move(self.routes, self.session, interpretation, NOW, after_decision=decides)
+        try:
+            request = next(walk)
+            while True:
+                request = walk.send(self._run(request))
+        except StopIteration as stop:
+            moved: MoveResult = stop.value
+        self.session = moved.session
+        return moved
+
+    def _run(self, request: ToolRunRequest) -> ToolRunResult:
+        assert request.state.tool is not None
+        name = request.state.tool.name
+        outcome = self.tools.get(name, "done")
+        run = ToolRun(name, dict(request.arguments))
+        if outcome is WAITS:
+            return ToolRunResult(
+                run, pending=PendingCall(request.state.id, ToolCall(f"call_{name}", name, request.arguments))
+            )
+        self.ran.append((name, dict(request.arguments)))
+        if isinstance(outcome, Exception):
+            return ToolRunResult(replace(run, error=str(outcome)))
+        if callable(outcome):
+            made: ToolRunResult = outcome(replace(run, content="done"))
+            return made
+        return ToolRunResult(replace(run, content=str(outcome)), outcome)
+
+    @property
+    def at(self) -> str | None:
+        """The state it is in, in words."""
+        return None if self.session.current_state is None else self.session.current_state.description
+
+
+WAITS = object()

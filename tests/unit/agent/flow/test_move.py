@@ -1,0 +1,342 @@
+"""Where a conversation goes next: states that speak, are passed, branch, loop and end, and routes that are left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from tellback.agent.definitions.route import Route
+from tellback.agent.definitions.state import END_ROUTE
+from tellback.agent.flow.move import move
+from tellback.agent.flow.types import Interpretation, MoveResult, RejectedValue
+from tellback.agent.sessions.session import CurrentRoute, CurrentState, create_session
+from tellback.errors import FlowError
+from tests.unit.agent.flow.route_strategies import NOW, FlowConversation
+
+DAY = date(2026, 12, 1)
+
+
+class Flight(BaseModel):
+    to: str
+    day: date
+    seats: int = Field(ge=1, le=9)
+    meal: str | None = None
+
+
+def search(to: str, day: date, seats: int) -> list[str]:
+    """Find flights."""
+    return [f"{to} {day} {seats}"]
+
+
+def booking() -> Route:
+    route = Route("Book a flight", conditions=["the user wants to fly"], gather_schema=Flight)
+    (
+        route.initial_state.transition_to(chat_state="Ask where to", gather=["to"], skip_if=lambda data: "to" in data)
+        .transition_to(chat_state="Ask when and how many", gather=["day", "seats"], required_data=["to"])
+        .transition_to(tool_state=search)
+        .transition_to(chat_state="Offer the flights")
+        .transition_to(state=END_ROUTE)
+    )
+    return route
+
+
+def weather() -> Route:
+    route = Route(
+        "Tell the weather",
+        conditions=["the user asks about the weather"],
+        gather_schema={"type": "object", "properties": {"city": {"type": "string"}}},
+    )
+    route.initial_state.transition_to(chat_state="Ask for the city", gather=["city"]).transition_to(
+        chat_state="Tell the weather"
+    ).transition_to(state=END_ROUTE)
+    return route
+
+
+def actions(moved: MoveResult) -> list[tuple[str, str]]:
+    return [(step.action, step.state) for step in moved.walked]
+
+
+def test_everything_in_one_message_is_never_asked_again() -> None:
+    route = booking()
+    talk = FlowConversation(route)
+    moved = talk.take_turn(route, to="Rome", day=DAY, seats=2)
+    assert actions(moved) == [
+        ("skipped", "Ask where to"),
+        ("skipped", "Ask when and how many"),
+        ("ran", "search"),
+        ("speaks", "Offer the flights"),
+    ]
+    assert talk.ran == [("search", {"to": "Rome", "day": "2026-12-01", "seats": 2})]
+    assert moved.missing == ()
+
+
+def test_a_state_is_kept_to_until_all_it_needs_is_there() -> None:
+    route = booking()
+    talk = FlowConversation(route)
+    talk.take_turn(route, to="Rome")
+    assert talk.take_turn(day=DAY).missing == ("seats",)
+    assert talk.take_turn().missing == ("seats",)
+    assert talk.at == "Ask when and how many"
+    talk.take_turn(seats=2)
+    assert talk.at == "Offer the flights"
+
+
+def test_a_field_that_belongs_to_a_later_state_is_taken_in_early() -> None:
+    route = booking()
+    talk = FlowConversation(route)
+    assert talk.take_turn(route, seats=2).missing == ("to",)
+    assert talk.take_turn(to="Rome").missing == ("day",)
+
+
+def test_an_optional_field_is_asked_for_once() -> None:
+    route = Route("Book", gather_schema=Flight)
+    ask = route.initial_state.transition_to(chat_state="Ask for the meal", gather=["meal"])
+    ask.transition_to(chat_state="Say thanks")
+    talk = FlowConversation(route)
+    assert talk.take_turn().missing == ("meal",)
+    talk.take_turn()
+    assert talk.at == "Say thanks"
+
+
+def test_a_needed_field_is_asked_for_again_without_the_optional_one_beside_it() -> None:
+    route = Route("Book", gather_schema=Flight)
+    route.initial_state.transition_to(chat_state="Ask for seats and meal", gather=["seats", "meal"])
+    talk = FlowConversation(route)
+    assert talk.take_turn().missing == ("seats", "meal")
+    assert talk.take_turn().missing == ("seats",)
+
+
+def test_skip_if_alone_decides_whether_a_state_is_passed() -> None:
+    route = Route("Book", gather_schema=Flight)
+    first = route.initial_state.transition_to(chat_state="Confirm", gather=["to"], skip_if=lambda data: False)
+    first.transition_to(chat_state="Ask", gather=["day"], skip_if=lambda data: True).transition_to(chat_state="Thank")
+    talk = FlowConversation(route)
+    talk.take_turn(to="Rome")
+    assert talk.at == "Confirm"
+    talk.take_turn()
+    assert talk.at == "Thank"
+
+
+def test_a_chain_of_skips_is_walked_in_one_turn() -> None:
+    route = Route("Book", gather_schema=Flight)
+    state = route.initial_state
+    for number in range(50):
+        state = state.transition_to(chat_state=f"Step {number}", skip_if=lambda data: True)
+    state.transition_to(chat_state="Arrived")
+    talk = FlowConversation(route)
+    assert len(talk.take_turn().walked) == 51
+    assert talk.at == "Arrived"
+
+
+def test_a_state_whose_required_data_is_missing_holds_the_one_before_it() -> None:
+    route = Route("Book", gather_schema=Flight)
+    first = route.initial_state.transition_to(chat_state="Greet")
+    first.transition_to(chat_state="Ask when", gather=["day"], required_data=["to"])
+    talk = FlowConversation(route)
+    talk.take_turn()
+    moved = talk.take_turn()
+    assert talk.at == "Greet"
+    assert "to" in moved.walked[-1].why
+    talk.take_turn(to="Rome")
+    assert talk.at == "Ask when"
+
+
+def test_ways_with_a_condition_come_first_and_in_order() -> None:
+    route = Route("Book", gather_schema=Flight)
+    ask = route.initial_state.transition_to(chat_state="Ask", gather=["seats"])
+    ask.transition_to(chat_state="Plain")
+    ask.transition_to(chat_state="Group", condition=lambda data: data["seats"] > 5)
+    ask.transition_to(chat_state="Business", condition="the user flies for work")
+    places = []
+    for seats, holds in ((2, []), (6, []), (2, ["the user flies for work"]), (6, ["the user flies for work"])):
+        talk = FlowConversation(route)
+        talk.take_turn(holds=holds, seats=seats)
+        places.append(talk.at)
+    assert places == ["Plain", "Group", "Business", "Group"]
+
+
+def test_a_way_whose_target_lacks_data_gives_way_to_the_next() -> None:
+    route = Route("Book", gather_schema=Flight)
+    route.initial_state.transition_to(chat_state="Ready", required_data=["to"])
+    route.initial_state.transition_to(chat_state="Not ready")
+    talk = FlowConversation(route)
+    talk.take_turn()
+    assert talk.at == "Not ready"
+
+
+def test_where_no_condition_holds_the_state_speaks_again() -> None:
+    route = Route("Book", gather_schema=Flight)
+    ask = route.initial_state.transition_to(chat_state="Ask whether it is right")
+    ask.transition_to(state=END_ROUTE, condition="the user agrees")
+    talk = FlowConversation(route)
+    talk.take_turn()
+    assert actions(talk.take_turn()) == [("speaks", "Ask whether it is right")]
+    assert talk.take_turn(holds=["the user agrees"]).ended
+
+
+def test_a_state_that_nobody_has_answered_speaks_again() -> None:
+    route = Route("Book", gather_schema=Flight)
+    route.initial_state.transition_to(chat_state="Greet").transition_to(state=END_ROUTE)
+    talk = FlowConversation(route)
+    talk.take_turn()
+    with pytest.raises(StopIteration) as stop:
+        next(move(talk.routes, talk.session, Interpretation(user_spoke=False), NOW))
+    assert stop.value.value.state.title == "Greet"
+
+
+def test_a_value_that_could_not_be_taken_keeps_the_state() -> None:
+    route = Route("Book", gather_schema=Flight)
+    route.initial_state.transition_to(chat_state="Greet").transition_to(state=END_ROUTE)
+    talk = FlowConversation(route)
+    talk.take_turn()
+    heard = Interpretation(rejected=(RejectedValue("seats", 99, "it is too many", route.id),))
+    with pytest.raises(StopIteration) as stop:
+        next(move(talk.routes, talk.session, heard, NOW))
+    assert stop.value.value.state.title == "Greet"
+
+
+def test_a_way_back_is_walked_and_its_states_ask_again() -> None:
+    route = Route("Search", gather_schema=Flight)
+    ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
+    find = ask.transition_to(tool_state=search, arguments=lambda data: {"to": data["to"]})
+    offer = find.transition_to(chat_state="Offer")
+    offer.transition_to(state=find, condition="the user wants to see more")
+    offer.transition_to(state=ask, condition="the user wants to go elsewhere")
+    offer.transition_to(state=END_ROUTE, condition="the user is done")
+    talk = FlowConversation(route)
+    talk.take_turn(to="Rome")
+    talk.take_turn(holds=["the user wants to see more"])
+    assert (talk.at, len(talk.ran)) == ("Offer", 2)
+    talk.take_turn(holds=["the user wants to go elsewhere"], forget=["to"])
+    assert talk.at == "Ask where to"
+
+
+def test_a_round_without_a_word_ends_after_one_turn_of_it() -> None:
+    route = Route("Search", gather_schema=Flight)
+    first = route.initial_state.transition_to(tool_state=search, arguments=lambda _: {})
+    second = first.transition_to(tool_state=search, arguments=lambda _: {}, id="second")
+    second.transition_to(state=first)
+    talk = FlowConversation(route)
+    moved = talk.take_turn()
+    assert actions(moved) == [("ran", "search"), ("ran", "search"), ("speaks", "search")]
+    assert "before in this turn" in moved.walked[-1].why
+
+
+def test_the_end_completes_the_route_and_keeps_what_was_gathered() -> None:
+    route = booking()
+    talk = FlowConversation(route)
+    talk.take_turn(route, to="Rome", day=DAY, seats=2)
+    moved = talk.take_turn()
+    assert moved.ended
+    assert moved.route is route
+    assert talk.session.current_route is None
+    assert talk.session.extracted["to"] == "Rome"
+    assert talk.take_turn(scores={route: 74}).route is None
+    assert talk.take_turn(scores={route: 75}).missing == ("to",)
+
+
+def test_a_detour_leaves_a_route_as_it_was_and_comes_back_to_it() -> None:
+    book, tell = booking(), weather()
+    talk = FlowConversation(book, tell)
+    talk.take_turn(book, to="Rome", day=DAY, seats=2)
+    assert talk.take_turn(tell, city="Rome").route is tell
+    assert talk.session.extracted == {"city": "Rome"}
+    moved = talk.take_turn(book)
+    assert actions(moved) == [("speaks", "Offer the flights")]
+    assert "taken up again" in moved.walked[-1].why
+    assert talk.session.extracted["day"] == DAY
+    assert len(talk.ran) == 1
+
+
+def test_a_value_that_came_up_on_the_detour_is_known_on_coming_back() -> None:
+    book, tell = booking(), weather()
+    talk = FlowConversation(book, tell)
+    talk.take_turn(book, to="Rome", day=DAY)
+    talk.take_turn(tell)
+    heard = Interpretation(scores={tell.id: 90}, data={book.id: {"seats": 2}, tell.id: {"city": "Rome"}})
+    with pytest.raises(StopIteration) as stop:
+        next(move(talk.routes, talk.session, heard, NOW))
+    talk.session = stop.value.value.session
+    talk.take_turn(book)
+    assert talk.at == "Offer the flights"
+
+
+def test_a_completed_route_starts_afresh() -> None:
+    book, tell = booking(), weather()
+    talk = FlowConversation(book, tell)
+    talk.take_turn(tell, city="Rome")
+    talk.take_turn(tell)
+    assert talk.take_turn(tell).missing == ("city",)
+    assert talk.session.progress.runs == {}
+
+
+def test_initial_data_is_known_from_the_start_and_is_not_shared() -> None:
+    route = Route("Book", gather_schema=Flight, initial_data={"to": "Rome", "seats": "2"})
+    ask = route.initial_state.transition_to(chat_state="Ask", gather=["to", "seats"])
+    ask.transition_to(chat_state="Go on")
+    talk = FlowConversation(route)
+    talk.take_turn(seats=3)
+    assert (talk.at, talk.session.extracted["seats"]) == ("Go on", 3)
+    assert route.initial_data["seats"] == 2
+
+
+def test_a_route_that_is_gone_is_left() -> None:
+    route = booking()
+    session = replace(create_session("web-42"), current_route=CurrentRoute("gone", "Gone", NOW), extracted={"x": 1})
+    talk = FlowConversation(route)
+    talk.session = session
+    moved = talk.take_turn(scores={})
+    assert (moved.route, talk.session.current_route) == (None, None)
+    assert talk.session.paused_routes["gone"].extracted == {"x": 1}
+    assert talk.take_turn(route).missing == ("to",)
+
+
+def test_a_state_that_is_gone_begins_its_route_with_what_is_known() -> None:
+    route = booking()
+    talk = FlowConversation(route)
+    talk.take_turn(route, to="Rome")
+    talk.session = replace(talk.session, current_state=CurrentState("gone", "Gone", NOW))
+    assert talk.take_turn().missing == ("day", "seats")
+
+
+@pytest.mark.parametrize("where", ["skip_if", "condition"])
+def test_code_that_raises_names_its_state(where: str) -> None:
+    def broken(data: Mapping[str, Any]) -> bool:
+        return bool(data["nothing"])
+
+    route = Route("Book", gather_schema=Flight)
+    code: Any = {where: broken}
+    route.initial_state.transition_to(chat_state="Ask where to", **code)
+    with pytest.raises(FlowError, match="nothing") as caught:
+        FlowConversation(route).take_turn()
+    assert "'Book'" in caught.value.place
+    assert where != "skip_if" or "'Ask where to'" in caught.value.place
+
+
+def test_code_cannot_change_the_data_it_is_asked_about() -> None:
+    def greedy(data: Any) -> bool:
+        data["to"] = "Oslo"
+        return True
+
+    route = Route("Book", gather_schema=Flight)
+    route.initial_state.transition_to(chat_state="Ask", skip_if=greedy)
+    with pytest.raises(FlowError, match="TypeError"):
+        FlowConversation(route).take_turn()
+
+
+def test_a_route_without_states_speaks_at_its_start() -> None:
+    route = Route("Listen")
+    moved = FlowConversation(route).take_turn()
+    assert moved.state is route.initial_state
+
+
+def test_without_routes_there_is_nowhere_to_go() -> None:
+    with pytest.raises(StopIteration) as stop:
+        next(move({}, create_session("web-42"), Interpretation(scores={}), NOW))
+    moved: MoveResult = stop.value.value
+    assert (moved.route, moved.state, moved.walked) == (None, None, ())

@@ -1,0 +1,403 @@
+"""Nothing is left over of a way that is no longer meant, and nothing is done again that still counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from tellback.agent import Agent
+from tellback.agent.definitions.route import Route
+from tellback.agent.definitions.state import END_ROUTE
+from tellback.agent.flow.move import retry_condition
+from tellback.agent.flow.route_choice import drop_condition
+from tellback.agent.flow.types import ToolRunResult
+from tellback.agent.sessions.session import ToolRun
+from tellback.testing import Dialogue, says, understands
+from tests.unit.agent.flow.route_strategies import WAITS, FlowConversation
+
+ANOTHER = "the user wants another one"
+
+
+class Sale(BaseModel):
+    kind: str
+    to: str
+    name: str
+    day: str
+    coupon: str = ""
+    vip: bool = False
+    price: int = 0
+    discount: int = 0
+    count: int = 0
+
+
+def by_kind() -> int:
+    return 20
+
+
+def by_person() -> int:
+    return 5
+
+
+def price(discount: int = 0) -> int:
+    return 100 - discount
+
+
+def quote(to: str, coupon: str = "") -> int:
+    return 100
+
+
+def charge(price: int = 0) -> str:
+    return "charged"
+
+
+def book(to: str) -> str:
+    return "booked"
+
+
+def inform() -> str:
+    return "informed"
+
+
+def is_firm(data: Mapping[str, Any]) -> bool:
+    return bool(data["kind"] == "firm")
+
+
+def gives(make: Callable[[Mapping[str, Any]], Any]) -> Callable[[ToolRun], ToolRunResult]:
+    """A tool whose value is made of its arguments."""
+    return lambda run: ToolRunResult(run, make(run.arguments))
+
+
+def sale() -> Route:
+    return Route("Sell", gather_schema=Sale)
+
+
+def discounts(*, for_people: bool) -> FlowConversation:
+    """A branch whose tool gives a discount, and a price that is made of it."""
+    route = sale()
+    ask = route.initial_state.transition_to(chat_state="Ask what kind", gather=["kind"])
+    firm = ask.transition_to(tool_state=by_kind, save_as="discount", condition=is_firm)
+    priced = firm.transition_to(tool_state=price)
+    if for_people:
+        ask.transition_to(tool_state=by_person, save_as="discount").transition_to(state=priced)
+    else:
+        ask.transition_to(state=priced)
+    priced.transition_to(chat_state="Say the price").transition_to(state=END_ROUTE)
+    return FlowConversation(route, by_kind=20, by_person=5)
+
+
+def test_what_the_tool_of_an_abandoned_branch_gave_is_gone() -> None:
+    talk = discounts(for_people=False)
+    talk.take_turn(kind="firm")
+    assert talk.session.extracted == {"kind": "firm", "discount": 20}
+    talk.take_turn(kind="person")
+    assert talk.session.extracted == {"kind": "person"}
+    assert talk.ran == [("by_kind", {}), ("price", {"discount": 20}), ("price", {})]
+    assert talk.at == "Say the price"
+
+
+def test_two_branches_that_give_the_same_field_do_not_mix() -> None:
+    talk = discounts(for_people=True)
+    for kind, discount in (("firm", 20), ("person", 5), ("firm", 20), ("person", 5)):
+        talk.take_turn(kind=kind)
+        assert talk.session.extracted == {"kind": kind, "discount": discount}
+        assert talk.ran[-1] == ("price", {"discount": discount})
+        assert talk.at == "Say the price"
+    assert [name for name, _ in talk.ran].count("by_kind") == 1
+    assert [name for name, _ in talk.ran].count("by_person") == 1
+
+
+def test_a_tool_that_fails_when_it_is_run_again_leaves_nothing_of_its_first_run() -> None:
+    route = sale()
+    ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
+    quoted = ask.transition_to(tool_state=quote, save_as="price")
+    charged = quoted.transition_to(chat_state="Say the price").transition_to(tool_state=charge)
+    charged.transition_to(chat_state="Thank")
+    quoted.transition_to(chat_state="Reserve without a price?", on_error=True).transition_to(state=charged)
+    talk = FlowConversation(route, quote=100)
+    talk.take_turn(to="Rome")
+    assert talk.session.extracted["price"] == 100
+    talk.tools["quote"] = ValueError("no flights")
+    talk.take_turn(to="Oslo")
+    assert talk.session.extracted == {"to": "Oslo"}
+    assert talk.at == "Reserve without a price?"
+    talk.take_turn()
+    assert talk.ran[-1] == ("charge", {})
+
+
+def test_a_value_of_an_earlier_run_is_gone_while_the_tool_cannot_be_reached() -> None:
+    route = sale()
+    ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
+    when = ask.transition_to(chat_state="Ask when", gather=["day"])
+    when.transition_to(tool_state=quote, save_as="price").transition_to(chat_state="Say the price")
+    talk = FlowConversation(route, quote=100)
+    talk.take_turn(to="Rome", day="Monday")
+    talk.take_turn(to="Oslo", forget=["day"])
+    assert (talk.at, talk.session.extracted) == ("Ask when", {"to": "Oslo"})
+
+
+def test_an_optional_value_that_is_stated_late_counts_before_anything_is_charged() -> None:
+    route = sale()
+    ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to", "coupon"])
+    say = ask.transition_to(tool_state=quote, save_as="price").transition_to(chat_state="Say the price")
+    say.transition_to(tool_state=charge).transition_to(chat_state="Thank")
+    talk = FlowConversation(route, quote=gives(lambda given: 50 if given.get("coupon") else 100))
+    talk.take_turn()
+    talk.take_turn(to="Rome")
+    talk.take_turn(coupon="X10")
+    assert talk.ran == [("quote", {"to": "Rome"}), ("quote", {"to": "Rome", "coupon": "X10"})]
+    assert (talk.at, talk.session.extracted["price"]) == ("Say the price", 50)
+    talk.take_turn()
+    assert talk.ran[-1] == ("charge", {"price": 50})
+
+
+def test_code_chooses_its_way_anew_when_a_value_is_stated_late() -> None:
+    route = sale()
+    ask = route.initial_state.transition_to(chat_state="Ask who", gather=["name", "vip"])
+    informed = ask.transition_to(tool_state=inform, condition=lambda data: data.get("vip", False))
+    confirm = informed.transition_to(chat_state="Confirm")
+    ask.transition_to(state=confirm)
+    confirm.transition_to(state=END_ROUTE)
+    talk = FlowConversation(route)
+    talk.take_turn()
+    talk.take_turn(name="Bo")
+    assert (talk.at, talk.ran) == ("Confirm", [])
+    moved = talk.take_turn(vip=True)
+    assert (talk.at, talk.ran, moved.ended) == ("Confirm", [("inform", {})], False)
+
+
+def test_a_state_that_became_needless_is_left_while_it_speaks() -> None:
+    route = sale()
+    ask = route.initial_state.transition_to(chat_state="Ask who", gather=["name", "vip"])
+    number = ask.transition_to(chat_state="Ask which kind", gather=["kind"], skip_if=lambda data: data.get("vip"))
+    number.transition_to(chat_state="Say goodbye").transition_to(state=END_ROUTE)
+    talk = FlowConversation(route)
+    talk.take_turn()
+    talk.take_turn(name="Bo")
+    assert talk.at == "Ask which kind"
+    talk.take_turn(vip=True)
+    assert talk.at == "Say goodbye"
+
+
+def with_terms() -> FlowConversation:
+    route = sale()
+    ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
+    who = ask.transition_to(chat_state="Ask who", gather=["name"])
+    booked = who.transition_to(chat_state="Ask whether the terms are right").transition_to(tool_state=book)
+    confirm = booked.transition_to(chat_state="Confirm")
+    confirm.transition_to(chat_state="Say goodbye").transition_to(state=END_ROUTE)
+    return FlowConversation(route)
+
+
+def test_what_does_not_concern_a_value_that_was_taken_back_is_not_done_or_said_again() -> None:
+    talk = with_terms()
+    talk.take_turn(to="Rome", name="Bo")
+    talk.take_turn()
+    assert (talk.at, talk.ran) == ("Confirm", [("book", {"to": "Rome"})])
+    talk.take_turn(forget=["name"])
+    assert talk.at == "Ask who"
+    talk.take_turn(name="Mia")
+    assert (talk.at, talk.ran) == ("Confirm", [("book", {"to": "Rome"})])
+
+
+@pytest.mark.parametrize("takes_back_first", [False, True])
+def test_what_follows_a_tool_that_ran_again_is_said_again(takes_back_first: bool) -> None:
+    talk = with_terms()
+    talk.take_turn(to="Rome", name="Bo")
+    talk.take_turn()
+    talk.take_turn()
+    assert talk.at == "Say goodbye"
+    if takes_back_first:
+        talk.take_turn(forget=["to"])
+        assert talk.at == "Ask where to"
+    moved = talk.take_turn(to="Oslo")
+    assert talk.ran == [("book", {"to": "Rome"}), ("book", {"to": "Oslo"})]
+    assert (talk.at, moved.ended) == ("Confirm", False)
+
+
+def laps(*, repeat: bool = True, forgets: tuple[str, ...] = ()) -> FlowConversation:
+    """A route that books, and begins again if the user wants another one."""
+    route = sale()
+    ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
+    booked = ask.transition_to(tool_state=book, repeat=repeat).transition_to(chat_state="Another one?")
+    booked.transition_to(state=ask, condition=ANOTHER, forgets=list(forgets))
+    booked.transition_to(state=END_ROUTE)
+    return FlowConversation(route)
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+def test_a_tool_runs_again_in_the_next_lap(repeat: bool) -> None:
+    talk = laps(repeat=repeat, forgets=("to",))
+    talk.take_turn(to="Rome")
+    talk.take_turn(holds=[ANOTHER])
+    assert (talk.at, talk.session.extracted) == ("Ask where to", {})
+    talk.take_turn(to="Rome")
+    talk.take_turn(holds=[ANOTHER], to="Oslo")
+    assert [given["to"] for _, given in talk.ran] == ["Rome", "Rome", "Oslo"]
+    assert talk.at == "Another one?"
+    assert talk.take_turn().ended
+
+
+def test_a_tool_that_is_not_to_be_repeated_stays_so_within_a_lap() -> None:
+    talk = laps(repeat=False, forgets=("to",))
+    talk.take_turn(to="Rome")
+    talk.take_turn(holds=[ANOTHER], to="Oslo")
+    talk.take_turn(to="Bonn")
+    assert [given["to"] for _, given in talk.ran] == ["Rome", "Oslo"]
+
+
+def test_a_way_that_forgets_keeps_what_is_said_as_it_is_taken_and_what_it_does_not_name() -> None:
+    talk = laps(forgets=("to",))
+    talk.take_turn(to="Rome", name="Bo")
+    talk.take_turn(holds=[ANOTHER], to="Oslo")
+    assert talk.session.extracted == {"to": "Oslo", "name": "Bo"}
+
+
+def test_a_lap_that_forgets_nothing_goes_on_with_what_is_known() -> None:
+    talk = laps()
+    talk.take_turn(to="Rome")
+    talk.take_turn(holds=[ANOTHER])
+    assert (talk.at, talk.session.extracted) == ("Another one?", {"to": "Rome"})
+
+
+def test_a_tool_that_counts_goes_on_counting_in_each_lap() -> None:
+    def tally(count: int = 0) -> int:
+        return count + 1
+
+    route = sale()
+    ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
+    counted = ask.transition_to(tool_state=tally, save_as="count").transition_to(chat_state="Another one?")
+    counted.transition_to(state=ask, condition=ANOTHER, forgets=["to"])
+    counted.transition_to(state=END_ROUTE)
+    talk = FlowConversation(route, tally=gives(lambda given: given.get("count", 0) + 1))
+    talk.take_turn(to="Rome")
+    for lap, place in enumerate(("Oslo", "Bonn", "Paris"), 2):
+        talk.take_turn(holds=[ANOTHER], to=place)
+        assert talk.session.extracted == {"to": place, "count": lap}
+    talk.take_turn(name="Bo")
+    assert len(talk.ran) == 4
+
+
+def test_a_tool_that_acted_is_not_tried_again_though_its_value_does_not_fit() -> None:
+    route = sale()
+    ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
+    booked = ask.transition_to(tool_state=book, save_as="price", repeat=False)
+    booked.transition_to(chat_state="Thank").transition_to(state=END_ROUTE)
+    talk = FlowConversation(route, book="R-77")
+    moved = talk.take_turn(to="Rome")
+    assert "does not fit" in (moved.tool_runs[0][1].error or "")
+    talk.take_turn(holds=[retry_condition(booked)])
+    talk.take_turn(to="Oslo")
+    assert talk.ran == [("book", {"to": "Rome"})]
+    assert "price" not in talk.session.extracted
+
+
+class Party(BaseModel):
+    seats: int = Field(ge=1, le=9)
+    day: str
+    age: int = Field(0, ge=10)
+
+
+async def test_no_tool_runs_on_a_value_whose_correction_was_rejected() -> None:
+    booked: list[int] = []
+
+    def reserve(seats: int, day: str) -> str:
+        """Reserve."""
+        booked.append(seats)
+        return "reserved"
+
+    agent = Agent("Desk")
+    route = agent.create_route(title="Reserve", gather_schema=Party)
+    ask = route.initial_state.transition_to(chat_state="Ask how many", gather=["seats"])
+    when = ask.transition_to(chat_state="Ask when", gather=["day"])
+    when.transition_to(tool_state=reserve).transition_to(chat_state="Thank").transition_to(state=END_ROUTE)
+    talk = Dialogue(agent)
+    await talk.says("Two", understands(seats=2), says("When?"))
+    await talk.says("Monday, but we are twelve now", understands(seats=12, day="Monday"), says("Nine at most"))
+    talk.expect(tools=[], completed=False, data={"seats": 2, "day": "Monday"})
+    assert booked == []
+    await talk.says("Nine then", understands(seats=9), says("Reserved"))
+    talk.expect(state="Thank", tools=["reserve"])
+    assert booked == [9]
+
+
+async def test_a_route_does_not_end_on_a_value_that_was_rejected() -> None:
+    agent = Agent("Desk")
+    route = agent.create_route(title="Reserve", gather_schema=Party)
+    ask = route.initial_state.transition_to(chat_state="Ask how many", gather=["seats"])
+    ask.transition_to(chat_state="Confirm").transition_to(state=END_ROUTE)
+    talk = Dialogue(agent)
+    await talk.says("Two", understands(seats=2), says("Right?"))
+    await talk.says("No, twelve", understands(seats=12), says("Nine at most"))
+    talk.expect(state="Confirm", completed=False, data={"seats": 2})
+    await talk.says("Two is right", understands(), says("Done"))
+    talk.expect(completed=True)
+
+
+async def test_an_optional_value_that_was_rejected_is_asked_for_again() -> None:
+    agent = Agent("Desk")
+    route = agent.create_route(title="Ask around", gather_schema=Party)
+    ask = route.initial_state.transition_to(chat_state="Ask how many", gather=["seats"])
+    ask.transition_to(chat_state="Ask how old", gather=["age"]).transition_to(state=END_ROUTE)
+    talk = Dialogue(agent)
+    await talk.says("Two", understands(seats=2), says("How old are you?"))
+    await talk.says("Five", understands(age=5), says("Really?"))
+    talk.expect(state="Ask how old", asks=["age"], completed=False)
+    await talk.says("Sorry, fifty", understands(age=50), says("Thanks"))
+    talk.expect(completed=True, data={"age": 50})
+
+
+def waiting_in_a_left_route() -> tuple[FlowConversation, Route, Route]:
+    pay, chat = sale(), Route("Chat", conditions=["the user chats"])
+    ask = pay.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
+    ask.transition_to(tool_state=book).transition_to(chat_state="Thank")
+    chat.initial_state.transition_to(chat_state="Chat").transition_to(chat_state="Chat more")
+    talk = FlowConversation(pay, chat, book=WAITS)
+    talk.take_turn(pay, to="Rome")
+    assert talk.session.pending_calls
+    return talk, pay, chat
+
+
+def test_a_call_that_waits_in_a_left_route_is_dropped_once_its_data_is_corrected() -> None:
+    talk, pay, chat = waiting_in_a_left_route()
+    talk.take_turn(chat)
+    waiting = talk.session.paused_routes[pay.id].pending_calls
+    talk.take_turn(pay, scores={chat: 100}, to="Rome")
+    assert waiting
+    assert talk.session.paused_routes[pay.id].pending_calls == waiting
+    talk.take_turn(pay, scores={chat: 100}, to="Oslo")
+    assert talk.at == "Chat more"
+    assert talk.session.paused_routes[pay.id].pending_calls == ()
+
+
+def test_nobody_can_approve_what_was_corrected_in_another_route() -> None:
+    talk, pay, chat = waiting_in_a_left_route()
+    talk.take_turn(chat)
+    talk.take_turn(pay, scores={chat: 100}, to="Oslo")
+    talk.take_turn(pay)
+    assert [each.call.input for each in talk.session.pending_calls] == [{"to": "Oslo"}]
+    talk.tools["book"] = "booked"
+    talk.take_turn(decides=True)
+    assert (talk.at, talk.ran) == ("Thank", [("book", {"to": "Oslo"})])
+
+
+def test_a_call_that_waits_is_dropped_with_its_route() -> None:
+    talk, pay, _ = waiting_in_a_left_route()
+    moved = talk.take_turn(scores={}, holds=[drop_condition(pay)])
+    assert moved.route is None
+    assert talk.session.pending_calls == ()
+    assert talk.session.paused_routes[pay.id].pending_calls == ()
+    assert talk.session.paused_routes[pay.id].dropped
+
+
+def test_what_the_next_state_requires_is_asked_for_where_it_can_be_gathered() -> None:
+    route = sale()
+    ask = route.initial_state.transition_to(chat_state="Ask who", gather=["name"])
+    send = ask.transition_to(chat_state="Welcome").transition_to(chat_state="Send it", required_data=["to", "price"])
+    send.transition_to(chat_state="Correct the place", gather=["to"])
+    talk = FlowConversation(route)
+    assert talk.take_turn(name="Bo").missing == ()
+    moved = talk.take_turn()
+    assert (talk.at, moved.missing) == ("Welcome", ("to",))

@@ -1,0 +1,145 @@
+"""A conversation ends where the route would stand if all had been said at first, however it was said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from hypothesis import given, note, settings
+
+from tellback.agent.definitions.route import Route
+from tellback.agent.definitions.state import State
+from tellback.agent.flow.move import move
+from tellback.agent.flow.types import Interpretation, MoveResult, ToolRunResult
+from tellback.agent.sessions.session import SessionState, ToolRun, create_session
+from tellback.tools import Tool
+from tests.unit.agent.flow.route_strategies import NOW, SEEDS
+
+FIELDS = ("a", "b", "c", "d")
+SCHEMA = {"type": "object", "properties": {name: {"type": "integer"} for name in FIELDS}}
+TURNS = 6
+ENOUGH = 14
+"""Turns in which the longest of the routes is walked to its end, if all is known."""
+
+many = settings(deadline=None, max_examples=300)
+
+
+def tool_of(name: str, field: str) -> Tool:
+    """A tool that takes one field, and can do without."""
+
+    def run(**_: int) -> str:
+        return "done"
+
+    parameters = {"type": "object", "properties": {field: {"type": "integer"}}}
+    return Tool(name=name, description="", parameters=parameters, fn=run)
+
+
+def is_one(field: str) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda data: bool(data.get(field) == 1)
+
+
+class Builder:
+    """Makes a route of a seed: states that ask, are skipped, speak or run tools, and branches that code chooses."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.route = Route("Route", gather_schema=SCHEMA)
+        self._last = self.route.initial_state
+        for number in range(random.randint(3, 6)):
+            self._last = self._add(number)
+        self._last.transition_to(chat_state="last")
+
+    def _field(self) -> str:
+        return self._random.choice(FIELDS)
+
+    def _add(self, number: int) -> State:
+        kind = self._random.choice(["ask", "skip", "tool", "chat", "branch"])
+        if kind == "branch":
+            return self._branch(number)
+        if kind == "tool":
+            return self._last.transition_to(tool_state=tool_of(f"tool_{number}", self._field()))
+        more: dict[str, Any] = {} if kind == "chat" else {"gather": [self._field()]}
+        if kind == "skip":
+            more["skip_if"] = is_one(self._field())
+        return self._last.transition_to(chat_state=f"{kind} {number}", **more)
+
+    def _branch(self, number: int) -> State:
+        on = is_one(self._field())
+        one = self._last.transition_to(chat_state=f"one {number}", gather=[self._field()], condition=on)
+        other = self._last.transition_to(chat_state=f"other {number}", gather=[self._field()])
+        joined = one.transition_to(chat_state=f"joined {number}")
+        other.transition_to(state=joined)
+        return joined
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A conversation that was had: what was said in all, and where it is."""
+
+    route: Route
+    data: Mapping[str, int]
+    last: MoveResult
+
+    @property
+    def session(self) -> SessionState:
+        return self.last.session
+
+
+def take(route: Route, session: SessionState, data: Mapping[str, int]) -> MoveResult:
+    walk = move({route.id: route}, session, Interpretation(data={route.id: data} if data else {}), NOW)
+    try:
+        asked = next(walk)
+        while True:
+            assert asked.state.tool is not None
+            asked = walk.send(ToolRunResult(ToolRun(asked.state.tool.name, dict(asked.arguments), content="done")))
+    except StopIteration as stop:
+        moved: MoveResult = stop.value
+        return moved
+
+
+def conversation(seed: int) -> Said:
+    """Values that are stated, corrected and stated again over some turns."""
+    random = Random(seed)
+    route = Builder(random).route
+    session, data = create_session("web-42"), dict[str, int]()
+    for _ in range(TURNS):
+        said = {name: random.randint(0, 2) for name in FIELDS if random.random() < 0.3}
+        note(f"said {said}")
+        data |= said
+        last = take(route, session, said)
+        session = last.session
+    note(f"{route.describe()}\nknown {data}")
+    return Said(route, data, last)
+
+
+def title(moved: MoveResult) -> str | None:
+    return None if moved.state is None else moved.state.title
+
+
+@many
+@given(seed=SEEDS)
+def test_it_stands_where_it_could_stand_if_all_had_been_said_at_first(seed: int) -> None:
+    said = conversation(seed)
+    session, spoke = create_session("web-43"), []
+    for number in range(ENOUGH):
+        moved = take(said.route, session, said.data if number == 0 else {})
+        session = moved.session
+        spoke.append(title(moved))
+    assert title(said.last) in spoke
+
+
+@many
+@given(seed=SEEDS)
+def test_what_is_known_was_said_and_tools_on_its_way_ran_with_it(seed: int) -> None:
+    said = conversation(seed)
+    progress = said.session.progress
+    assert said.session.extracted == said.data
+    for id, run in progress.runs.items():
+        state = said.route.state(id)
+        assert state is not None
+        assert state.tool is not None
+        if id in progress.path:
+            [field] = state.tool.parameters["properties"]
+            assert run.arguments == ({field: said.data[field]} if field in said.data else {}), state.title

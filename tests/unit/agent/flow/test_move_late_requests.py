@@ -1,0 +1,96 @@
+"""What users do beside answering: add a wish late, ask not to be asked, and drop it all."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import BaseModel
+
+from tellback.agent.definitions.route import Route
+from tellback.agent.flow.route_choice import drop_condition
+from tellback.errors import FlowError
+from tests.unit.agent.flow.route_strategies import FlowConversation
+
+
+class Trip(BaseModel):
+    to: str
+    cabin: str | None = None
+    name: str | None = None
+    anonymous: bool | None = None
+
+
+def search(to: str, cabin: str | None = None) -> str:
+    """Find flights."""
+    return f"{to} {cabin}"
+
+
+def trip(*, repeat: bool = True) -> Route:
+    route = Route("Trip", gather_schema=Trip, conditions=["the user wants to travel"])
+    ask = route.initial_state.transition_to(chat_state="Ask", gather=["to"])
+    found = ask.transition_to(tool_state=search, repeat=repeat)
+    offer = found.transition_to(chat_state="Offer")
+    offer.transition_to(chat_state="Ask the cabin", gather=["cabin"], condition="the user takes one")
+    return route
+
+
+def test_a_value_that_a_tool_could_do_without_makes_it_run_again_once_it_is_stated() -> None:
+    route = trip()
+    talk = FlowConversation(route)
+    talk.take_turn(route, to="Rome")
+    moved = talk.take_turn(cabin="business")
+    assert talk.ran == [("search", {"to": "Rome"}), ("search", {"to": "Rome", "cabin": "business"})]
+    assert (talk.at, moved.changed) == ("Offer", ())
+    talk.take_turn()
+    assert len(talk.ran) == 2
+
+
+def test_a_tool_that_is_not_to_be_repeated_is_not_for_a_later_wish() -> None:
+    route = trip(repeat=False)
+    talk = FlowConversation(route)
+    talk.take_turn(route, to="Rome")
+    talk.take_turn(cabin="business", holds=["the user takes one"])
+    assert len(talk.ran) == 1
+
+
+def test_a_state_is_left_once_code_says_that_it_may_be_skipped() -> None:
+    route = Route("Join", gather_schema={**Trip.model_json_schema(), "required": ["name"]})
+    ask = route.initial_state.transition_to(
+        chat_state="Ask who", gather=["name", "anonymous"], skip_if=lambda data: bool(data.get("anonymous"))
+    )
+    ask.transition_to(chat_state="Welcome")
+    talk = FlowConversation(route)
+    talk.take_turn()
+    assert talk.at == "Ask who"
+    talk.take_turn(anonymous=True)
+    assert talk.at == "Welcome"
+
+
+def test_a_route_that_is_no_longer_wanted_is_left_and_can_be_taken_up_again() -> None:
+    route, other = trip(), Route("Weather", conditions=["the user asks about the weather"])
+    other.initial_state.transition_to(chat_state="Tell the weather")
+    talk = FlowConversation(route, other)
+    talk.take_turn(route, to="Rome")
+    moved = talk.take_turn(scores={route: 5}, holds=[drop_condition(route)])
+    assert (moved.route, talk.session.current_route) == (None, None)
+    assert talk.session.paused_routes[route.id].dropped
+    talk.take_turn(route)
+    assert (talk.at, talk.session.extracted) == ("Offer", {"to": "Rome"})
+
+
+def test_another_route_that_is_meant_takes_over_from_one_that_is_dropped() -> None:
+    route, other = trip(), Route("Weather", conditions=["the user asks about the weather"])
+    other.initial_state.transition_to(chat_state="Tell the weather")
+    talk = FlowConversation(route, other)
+    talk.take_turn(route, to="Rome")
+    assert talk.take_turn(other, holds=[drop_condition(route)]).route is other
+
+
+def test_two_ways_of_one_condition_are_refused() -> None:
+    start = Route("Trip").initial_state
+    start.transition_to(chat_state="One", condition="the user is a member")
+    with pytest.raises(FlowError, match="two ways have the condition 'the user is a member'"):
+        start.transition_to(chat_state="Two", condition="the user is a member")
+
+
+def test_only_tools_are_repeated() -> None:
+    with pytest.raises(FlowError, match="chat_state takes no repeat"):
+        Route("Trip").initial_state.transition_to(chat_state="One", repeat=False)

@@ -1,0 +1,226 @@
+"""Tool states: what they run with, what becomes of what they give, and where a failure leads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tellback.agent.definitions.route import Route
+from tellback.agent.definitions.state import State
+from tellback.agent.flow.move import retry_condition
+from tellback.agent.flow.types import MoveResult, ToolRunResult
+from tellback.agent.sessions.session import ToolRun
+from tellback.errors import FlowError
+from tests.unit.agent.flow.route_strategies import WAITS, FlowConversation
+
+
+class Order(BaseModel):
+    item: str
+    count: int
+    total: float | None = None
+    code: str | None = None
+
+
+def price(item: str, count: int) -> float:
+    """Work out a price."""
+    return len(item) * float(count)
+
+
+def order(**more: Any) -> tuple[Route, State]:
+    """A route that works out a price, and its tool state."""
+    route = Route("Order", gather_schema=Order)
+    ask = route.initial_state.transition_to(chat_state="Ask", gather=["item", "count"])
+    return route, ask.transition_to(tool_state=price, **more)
+
+
+def actions(moved: MoveResult) -> list[tuple[str, str]]:
+    return [(step.action, step.state) for step in moved.walked]
+
+
+def test_what_a_tool_gives_is_kept_in_the_field_it_is_saved_as() -> None:
+    route, found = order(save_as="total")
+    found.transition_to(chat_state="Tell the price")
+    talk = FlowConversation(route, price="12.50")
+    talk.take_turn(item="tea", count=2)
+    assert talk.session.extracted["total"] == 12.5
+    assert talk.session.progress.runs[found.id].content == "12.50"
+
+
+def test_a_result_that_does_not_fit_its_field_is_a_failure_and_nothing_of_it_is_kept() -> None:
+    def gives(run: ToolRun) -> ToolRunResult:
+        return ToolRunResult(run, "a lot", {"code": "A1"}, {"shop": 3})
+
+    route, found = order(save_as="total")
+    found.transition_to(chat_state="Tell the price")
+    talk = FlowConversation(route, price=gives)
+    moved = talk.take_turn(item="tea", count=2)
+    assert actions(moved)[-2:] == [("failed", "price"), ("speaks", "price")]
+    assert talk.session.extracted == {"item": "tea", "count": 2}
+    assert talk.session.context == {}
+    error = talk.session.progress.runs[found.id].error
+    assert error is not None
+    assert "total" in error
+
+
+@pytest.mark.parametrize("data", [{"count": "many"}, {"nowhere": 1}])
+def test_an_update_that_does_not_fit_is_a_failure(data: Mapping[str, Any]) -> None:
+    route, found = order()
+    found.transition_to(chat_state="Sorry", on_error=True)
+    talk = FlowConversation(route, price=lambda run: ToolRunResult(run, 1, data))
+    talk.take_turn(item="tea", count=2)
+    assert (talk.at, talk.session.extracted) == ("Sorry", {"item": "tea", "count": 2})
+
+
+def test_an_update_goes_to_data_and_context_and_none_removes_a_field() -> None:
+    route, found = order(save_as="total")
+    found.transition_to(chat_state="Tell")
+    talk = FlowConversation(route, price=lambda run: ToolRunResult(run, 3, {"code": "A1", "count": None}, {"shop": 3}))
+    talk.take_turn(item="tea", count=2)
+    assert talk.session.extracted == {"item": "tea", "code": "A1", "total": 3.0}
+    assert talk.session.context == {"shop": 3}
+
+
+def test_what_an_update_says_of_the_saved_field_wins() -> None:
+    route, found = order(save_as="total")
+    found.transition_to(chat_state="Tell")
+    talk = FlowConversation(route, price=lambda run: ToolRunResult(run, 3, {"total": 4}))
+    talk.take_turn(item="tea", count=2)
+    assert talk.session.extracted["total"] == 4.0
+
+
+def test_arguments_are_taken_by_field_or_made_by_a_function() -> None:
+    route, found = order(arguments={"item": "code", "count": "count"})
+    found.transition_to(tool_state=price, arguments=lambda data: {"item": data["item"] * 2}, id="again")
+    talk = FlowConversation(route)
+    talk.take_turn(item="tea", count=2, code="A1")
+    assert talk.ran == [("price", {"item": "A1", "count": 2}), ("price", {"item": "teatea"})]
+
+
+@pytest.mark.parametrize("broken", [lambda data: data["nothing"], lambda data: 5, lambda data: None])
+def test_a_function_for_arguments_that_fails_names_its_state(broken: Any) -> None:
+    route, found = order(arguments=broken)
+    with pytest.raises(FlowError, match="arguments") as caught:
+        FlowConversation(route).take_turn(item="tea", count=2)
+    assert caught.value.place == found.place
+
+
+def test_a_failure_goes_the_way_for_errors() -> None:
+    route, found = order()
+    found.transition_to(chat_state="Tell")
+    found.transition_to(chat_state="Sorry", on_error=True)
+    assert actions(FlowConversation(route, price=ValueError("closed")).take_turn(item="tea", count=2))[-2:] == [
+        ("failed", "price"),
+        ("speaks", "Sorry"),
+    ]
+    talk = FlowConversation(route)
+    talk.take_turn(item="tea", count=2)
+    assert talk.at == "Tell"
+
+
+def test_ways_for_errors_may_have_conditions_of_their_own() -> None:
+    route, found = order()
+    found.transition_to(chat_state="Sorry", on_error=True)
+    found.transition_to(chat_state="Call us", on_error=True, condition=lambda data: data["count"] > 5)
+    talk = FlowConversation(route, price=ValueError("closed"))
+    talk.take_turn(item="tea", count=6)
+    assert talk.at == "Call us"
+
+
+def test_a_tool_that_failed_waits_until_its_values_change_or_the_user_wants_it_again() -> None:
+    route, found = order()
+    found.transition_to(chat_state="Tell")
+    talk = FlowConversation(route, price=ValueError("closed"))
+    talk.take_turn(item="tea", count=2)
+    assert talk.at == "price"
+    assert actions(talk.take_turn()) == [("speaks", "price")]
+    assert len(talk.ran) == 1
+    talk.take_turn(holds=[retry_condition(found)])
+    assert len(talk.ran) == 2
+    talk.take_turn(count=3)
+    assert talk.ran[-1] == ("price", {"item": "tea", "count": 3})
+    talk.tools.clear()
+    talk.take_turn(holds=[retry_condition(found)])
+    assert (talk.at, len(talk.ran)) == ("Tell", 4)
+
+
+def test_trying_again_is_heard_along_with_a_correction_of_something_else() -> None:
+    route, found = order()
+    found.transition_to(chat_state="Tell")
+    talk = FlowConversation(route, price=ValueError("closed"))
+    talk.take_turn(item="tea", count=2, code="A1")
+    talk.tools.clear()
+    talk.take_turn(code="B2", holds=[retry_condition(found)])
+    assert (talk.at, len(talk.ran)) == ("Tell", 2)
+
+
+def test_a_tool_that_failed_runs_again_when_a_value_it_lacked_is_said() -> None:
+    route = Route("Order", gather_schema=Order)
+    route.initial_state.transition_to(tool_state=price).transition_to(chat_state="Tell")
+    talk = FlowConversation(route, price=ValueError("which item?"))
+    talk.take_turn()
+    talk.tools.clear()
+    talk.take_turn(item="tea", count=2)
+    assert (talk.at, talk.ran[-1]) == ("Tell", ("price", {"item": "tea", "count": 2}))
+
+
+def test_a_tool_without_a_way_on_is_not_run_every_turn() -> None:
+    route, found = order()
+    found.transition_to(chat_state="Tell", condition="the user wants to know")
+    talk = FlowConversation(route)
+    talk.take_turn(item="tea", count=2)
+    talk.take_turn()
+    assert (talk.at, len(talk.ran)) == ("price", 1)
+    talk.take_turn(holds=["the user wants to know"])
+    assert (talk.at, len(talk.ran)) == ("Tell", 1)
+
+
+def test_a_call_that_waits_speaks_until_it_is_decided() -> None:
+    route, found = order()
+    found.transition_to(chat_state="Tell")
+    talk = FlowConversation(route, price=WAITS)
+    moved = talk.take_turn(item="tea", count=2)
+    assert actions(moved)[-2:] == [("waits", "price"), ("speaks", "price")]
+    assert [each.state_id for each in talk.session.pending_calls] == [found.id]
+    assert actions(talk.take_turn()) == [("speaks", "price")]
+    talk.tools.clear()
+    talk.take_turn(decides=True)
+    assert (talk.at, talk.session.pending_calls) == ("Tell", ())
+    assert talk.ran == [("price", {"item": "tea", "count": 2})]
+
+
+def test_a_call_that_is_denied_is_a_failure() -> None:
+    route, found = order()
+    found.transition_to(chat_state="Tell")
+    talk = FlowConversation(route, price=WAITS)
+    talk.take_turn(item="tea", count=2)
+    talk.tools["price"] = PermissionError("denied")
+    moved = talk.take_turn(decides=True)
+    assert actions(moved) == [("failed", "price"), ("speaks", "price")]
+    assert talk.session.pending_calls == ()
+    talk.tools["price"] = WAITS
+    talk.take_turn(holds=[retry_condition(found)])
+    assert talk.session.pending_calls
+
+
+def test_a_call_that_waits_is_still_there_after_a_detour() -> None:
+    route, found = order()
+    found.transition_to(chat_state="Tell")
+    other = Route("Chat", conditions=["the user chats"])
+    talk = FlowConversation(route, other, price=WAITS)
+    talk.take_turn(route, item="tea", count=2)
+    waiting = talk.session.pending_calls
+    talk.take_turn(other)
+    assert talk.session.pending_calls == ()
+    assert actions(talk.take_turn(route)) == [("speaks", "price")]
+    assert talk.session.pending_calls == waiting
+
+
+def test_a_tool_that_code_passes_is_not_run() -> None:
+    route, found = order(skip_if=lambda data: data["count"] == 0)
+    found.transition_to(chat_state="Tell")
+    talk = FlowConversation(route)
+    talk.take_turn(item="tea", count=0)
+    assert (talk.at, talk.ran) == ("Tell", [])

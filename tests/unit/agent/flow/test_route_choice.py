@@ -1,0 +1,133 @@
+"""Which route a conversation is in: thresholds, the margin, completed routes, the sole route."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellback.agent.definitions.route import Route
+from tellback.agent.flow.route_choice import Thresholds, choose_route, drop_condition, find_sole_route
+from tellback.agent.sessions.session import CurrentRoute, SessionState, create_session, enter_route, leave_route
+from tellback.errors import InvalidArgumentError
+from tests.unit.agent.flow.route_strategies import NOW
+
+BOOK = Route("Book a flight", conditions=["the user wants to fly"])
+TELL = Route("Tell the weather", conditions=["the user asks about the weather"])
+PAY = Route("Pay", conditions=["the user wants to pay"])
+ROUTES = {route.id: route for route in (BOOK, TELL, PAY)}
+ALONE = Route("Order")
+scores = st.floats(0, 100)
+all_scores = st.fixed_dictionaries({}, optional=dict.fromkeys(ROUTES, scores))
+
+
+def inside(route: Route) -> SessionState:
+    return enter_route(create_session("web-42"), route.id, route.title)
+
+
+def completed(route: Route) -> SessionState:
+    return leave_route(inside(route), completed=True)
+
+
+@pytest.mark.parametrize(("score", "route"), [(49.9, None), (50, BOOK), (100, BOOK)])
+def test_a_route_is_entered_from_fifty(score: float, route: Route | None) -> None:
+    assert choose_route(ROUTES, create_session("web-42"), {BOOK.id: score}).route is route
+
+
+@pytest.mark.parametrize(("score", "route"), [(50, None), (74.9, None), (75, BOOK)])
+def test_a_completed_route_is_entered_again_from_seventy_five(score: float, route: Route | None) -> None:
+    assert choose_route(ROUTES, completed(BOOK), {BOOK.id: score}).route is route
+
+
+def test_a_completed_route_that_was_left_on_its_next_visit_is_entered_from_fifty() -> None:
+    session = leave_route(enter_route(completed(BOOK), BOOK.id, BOOK.title))
+    assert choose_route(ROUTES, session, {BOOK.id: 50}).route is BOOK
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "route"), [(40, 54.9, BOOK), (40, 55, TELL), (30, 49, BOOK), (90, 100, BOOK)]
+)
+def test_another_route_takes_over_only_by_the_margin(mine: float, other: float, route: Route) -> None:
+    assert choose_route(ROUTES, inside(BOOK), {BOOK.id: mine, TELL.id: other}).route is route
+
+
+def test_a_current_route_that_nobody_scored_has_nothing_to_hold_it() -> None:
+    assert choose_route(ROUTES, inside(BOOK), {TELL.id: 50}).route is TELL
+    assert choose_route(ROUTES, inside(BOOK), {}).route is BOOK
+
+
+def test_without_scores_the_current_route_goes_on() -> None:
+    assert choose_route(ROUTES, inside(BOOK), None).route is BOOK
+    assert choose_route(ROUTES, create_session("web-42"), None).route is None
+
+
+def test_a_sole_route_without_conditions_is_entered_without_asking_unless_it_was_completed() -> None:
+    alone = {ALONE.id: ALONE}
+    assert choose_route(alone, create_session("web-42"), None).route is ALONE
+    assert choose_route(alone, completed(ALONE), None).route is None
+    assert choose_route(alone, completed(ALONE), {ALONE.id: 75}).route is ALONE
+    assert find_sole_route({BOOK.id: BOOK}, create_session("web-42")) is None
+    assert find_sole_route({ALONE.id: ALONE, BOOK.id: BOOK}, create_session("web-42")) is None
+    assert find_sole_route({}, create_session("web-42")) is None
+
+
+def test_a_current_route_that_is_gone_counts_as_none() -> None:
+    session = replace(create_session("web-42"), current_route=CurrentRoute("gone", "Gone", NOW))
+    assert choose_route(ROUTES, session, {"gone": 100}).route is None
+    assert choose_route(ROUTES, session, {"gone": 100, BOOK.id: 50}).route is BOOK
+
+
+def test_of_equal_routes_the_first_is_taken() -> None:
+    assert choose_route(ROUTES, create_session("web-42"), {PAY.id: 80, TELL.id: 80}).route is TELL
+
+
+def test_a_route_that_the_user_no_longer_wants_is_left_unless_another_is_meant() -> None:
+    dropped = frozenset([drop_condition(BOOK)])
+    assert choose_route(ROUTES, inside(BOOK), {BOOK.id: 40}, true_conditions=dropped).route is None
+    assert choose_route(ROUTES, inside(BOOK), {BOOK.id: 40, TELL.id: 54}, true_conditions=dropped).route is None
+    assert choose_route(ROUTES, inside(BOOK), {BOOK.id: 40, TELL.id: 55}, true_conditions=dropped).route is TELL
+    assert choose_route(ROUTES, inside(TELL), {TELL.id: 40}, true_conditions=dropped).route is TELL
+    assert choose_route(ROUTES, create_session("web-42"), {BOOK.id: 60}, true_conditions=dropped).route is BOOK
+
+
+def test_thresholds_can_be_set() -> None:
+    strict = Thresholds(enter=80, reenter=90, margin=0)
+    assert choose_route(ROUTES, create_session("web-42"), {BOOK.id: 79}, strict).route is None
+    assert choose_route(ROUTES, inside(BOOK), {BOOK.id: 80, TELL.id: 80}, strict).route is TELL
+
+
+@pytest.mark.parametrize("value", [-1, 101, True, "50", None, float("nan"), float("inf")])
+def test_thresholds_that_make_no_sense_are_refused(value: Any) -> None:
+    for name in ("enter", "reenter", "margin"):
+        with pytest.raises(InvalidArgumentError, match=name):
+            Thresholds(**{name: value})
+
+
+@given(all_scores, st.sampled_from([None, BOOK, TELL, PAY]), st.sets(st.sampled_from([BOOK, TELL, PAY])))
+def test_what_is_chosen_is_the_best_that_may_be_entered(
+    given_scores: dict[str, float], at: Route | None, done: set[Route]
+) -> None:
+    session = create_session("web-42")
+    for route in done - {at}:
+        session = leave_route(enter_route(session, route.id, route.title), completed=True)
+    if at is not None:
+        session = enter_route(session, at.id, at.title)
+    chosen = choose_route(ROUTES, session, given_scores)
+    mine = 0.0 if at is None else given_scores.get(at.id, 0.0)
+    lead = 0 if at is None else 15
+    may = [
+        route
+        for route in ROUTES.values()
+        if route is not at
+        and given_scores.get(route.id, 0) >= (75 if route in done else 50)
+        and given_scores.get(route.id, 0) >= mine + lead
+    ]
+    assert chosen.why
+    if not may:
+        assert chosen.route is at
+    else:
+        assert chosen.route in may
+        assert given_scores[chosen.route.id] == max(given_scores[route.id] for route in may)

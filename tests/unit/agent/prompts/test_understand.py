@@ -1,0 +1,351 @@
+"""Reading a message: what is asked, how it is put, and that nothing a model answers can do harm."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tellback.agent.definitions.canned_responses import CannedResponse
+from tellback.agent.definitions.guidelines import Guideline, Term
+from tellback.agent.definitions.route import Route
+from tellback.agent.definitions.state import END_ROUTE
+from tellback.agent.flow.move import retry_condition
+from tellback.agent.flow.route_choice import drop_condition
+from tellback.agent.flow.types import Interpretation
+from tellback.agent.prompts.understand import (
+    Limits,
+    Questions,
+    UnreadableAnswer,
+    build_output_schema,
+    build_questions,
+    parse_answer,
+    parse_choice,
+    render_message_prompt,
+    render_understand_prompt,
+)
+from tellback.agent.sessions.session import SessionState, create_session, enter_route, leave_route, merge_extracted
+from tellback.types import assistant_message, user_message
+from tests.unit.agent.flow.route_strategies import NOW, Facts, FlowConversation
+
+SESSION = create_session("web-42")
+LINE_ENDS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+
+
+def look(a: str) -> str:
+    """Look something up."""
+    return a
+
+
+def booking() -> Route:
+    route = Route("Book", id="book", conditions=["the user wants to book"], gather_schema=Facts)
+    ask = route.initial_state.transition_to(chat_state="Ask", gather=["a", "b", "day", "note"])
+    offer = ask.transition_to(tool_state=look).transition_to(chat_state="Offer")
+    offer.transition_to(state=END_ROUTE, condition="the user agrees")
+    offer.transition_to(chat_state="Explain", condition="the user asks why")
+    return route
+
+
+def chatting() -> Route:
+    return Route("Chat", id="chat", description="Small talk", conditions=["the user chats"])
+
+
+def asked_of(
+    *routes: Route,
+    session: SessionState = SESSION,
+    guidelines: Sequence[Guideline] = (),
+    canned: Sequence[CannedResponse] = (),
+    limits: Limits | None = None,
+) -> Questions:
+    by_id = {route.id: route for route in routes}
+    keys = {route.id: f"key_{route.id}" for route in routes}
+    return build_questions(by_id, keys, session, guidelines, canned, routes, limits or Limits())
+
+
+BOOK, CHAT = booking(), chatting()
+ASKED = asked_of(BOOK, CHAT)
+AGREES = next(key for key, text in ASKED.condition_keys.items() if text == "the user agrees")
+
+
+def read(answer: Any, asked: Questions = ASKED) -> Any:
+    return parse_answer(json.dumps(answer), asked)
+
+
+def test_only_what_is_to_be_decided_is_asked() -> None:
+    assert asked_of().is_empty
+    alone = Route("Listen")
+    assert asked_of(alone).is_empty
+    assert not asked_of(chatting()).is_empty  # whether it is meant
+    assert not asked_of(alone, guidelines=[Guideline("Be brief.", condition="the user is in a hurry")]).is_empty
+    assert asked_of(alone, guidelines=[Guideline("Be brief.")]).is_empty
+    assert asked_of(alone, guidelines=[Guideline("Be brief.", condition="x", enabled=False)]).is_empty
+
+
+def test_a_sole_route_is_scored_only_before_it_is_entered() -> None:
+    route = chatting()
+    assert asked_of(route).scored == (route,)
+    assert asked_of(route, session=enter_route(SESSION, route.id, route.title)).scored == ()
+    alone = Route("Listen")
+    done = leave_route(enter_route(SESSION, alone.id, alone.title), completed=True)
+    assert asked_of(alone).scored == ()
+    assert asked_of(alone, session=done).scored == (alone,)
+
+
+def test_conditions_are_those_of_the_agent_and_of_what_lies_ahead() -> None:
+    asked = asked_of(
+        BOOK,
+        guidelines=[Guideline("Be brief.", condition="the user is in a hurry")],
+        canned=[CannedResponse("Hello", condition="the user greets")],
+    )
+    assert asked.conditions == (
+        "the user is in a hurry",
+        "the user greets",
+        "the user agrees",
+        "the user asks why",
+    )
+    assert list(asked.condition_keys) == ["c1", "c2", "c3", "c4"]
+
+
+def test_a_condition_that_lies_behind_is_not_asked_for() -> None:
+    talk = FlowConversation(BOOK)
+    talk.take_turn(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
+    talk.take_turn(holds=["the user asks why"])
+    assert talk.at == "Explain"
+    assert asked_of(BOOK, session=talk.session).conditions == (drop_condition(BOOK),)
+
+
+def test_whether_to_try_again_is_asked_of_a_tool_that_failed() -> None:
+    talk = FlowConversation(BOOK, look=ValueError("closed"))
+    talk.take_turn(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
+    [tool] = [state for state in BOOK.states if state.tool is not None]
+    assert retry_condition(tool) in asked_of(BOOK, session=talk.session).conditions
+
+
+def test_the_current_route_and_those_left_stay_in_play_beyond_the_limits() -> None:
+    routes = [Route(f"Route {number}", gather_schema=Facts, conditions=["x"]) for number in range(6)]
+    session = enter_route(SESSION, routes[5].id, "")
+    session = enter_route(session, routes[4].id, "")
+    asked = asked_of(*routes, session=session, limits=Limits(in_play=1, listed=1))
+    assert asked.open == asked.scored == (routes[4], routes[5])
+    asked = asked_of(*routes, limits=Limits(in_play=2, listed=3))
+    assert (asked.open, asked.scored) == (tuple(routes[:2]), tuple(routes[:3]))
+
+
+def test_the_prompt_names_routes_fields_conditions_and_terms() -> None:
+    done = leave_route(enter_route(SESSION, CHAT.id, CHAT.title), completed=True)
+    prompt = render_understand_prompt("Wanda", ASKED, done, [Term("PNR", "The name of a booking.")])
+    assert "- key_book: Book When: the user wants to book." in prompt
+    assert "- key_chat: Chat. Small talk When: the user chats. (completed)" in prompt
+    assert "- key_book.day: " in prompt
+    assert "c1: the user agrees" in prompt
+    assert "- PNR: The name of a booking." in prompt
+    assert "out" not in [line.partition(":")[0].rpartition(".")[2] for line in prompt.splitlines()]
+
+
+def test_the_message_is_shown_with_what_is_known_and_what_was_said() -> None:
+    session = merge_extracted(enter_route(SESSION, BOOK.id, BOOK.title), {"day": date(2026, 5, 1), "out": 3})
+    history = [user_message("Hi"), assistant_message("Where to?"), user_message("Rome")]
+    assert render_message_prompt(ASKED, session, history, NOW).split("\n") == [
+        "Today: 2026-03-01 (Sunday)",
+        "Current route: key_book",
+        'Known: {"key_book":{"day":"2026-05-01"}}',
+        "Conversation:",
+        'user: "Hi"',
+        'agent: "Where to?"',
+        'Newest message: "Rome"',
+    ]
+
+
+@given(
+    st.lists(
+        st.text(max_size=40) | st.text(alphabet=LINE_ENDS + "aNewest message:", max_size=40), min_size=1, max_size=4
+    )
+)
+def test_no_message_can_forge_a_line_of_the_prompt(texts: list[str]) -> None:
+    session = merge_extracted(enter_route(SESSION, BOOK.id, BOOK.title), {"a": texts[0]})
+    history = [user_message(text) if number % 2 else assistant_message(text) for number, text in enumerate(texts)]
+    lines = render_message_prompt(ASKED, session, history, NOW).splitlines()
+    heads = ("Today: ", "Current route: ", "Known: ", "Conversation:", 'user: "', 'agent: "', 'Newest message: "')
+    assert [line for line in lines if not line.startswith(heads)] == []
+    assert sum(line.startswith("Newest message: ") for line in lines) == 1
+    assert json.loads(lines[-1].partition(": ")[2]) == texts[-1]
+
+
+def test_a_long_message_is_cut() -> None:
+    history = [user_message("a" * 5_000), user_message("b" * 50_000)]
+    assert len(render_message_prompt(ASKED, SESSION, history, NOW)) < 18_000
+
+
+def test_the_schema_asks_for_what_is_asked_and_nothing_else() -> None:
+    assert set(build_output_schema(ASKED)["properties"]) == {"routes", "data", "forget", "conditions"}
+    assert set(build_output_schema(asked_of(CHAT))["properties"]) == {"routes"}
+    hurried = asked_of(guidelines=[Guideline("Be brief.", condition="the user is in a hurry")])
+    assert set(build_output_schema(hurried)["properties"]) == {"conditions"}
+    jsonschema.Draft202012Validator.check_schema(build_output_schema(ASKED))
+
+
+def test_an_answer_is_read() -> None:
+    understood = read(
+        {
+            "routes": [{"route": "key_book", "score": 80}, {"route": "key_chat", "score": 140}],
+            "data": [{"field": "key_book.a", "value": "x"}, {"field": "key_book.day", "value": "2026-05-01"}],
+            "forget": ["key_book.b", "key_book.a"],
+            "conditions": [AGREES],
+        }
+    )
+    assert understood.interpretation == Interpretation(
+        scores={"book": 80, "chat": 100},
+        data={"book": {"a": "x", "day": date(2026, 5, 1)}},
+        forgotten={"book": ("b",)},
+        true_conditions=frozenset(["the user agrees"]),
+    )
+    assert understood.problems == ()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"key_book": {"a": "x", "b": None}, "key_chat": None},
+        {"key_book.a": "x", "key_book.b": None},
+        [{"field": "key_book.a", "value": "x"}, {"field": "key_book.b", "value": None}],
+    ],
+)
+def test_values_are_read_in_every_shape_and_nulls_are_nothing(data: Any) -> None:
+    understood = read({"routes": None, "data": data, "forget": None, "conditions": None})
+    assert understood.interpretation == Interpretation(scores={}, data={"book": {"a": "x"}})
+    assert understood.problems == ()
+
+
+def test_a_value_that_does_not_fit_is_set_aside_with_the_reason() -> None:
+    understood = read({"data": [{"field": "key_book.b", "value": "many"}, {"field": "key_book.a", "value": "x"}]})
+    [rejected] = understood.interpretation.rejected
+    assert (rejected.field, rejected.value) == ("b", "many")
+    assert rejected.problem
+    assert understood.interpretation.data == {"book": {"a": "x"}}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"routes": [{"route": "nowhere", "score": 90}]},
+        {"routes": [{"route": "key_book", "score": "high"}]},
+        {"routes": ["key_book"]},
+        {"data": [{"field": "key_book.out", "value": 1}]},
+        {"data": [{"field": "nowhere.a", "value": 1}]},
+        {"data": "a=x"},
+        {"data": ["x"]},
+        {"forget": ["key_book.out"]},
+        {"forget": "key_book.a"},
+        {"conditions": ["c99"]},
+        {"conditions": ["the user agrees"]},
+        {"conditions": [1]},
+    ],
+)
+def test_what_was_not_asked_for_is_left_out_and_said_so(answer: Mapping[str, Any]) -> None:
+    understood = read(answer)
+    assert understood.interpretation == Interpretation(scores={})
+    assert understood.problems
+
+
+def test_a_score_of_a_route_that_was_not_asked_about_is_left_out() -> None:
+    routes = [Route(f"Route {number}", id=f"r{number}", conditions=["x"]) for number in range(3)]
+    asked = asked_of(*routes, limits=Limits(in_play=1, listed=2))
+    understood = read({"routes": [{"route": "key_r1", "score": 60}, {"route": "key_r2", "score": 90}]}, asked)
+    assert understood.interpretation.scores == {"r1": 60}
+    assert understood.problems
+
+
+def test_routes_that_are_no_list_are_said_so() -> None:
+    assert read({"routes": "key_book"}).problems
+
+
+def test_a_route_without_values_is_no_problem() -> None:
+    assert read({"data": {"key_book": {}, "key_chat": {}}}).problems == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no", "[]", '"x"', "null", "5", "{", '{"a": 1', "```json\n[1]\n```", "[" * 100_000]
+)
+def test_what_is_no_object_is_unreadable(text: str) -> None:
+    with pytest.raises(UnreadableAnswer):
+        parse_answer(text, ASKED)
+
+
+@pytest.mark.parametrize("text", ['{"answer": "r9"}', '{"answer": ["r1"]}', "{}", '"r1"', "r1", '{"answer": null}'])
+def test_a_choice_is_of_what_was_offered(text: str) -> None:
+    assert parse_choice('{"answer": "r2"}', {"r1": "Hello", "r2": "Bye"}) == "Bye"
+    with pytest.raises(UnreadableAnswer):
+        parse_choice(text, {"r1": "Hello", "r2": "Bye"})
+
+
+def test_an_answer_in_a_fence_is_read() -> None:
+    text = '```json\n{"conditions": ["' + AGREES + '"]}\n```\n'
+    assert parse_answer(text, ASKED).interpretation.true_conditions == {"the user agrees"}
+
+
+def test_a_fence_that_never_ends_is_soon_unreadable() -> None:
+    with pytest.raises(UnreadableAnswer):
+        parse_answer("```json" + "\n" * 20_000, ASKED)
+
+
+@pytest.mark.parametrize("score", ["1" * 400, "-" + "1" * 400, "1e999", "-1e999", "NaN"])
+def test_a_score_of_any_size_is_read_or_left_out(score: str) -> None:
+    understood = parse_answer('{"routes": [{"route": "key_book", "score": ' + score + "}]}", ASKED)
+    assert understood.interpretation.scores is not None
+    assert all(0 <= each <= 100 for each in understood.interpretation.scores.values())
+
+
+@pytest.mark.parametrize("part", ["routes", "data", "forget", "conditions"])
+@pytest.mark.parametrize("depth", [100, 400, 700, 800, 900, 950, 2_000])
+@pytest.mark.parametrize("value", ["{}", '[{{"field": "key_book.a", "value": {}}}]', '{{"key_book": {}}}', "[{}]"])
+def test_an_answer_of_any_depth_is_read_or_unreadable(part: str, depth: int, value: str) -> None:
+    deep = "[" * depth + "]" * depth
+    with contextlib.suppress(UnreadableAnswer):
+        assert parse_answer(f'{{"{part}": {value.format(deep)}}}', ASKED).interpretation
+
+
+words = st.sampled_from(
+    [
+        *("routes", "data", "forget", "conditions", "route", "score", "field", "value", "c1", "c9", AGREES),
+        *("key_book", "key_chat", "key_book.a", "key_book.b", "key_book.day", "key_book.out", "a", "b", ".", ""),
+    ]
+)
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | words | st.just(10**400)
+garbage = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words | st.text(max_size=4), inner, max_size=4)
+)
+answers = st.fixed_dictionaries({}, optional=dict.fromkeys(("routes", "data", "forget", "conditions", "more"), garbage))
+
+
+@settings(deadline=None, max_examples=300)
+@given(garbage | answers)
+def test_garbage_of_any_shape_is_read_or_unreadable(answer: Any) -> None:
+    try:
+        understood = parse_answer(json.dumps(answer), ASKED)
+    except UnreadableAnswer:
+        assert not isinstance(answer, dict)
+        return
+    heard = understood.interpretation
+    assert set(heard.scores or ()) <= {"book", "chat"}
+    assert all(0 <= score <= 100 for score in (heard.scores or {}).values())
+    assert heard.true_conditions <= set(ASKED.conditions)
+    for id, values in heard.data.items():
+        assert id == "book"
+        assert set(values) <= set(BOOK.gatherable)
+        assert None not in values.values()
+    for id, names in heard.forgotten.items():
+        assert set(names) <= set(BOOK.gatherable)
+        assert not set(names) & set(heard.data.get(id, {}))
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_unreadable(text: str) -> None:
+    with contextlib.suppress(UnreadableAnswer):
+        assert parse_answer(text, ASKED).interpretation

@@ -1,0 +1,422 @@
+"""`Persistence`: an agent's sessions and messages, kept by an adapter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellback import (
+    Agent,
+    ConfigurationError,
+    Identity,
+    InMemoryAdapter,
+    InvalidArgumentError,
+    MessageData,
+    NotFoundError,
+    Persistence,
+    SessionConflictError,
+    SessionData,
+    create_session,
+    enter_route,
+    session_data_to_state,
+    session_state_to_data,
+)
+from tellback.agent import EventKind, create_message_event, create_status_event, create_tool_event
+from tellback.testing import ScriptedModel, says, understands
+from tests.support.travel_agents import make_flight_agent
+
+
+@pytest.fixture
+def adapter() -> InMemoryAdapter:
+    return InMemoryAdapter()
+
+
+@pytest.fixture
+async def persistence(adapter: InMemoryAdapter) -> AsyncIterator[Persistence]:
+    async with Persistence(adapter) as opened:
+        yield opened
+
+
+async def test_a_turn_saves_the_session_and_both_messages(adapter: InMemoryAdapter) -> None:
+    agent, book = make_flight_agent(persistence=Persistence(adapter, user_id="maya"))
+    agent.model = ScriptedModel([understands(route=book, destination="Rome"), says("When, and how many?")])
+    response = await agent.respond("A flight to Rome", "web-42")
+    (session,), messages = adapter.snapshot()["sessions"], adapter.snapshot()["messages"]
+    assert (session.id, session.user_id, session.agent_name, session.status) == ("web-42", "maya", "Wanda", "active")
+    assert (session.current_route, session.version, session.message_count) == (book.id, 1, 2)
+    assert session.current_state == response.session.current_state.id if response.session.current_state else None
+    assert session.collected_data["extracted"] == {"destination": "Rome"}
+    assert [(each.role, each.content, each.route) for each in messages] == [
+        ("user", "A flight to Rome", book.id),
+        ("agent", "When, and how many?", book.id),
+    ]
+    assert {each.user_id for each in messages} == {"maya"}
+
+
+async def test_another_process_goes_on_where_the_first_was(adapter: InMemoryAdapter) -> None:
+    first, book = make_flight_agent(persistence=adapter)
+    first.model = ScriptedModel([understands(route=book, destination="Rome"), says("When, and how many?")])
+    await first.respond("A flight to Rome", "web-42")
+    second, book = make_flight_agent(persistence={"adapter": adapter})
+    model = ScriptedModel([understands(departure="2026-12-01", passengers=2), says("TP1 flies.")])
+    second.model = model
+    response = await second.respond("On the first of December, two of us", "web-42")
+    assert book.data(response.session).departure == date(2026, 12, 1)
+    said = [message.content for message in model.requests[0].messages]
+    assert any("A flight to Rome" in str(each) for each in said)
+    assert [each.content for each in adapter.snapshot()["messages"]][2:] == [
+        "On the first of December, two of us",
+        "TP1 flies.",
+    ]
+
+
+async def test_tools_that_ran_go_with_what_was_said_next_and_come_back_as_events(adapter: InMemoryAdapter) -> None:
+    persistence = Persistence(adapter)
+    agent, book = make_flight_agent(persistence=persistence)
+    reading = understands(route=book, destination="Rome", departure="2026-12-01", passengers=2)
+    agent.model = ScriptedModel([reading, says("TP1 flies.")])
+    await agent.respond("Rome, 1 December, two of us", "web-42")
+    said = await persistence.get_session_messages("web-42")
+    assert [each.role for each in said] == ["user", "agent"]
+    (call,) = said[1].tool_calls
+    assert (call["tool_name"], call["arguments"]["destination"]) == ("search_flights", "Rome")
+    history = await persistence.load_session_history("web-42")
+    assert [event.kind for event in history] == [EventKind.MESSAGE, EventKind.TOOL, EventKind.MESSAGE]
+    assert said[1].event == history[2]
+    assert await persistence.load_session_history("web-42", limit=1) == history[1:]
+
+
+async def test_without_auto_save_nothing_is_stored_until_it_is_saved(adapter: InMemoryAdapter) -> None:
+    persistence = Persistence(adapter, auto_save=False)
+    agent = Agent(
+        "Wanda", model=ScriptedModel([says("Hello!"), says("Again!"), says("And again!")]), persistence=persistence
+    )
+    first = await agent.respond("Hi", "web-42")
+    second = await agent.respond("Hi again", first.session)
+    assert adapter.snapshot() == {"sessions": [], "messages": []}
+    with pytest.raises(SessionConflictError):
+        await persistence.save(second.session)
+    await persistence.save(first.session, [create_message_event("customer", "Maya", "Hi")], agent_name="Wanda")
+    await persistence.save(second.session, [], user_id="maya")
+    stored = await persistence.get_session("web-42")
+    assert stored is not None
+    assert (stored.version, stored.agent_name, stored.user_id, stored.message_count) == (2, "Wanda", "maya", 1)
+    assert (await agent.respond("Hi", "web-42")).session.version == 3
+
+
+async def test_a_session_is_created_with_its_state(persistence: Persistence) -> None:
+    made = await persistence.create_session_with_state(
+        user_id="user_123", agent_name="Travel Agent", initial_data={"channel": "web", "since": date(2026, 3, 1)}
+    )
+    session_data, session_state = made
+    assert (made.session_data, made.session_state) == (session_data, session_state)
+    assert session_data.collected_data == {"channel": "web", "since": "2026-03-01"}
+    assert session_state.id == session_data.id
+    assert session_state.metadata["channel"] == "web"
+    assert session_state.metadata["user_id"] == "user_123"
+    agent = Agent("Travel Agent", model=ScriptedModel([says("Hello!"), says("Welcome back!")]), persistence=persistence)
+    await agent.respond("Hi", session_state)
+    response = await agent.respond("Hi again", session_data.id)
+    assert response.session.metadata["channel"] == "web"
+    assert response.session.version == 2
+    found = await persistence.get_session(session_data.id)
+    assert found is not None
+    assert (found.user_id, found.created_at) == ("user_123", session_data.created_at)
+
+
+async def test_a_mapping_or_a_row_makes_a_session_as_well(persistence: Persistence) -> None:
+    one = await persistence.create_session({"user_id": "maya", "agent_name": "Wanda"}, id="one")
+    two = await persistence.create_session(
+        SessionData("two", user_id="maya", collected_data={"at": datetime(2026, 3, 1, tzinfo=UTC)})
+    )
+    assert (one.id, one.user_id, two.collected_data) == ("one", "maya", {"at": "2026-03-01T00:00:00+00:00"})
+    assert (await persistence.create_session()).id.startswith("session_")
+    with pytest.raises(SessionConflictError):
+        await persistence.create_session(id="one")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"initial_data": {"left": 5, "owner": "acme"}}, "'left', 'owner'"),
+        ({"data": SessionData("x", collected_data={"context": "web"})}, "cannot be read"),
+        ({"initial_data": [1]}, "initial_data"),
+        ({"user": "maya"}, "takes no user"),
+        ({"id": 5}, "id"),
+        ({"status": "open"}, "status"),
+        ({"user_id": {"$ne": 1}}, "user_id"),
+    ],
+)
+async def test_a_wrong_session_is_refused(
+    persistence: Persistence, adapter: InMemoryAdapter, given: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=named):
+        await persistence.create_session(**given)
+    assert adapter.snapshot()["sessions"] == []
+
+
+async def test_sessions_are_found_by_user_agent_and_page(persistence: Persistence) -> None:
+    made = [await persistence.create_session(id=f"s{n}", user_id="maya", agent_name="Wanda") for n in range(5)]
+    await persistence.create_session(id="hers", user_id="maya", agent_name="Olga")
+    await persistence.complete_session("s4")
+    active = await persistence.find_active_session("maya", "Wanda")
+    assert active == made[3]
+    assert [each.id for each in await persistence.get_user_sessions("maya", 2)] == ["hers", "s4"]
+    assert [each.id for each in await persistence.get_user_sessions("maya", 2, before="s4")] == ["s3", "s2"]
+    assert [each.id for each in await persistence.get_user_sessions("maya", before=made[1])] == ["s0"]
+    with pytest.raises(NotFoundError):
+        await persistence.get_user_sessions("maya", before="gone")
+    with pytest.raises(InvalidArgumentError, match="whose sessions"):
+        await persistence.get_user_sessions()
+
+
+async def test_a_session_is_completed_abandoned_and_taken_up_again(persistence: Persistence) -> None:
+    await persistence.create_session(id="one", user_id="maya")
+    done = await persistence.complete_session("one")
+    assert done is not None
+    assert (done.status, done.completed_at) == ("completed", done.updated_at)
+    left = await persistence.abandon_session("one")
+    assert left is not None
+    assert (left.status, left.completed_at) == ("abandoned", None)
+    again = await persistence.update_session_status("one", "active")
+    assert again == await persistence.find_active_session("maya")
+    assert await persistence.complete_session("gone") is None
+    status: Any = "closed"
+    with pytest.raises(InvalidArgumentError):
+        await persistence.update_session_status("one", status)
+
+
+async def test_messages_are_saved_from_fields_or_events(persistence: Persistence) -> None:
+    session = await persistence.create_session(user_id="maya")
+    one = await persistence.save_message(session_id=session.id, role="user", content="Hello!")
+    two = await persistence.save_message(
+        {"session_id": session.id, "role": "agent", "content": "Sunny."},
+        tool_calls=[{"tool_name": "weather", "arguments": {"on": date(2026, 3, 1)}, "result": 21.5}],
+    )
+    typing = create_status_event("agent", "typing", {"for": 3})
+    three = await persistence.save_message(session_id=session.id, event=typing)
+    four = await persistence.save_message(MessageData("m4", session.id, "system", "A note"))
+    assert (one.user_id, one.event, three.role, three.event) == ("maya", None, "agent", typing)
+    assert two.tool_calls == ({"tool_name": "weather", "arguments": {"on": "2026-03-01"}, "result": 21.5},)
+    assert await persistence.get_session_messages(session.id) == [one, two, three, four]
+    assert await persistence.get_session_messages(session.id, 2, before=four) == [two, three]
+    assert await persistence.get_session_messages(session.id, 2, after=one) == [two, three]
+    history = await persistence.load_session_history(session.id)
+    assert [event.kind.value for event in history] == ["message", "tool", "message", "status", "message"]
+    assert [event.source.value for event in history] == ["customer", "agent", "agent", "agent", "system"]
+    assert history[0].creation_utc == one.created_at.isoformat()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"role": "user", "content": "Hi"},
+        {"session_id": "one"},
+        {"session_id": "one", "role": "assistant", "content": "Hi"},
+        {"session_id": "one", "role": "user", "content": 5},
+        {"session_id": "one", "role": "user", "content": "a\x00b"},
+        {"session_id": "one", "role": "user", "content": "Hi", "created_at": "yesterday"},
+        {"session_id": "one", "role": "user", "content": "Hi", "created_at": datetime(2026, 3, 1)},
+        {"session_id": "one", "role": "user", "content": "Hi", "tool_calls": [{"arguments": {}}]},
+        {"session_id": "one", "role": "user", "content": "Hi", "text": "Hi"},
+        {"session_id": "one", "event": {"kind": "nonsense"}},
+        {"session_id": {"$gt": ""}, "role": "user", "content": "Hi"},
+    ],
+    ids=lambda given: ",".join(given)[:40] or "nothing",
+)
+async def test_a_wrong_message_is_refused(
+    persistence: Persistence, adapter: InMemoryAdapter, given: dict[str, Any]
+) -> None:
+    await persistence.create_session(id="one")
+    with pytest.raises(InvalidArgumentError):
+        await persistence.save_message(**given)
+    assert adapter.snapshot()["messages"] == []
+
+
+async def test_a_message_needs_its_session(persistence: Persistence) -> None:
+    with pytest.raises(NotFoundError, match="create_session"):
+        await persistence.save_message(session_id="gone", role="user", content="Hi")
+
+
+async def test_one_users_persistence_sees_no_other_user(adapter: InMemoryAdapter) -> None:
+    everyones, mayas, bens = (Persistence(adapter, user_id=user) for user in (None, "maya", "ben"))
+    await mayas.create_session(id="hers")
+    await mayas.save_message(session_id="hers", role="user", content="Secret")
+    assert await bens.get_session("hers") is None
+    assert await bens.get_session_messages("hers") == []
+    assert await bens.load_session_history("hers") == []
+    assert await bens.complete_session("hers") is None
+    assert not await bens.delete_session("hers")
+    assert await bens.find_active_session() is None
+    with pytest.raises(NotFoundError):
+        await bens.save_message(session_id="hers", role="user", content="Mine")
+    with pytest.raises(InvalidArgumentError, match="'ben'"):
+        await bens.get_user_sessions("maya")
+    with pytest.raises(InvalidArgumentError, match="'ben'"):
+        await bens.create_session(user_id="maya")
+    agent = Agent("Wanda", model=ScriptedModel([says("Yours")]), persistence=bens)
+    with pytest.raises(NotFoundError, match="ids of their own"):
+        await agent.respond("What did I say?", "hers")
+    assert (await everyones.get_session("hers")) is not None
+    assert await mayas.delete_session("hers")
+
+
+async def test_a_session_made_for_one_user_is_not_another_senders(adapter: InMemoryAdapter) -> None:
+    persistence = Persistence(adapter)
+    await persistence.create_session(id="hers", user_id="maya")
+    agent = Agent("Wanda", model=ScriptedModel([says("Hello Maya")]), persistence=persistence)
+    with pytest.raises(NotFoundError):
+        await agent.respond("Hi", "hers", sender=Identity("ben"))
+    assert (await agent.respond("Hi", "hers", sender=Identity("maya"))).message == "Hello Maya"
+
+
+@pytest.mark.parametrize("auto_save", [True, False])
+async def test_a_session_passed_as_a_value_is_still_its_owners(adapter: InMemoryAdapter, auto_save: bool) -> None:
+    persistence = Persistence(adapter, auto_save)
+    await persistence.create_session(id="hers", user_id="maya")
+    await persistence.save_message(session_id="hers", role="user", content="My PIN is 1234")
+    model = ScriptedModel([says("Hm")])
+    agent = Agent("Wanda", model=model, persistence=persistence)
+    for session in (create_session("hers", {"user_id": "ben"}), replace(create_session("hers"), version=7)):
+        with pytest.raises(NotFoundError):
+            await agent.respond("Hi", session, sender=Identity("ben"))
+    assert model.requests == []
+
+
+async def test_one_user_cannot_save_into_anothers_session(adapter: InMemoryAdapter) -> None:
+    mayas, bens = Persistence(adapter, user_id="maya"), Persistence(adapter, user_id="ben")
+    await mayas.create_session(id="hers")
+    with pytest.raises(NotFoundError):
+        await bens.save(replace(create_session("hers"), version=1), [create_message_event("customer", "Ben", "Mine")])
+    with pytest.raises(InvalidArgumentError, match="'maya'"):
+        await mayas.save_message(session_id="hers", role="user", content="Hi", user_id="ben")
+    agent = Agent("Wanda", model=ScriptedModel([says("Hm")]), persistence=mayas)
+    with pytest.raises(InvalidArgumentError, match="'ben' who spoke"):
+        await agent.respond("Hi", "new", sender=Identity("ben"))
+    assert adapter.snapshot()["messages"] == []
+
+
+async def test_an_expired_session_leaves_nothing_to_another_user() -> None:
+    now = 0.0
+    adapter = InMemoryAdapter(session_ttl=10, message_ttl=100, clock=lambda: now)
+    persistence = Persistence(adapter)
+    await persistence.create_session(id="web-42", user_id="maya")
+    await persistence.save_message(session_id="web-42", role="user", content="My PIN is 1234")
+    now = 20.0
+    await persistence.create_session(id="web-42", user_id="ben")
+    await persistence.save_message(session_id="web-42", role="user", content="Hello")
+    assert [each.content for each in await persistence.get_session_messages("web-42")] == ["Hello"]
+    assert len(await persistence.load_session_history("web-42")) == 1
+
+
+async def test_what_was_collected_does_not_say_whose_a_session_is(persistence: Persistence) -> None:
+    row = SessionData("web-42", user_id="mallory", collected_data={"metadata": {"user_id": "maya"}})
+    made = await persistence.create_session_with_state(row)
+    assert made.session_state.metadata["user_id"] == "mallory"
+
+
+async def test_a_message_that_was_saved_before_is_not_saved_again(persistence: Persistence) -> None:
+    """As one who keeps the log by hand does: save what the user said, load the history, respond."""
+    agent = Agent("Wanda", model=ScriptedModel([says("Hello!"), says("Yes?")]), persistence=persistence)
+    made = await persistence.create_session_with_state(user_id="maya")
+    session = made.session_state
+    for said in ("Hi", "Hi"):
+        await persistence.save_message(session_id=session.id, role="user", content=said)
+        history = await persistence.load_session_history(session.id)
+        session = (await agent.respond(history, session)).session
+    said_and_heard = [each.content for each in await persistence.get_session_messages(session.id)]
+    assert said_and_heard == ["Hi", "Hello!", "Hi", "Yes?"]
+
+
+async def test_all_sessions_of_a_user_are_deleted(adapter: InMemoryAdapter) -> None:
+    persistence = Persistence(adapter)
+    for n in range(120):
+        await persistence.create_session(id=f"s{n}", user_id="maya")
+    await persistence.create_session(id="kept", user_id="ben")
+    assert await persistence.delete_user_sessions("maya") == 120
+    assert [each.id for each in adapter.snapshot()["sessions"]] == ["kept"]
+
+
+async def test_a_list_that_lags_behind_does_not_hold_up_a_deletion(adapter: InMemoryAdapter) -> None:
+    persistence = Persistence(adapter)
+    await persistence.create_session(id="one", user_id="maya")
+    listed = await adapter.session_repository.of_user("maya")
+
+    async def lagging(user_id: str, **page: Any) -> list[SessionData]:
+        return listed
+
+    adapter.session_repository.of_user = lagging  # type: ignore[method-assign]
+    assert await persistence.delete_user_sessions("maya") == 1
+
+
+async def test_the_adapter_is_initialized_once_at_the_first_use(adapter: InMemoryAdapter) -> None:
+    begun = 0
+
+    class Counting(InMemoryAdapter):
+        async def initialize(self) -> None:
+            nonlocal begun
+            begun += 1
+            await asyncio.sleep(0)
+
+    persistence = Persistence(Counting())
+    await asyncio.gather(*(persistence.get_session("one") for _ in range(5)))
+    assert begun == 1
+
+
+def test_an_adapter_that_lacks_something_is_told_what() -> None:
+    class Half:
+        session_repository = message_repository = None
+
+    half: Any = Half()
+    with pytest.raises(ConfigurationError, match="no initialize, disconnect, save, purge_expired"):
+        Persistence(half)
+    wrong: Any = "user_123"
+    with pytest.raises(ConfigurationError, match="by name"):
+        Persistence(InMemoryAdapter(), wrong)
+
+
+@pytest.mark.parametrize("given", [None, "redis://localhost", InMemoryAdapter, object()])
+def test_what_is_no_adapter_is_refused(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="InMemoryAdapter"):
+        Persistence(given)
+
+
+@given(
+    st.dictionaries(st.text(min_size=1), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists)),
+    st.text(),
+)
+def test_any_state_comes_back_from_its_row(data: dict[str, Any], text: str) -> None:
+    session = enter_route(create_session("web-42", {"note": text}), "book", "Book a flight", initial_data=data)
+
+    async def stored() -> SessionData | None:
+        adapter = InMemoryAdapter()
+        kept = session_state_to_data(session)
+        row = SessionData("web-42", current_route="book", collected_data=kept["collected_data"], version=0)
+        await adapter.session_repository.create(row)
+        return await adapter.session_repository.get("web-42")
+
+    found = asyncio.run(stored())
+    assert found is not None
+    assert session_data_to_state("web-42", found) == session
+
+
+async def test_events_of_any_order_come_back_in_that_order(persistence: Persistence) -> None:
+    session = create_session("web-42")
+    tool = create_tool_event("agent", [{"tool_id": "look", "arguments": {"n": 1}, "result": "found"}])
+    said, heard = create_message_event("agent", "Wanda", "Hm."), create_message_event("customer", "Maya", "And?")
+    events = [tool, heard, said, tool, tool, said, heard, tool]
+    await persistence.save(replace(session, version=1), events)
+    found = await persistence.load_session_history("web-42")
+    shape = [(each.kind.value, each.source.value) for each in found]
+    assert shape == [
+        *[("tool", "agent"), ("message", "customer"), ("message", "agent")],
+        *[("tool", "agent"), ("message", "agent"), ("message", "customer"), ("tool", "agent")],
+    ]

@@ -1,0 +1,235 @@
+"""Sessions: values that no helper changes, that survive JSON, and that keep what each route gathered."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta, timezone
+from enum import Enum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from tellback.agent.sessions.serialization import session_data_to_state, session_state_to_data
+from tellback.agent.sessions.session import (
+    CurrentRoute,
+    CurrentState,
+    PausedRoute,
+    PendingCall,
+    RouteProgress,
+    RouteVisit,
+    SessionState,
+    ToolRun,
+    create_session,
+    enter_route,
+    enter_state,
+    leave_route,
+    merge_extracted,
+)
+from tellback.errors import InvalidArgumentError
+from tellback.types import ToolCall
+
+names = st.text(min_size=1, max_size=8)
+moments = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1)).map(lambda moment: moment.replace(tzinfo=UTC))
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=6,
+)
+data_values = st.dictionaries(names, plain, max_size=3)
+states = st.builds(CurrentState, names, st.none() | st.text(max_size=8), moments)
+runs = st.builds(ToolRun, names, data_values, st.text(max_size=8), st.none() | st.text(max_size=8))
+path = st.lists(names, max_size=3).map(tuple)
+progresses = st.builds(RouteProgress, path, path, st.dictionaries(names, runs, max_size=2))
+waits = st.lists(st.builds(PendingCall, names, st.builds(ToolCall, names, names, data_values)), max_size=2).map(tuple)
+sessions = st.builds(
+    SessionState,
+    id=names,
+    current_route=st.none() | st.builds(CurrentRoute, names, names, moments),
+    current_state=st.none() | states,
+    extracted=data_values,
+    route_history=st.lists(st.builds(RouteVisit, names, moments, st.none() | moments, st.booleans()), max_size=3).map(
+        tuple
+    ),
+    metadata=st.fixed_dictionaries(
+        {"created_at": moments, "last_updated_at": moments}, optional={"channel": plain, "é": plain}
+    ),
+    version=st.integers(0, 10**6),
+    progress=progresses,
+    left=st.dictionaries(names, st.builds(PausedRoute, data_values, st.none() | states, progresses, waits), max_size=2),
+    context=data_values,
+    waiting=waits,
+)
+
+
+def through_json(session: SessionState) -> SessionState:
+    return session_data_to_state(session.id, json.loads(json.dumps(session_state_to_data(session), allow_nan=False)))
+
+
+def booking(**data: Any) -> SessionState:
+    return merge_extracted(enter_route(create_session("web-42"), "book", "Book a flight"), data)
+
+
+def test_a_new_session_is_empty_and_knows_when_it_began() -> None:
+    before = datetime.now(UTC)
+    session = create_session("web-42", {"channel": "whatsapp"})
+    assert (session.id, session.extracted, session.current_route, session.version) == ("web-42", {}, None, 0)
+    assert session.metadata["channel"] == "whatsapp"
+    assert before <= session.metadata["created_at"] == session.metadata["last_updated_at"] <= datetime.now(UTC)
+
+
+def test_sessions_without_an_id_get_one_of_their_own() -> None:
+    assert create_session().id != create_session().id
+
+
+@pytest.mark.parametrize("id", ["", 5, b"x"])
+def test_an_id_is_a_text(id: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="session_id is a text"):
+        create_session(id)
+
+
+HELPERS: Mapping[str, Callable[[SessionState, dict[str, Any]], Any]] = {
+    "enter_route": lambda session, data: enter_route(session, "book", "Book", initial_data=data),
+    "enter_state": lambda session, data: enter_state(session, "ask", "Ask"),
+    "merge_extracted": merge_extracted,
+    "leave_route": lambda session, data: leave_route(session),
+    "complete_route": lambda session, data: leave_route(session, completed=True),
+    "to_data": lambda session, data: session_state_to_data(session),
+    "through_json": lambda session, data: through_json(session),
+}
+
+
+@given(sessions, data_values, st.sampled_from(sorted(HELPERS)))
+def test_no_helper_changes_what_it_is_given(session: SessionState, data: dict[str, Any], helper: str) -> None:
+    before = copy.deepcopy((session, data))
+    HELPERS[helper](session, data)
+    assert (session, data) == before
+
+
+@pytest.mark.parametrize("helper", ["enter_route", "merge_extracted"])
+def test_data_that_changes_later_does_not_change_a_session(helper: str) -> None:
+    data = {"list": [1], "a": 1}
+    session = HELPERS[helper](create_session("web-42"), data)
+    data["list"].append(2)  # type: ignore[attr-defined]
+    data["a"] = 2
+    assert session.extracted == {"list": [1], "a": 1}
+
+
+def test_metadata_that_changes_later_does_not_change_a_session() -> None:
+    metadata = {"tags": ["a"]}
+    session = create_session("web-42", metadata)
+    metadata["tags"].append("b")
+    assert session.metadata["tags"] == ["a"]
+
+
+@given(sessions)
+def test_a_session_survives_json_exactly(session: SessionState) -> None:
+    again = through_json(session)
+    assert again == session
+    assert session_state_to_data(again) == session_state_to_data(session)
+
+
+def test_what_json_does_not_know_is_stored_as_text() -> None:
+    class Colour(Enum):
+        RED = "red"
+
+    class Address(BaseModel):
+        city: str
+
+    given_ones = {"day": date(2026, 3, 1), "colour": Colour.RED, "address": Address(city="Rome"), "pair": (1, 2)}
+    assert through_json(booking(**given_ones)).extracted == {
+        "day": "2026-03-01",
+        "colour": "red",
+        "address": {"city": "Rome"},
+        "pair": [1, 2],
+    }
+
+
+def test_a_time_of_another_zone_is_the_same_moment() -> None:
+    moment = datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    session = enter_route(create_session("web-42"), "book", "Book", at=moment)
+    assert through_json(session) == session
+
+
+@given(data_values, data_values, data_values)
+def test_leaving_a_route_and_coming_back_keeps_its_data(
+    first: dict[str, Any], other: dict[str, Any], more: dict[str, Any]
+) -> None:
+    session = enter_state(booking(**first), "ask_when", "Ask when")
+    session = replace(session, progress=RouteProgress(("ask_where", "ask_when"), ("ask_where",)))
+    away = merge_extracted(enter_route(session, "weather", "Tell the weather"), other)
+    assert away.extracted == other
+    assert away.current_state is None
+    back = enter_route(through_json(away), "book", "Book a flight", initial_data={"ignored": 1})
+    assert back.extracted == first
+    assert back.current_state == session.current_state
+    assert back.progress == session.progress
+    assert list(back.paused_routes) == ["weather"]
+    assert merge_extracted(back, more).extracted == {**first, **more}
+
+
+def test_a_completed_route_begins_anew() -> None:
+    done = leave_route(booking(to="Rome"), completed=True)
+    assert done.extracted == {"to": "Rome"}
+    assert done.has_completed("book")
+    assert not done.has_completed("weather")
+    again = enter_route(done, "book", "Book a flight", initial_data={"class": "economy"})
+    assert again.extracted == {"class": "economy"}
+    assert again.progress == RouteProgress()
+    assert not again.has_completed("book")
+
+
+def test_the_history_tells_each_visit() -> None:
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    at = [start + timedelta(minutes=minute) for minute in range(3)]
+    session = enter_route(create_session("web-42"), "book", "Book", at=at[0])
+    session = enter_route(session, "weather", "Weather", at=at[1])
+    session = leave_route(session, completed=True, at=at[2])
+    assert session.route_history == (
+        RouteVisit("book", at[0], at[1]),
+        RouteVisit("weather", at[1], at[2], completed=True),
+    )
+    assert session.metadata["last_updated_at"] == at[2]
+
+
+def test_leaving_no_route_changes_nothing() -> None:
+    session = create_session("web-42")
+    assert leave_route(session) == session
+
+
+def test_what_waits_in_a_route_waits_there_while_it_is_left() -> None:
+    session = replace(booking(), pending_calls=(PendingCall("pay", ToolCall("c1", "pay", {"amount": 5})),))
+    away = enter_route(session, "weather", "Tell the weather")
+    assert away.pending_calls == ()
+    assert enter_route(through_json(away), "book", "Book a flight").pending_calls == session.pending_calls
+    assert leave_route(session, completed=True).pending_calls == ()
+
+
+def test_parts_that_are_missing_are_as_in_a_new_session() -> None:
+    session = session_data_to_state("web-42", {"current_route": "book", "collected_data": None})
+    assert session.current_route is not None
+    assert session.current_route.title == "book"
+    assert (session.extracted, session.paused_routes, session.version) == ({}, {}, 0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        5,
+        {"collected_data": "x"},
+        {"version": "x"},
+        {"collected_data": {"route_history": [{}]}},
+        {"collected_data": {"progress": {"runs": {"a": {"colour": 1}}}}},
+        {"collected_data": {"waiting": [{"state": "a"}]}},
+        {"current_route": "book", "collected_data": {"current_route_entered_at": "yesterday"}},
+    ],
+)
+def test_data_that_cannot_be_read_is_refused(data: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="session 'web-42' cannot be read"):
+        session_data_to_state("web-42", data)

@@ -1,0 +1,140 @@
+"""Reading an answer while a local model writes it."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellback.chat.providers.local.codec import AnswerReader, LocalStreamReader
+from tellback.types import ReplyDelta, TextDelta, ToolUseEnd, ToolUseInputDelta, ToolUseStart
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def pieces(text: str, cuts: list[int]) -> list[str]:
+    marks = sorted({cut % (len(text) + 1) for cut in cuts} | {0, len(text)})
+    return [text[start:end] for start, end in pairwise(marks)]
+
+
+def read(reader: AnswerReader, parts: list[str]) -> list[ReplyDelta]:
+    return [*(delta for part in parts for delta in reader.feed(part)), *reader.close()]
+
+
+def said(deltas: list[ReplyDelta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+@given(TEXTS, st.booleans(), st.sampled_from([None, 0, 4]), st.lists(st.integers(0, 10_000)))
+def test_what_is_said_is_decoded_however_it_is_cut(
+    text: str, ascii_only: bool, indent: int | None, cuts: list[int]
+) -> None:
+    reader = AnswerReader()
+    written = json.dumps({"say": text}, ensure_ascii=ascii_only, indent=indent)
+    assert said(read(reader, pieces(written, cuts))) == text
+    assert reader.call is None
+
+
+@given(
+    st.dictionaries(TEXTS, VALUES, max_size=4),
+    st.booleans(),
+    st.sampled_from([None, 2]),
+    st.lists(st.integers(0, 10_000)),
+)
+def test_a_call_is_read_however_it_is_cut(
+    value: dict[str, Any], ascii_only: bool, indent: int | None, cuts: list[int]
+) -> None:
+    reader = AnswerReader()
+    written = json.dumps({"tool": "look_up", "input": value}, ensure_ascii=ascii_only, indent=indent)
+    deltas = read(reader, pieces(written, cuts))
+    assert isinstance(deltas[0], ToolUseStart)
+    assert isinstance(deltas[-1], ToolUseEnd)
+    inputs = [delta for delta in deltas[1:-1] if isinstance(delta, ToolUseInputDelta)]
+    assert len(inputs) == len(deltas) - 2
+    assert json.loads("".join(delta.partial_input_json for delta in inputs)) == value
+    call = reader.call
+    assert call is not None
+    assert (call.name, call.input, call.invalid_input) == ("look_up", value, None)
+    assert {deltas[0].id, deltas[-1].id, call.id, *(delta.id for delta in inputs)} == {call.id}
+
+
+@given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4), st.integers(0, 10_000))
+def test_a_call_that_is_cut_off_is_never_taken_for_a_whole_one(value: dict[str, Any], cut: int) -> None:
+    written = json.dumps({"tool": "wipe", "input": value})
+    reader = AnswerReader()
+    read(reader, [written[: cut % (len(written) - 2)]])
+    assert reader.call is None or reader.call.invalid_input is not None
+
+
+@given(st.dictionaries(TEXTS, VALUES, max_size=3), st.lists(st.integers(0, 10_000)))
+def test_what_is_said_by_a_schema_is_given_as_the_json_it_is(value: dict[str, Any], cuts: list[int]) -> None:
+    written = json.dumps(value)
+    reader = AnswerReader(expects_json=True)
+    assert said(read(reader, pieces(f'{{"say": {written}}}', cuts))) == written
+
+
+@given(TEXTS.filter(lambda text: not text.lstrip(" \t\r\n").startswith("{")))
+def test_free_text_is_given_as_it_is(text: str) -> None:
+    assert said(read(AnswerReader(), list(text))) == text.lstrip(" \t\r\n")
+
+
+@given(st.text())
+def test_nonsense_is_read_without_failing(text: str) -> None:
+    read(AnswerReader(), ['{"', text])
+
+
+def test_text_comes_with_the_piece_it_is_in() -> None:
+    reader = AnswerReader()
+    given = [list(reader.feed(piece)) for piece in ('{"say"', ':"', "Hel", "lo \\", "ud83d\\u", 'de00!"', "}")]
+    assert given == [[], [], [TextDelta("Hel")], [TextDelta("lo ")], [], [TextDelta("\N{GRINNING FACE}!")], []]
+
+
+def test_half_a_character_is_marked_as_lost() -> None:
+    assert said(read(AnswerReader(), [r'{"say": "a\ud83d b\ude00 \uzzzz \ud83d"}'])) == "a\ufffd b\ufffd \ufffd \ufffd"
+
+
+def chunk(content: str | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
+    delta = {} if content is None else {"content": content}
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+
+
+def collected(reader: AnswerReader | None, *chunks: dict[str, Any]) -> LocalStreamReader:
+    made = LocalStreamReader("local", "tiny", reader)
+    for each in chunks:
+        list(made.add(each))
+    return made
+
+
+def test_a_reply_has_its_usage_and_costs_nothing() -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 8}}
+    reply = collected(None, chunk("Hi"), chunk(finish="stop"), {"choices": [], "usage": usage}).reply()
+    assert (reply.text, reply.stop_reason) == ("Hi", "end_turn")
+    assert reply.usage is not None
+    assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (9, 2, 8)
+    assert (reply.usage.cost_usd, reply.usage.provider, reply.usage.model) == (0.0, "local", "tiny")
+
+
+def test_thinking_is_kept_apart() -> None:
+    thought = {"choices": [{"delta": {"reasoning_content": "Hm."}, "finish_reason": None}]}
+    reply = collected(None, thought, chunk("Hi"), chunk(finish="stop")).reply()
+    assert (reply.thinking, reply.text) == ("Hm.", "Hi")
+
+
+def test_a_call_that_the_cap_cut_off_says_both() -> None:
+    made = collected(AnswerReader(), chunk('{"tool":"wipe","input":'), chunk(finish="length"))
+    reply = made.reply()
+    assert reply.stop_reason == "max_tokens"
+    assert [call.invalid_input for call in reply.tool_calls] == [""]
+
+
+def test_a_stream_is_complete_only_when_it_said_why_it_stopped() -> None:
+    assert not collected(None, chunk("Hi")).is_complete
+    assert collected(None, chunk("Hi"), chunk(finish="stop")).is_complete

@@ -1,0 +1,112 @@
+"""How long to wait."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellback.chat.model import build_request
+from tellback.chat.providers.retry import MAX_DELAY, StreamContinuation, backoff, is_acceptable_wait, parse_retry_after
+from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta, ThinkingDelta, ToolUseStart
+
+
+@given(st.integers(0, 100))
+def test_waits_grow_with_jitter_up_to_a_limit(attempt: int) -> None:
+    full = min(0.5 * 2.0 ** min(attempt, 10), MAX_DELAY)
+    assert full / 2 <= backoff(attempt) <= full
+
+
+def test_waits_differ_so_that_clients_do_not_come_back_together() -> None:
+    assert len({backoff(3) for _ in range(20)}) > 1
+
+
+def test_the_providers_wish_is_the_least() -> None:
+    assert backoff(0, 30) == 30
+    assert backoff(5, 0.001) >= 4
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        (None, None),
+        ({}, None),
+        ({"retry-after": "7"}, 7),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after": "-3"}, 0),
+        ({"retry-after-ms": "1500", "retry-after": "7"}, 1.5),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+    ],
+)
+def test_the_headers_are_read(headers: dict[str, str] | None, seconds: float | None) -> None:
+    assert parse_retry_after(headers) == seconds
+
+
+def test_a_date_is_read_too() -> None:
+    found = parse_retry_after({"retry-after": email.utils.formatdate(time.time() + 30, usegmt=True)})
+    assert found == pytest.approx(30, abs=2)
+
+
+def test_nobody_waits_an_hour() -> None:
+    assert is_acceptable_wait(None)
+    assert is_acceptable_wait(20)
+    assert not is_acceptable_wait(3600)
+
+
+texts = st.text("ab ", min_size=1, max_size=8)
+
+
+def chunked(text: str, sizes: list[int]) -> list[str]:
+    pieces = []
+    for size in sizes:
+        pieces.append(text[:size])
+        text = text[size:]
+    return [*pieces, text]
+
+
+def attempt(said: StreamContinuation, deltas: Iterable[ReplyDelta]) -> str:
+    said.start_attempt()
+    seen = [fresh for delta in deltas for fresh in said.filter_delta(delta)]
+    return "".join(delta.text for delta in seen if isinstance(delta, TextDelta))
+
+
+def spoken(text: str, sizes: list[int]) -> list[ReplyDelta]:
+    return [TextDelta(piece) for piece in chunked(text, sizes)]
+
+
+@given(texts, texts, st.lists(st.integers(0, 3), max_size=6), st.booleans())
+def test_starting_over_is_recognised_however_it_is_cut(before: str, rest: str, sizes: list[int], thinks: bool) -> None:
+    said = StreamContinuation()
+    assert attempt(said, [TextDelta(before)]) == before
+    thinking: list[ReplyDelta] = [ThinkingDelta("Hm.")] if thinks else []
+    assert attempt(said, [*thinking, *spoken(before + rest, sizes), StreamStop("end_turn")]) == rest
+    assert said.build_stop(ChatReply(text=before + rest)).reply == ChatReply(text=before + rest)
+
+
+@given(texts, texts, st.lists(st.integers(0, 3), max_size=6), st.sampled_from(["stop", "call"]))
+def test_going_on_loses_nothing(before: str, rest: str, sizes: list[int], end: str) -> None:
+    said = StreamContinuation()
+    attempt(said, [TextDelta(before)])
+    last: ReplyDelta = StreamStop("end_turn") if end == "stop" else ToolUseStart("c", "f")
+    emitted = attempt(said, [*spoken(rest, sizes), last])
+    assert emitted == rest.removeprefix(before)
+    assert said.text == before + emitted
+
+
+def test_the_next_attempt_is_shown_what_was_said() -> None:
+    said = StreamContinuation()
+    request = build_request("Hi", None, None, {})
+    said.start_attempt()
+    assert said.build_request(request) is request
+    list(said.filter_delta(TextDelta("Hel")))
+    said.start_attempt()
+    assert [(m.role, m.content) for m in said.build_request(request).messages[:2]] == [
+        ("user", "Hi"),
+        ("assistant", "Hel"),
+    ]
+    assert said.build_request(request).messages[2].role == "user"

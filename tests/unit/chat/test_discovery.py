@@ -1,0 +1,194 @@
+"""Which model is chosen where nobody names one."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tellback import Agent, ChatOptions, OllamaModel, Tellback, TellbackError
+from tellback.chat import choose_model, discovery, survey_models
+from tellback.chat.discovery import build_ollama_url
+from tellback.errors import ConfigurationError
+from tellback.server.operations import http_server
+from tellback.server.settings import ServeOptions
+from tellback.testing import ScriptedModel
+from tests.support.fake_http_server import FakeHttpServer, Reply, json_reply
+
+
+def closed_port() -> str:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{held.getsockname()[1]}"
+
+
+@pytest.fixture
+def nothing() -> dict[str, str]:
+    """An environment with no key, and an Ollama that does not answer."""
+    return {"OLLAMA_HOST": closed_port()}
+
+
+@pytest.fixture
+async def ollama() -> AsyncIterator[FakeHttpServer]:
+    models = {"models": [{"name": "nomic-embed-text"}, {"name": "llama3.2:latest"}, {"name": "qwen3"}]}
+    async with FakeHttpServer(lambda request: json_reply(models)) as server:
+        yield server
+
+
+async def chosen(env: dict[str, str], name: str | None = None) -> str:
+    import asyncio
+
+    return (await asyncio.to_thread(choose_model, name, env)).name
+
+
+async def test_with_nothing_set_up_it_is_the_offline_model(nothing: dict[str, str]) -> None:
+    found = choose_model(env=nothing)
+    assert found.is_offline
+    assert "no key is set" in found.why
+
+
+@pytest.mark.parametrize(
+    ("variable", "model"),
+    [
+        ("ANTHROPIC_API_KEY", "claude-sonnet-5"),
+        ("OPENAI_API_KEY", "gpt-5"),
+        ("GEMINI_API_KEY", "gemini-2.5-flash"),
+        ("GOOGLE_API_KEY", "gemini-2.5-flash"),
+        ("OPENROUTER_API_KEY", "openrouter/auto"),
+        ("XAI_API_KEY", "grok-4"),
+    ],
+)
+async def test_a_key_is_enough(nothing: dict[str, str], variable: str, model: str) -> None:
+    found = choose_model(env={**nothing, variable: "secret-key"})
+    assert (found.name, found.is_offline) == (model, False)
+    assert variable in found.why
+    assert "secret-key" not in found.why
+
+
+@pytest.mark.parametrize("blank", ["", "  "])
+async def test_an_empty_key_is_none(nothing: dict[str, str], blank: str) -> None:
+    for variable in ("OPENAI_API_KEY", "TELLBACK_MODEL", "TELLBACK_GGUF"):
+        assert choose_model(env={**nothing, variable: blank}).is_offline
+
+
+def test_offline_is_offline_however_it_is_written() -> None:
+    assert choose_model("Offline").is_offline
+
+
+@pytest.mark.parametrize("host", ["[::1", "127.0.0.1:99999", "http://[", "a b"])
+async def test_an_ollama_host_that_is_no_address_is_where_nothing_answers(host: str) -> None:
+    assert choose_model(env={"OLLAMA_HOST": host}).is_offline
+    [ollama] = [each for each in survey_models({"OLLAMA_HOST": host}) if each.provider == "Ollama"]
+    assert host in ollama.note
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:11434/v1/"),
+        ("0.0.0.0", "http://0.0.0.0:11434/v1/"),
+        ("[::1]", "http://[::1]:11434/v1/"),
+        (":8000", "http://127.0.0.1:8000/v1/"),
+        ("box:8000/ollama/", "http://box:8000/ollama/v1/"),
+        ("https://ollama.example", "https://ollama.example/v1/"),
+    ],
+)
+async def test_an_ollama_is_asked_where_it_was_looked_for(monkeypatch: pytest.MonkeyPatch, host: str, url: str) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    async with OllamaModel("qwen3") as model:
+        assert str(model.client.base_url) == url
+    assert f"{build_ollama_url(host)}/v1/" == url
+
+
+def test_a_host_that_is_none_is_told_when_a_model_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "box:99999")
+    with pytest.raises(ConfigurationError, match="OLLAMA_HOST is no address"):
+        OllamaModel("qwen3")
+
+
+async def test_what_is_named_wins_then_the_variable_then_keys(nothing: dict[str, str]) -> None:
+    env = {**nothing, "TELLBACK_MODEL": "gpt-5-mini", "ANTHROPIC_API_KEY": "key"}
+    assert choose_model("grok-4", env).name == "grok-4"
+    assert choose_model(None, env).name == "gpt-5-mini"
+    assert choose_model("auto", env).name == "gpt-5-mini"
+    assert choose_model("auto", {**env, "TELLBACK_MODEL": "auto"}).name == "claude-sonnet-5"
+
+
+async def test_a_key_whose_package_is_missing_is_passed_over_and_says_what_to_install(
+    nothing: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(discovery, "find_spec", lambda name: None if name == "anthropic" else real(name))
+    env = {**nothing, "ANTHROPIC_API_KEY": "key", "OPENAI_API_KEY": "key"}
+    assert choose_model(env=env).name == "gpt-5"
+    [anthropic] = [each for each in survey_models(env) if each.provider == "Anthropic"]
+    assert not anthropic.is_ready
+    assert "pip install 'tellback[anthropic]'" in anthropic.note
+
+
+async def test_an_ollama_on_this_machine_answers_with_a_model_that_chats(ollama: FakeHttpServer) -> None:
+    assert await chosen({"OLLAMA_HOST": ollama.url}) == "ollama/llama3.2:latest"
+    assert await chosen({"OLLAMA_HOST": ollama.url, "OPENAI_API_KEY": "key"}) == "gpt-5"
+
+
+@pytest.mark.parametrize("answer", [{"models": []}, {"models": [{"name": "nomic-embed-text"}]}, {}, [], "no"])
+async def test_what_has_no_model_to_chat_with_is_not_chosen(answer: Any) -> None:
+    async with FakeHttpServer(lambda request: json_reply(answer)) as server:
+        assert await chosen({"OLLAMA_HOST": server.url}) == "offline"
+
+
+async def test_something_else_on_that_port_is_not_taken_for_an_ollama() -> None:
+    async with FakeHttpServer(lambda request: Reply(500)) as server:
+        assert await chosen({"OLLAMA_HOST": server.url}) == "offline"
+
+
+async def test_a_gguf_file_is_chosen_if_it_is_there(nothing: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "small.gguf"
+    env = {**nothing, "TELLBACK_GGUF": str(file)}
+    assert choose_model(env=env).is_offline
+    [local] = [each for each in survey_models(env) if each.provider == "local"]
+    assert "no file" in local.note
+    file.write_bytes(b"GGUF")
+    assert choose_model(env=env).name == str(file)
+    bare = file.rename(tmp_path / "small")
+    assert choose_model(env={**nothing, "TELLBACK_GGUF": str(bare)}).name == f"local/{bare}"
+
+
+async def test_auto_is_looked_up_when_a_tellback_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELLBACK_MODEL", "gpt-5-nano")
+    assert Tellback(":memory:", model="auto").model == "gpt-5-nano"
+    monkeypatch.setenv("TELLBACK_MODEL", "offline")
+    assert Tellback(":memory:", model="auto").model is None
+
+
+async def test_auto_may_be_said_wherever_a_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELLBACK_MODEL", "gpt-5-nano")
+    assert ChatOptions(model="auto").model == "gpt-5-nano"
+    monkeypatch.setenv("TELLBACK_MODEL", "offline")
+    async with Tellback(":memory:", model=ScriptedModel([])) as rc:
+        assert "No model is set up" in (await rc.user("maya").chat("Hello", model="Auto")).text
+    assert "No model is set up" in (await Agent("Wanda", model="auto").respond("Hello")).message
+    assert (await http_server.check_options(ServeOptions(url=":memory:", model="auto"))).model == "offline"
+
+
+async def test_warming_up_loads_a_model_that_runs_in_this_process() -> None:
+    class Here(ScriptedModel):
+        loaded = 0
+
+        async def load(self) -> None:
+            self.loaded += 1
+
+    model = Here([])
+    async with Tellback(":memory:", model=model) as rc:
+        await rc.warm_up()
+    assert model.loaded == 1
+
+
+async def test_a_gguf_file_that_is_missing_is_told_when_a_server_warms_up(tmp_path: Path) -> None:
+    async with Tellback(":memory:", model=str(tmp_path / "none.gguf")) as rc:
+        with pytest.raises(TellbackError, match=r"none\.gguf"):
+            await rc.warm_up()

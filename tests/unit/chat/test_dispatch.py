@@ -1,0 +1,171 @@
+"""Model calls as spans: one for each, by whatever door, and with its end whatever the end is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode, get_current_span
+
+from tellback import ChatOptions, ChatReply, run_loop, run_loop_stream, stream_loop, telemetry
+from tellback.chat import ProviderRegistration, dispatch_chat, dispatch_chat_stream, prefix_detector
+from tellback.chat.dispatch import resolve_caller
+from tellback.errors import MissingKeyError
+from tellback.memory.extraction.model_calls import ask_model
+from tellback.telemetry.config import CAPTURE_VARIABLE
+from tellback.testing import ScriptedModel, raises, says
+
+Door = Callable[[ChatOptions], Awaitable[Any]]
+
+
+async def iterated(opts: ChatOptions) -> None:
+    async for _ in stream_loop(opts, "Hi"):
+        pass
+
+
+DOORS: dict[str, tuple[Door, bool]] = {
+    "run_loop": (lambda opts: run_loop(opts, "Hi"), False),
+    "run_loop_stream": (lambda opts: run_loop_stream(opts, "Hi"), True),
+    "stream_loop": (iterated, True),
+    "dispatch_chat": (lambda opts: dispatch_chat(opts, "Hi"), False),
+    "dispatch_chat_stream": (lambda opts: dispatch_chat_stream(opts, "Hi"), True),
+    "extraction": (lambda opts: ask_model(opts, "Hi", {"type": "object"}, str, 0), False),
+}
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    monkeypatch.delenv(CAPTURE_VARIABLE, raising=False)
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry.configure(tracer_provider=provider)
+    yield exporter
+    telemetry.configure()
+
+
+def only(exporter: InMemorySpanExporter) -> tuple[ReadableSpan, dict[str, Any]]:
+    [span] = exporter.get_finished_spans()
+    return span, dict(span.attributes or {})
+
+
+async def hello(model: str, messages: Any, system: Any, tools: Any) -> str:
+    assert not get_current_span().is_recording()
+    return "Hello!"
+
+
+async def hello_streamed(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> ChatReply:
+    return ChatReply("Hello!")
+
+
+async def failing(model: str, messages: Any, system: Any, tools: Any) -> str:
+    raise ConnectionError("gone")
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("answerer", ["model", "chat_fn", "chat_stream_fn", "both"])
+async def test_every_model_call_is_one_span(exporter: InMemorySpanExporter, door: str, answerer: str) -> None:
+    options = {
+        "model": ChatOptions(model=ScriptedModel([says("Hello!")], model="m")),
+        "chat_fn": ChatOptions(model="m", chat_fn=hello),
+        "chat_stream_fn": ChatOptions(model="m", chat_stream_fn=hello_streamed),
+        "both": ChatOptions(model="m", chat_fn=hello, chat_stream_fn=hello_streamed),
+    }
+    go, streams = DOORS[door]
+    await go(options[answerer])
+    span, attributes = only(exporter)
+    assert span.name == "chat m"
+    assert span.status.status_code is StatusCode.UNSET
+    assert attributes["gen_ai.response.finish_reasons"] == ("end_turn",)
+    assert attributes.get("gen_ai.request.stream", False) == streams
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_a_call_that_fails_names_its_provider(exporter: InMemorySpanExporter, door: str) -> None:
+    entry = ProviderRegistration("own", prefix_detector("own-"), "Own Host", chat_fn=failing)
+    for opts, provider in (
+        (ChatOptions(model=ScriptedModel([raises(ConnectionError("gone"))])), "scripted"),
+        (ChatOptions(model="own-1", providers=[entry]), "own_host"),
+        (ChatOptions(model="m", chat_fn=failing), None),
+    ):
+        exporter.clear()
+        with pytest.raises(ConnectionError):
+            await DOORS[door][0](opts)
+        span, attributes = only(exporter)
+        assert span.status.status_code is StatusCode.ERROR
+        assert attributes["error.type"] == "ConnectionError"
+        assert attributes.get("gen_ai.provider.name") == provider
+
+
+async def test_the_provider_of_a_models_name_is_known_before_it_answers(
+    exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+    monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
+    with pytest.raises(MissingKeyError):
+        await run_loop(ChatOptions(model="gemini-2.5-flash"), "Hi")
+    assert only(exporter)[1]["gen_ai.provider.name"] == "gcp.gemini"
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+async def test_a_stream_that_is_closed_before_its_end_is_called_off(exporter: InMemorySpanExporter, steps: int) -> None:
+    caller = resolve_caller(ChatOptions(model=ScriptedModel([says("One, two.", chunks=3)])))
+    async with aclosing(caller.stream([], None, (), {})) as items:
+        for _ in range(steps):
+            await anext(items)
+        assert not exporter.get_finished_spans()
+    span, attributes = only(exporter)
+    assert span.status.status_code is StatusCode.UNSET
+    assert attributes["tellback.cancelled"] is True
+
+
+async def test_a_stream_whose_reply_has_come_is_complete_even_if_nobody_reads_on(
+    exporter: InMemorySpanExporter,
+) -> None:
+    caller = resolve_caller(ChatOptions(model=ScriptedModel([says("One, two.")])))
+    async with aclosing(caller.stream([], None, (), {})) as items:
+        async for item in items:
+            if isinstance(item, ChatReply):
+                break
+    _, attributes = only(exporter)
+    assert attributes["gen_ai.response.finish_reasons"] == ("end_turn",)
+    assert "tellback.cancelled" not in attributes
+
+
+async def test_a_stream_that_was_never_begun_is_no_call(exporter: InMemorySpanExporter) -> None:
+    caller = resolve_caller(ChatOptions(model=ScriptedModel([])))
+    await caller.stream([], None, (), {}).aclose()
+    assert not exporter.get_finished_spans()
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_a_call_that_is_cancelled_is_no_error(exporter: InMemorySpanExporter, door: str) -> None:
+    asked = asyncio.Event()
+    model = ScriptedModel([says("never", delay=30, expect=lambda _: asked.set())])
+    task = asyncio.ensure_future(DOORS[door][0](ChatOptions(model=model)))
+    async with asyncio.timeout(20):
+        await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    span, attributes = only(exporter)
+    assert span.status.status_code is StatusCode.UNSET
+    assert attributes["tellback.cancelled"] is True
+
+
+async def test_a_callback_that_fails_fails_the_call_it_listens_to(exporter: InMemorySpanExporter) -> None:
+    def listen(delta: Any) -> None:
+        raise LookupError("no")
+
+    with pytest.raises(LookupError):
+        await run_loop_stream(ChatOptions(model=ScriptedModel([says("Hi!")])), "Hi", listen)
+    assert only(exporter)[1]["error.type"] == "LookupError"
+
+
+def test_while_nobody_wants_spans_callers_are_as_they_are() -> None:
+    assert type(resolve_caller(ChatOptions(chat_fn=hello))).__name__ == "FunctionCaller"

@@ -1,0 +1,193 @@
+"""Doctor, bench and agents check."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import json
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tellback import Tellback
+from tellback.cli import diagnostics
+from tests.unit.cli.conftest import Cli
+
+Json = Callable[..., Any]
+
+AGENT = """
+from tellback import END_ROUTE, Agent
+
+agent = Agent("Wanda", goal="Book flights", model="gpt-5")
+book = agent.create_route(
+    title="Book a flight",
+    conditions=["the user wants to fly"],
+    gather_schema={"type": "object", "properties": {"to": {"type": "string"}}},
+)
+book.initial_state.transition_to(chat_state="Ask where to", gather=["to"]).transition_to(state=END_ROUTE)
+
+broken = Agent("Broken")
+broken.create_route(title="Nowhere").initial_state.transition_to(chat_state="Ask").transition_to(state="missing")
+
+number = 7
+
+
+def make(rc):
+    rc.register_agent({"name": "helper", "systemPrompt": "Help."})
+
+
+def build():
+    return [agent]
+
+
+def fail(rc):
+    raise LookupError("no settings")
+"""
+
+
+def checks(found: Any, what: str) -> list[Any]:
+    return [each for each in found["checks"] if each["what"] == what]
+
+
+def test_the_doctor_finds_an_installation_without_a_model_well(cli: Cli, as_json: Json) -> None:
+    found = as_json("doctor", "--port", "0")
+    assert found["ok"] is True
+    [model] = checks(found, "model")
+    assert model["status"] == "warn"
+    assert "set a provider's key" in model["to_do"]
+    [store] = checks(found, "store")
+    assert (store["status"], store["to_do"]) == ("off", "tellback chat begins it")
+    assert checks(found, "model: Anthropic")[0]["status"] == "off"
+    assert checks(found, "embedder")[0]["status"] == "ok"
+    assert "All is well." in cli("doctor", "--port", "0").stdout
+    assert not Path("tellback.db").exists()
+
+
+def test_the_doctor_counts_what_a_store_holds(as_json: Json) -> None:
+    async def made() -> None:
+        async with Tellback("tellback.db", worker=False) as rc:
+            await rc.user("maya").conversations.create("chat")
+
+    asyncio.run(made())
+    [store] = checks(as_json("doctor", "--port", "0"), "store")
+    assert store["status"] == "ok"
+    assert "1 conversations" in store["found"]
+
+
+def test_the_doctor_sees_keys_and_never_tells_them(cli: Cli, as_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    found = as_json("doctor", "--port", "0")
+    assert checks(found, "model: OpenAI")[0]["status"] == "ok"
+    assert checks(found, "model")[0]["found"].startswith("gpt-5 answers")
+    assert "sk-secret" not in json.dumps(found) + cli("doctor", "--port", "0").output
+
+
+def test_the_doctor_tells_what_is_half_set_up(as_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELLBACK_GGUF", "no-such.gguf")
+    assert checks(as_json("doctor", "--port", "0"), "model: local")[0]["status"] == "warn"
+
+
+def test_the_doctor_fails_for_a_model_that_nobody_knows(as_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELLBACK_MODEL", "gtp-5")
+    [model] = checks(as_json("doctor", "--port", "0", code=1), "model")
+    assert (model["status"], model["found"]) == ("fail", "gtp-5 (TELLBACK_MODEL names it)")
+
+
+def test_the_doctor_fails_for_a_file_that_is_not_ours(cli: Cli) -> None:
+    Path("notes.txt").write_text("Not a database at all.")
+    shown = cli("doctor", "--url", "notes.txt", "--port", "0", code=1).stdout
+    assert "is no store of Tellback's" in shown
+    assert "1 of these will not work" in shown
+
+
+def test_the_doctor_says_which_port_to_take_instead(as_json: Json) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        [found] = checks(as_json("doctor", "--port", str(port)), "port")
+    assert (found["status"], found["to_do"]) == ("warn", f"tellback serve --port {port + 1}")
+
+
+def test_extras_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "pydantic>=2.11",
+        "rich>=13; extra == 'cli'",
+        "no-such-package>=1; extra == 'console'",
+        "tellback[cli]; extra == 'all'",
+        "pytest; extra == 'dev'",
+    ]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _: lines)
+    assert diagnostics.packages_by_extra() == {"cli": ["rich"], "console": ["no-such-package"]}
+    there, lacking, console = diagnostics._check_extras()
+    assert (there.status, there.found) == ("ok", "cli")
+    assert (lacking.status, lacking.found) == ("off", "not installed: console")
+    assert (console.status, console.to_do) == ("warn", "pip install 'tellback[console]'")
+
+
+def test_bench_measures_import_append_turn_and_recall(cli: Cli, as_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tellback.cli.maintenance.INTERPRETER_STARTS", 1)
+    found = as_json("bench", "--atoms", "20", "--rounds", "3")
+    assert [each["what"] for each in found["measures"]] == [
+        "import Tellback",
+        "append a message",
+        "a turn",
+        "recall from 20",
+    ]
+    assert all(0 < each["median_ms"] <= each["p95_ms"] and each["cpu_ms"] > 0 for each in found["measures"])
+    assert "compares nothing" in found["note"]
+    assert "make bench" in cli("bench", "--atoms", "20", "--rounds", "3").stdout
+    assert list(Path().iterdir()) == []
+
+
+@pytest.fixture
+def booking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "cli_booking.py").write_text(AGENT)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "cli_booking", raising=False)
+    return "cli_booking"
+
+
+def test_agents_in_files_are_summed_up_or_told_where_they_are_wrong(cli: Cli, as_json: Json) -> None:
+    good = (
+        "name: support\nsystemPrompt: Help.\ntools:\n  - {type: RECALL_BY_TOPIC, name: recall, memorySpaceId: $space}\n"
+    )
+    Path("support.yaml").write_text(good)
+    [found] = as_json("agents", "check", "support.yaml")
+    assert (found["ok"], found["name"], found["arguments"]) == (True, "support", ["space", "userMessage"])
+    assert found["tools"] == [{"name": "recall", "type": "RECALL_BY_TOPIC"}]
+    assert "recall (RECALL_BY_TOPIC)" in cli("agents", "check", "support.yaml").stdout
+    Path("wrong.json").write_text('{"name": "x", "toolz": []}')
+    done = cli("agents", "check", "support.yaml", "wrong.json", code=1)
+    assert "support.yaml: support" in done.stdout
+    assert "wrong.json: Agent 'x', at toolz" in done.stderr
+    assert [each["ok"] for each in as_json("agents", "check", ".", code=1)] == [True, False]
+    assert "no routes to draw" in cli("agents", "check", "support.yaml", "--mermaid").stderr
+
+
+def test_agents_of_modules_are_summed_up_or_told_where_they_are_wrong(cli: Cli, as_json: Json, booking: str) -> None:
+    shown = cli("agents", "check", f"{booking}:agent").stdout
+    assert "Book a flight when the user wants to fly" in shown
+    assert "Ask where to (gathers to)" in shown
+    [found] = as_json("agents", "check", f"{booking}:agent", "--mermaid")
+    assert [route["title"] for route in found["routes"]] == ["Book a flight"]
+    assert found["mermaid"].startswith("flowchart TD")
+    assert cli("agents", "check", f"{booking}:agent", "--mermaid").stdout.startswith("flowchart TD")
+    assert [each["name"] for each in as_json("agents", "check", f"{booking}:make")] == ["helper"]
+    assert [each["name"] for each in as_json("agents", "check", f"{booking}:build")] == ["Wanda"]
+    for name, words in (
+        ("broken", "leads to the state 'missing'"),
+        ("number", "It is no agent, and no list of agents, but int."),
+        ("fail", "It cannot be loaded: LookupError: no settings"),
+        ("nothing", "AttributeError"),
+    ):
+        assert words in cli("agents", "check", f"{booking}:{name}", code=1).stderr
+
+
+def test_agents_that_are_not_there_are_told(cli: Cli) -> None:
+    Path("empty").mkdir()
+    assert "has no agents" in cli("agents", "check", "empty", code=2).stderr
+    assert "There are no agents at nowhere" in cli("agents", "check", "nowhere", code=2).stderr
+    assert "there is no file 'nowhere.yaml'" in cli("agents", "check", "nowhere.yaml", code=1).stderr

@@ -1,0 +1,167 @@
+"""A newcomer's wrong moves: each gets one clear sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tellback import Tellback
+from tellback.cli import main
+from tests.integration.chat.providers.vendors import Anthropic
+from tests.support.fake_http_server import FakeHttpServer
+from tests.unit.cli.conftest import Cli
+
+Told = Callable[..., str]
+
+READING = (
+    ["atoms", "list"],
+    ["recall", "food"],
+    ["timeline"],
+    ["entities", "list"],
+    ["spaces", "list"],
+    ["conversations", "list"],
+    ["jobs", "list"],
+    ["jobs", "drain"],
+    ["export"],
+    ["delete", "--user", "maya", "--yes"],
+)
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_a_store_that_is_not_there_is_not_made_by_looking(arguments: list[str], told: Told, tmp_path: Path) -> None:
+    shown = told(*arguments, "--url", "recolect.db")
+    assert shown.startswith("There is no store at recolect.db: name another with --url or TELLBACK_URL")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["chat", "Hi"], ["atoms", "list"], ["migrate"], ["atoms", "add", "x"]], ids=" ".join
+)
+def test_a_file_that_is_not_ours_is_left_alone(arguments: list[str], told: Told) -> None:
+    with closing(sqlite3.connect("photos.db")) as connection, connection:
+        connection.execute("CREATE TABLE photos (id)")
+    Path("notes.txt").write_text("Not a database, and rather long, so that nobody takes it for one.")
+    before = Path("photos.db").read_bytes()
+    assert told(*arguments, "--url", "photos.db") == (
+        "photos.db belongs to another program (it has the table 'photos'): name a file of Tellback's own with --url."
+    )
+    assert Path("photos.db").read_bytes() == before
+    assert "notes.txt is no store of Tellback's, nor any SQLite file" in told(*arguments, "--url", "notes.txt")
+    Path("folder").mkdir()
+    assert "folder is a folder: name a file in it, such as --url folder" in told(*arguments, "--url", "folder")
+
+
+def test_a_damaged_store_is_told_as_such(told: Told, as_json: Callable[..., Any]) -> None:
+    async def made() -> None:
+        async with Tellback("tellback.db", worker=False) as rc:
+            talk = await rc.user("local").conversations.create("chat")
+            for number in range(200):
+                await rc.user("local").conversations.append_user_message(talk.id, f"Message {number} " * 20)
+
+    asyncio.run(made())
+    content = bytearray(Path("tellback.db").read_bytes())
+    content[4096:] = b"\x5a" * (len(content) - 4096)
+    Path("tellback.db").write_bytes(content)
+    shown = told("chat", "Hi")
+    assert shown.startswith("tellback.db is not a sound SQLite database")
+    assert "Restore it from a backup" in shown
+    [store] = [each for each in as_json("doctor", code=1)["checks"] if each["what"] == "store"]
+    assert store["status"] == "fail"
+
+
+def test_a_place_without_permission_is_told(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("tellback.db").write_bytes(b"SQLite format 3\x00")
+
+    def refuse(self: Path, *_: object, **__: object) -> Any:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "open", refuse)  # the rights of files do not hold for root, who may run this
+    assert told("atoms", "list") == (
+        "tellback.db cannot be read: Permission denied. Check the rights of the file and its folder."
+    )
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="there is no place that even root cannot write to")
+def test_a_place_where_nothing_can_be_made_is_told(told: Told) -> None:
+    assert "/proc/tellback.db cannot be used" in told("chat", "Hi", "--url", "/proc/tellback.db")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["chat", "Hi", "--url", "mysql://x"], "mysql:// is not a store Tellback knows"),
+        (["atoms", "list", "--url", ":memory:"], "What is in memory ends with this command"),
+        (["atoms", "list", "--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
+        (["atoms", "list", "--url", "postgresql://u:p@[::1/x"], "The store's URL cannot be read: Invalid IPv6 URL."),
+        (["migrate", "--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
+        (["chat", "Hi", "--user", "*"], "user_id cannot be '*'"),
+        (["chat", "Hi", "--user", " "], "user_id"),
+        (["chat", "Hi", "--model", "gtp-5"], "knows the model 'gtp-5': `tellback doctor` shows which can be used"),
+        (["chat", "Hi", "--model", "claude-sonnet-5"], "needs an API key: set ANTHROPIC_API_KEY"),
+        (["chat", "Hi", "--conversation", "conv_x"], "There is no conversation 'conv_x'"),
+        (["chat", "Hi", "--new", "--conversation", "conv_x"], "leave one out"),
+        (["chat", "Hi", "--agent", "nowhere"], "There are no agents at nowhere"),
+        (["chat", "Hi", "--agent", "nowhere.yaml"], "nowhere.yaml"),
+        (["chat", "Hi", "--agent", "no_such_module:agent"], "no_such_module"),
+    ],
+)
+def test_wrong_names_are_told(arguments: list[str], words: str, told: Told) -> None:
+    shown = told(*arguments)
+    assert words in shown.replace("│ ", "").replace(" │", "")
+
+
+async def test_a_wrong_key_is_told_without_the_key(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeHttpServer(lambda _: Anthropic().failure(401, "invalid x-api-key")) as wire:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", wire.url)
+        done = await asyncio.to_thread(cli, "chat", "Hi", code=2)
+    assert "refused the API key (401): check it, or choose another model with --model" in done.stderr
+    assert "sk-secret" not in done.output
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_extra_that_is_missing_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.partition(".")[0] == "asyncpg"]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [each for each in sys.modules if each.startswith("tellback.stores.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    shown = told("atoms", "list", "--url", "postgresql://127.0.0.1:1/none")
+    assert shown == "The PostgreSQL store needs the package 'asyncpg': pip install 'tellback[postgres]'."
+
+
+def test_a_provider_whose_extra_is_missing_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    for name in [each for each in sys.modules if each.partition(".")[0] == "anthropic"]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [each for each in sys.modules if each.startswith("tellback.chat.providers.anthropic")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+    shown = told("chat", "Hi", "--model", "claude-sonnet-5")
+    assert "pip install 'tellback[anthropic]'" in shown
+
+
+def test_an_old_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 2, "final", 0))
+    with pytest.raises(SystemExit, match=r"needs Python 3\.11 or later, and this is 3\.10: install a newer one"):
+        main()
+
+
+def test_a_terminal_that_cannot_show_a_character_is_shown_its_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli("atoms", "add", "Maya lives in São Paulo 東京.")
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", narrow)
+    monkeypatch.setattr(sys, "argv", ["tellback", "atoms", "list"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    narrow.flush()
+    assert b"S\xe3o Paulo \\u6771\\u4eac." in narrow.buffer.getvalue()

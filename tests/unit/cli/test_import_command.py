@@ -1,0 +1,81 @@
+"""`tellback import`, as its users run it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tellback import importers
+from tellback.cli.data import import_command
+from tests.unit.importers.chat_exports import MARCH, gpt_chat, gpt_message, write_zip
+
+app = typer.Typer()
+app.command("import")(import_command)
+
+
+@pytest.fixture
+def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")  # where nobody listens
+    for name in ("TELLBACK_URL", "TELLBACK_USER", "TELLBACK_MODEL", "TELLBACK_GGUF"):
+        monkeypatch.delenv(name, raising=False)
+    chats = [gpt_chat(f"c{n}", gpt_message("user", f"I saw {n} birds."), at=MARCH + n) for n in range(3)]
+    return write_zip(tmp_path / "export.zip", conversations_json=[*chats, gpt_chat("empty")])
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, [*arguments])
+
+
+def test_an_export_is_imported_once(export: Path) -> None:
+    first = run("export.zip", "--user", "maya")
+    assert first.exit_code == 0, first.output
+    assert first.stdout == ("3 chats with 3 messages imported.\nSkipped 1: nothing was said in it.\n3 memories made.\n")
+    assert "kept word for word" in first.stderr
+    again = json.loads(run("export.zip", "--user", "maya", "--json").stdout)
+    assert (again["chats"], again["already_there"], again["format"]) == (0, 3, "chatgpt")
+
+
+def test_a_dry_run_makes_no_file(export: Path) -> None:
+    done = run("export.zip", "--dry-run", "--since", "2024", "--limit", "2")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("2 chats with 2 messages would be imported.\n")
+    assert "Skipped 1: the limit was reached." in done.stdout
+    assert not Path("tellback.db").exists()
+
+
+def test_without_memories_no_model_is_looked_for(export: Path) -> None:
+    done = run("export.zip", "--no-extract", "--model", "no-such-model", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["memories"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("none.zip",), "There is no file or folder 'none.zip'."),
+        (("export.zip", "--format", "claude"), "there are no chats of the format 'claude'"),
+        (("export.zip", "--since", "whenever"), "is no time"),
+        (("export.zip", "--model", "no-such-model"), "knows the model 'no-such-model'"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(export: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert sentence in " ".join(done.output.replace("│", " ").split())
+    assert "Traceback" not in done.output
+
+
+def test_ctrl_c_says_how_to_go_on(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def interrupted(*given: Any, **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importers, "import_chats", interrupted)
+    done = run("export.zip")
+    assert done.exit_code == 130
+    assert done.stderr.endswith("What was imported is kept; the same command goes on where this one ended.\n")

@@ -1,0 +1,78 @@
+"""How the console is put on a server: what of it is for everyone, and what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+from nicegui import Client, __version__
+
+from tellback import Tellback
+from tellback.console import ConsoleUI, create_console_ui
+from tellback.errors import MissingExtraError
+from tellback.server import create_app
+from tellback.server.auth.caller import ServerContext
+from tellback.server.auth.credentials import Authenticator
+from tellback.server.hosts import HostPolicy
+from tellback.server.middleware.browser_auth import BrowserAuth
+from tellback.server.middleware.rate_limit import FailedLoginLimiter, RateLimiter
+from tellback.server.settings import ServerSettings
+from tests.support.http_server import app_client
+
+
+async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
+    async with Tellback(":memory:", worker=False) as rc:
+        settings = ServerSettings()
+        face = ConsoleUI()
+        rates = RateLimiter(rc.store.rate_windows, None)
+        reception = BrowserAuth(
+            [face],
+            ServerContext(rc, settings),
+            Authenticator(rc, settings),
+            HostPolicy((), is_open=False),
+            FailedLoginLimiter(None),
+            rates,
+        )
+
+        async def status(path: str) -> int | None:
+            scope: dict[str, Any] = {
+                "type": "http",
+                "method": "GET",
+                "path": path,
+                "query_string": b"",
+                "headers": [],
+                "client": None,
+            }
+            answer = await reception.admit(face, path, scope, asyncio.sleep)  # type: ignore[arg-type]
+            return None if answer is None else answer.status_code
+
+        assert await status(f"/console/_nicegui/{__version__}/static/nicegui.js") is None
+        for path in ("auto/static/token/export.zip", "client/id/upload/3", "auto/media/x", "0.0.0/static/x"):
+            assert await status(f"/console/_nicegui/{path}") == 401
+        assert await status("/console/memory") == 303
+
+
+async def test_whoever_asks_for_what_is_not_there_leaves_no_page_behind() -> None:
+    """Also without a credential: what is below the assets' path is for everyone."""
+    rc = Tellback(":memory:")
+    app = create_app(rc, ServerSettings(), web_uis=[ConsoleUI()])
+    async with app.router.lifespan_context(app), app_client(app) as client:
+        before = len(Client.instances)
+        for path in ("nothing", "dynamic_resources/a/b"):
+            for method in ("GET", "POST"):
+                answer = await client.request(method, f"/console/_nicegui/{__version__}/{path}")
+                assert (answer.status_code, answer.json()["code"]) == (404, "unknown-path")
+        key = await rc.keys.create("admin")
+        shown = await client.get(
+            "/console/nowhere", headers={"Authorization": f"Bearer {key.secret}", "Accept": "text/html"}
+        )
+        assert (shown.status_code, 'href="/console/"' in shown.text) == (404, True)
+        assert len(Client.instances) == before
+
+
+def test_where_nicegui_is_missing_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nicegui", None)
+    with pytest.raises(MissingExtraError, match=r"tellback\[console\]"):
+        create_console_ui()

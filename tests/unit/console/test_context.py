@@ -1,0 +1,113 @@
+"""What a page does goes through its seat: only while the credential holds, counted, and with errors told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from nicegui import ui
+
+from tellback import Tellback
+from tellback.console.context import SERVER_FAILED, PageContext
+from tellback.errors import InvalidArgumentError, RateLimitedError, StoreUnavailableError
+from tellback.server import ServerSettings
+from tellback.server.auth.caller import Caller, ServerContext
+from tellback.server.auth.credentials import OPEN_PRINCIPAL
+from tellback.server.tenant_agents import TenantAgents
+
+
+@dataclass
+class FakeBrowser:
+    """A credential that may end, and what the page shows."""
+
+    is_valid: bool = True
+    is_down: bool = False
+    valid_checks: list[bool] = field(default_factory=list)
+    counted: int = 0
+    limit: int = 100
+    notifications: list[str] = field(default_factory=list)
+    visited: list[str] = field(default_factory=list)
+
+    async def is_still_valid(self, *, is_used: bool = True) -> bool:
+        self.valid_checks.append(is_used)
+        if self.is_down:
+            raise StoreUnavailableError("The database is away.")
+        return self.is_valid
+
+    async def count(self) -> None:
+        self.counted += 1
+        if self.counted > self.limit:
+            raise RateLimitedError("Too many.", 1.0)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> FakeBrowser:
+    made = FakeBrowser()
+    monkeypatch.setattr(ui, "notify", lambda text, **_: made.notifications.append(text))
+    monkeypatch.setattr(ui.navigate, "to", made.visited.append)
+    return made
+
+
+def build_context(world: FakeBrowser) -> PageContext:
+    caller = Caller(ServerContext(Tellback(":memory:"), ServerSettings(open=True)), OPEN_PRINCIPAL, "local")
+    return PageContext(caller, {"user": "maya"}, world.is_still_valid, world.count, TenantAgents())
+
+
+async def test_a_handler_is_given_as_much_as_it_takes_and_counts_once(world: FakeBrowser) -> None:
+    done: list[Any] = []
+
+    async def later(one: int) -> None:
+        done.append(one)
+
+    await build_context(world).guard(later)(1, 2, 3)
+    await build_context(world).guard(lambda: done.append("none"))("event")
+    assert done == [1, "none"]
+    assert (world.counted, world.valid_checks) == (2, [True, True])
+
+
+async def test_nothing_is_done_once_the_credential_has_ended(world: FakeBrowser) -> None:
+    world.is_valid = False
+    done: list[int] = []
+    await build_context(world).guard(lambda: done.append(1))()
+    assert (done, world.visited, world.counted) == ([], ["./?user=maya"], 0)
+
+
+async def test_errors_of_ours_are_told_and_others_are_told_of_and_raised(world: FakeBrowser) -> None:
+    def refuse() -> None:
+        raise InvalidArgumentError("That is no day.")
+
+    def fail() -> None:
+        raise ZeroDivisionError("a secret of the server")
+
+    await build_context(world).guard(refuse)()
+    with pytest.raises(ZeroDivisionError):
+        await build_context(world).guard(fail)()
+    assert world.notifications == ["That is no day.", SERVER_FAILED]
+
+
+async def test_who_does_too_much_is_told_and_it_is_not_done(world: FakeBrowser) -> None:
+    world.limit = 1
+    done: list[int] = []
+    act = build_context(world).guard(lambda: done.append(1))
+    await act()
+    await act()
+    assert (done, world.notifications) == ([1], ["Too many."])
+
+
+async def test_what_a_page_does_by_itself_is_no_use_and_no_request(world: FakeBrowser) -> None:
+    await build_context(world).guard(lambda: None, is_background=True)()
+    await build_context(world).check_credential()
+    assert (world.valid_checks, world.counted, world.visited) == ([False, False], 0, [])
+    world.is_valid = False
+    await build_context(world).check_credential()
+    assert world.visited == ["./?user=maya"]
+
+
+async def test_while_the_store_is_away_nothing_is_done_that_is_told_and_the_page_stays(world: FakeBrowser) -> None:
+    world.is_down = True
+    done: list[int] = []
+    await build_context(world).guard(lambda: done.append(1))()
+    await build_context(world).guard(lambda: done.append(2), is_background=True)()
+    await build_context(world).check_credential()
+    assert (done, world.notifications, world.visited) == ([], ["The database is away."], [])

@@ -1,0 +1,33 @@
+"""The dispatcher of events, at the moments that are hard to hit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from types import SimpleNamespace
+from typing import Any
+
+from tellback.jobs.runner import DEFAULT_OPTIONS
+from tellback.jobs.scheduler import Dispatcher
+from tellback.types.ids import utc_now
+
+
+async def test_it_ends_when_it_is_cancelled_just_as_it_is_hurried() -> None:
+    async def changes() -> AsyncGenerator[None, None]:
+        while True:
+            yield
+            await asyncio.sleep(0.01)
+
+    async def nothing(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(more=False)
+
+    hurry = asyncio.Event()
+    jobs = SimpleNamespace(pending=nothing, dispatch=nothing)
+    store: Any = SimpleNamespace(events=SimpleNamespace(changes=changes), jobs=jobs)
+    running = asyncio.create_task(Dispatcher(store, DEFAULT_OPTIONS, utc_now, nothing, hurry).run())
+    await asyncio.sleep(0.05)  # it waits for a hurry now
+    hurry.set()
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait({running}, timeout=5)
+    assert running.cancelled()

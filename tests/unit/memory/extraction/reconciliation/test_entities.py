@@ -1,0 +1,189 @@
+"""Names stand for entities that are known, or for new ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellback.memory.extraction.reconciliation.entities import ResolvedEntities, entity_names, resolve_entities
+from tellback.memory.extraction.reconciliation.planner import slots_to_load
+from tellback.memory.extraction.values import ExtractedEntity, Extraction
+from tellback.types.memory import Entity, EntityStatus, EntityType
+from tests.unit.memory.space import MAYA, NOON, Space, day, make_fact, make_window
+
+PERSON, PLACE = EntityType.PERSON, EntityType.PLACE
+
+
+def known(id: str, name: str, *aliases: str, type: EntityType = PERSON, merged_into: str | None = None) -> Entity:
+    status = EntityStatus.ACTIVE if merged_into is None else EntityStatus.MERGED
+    given: dict[str, Any] = {"aliases": aliases, "status": status, "merged_into": merged_into}
+    return Entity(id, "ms_1", MAYA, type, name, NOON, NOON, **given)
+
+
+def person(name: str, *aliases: str) -> ExtractedEntity:
+    return ExtractedEntity(name, PERSON, aliases)
+
+
+def made(resolved: ResolvedEntities) -> list[tuple[str, tuple[str, ...]]]:
+    """The new entities, each with its other names."""
+    return [(draft.canonical_name, draft.aliases) for draft in resolved.drafts.values()]
+
+
+def test_a_name_stands_for_who_is_called_so() -> None:
+    resolved = resolve_entities([person("ANN"), person("Bobby")], [known("e1", "Ann"), known("e2", "Robert", "Bobby")])
+    assert (resolved.id_of("ann"), resolved.id_of("Bobby"), resolved.id_of("robert")) == ("e1", "e2", "e2")
+    assert (made(resolved), dict(resolved.aliases)) == ([], {})
+
+
+def test_an_own_name_comes_before_another_ones_alias() -> None:
+    people = [known("e1", "Robert", "Sam"), known("e2", "Sam")]
+    assert resolve_entities([person("Sam")], people).id_of("Sam") == "e2"
+
+
+def test_who_is_also_called_so_gets_the_other_name() -> None:
+    resolved = resolve_entities([person("Bob", "Robert", "Bobby")], [known("e1", "Robert")])
+    assert resolved.id_of("Bob") == "e1"
+    assert dict(resolved.aliases) == {"e1": ("Bob", "Bobby")}
+
+
+def test_nobody_gets_a_name_that_someone_else_has() -> None:
+    resolved = resolve_entities([person("Bob", "Robert")], [known("e1", "Bob"), known("e2", "Robert")])
+    assert (resolved.id_of("Bob"), dict(resolved.aliases)) == ("e1", {})
+
+
+def test_a_merged_entity_stands_for_what_it_was_merged_into() -> None:
+    people = [
+        known("e1", "Bob", merged_into="e2"),
+        known("e2", "Robert", merged_into="e3"),
+        known("e3", "Robert Smith"),
+    ]
+    assert resolve_entities([person("Bob")], people).id_of("Bob") == "e3"
+    assert made(resolve_entities([person("Bob")], people[:1])) == [("Bob", ())]
+
+
+def test_the_same_name_of_another_type_is_something_else() -> None:
+    resolved = resolve_entities([ExtractedEntity("Paris", PLACE)], [known("e1", "Paris")])
+    assert made(resolved) == [("Paris", ())]
+    assert resolved.id_of("Paris") != "e1"
+
+
+def test_extracted_entities_of_which_one_is_called_what_the_other_is_named_are_one() -> None:
+    entities = [person("Annie", "Ann"), person("Zoe"), person("Ann", "Anna Lee", "Lee"), person("LEE", "Mrs Lee")]
+    resolved = resolve_entities(entities, [])
+    assert made(resolved) == [("Annie", ("Ann", "LEE", "Anna Lee", "Mrs Lee")), ("Zoe", ())]
+    assert resolved.ids_of(["Ann", "Mrs Lee", "Zoe", "nobody"]) == tuple(resolved.drafts)
+
+
+def test_two_whom_someone_calls_the_same_are_two() -> None:
+    resolved = resolve_entities([person("John Smith", "John", "Johnny"), person("John Doe", "John")], [])
+    assert made(resolved) == [("John Smith", ("Johnny",)), ("John Doe", ())]
+    assert resolved.id_of("John") is None
+
+
+def test_a_name_that_is_only_also_that_of_someone_known_tells_nothing() -> None:
+    resolved = resolve_entities([person("Carol Diaz", "Boss", "Caz")], [known("e1", "Alice Chen", "Boss")])
+    assert made(resolved) == [("Carol Diaz", ("Caz",))]
+    assert resolved.id_of("Boss") == "e1"
+
+
+@pytest.mark.parametrize("role", ["my boss", "The landlord", "her sister"])
+def test_a_role_is_no_name(role: str) -> None:
+    assert made(resolve_entities([person("Alice Chen", role)], [])) == [("Alice Chen", ())]
+    assert made(resolve_entities([ExtractedEntity("The Beatles", EntityType.ORGANIZATION)], [])) == [
+        ("The Beatles", ())
+    ]
+
+
+async def test_a_fact_that_names_one_of_two_namesakes_may_be_about_either(space: Space) -> None:
+    jordans = [person("Jordan"), ExtractedEntity("Jordan", PLACE)]
+    facts = [
+        make_fact("User met Jordan.", 1, entities=("Jordan",)),
+        make_fact("User went to Jordan.", 1, entities=("Jordan",)),
+    ]
+    planned = await space.plan_and_apply(make_window(1), *facts, entities=jordans)
+    assert [draft.type for draft in planned.reconciliation.entities] == [PERSON, PLACE]
+    assert {len(atom.entity_ids) for atom in await space.atoms()} == {2}
+    assert (await space.plan(make_window(1), *facts, entities=jordans)).reconciliation.changes == ()
+
+
+async def test_the_birthday_of_a_new_boss_is_not_that_of_the_old_one(space: Space) -> None:
+    for number, name in enumerate(["Alice Chen", "Carol Diaz"]):
+        born = make_fact(
+            f"{name} was born in May {number}.", number, subject=name, attribute="birthday", value=f"May {number}"
+        )
+        await space.plan_and_apply(
+            make_window(number), replace(born, single=True, entities=(name,)), entities=[person(name, "my boss")]
+        )
+    assert len(await space.texts_valid_at(day(1))) == 2
+
+
+def test_whoever_is_only_pointed_at_is_no_entity() -> None:
+    resolved = resolve_entities([person("User"), person("she", "her"), person("I", "Maya"), person("  ")], [])
+    assert made(resolved) == [("Maya", ())]
+    assert resolved.id_of("user") is None
+
+
+def test_names_to_look_up_are_those_of_entities_and_subjects() -> None:
+    extraction = Extraction((make_fact("…", subject="Zoe"), make_fact("…", subject="user")), (person("Ann", "Annie"),))
+    assert entity_names(extraction) == ("Ann", "Annie", "Zoe")
+
+
+@given(
+    st.lists(
+        st.builds(
+            ExtractedEntity,
+            st.sampled_from(["a", "b", "c", "d", "user"]),
+            st.sampled_from([PERSON, PLACE]),
+            st.lists(st.sampled_from(["a", "b", "e", "f", "he"]), max_size=2).map(tuple),
+        )
+    )
+)
+def test_each_name_of_a_type_stands_for_one_entity(extracted: list[ExtractedEntity]) -> None:
+    resolved = resolve_entities(extracted, [])
+    taken = [
+        (draft.type, name) for draft in resolved.drafts.values() for name in (draft.canonical_name, *draft.aliases)
+    ]
+    assert len(taken) == len(set(taken))
+    entities = [
+        Entity(draft.id, "ms_1", MAYA, draft.type, draft.canonical_name, NOON, NOON, aliases=draft.aliases)
+        for draft in resolved.drafts.values()
+    ]
+    again = resolve_entities(extracted, entities)
+    assert (dict(again.drafts), dict(again.aliases), dict(again.ids)) == ({}, {}, dict(resolved.ids))
+
+
+async def test_entities_are_made_with_the_facts_about_them_only(space: Space) -> None:
+    entities = [person("Ann", "Annie"), person("Zoe"), ExtractedEntity("Rome", PLACE)]
+    planned = await space.plan_and_apply(
+        make_window(1), make_fact("User met Annie in Rome.", 1, entities=("Annie", "Rome", "user")), entities=entities
+    )
+    assert [draft.canonical_name for draft in planned.reconciliation.entities] == ["Ann", "Rome"]
+    [atom] = await space.atoms()
+    assert len(atom.entity_ids) == 2
+    again = await space.plan_and_apply(
+        make_window(2), make_fact("Ann, who is Nan, likes tea.", 2, entities=("Nan",)), entities=[person("Nan", "Ann")]
+    )
+    assert dict(again.reconciliation.aliases) == {atom.entity_ids[0]: ("Nan",)}
+    *_, later = await space.atoms()
+    assert later.entity_ids == atom.entity_ids[:1]
+
+
+async def test_a_slot_is_the_same_under_every_name_of_what_it_is_about(space: Space) -> None:
+    job: dict[str, Any] = {"attribute": "job", "single": True}
+    await space.plan_and_apply(
+        make_window(1),
+        make_fact("Bob is a nurse.", 1, subject="Bob", value="nurse", **job, entities=("Bob",)),
+        entities=[person("Bob")],
+    )
+    said = make_fact("Robert is a cook.", 2, subject="Robert", value="cook", **job, entities=("Robert",))
+    planned = await space.plan_and_apply(make_window(2), said, entities=[person("Robert", "Bob")])
+    assert planned.superseded == 1
+    assert await space.texts_valid_at(day(2)) == ["Robert is a cook."]
+    third = make_fact("Robert is a pilot.", 3, subject="robert", value="pilot", **job)
+    assert slots_to_load(Extraction((third,)), ResolvedEntities()) == ("robert: job",)
+    planned = await space.plan_and_apply(make_window(3), third)
+    assert planned.superseded == 1

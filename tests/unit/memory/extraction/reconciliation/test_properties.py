@@ -1,0 +1,176 @@
+"""What holds for any history: learning again changes nothing, and the order in which it is read does not matter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tellback.memory.extraction.values import Change, Decision, ExtractedEntity, ExtractedFact, Verdict
+from tellback.stores import AddedCitation, Reconciliation, Replacement
+from tellback.types.memory import AtomStatus, EntityType
+from tests.unit.memory.space import EVENT, PROFILE, Space, day, home_fact, make_fact, make_window, open_space
+
+CITIES = ["Lisbon", "Porto", "Paris", "Rome", "Oslo", "New York", "Lisbon, Portugal"]
+unhurried = settings(deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def in_a_space(run: Callable[[Space], Awaitable[None]]) -> None:
+    """Run something in a space of its own."""
+
+    async def main() -> None:
+        async with open_space() as space:
+            await run(space)
+
+    asyncio.run(main())
+
+
+def some_day(least: int = -20) -> st.SearchStrategy[datetime | None]:
+    return st.none() | st.integers(least, 20).map(day)
+
+
+@st.composite
+def facts(draw: st.DrawFn) -> ExtractedFact:
+    said = draw(st.lists(st.integers(0, 9), min_size=1, max_size=2))
+    begins, ends = draw(some_day()), draw(st.none() | some_day())
+    if begins is not None and ends is not None and ends <= begins:
+        ends = None
+    value = draw(st.sampled_from(CITIES))
+    slotted = draw(st.booleans())
+    return make_fact(
+        f"User {draw(st.sampled_from(['lives in', 'moved to', 'does not live in']))} {value}",
+        said,
+        category=draw(st.sampled_from([PROFILE, PROFILE, EVENT])),
+        valid_from=begins,
+        valid_to=ends,
+        subject="user" if slotted else None,
+        attribute=draw(st.sampled_from(["home city", "work city"])) if slotted else None,
+        value=value if slotted else None,
+        single=draw(st.booleans()),
+        change=draw(st.sampled_from(Change)),
+        entities=(value,) if draw(st.booleans()) else (),
+    )
+
+
+extractions = st.lists(facts(), max_size=6)
+places = [ExtractedEntity(city, EntityType.PLACE, (city.upper(), "the city")) for city in CITIES]
+
+
+@settings(unhurried, max_examples=40)
+@given(before=extractions, said=extractions, forgotten=st.sets(st.integers(0, 5)))
+def test_learning_the_same_again_changes_nothing(
+    before: list[ExtractedFact], said: list[ExtractedFact], forgotten: set[int]
+) -> None:
+    async def run(space: Space) -> None:
+        await space.plan_and_apply(make_window(*range(10), conversation_id="conv_0"), *_of("conv_0", before))
+        for number, atom in enumerate(await space.atoms()):
+            if number in forgotten:
+                await space.set_status(atom, AtomStatus.DELETED if number % 2 else AtomStatus.ARCHIVED)
+        learned = await space.plan_and_apply(make_window(*range(10)), *said, entities=places)
+        assert_sound(learned.reconciliation)
+        again = await space.plan(make_window(*range(10)), *said, entities=places)
+        assert again.reconciliation.changes == ()
+        assert again.reconciliation.entities == ()
+        assert not again.reconciliation.aliases
+        assert again.unchanged + len(again.left_out) == len(said)
+
+    in_a_space(run)
+
+
+@settings(unhurried, max_examples=40)
+@given(
+    before=extractions,
+    said=extractions,
+    verdicts=st.lists(st.sampled_from(Verdict), min_size=6, max_size=6),
+    chosen=st.integers(0, 5),
+)
+def test_whatever_is_decided_is_done_once(
+    before: list[ExtractedFact], said: list[ExtractedFact], verdicts: list[Verdict], chosen: int
+) -> None:
+    async def run(space: Space) -> None:
+        await space.plan_and_apply(make_window(*range(10), conversation_id="conv_0"), *_of("conv_0", before))
+        every = make_window(*range(10))
+        asked = await space.plan(every, *said)
+        decisions = {
+            number: Decision(verdicts[number], question.candidates[chosen % len(question.candidates)].id)
+            for number, question in asked.questions.items()
+        }
+        planned = await space.plan_and_apply(every, *said, decisions=decisions)
+        assert_sound(planned.reconciliation)
+        done = planned.added + planned.superseded + planned.cited + planned.unchanged
+        assert done + len(planned.left_out) == len(said)
+
+    in_a_space(run)
+
+
+@settings(unhurried, max_examples=60)
+@given(
+    told=st.lists(
+        st.tuples(st.integers(0, 20), st.sampled_from(["Lisbon", "Porto", "Rome"])),
+        min_size=1,
+        max_size=7,
+        unique_by=lambda each: each[0],
+    ),
+    dated=st.booleans(),
+)
+def test_in_whatever_order_conversations_are_read_the_latest_value_holds(
+    told: list[tuple[int, str]], dated: bool
+) -> None:
+    async def run(space: Space) -> None:
+        for number, city in told:
+            name = f"conv_{number}"
+            said = home_fact(city, number, conversation_id=name, valid_from=day(number) if dated else None)
+            await space.learn_facts(said, conversation_id=name)
+            again = await space.plan(make_window(number, conversation_id=name), said)
+            assert again.reconciliation.changes == ()
+        for moment in range(-1, 22):
+            begun = [city for number, city in sorted(told) if number <= moment]
+            expected = [f"User lives in {begun[-1]}."] if begun else []
+            assert await space.texts_valid_at(day(moment)) == expected, moment
+
+    in_a_space(run)
+
+
+@settings(unhurried, max_examples=40)
+@given(
+    said=st.lists(
+        st.tuples(st.integers(0, 9), st.sampled_from(CITIES[:3])), max_size=7, unique_by=lambda each: each[0]
+    ),
+    at_once=st.booleans(),
+)
+def test_read_in_order_the_latest_value_holds_also_if_it_was_so_before(
+    said: list[tuple[int, str]], at_once: bool
+) -> None:
+    async def run(space: Space) -> None:
+        in_order = [home_fact(city, number) for number, city in sorted(said)]
+        for each in [in_order] if at_once else [[one] for one in in_order]:
+            await space.plan_and_apply(make_window(*range(10)), *each)
+        for moment in range(10):
+            begun = [city for number, city in sorted(said) if number <= moment]
+            assert await space.texts_valid_at(day(moment)) == [f"User lives in {city}." for city in begun[-1:]]
+
+    in_a_space(run)
+
+
+def assert_sound(wanted: Reconciliation) -> None:
+    """Nothing that is planned ends before it begins, and every draft cites something, each message once."""
+    for change in wanted.changes:
+        if not isinstance(change, AddedCitation):
+            draft = change.draft if isinstance(change, Replacement) else change
+            assert draft.valid_to is None or draft.valid_from < draft.valid_to
+            cited = [id for other in draft.other_sources for id in other.message_ids]
+            cited += draft.source_message_ids
+            assert cited
+            assert len(cited) == len(set(cited))
+
+
+def _of(conversation_id: str, facts: list[ExtractedFact]) -> list[ExtractedFact]:
+    """The same, said in another conversation."""
+    return [
+        replace(each, message_ids=tuple(id.replace("conv_1", conversation_id) for id in each.message_ids))
+        for each in facts
+    ]

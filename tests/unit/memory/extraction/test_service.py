@@ -1,0 +1,101 @@
+"""Running a job: what it costs is kept whatever happens, and what cannot be remembered is refused at once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tellback import Category, ChatUsage, ExtractedFact, Extraction, Job, Tellback, Window, WorkerOptions
+from tellback.errors import ProviderOverloadedError
+from tellback.testing import ScriptedModel, answers, raises, says
+from tellback.types.memory import CategoryKind
+from tellback.user import User
+from tests.unit.memory.extraction.factories import fact_output
+
+PAID = ChatUsage(input_tokens=1000, output_tokens=10)
+SOON = WorkerOptions(first_delay=0.05, poll=0.2, heartbeat=0.1)
+
+
+async def open_job(rc: Tellback, *words: str) -> tuple[User, Job]:
+    """A user who said something that is to be extracted."""
+    user = rc.user("maya")
+    space = await user.memory.create_space("chat")
+    talk = await user.conversations.create("chat")
+    for each in words:
+        await user.conversations.append_turn(talk.id, each, {"content": "I see."})
+    [job] = await user.memory.run_extraction_for_conversation(talk.id, space_id=space.id)
+    return user, job
+
+
+async def spent(user: User) -> list[int | None]:
+    return [record.input_tokens for record in await user.admin.usage()]
+
+
+async def ended(user: User, job: Job) -> Job:
+    async with asyncio.timeout(30):
+        while True:
+            [found] = [each for each in await user.memory.list_jobs() if each.id == job.id]
+            if found.status.is_finished:
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def test_calls_before_a_providers_failure_are_paid_for() -> None:
+    found = answers({"facts": [], "entities": []}, usage=PAID)
+    script = [says("no JSON", usage=PAID), raises(ProviderOverloadedError("busy", retryable=True)), found]
+    with ScriptedModel(script) as model:
+        async with Tellback(":memory:", model=model, worker=SOON) as rc:
+            user, job = await open_job(rc, "I live in Porto.")
+            assert (await ended(user, job)).attempts == 2
+            assert await spent(user) == [1000, 1000]
+
+
+async def test_calls_before_a_cancellation_are_paid_for(tmp_path: Path) -> None:
+    url = str(tmp_path / "tellback.db")
+    asked = asyncio.Event()
+    script = [says("no JSON", usage=PAID), says("never", delay=30, expect=lambda _: asked.set())]
+    async with Tellback(url, model=ScriptedModel(script), worker=SOON) as rc:
+        _, job = await open_job(rc, "I live in Porto.")
+        async with asyncio.timeout(30):
+            await asked.wait()
+        await rc.jobs.cancel(job.id)
+    async with Tellback(url) as rc:  # closing waits for what is under way
+        assert await spent(rc.user("maya")) == [1000]
+
+
+class Giving:
+    """An extractor of one's own, without any care."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+
+    async def extract(self, window: Window) -> Extraction:
+        given = {"text": "User has a fact.", "category": Category("x", CategoryKind.FACT), **self.fields}
+        return Extraction((ExtractedFact(message_ids=(window.messages[0].id,), **given),), usage=(PAID,))
+
+
+@pytest.mark.parametrize(
+    "fields", [{"category": Category("x", CategoryKind.PATTERN)}, {"text": "a\ud800"}, {"importance": 99}, {"text": ""}]
+)
+async def test_what_an_extractor_of_ones_own_gives_is_checked(fields: dict[str, Any]) -> None:
+    async with Tellback(":memory:", extractor=Giving(**fields)) as rc:
+        user, job = await open_job(rc, "Hello.")
+        over = await ended(user, job)
+        assert (over.status.value, over.attempts) == ("failed", 1)
+        assert "facts.0" in str(over.error)
+        assert await spent(user) == [1000]
+        assert await user.memory.list_atoms(job.memory_space_id) == []
+
+
+async def test_a_year_before_all_others_is_mended_by_the_model() -> None:
+    def found(**dates: str) -> Any:
+        return answers({"facts": [fact_output("User lived in Porto.", **dates)], "entities": []})
+
+    with ScriptedModel([found(until="0001-01-01"), found(until="2020")]) as model:
+        async with Tellback(":memory:", model=model) as rc:
+            user, job = await open_job(rc, "I lived in Porto.")
+            assert (await ended(user, job)).status.value == "done"
+    assert "0001-01-01" in str(model.requests[-1].messages[-1])

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellback.memory.recall import question
+from tellback.memory.recall.question import QuestionIntent, detect_features, detect_question_language, parse_question
+from tellback.memory.recall.tokenizer import HAS_PLACE
+
+
+@pytest.mark.parametrize(
+    ("question", "asks"),
+    [
+        ("When did she leave?", QuestionIntent(when=True)),
+        ("What year was it?", QuestionIntent(when=True)),
+        ("Where do they live?", QuestionIntent(where=True)),
+        ("What small city is that?", QuestionIntent(where=True)),
+        ("How many cats are there?", QuestionIntent(count=True)),
+        ("Who called?", QuestionIntent(who=True)),
+        ("What do Ana and Ben like?", QuestionIntent(both=True)),
+        ("What does she like?", QuestionIntent()),
+        ("Wo wohnt sie?", QuestionIntent()),
+        ("何時?", QuestionIntent()),
+        ("", QuestionIntent()),
+    ],
+)
+def test_a_question_tells_what_it_asks_for(question: str, asks: QuestionIntent) -> None:
+    assert parse_question(question) == asks
+
+
+def test_a_question_of_no_known_language_asks_for_nothing() -> None:
+    assert detect_question_language("Wann kommt ihr?") is None
+    assert detect_question_language("How so?") is question.ENGLISH_QUESTIONS
+
+
+@pytest.mark.parametrize(
+    ("text", "signs"),
+    [
+        ("Nothing here", 0),
+        ("Is it raining?", question.IS_QUESTION),
+        ("Then came Olga", question.HAS_NAME),
+        ("It rained. Then it stopped! Now it is dry", 0),
+        ("We moved to Porto", question.HAS_NAME | HAS_PLACE),
+        ("We hiked in the Alps", question.HAS_NAME | HAS_PLACE),
+        ("I like your hat", question.ADDRESSES_SOMEONE),
+        ("You are late", question.ADDRESSES_SOMEONE),
+    ],
+)
+def test_a_text_shows_what_it_may_answer(text: str, signs: int) -> None:
+    assert detect_features(text) == signs
+
+
+@given(st.text())
+def test_any_text_has_signs(text: str) -> None:
+    assert 0 <= detect_features(text) < 256
+    parse_question(text)

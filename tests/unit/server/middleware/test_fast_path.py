@@ -1,0 +1,104 @@
+"""The express way answers as the ordinary one does, whatever is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
+from tellback.server.middleware.fast_path import FastPathMiddleware
+from tests.support.http_server import app_client
+
+TEXTS = st.text(max_size=30) | st.sampled_from(["x" * 2_000, "\x00", "Hi", ""])
+VALUES: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS, lambda inner: st.lists(inner, max_size=3), max_leaves=4
+)
+BODIES = st.dictionaries(
+    st.sampled_from(
+        ["content", "idempotencyKey", "traceId", "visibility", "createdAt", "trace_id", "contents", "metadata"]
+    ),
+    VALUES | st.sampled_from(["user", "internal", "hidden", "2026-03-01T12:00:00Z", "2026-03-01"]),
+    max_size=4,
+)
+RAW = st.sampled_from(
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{",
+        b'{"content": NaN}',
+        b'{"content": "\\ud800"}',
+        b"\xff",
+        b'{"content": "a", "content": "b"}',
+    ]
+)
+MEDIA = st.sampled_from(["application/json", "application/json; charset=utf-8", "text/plain", ""])
+IDS = st.sampled_from(["known", "conv_00", "closed", "a%2Fb", "\u00e9", "x" * 150])
+
+
+def shape(answer: Any) -> Any:
+    """An answer without what is new each time."""
+    body = answer.json() if answer.content else None
+    new = ("id", "seq", "turnId", "createdAt", "requestId")
+    kept = {name: value for name, value in body.items() if name not in new} if isinstance(body, dict) else body
+    return answer.status_code, answer.headers["content-type"], kept
+
+
+def test_both_ways_answer_the_same() -> None:
+    with asyncio.Runner() as runner:
+        rc = Tellback(":memory:", worker=False, embedder=None)
+        runner.run(rc.open())
+        app = create_app(rc, ServerSettings(open=True, text_length=1_000), opens=False)
+
+        @given(body=BODIES.map(lambda each: json.dumps(each).encode()) | RAW, id=IDS, media=MEDIA)
+        @settings(max_examples=200, deadline=None)
+        def check(body: bytes, id: str, media: str) -> None:
+            runner.run(both(rc, app, body, id, media))
+
+        try:
+            check()
+        finally:
+            runner.run(rc.close())
+
+
+async def both(rc: Tellback, app: Any, body: bytes, id: str, media: str) -> None:
+    maya = rc.user("local")
+    talk, closed = await maya.conversations.create("chat"), await maya.conversations.create("chat")
+    await maya.conversations.close(closed.id)
+    named = {"known": talk.id, "closed": closed.id}.get(id, id)
+    async with app_client(app) as http:
+        path, headers = f"/ai-conversations/{named}/user-messages", {"content-type": media}
+        ordinary = shape(await http.post(f"{path}?way=ordinary", content=body, headers=headers))
+        express = shape(await http.post(path, content=body, headers=headers))
+        if ordinary[0] == 201 and b"dempotencyKey" in body:
+            ordinary = express  # the second of the same key is the first
+        assert express == ordinary
+
+
+async def test_a_plain_text_takes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[str] = []
+    ordinary = FastPathMiddleware.__init__
+
+    def init(self: FastPathMiddleware, app: Any, route: Any) -> None:
+        async def noted(scope: Any, receive: Any, send: Any) -> None:
+            passed.append(scope["path"])
+            await app(scope, receive, send)
+
+        ordinary(self, noted, route)
+
+    monkeypatch.setattr(FastPathMiddleware, "__init__", init)
+    async with Tellback(":memory:", worker=False) as rc:
+        talk = await rc.user("local").conversations.create("chat")
+        path = f"/ai-conversations/{talk.id}/user-messages"
+        async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as http:
+            assert (await http.post(path, json={"content": "Hello"})).status_code == 201
+            assert passed == []
+            assert (await http.post(path, json={"content": "Hi"}, headers={"Idempotency-Key": "a"})).status_code == 201
+            assert (await http.post(path, json={"content": [{"type": "text", "text": "Hi"}]})).status_code == 201
+            assert passed == [path, path]

@@ -1,0 +1,225 @@
+"""Limits a minute: shared by all processes, seldom asked for, and kept when the store cannot count."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tellback import Tellback
+from tellback.errors import RateLimitedError, StoreBusyError
+from tellback.server.auth.caller import Principal
+from tellback.server.middleware import rate_limit as module
+from tellback.server.middleware.rate_limit import ConcurrencyLimiter, FailedLoginLimiter, RateLimiter
+from tellback.server.problems import error_response
+
+NOW = 1_800_000_000.0
+AT = ("192.0.2.7", 4711)
+
+
+class Windows:
+    """What all processes have taken, and how often they asked."""
+
+    def __init__(self) -> None:
+        self.taken: dict[tuple[str, int], int] = {}
+        self.asked = 0
+        self.fails = False
+
+    async def take(self, name: str, window: int, wanted: int, most: int) -> int:
+        self.asked += 1
+        await asyncio.sleep(0)
+        if self.fails:
+            raise StoreBusyError("busy")
+        before = self.taken.get((name, window), 0)
+        granted = max(0, min(wanted, most - before))
+        self.taken[name, window] = before + granted
+        return granted
+
+
+def someone(id: str = "key_1", limit: int | None = None) -> Principal:
+    return Principal(id, "acme", "default", "app", None, limit)
+
+
+async def let_in(rates: RateLimiter, times: int, principal: Principal | None = None) -> int:
+    count = 0
+    for _ in range(times):
+        try:
+            await rates.acquire(principal or someone())
+        except RateLimitedError:
+            continue
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.01, "1"), (1.0, "1"), (1.2, "2"), (47.5, "48"), (59.999, "60")])
+def test_who_waits_as_long_as_is_said_comes_after_the_window(seconds: float, told: str) -> None:
+    assert error_response(RateLimitedError("Too many.", seconds)).headers["Retry-After"] == told
+
+
+async def test_a_credential_has_so_many_requests_a_minute() -> None:
+    now = [NOW]
+    rates = RateLimiter(Windows(), 50, lambda: now[0])
+    assert await let_in(rates, 80) == 50
+    now[0] += 60
+    assert await let_in(rates, 80) == 50
+
+
+async def test_who_asks_too_often_is_told_when_to_ask_again() -> None:
+    rates = RateLimiter(Windows(), 1, lambda: NOW + 12.5)
+    await rates.acquire(someone())
+    with pytest.raises(RateLimitedError, match="1 requests a minute") as told:
+        await rates.acquire(someone())
+    assert told.value.retry_after == 47.5
+
+
+async def test_each_credential_has_its_own_limit() -> None:
+    rates = RateLimiter(Windows(), 5, lambda: NOW)
+    assert await let_in(rates, 10) == 5
+    assert await let_in(rates, 10, someone("key_2")) == 5
+    assert await let_in(rates, 40, someone("key_3", limit=30)) == 30
+
+
+async def test_without_a_limit_nothing_is_counted() -> None:
+    windows = Windows()
+    assert await let_in(RateLimiter(windows, None), 1_000) == 1_000
+    assert windows.asked == 0
+
+
+async def test_few_requests_ask_the_store() -> None:
+    windows = Windows()
+    assert await let_in(RateLimiter(windows, 600, lambda: NOW), 700) == 600
+    assert windows.asked <= module.BATCHES_PER_WINDOW + 1
+
+
+@given(
+    limit=st.integers(1, 120),
+    asking=st.lists(st.integers(0, 2), max_size=200),
+)
+@settings(max_examples=60)
+async def test_processes_together_never_let_in_more_and_waste_little(limit: int, asking: list[int]) -> None:
+    windows = Windows()
+    processes = [RateLimiter(windows, limit, lambda: NOW) for _ in range(3)]
+
+    async def ask(which: int) -> bool:
+        try:
+            await processes[which].acquire(someone())
+        except RateLimitedError:
+            return False
+        return True
+
+    count = sum(await asyncio.gather(*map(ask, asking)))
+    part = max(1, limit // module.BATCHES_PER_WINDOW)
+    assert count <= limit
+    assert count >= min(len(asking), limit - 2 * part)
+
+
+async def test_many_at_once_wait_for_one_look_at_the_store() -> None:
+    windows = Windows()
+    rates = RateLimiter(windows, 600, lambda: NOW)
+    asking = [asyncio.create_task(rates.acquire(someone())) for _ in range(30)]
+    await asyncio.sleep(0)
+    asking[0].cancel()
+    await asyncio.gather(*asking[1:])
+    assert windows.asked == 1
+
+
+async def test_a_process_counts_alone_while_the_store_cannot() -> None:
+    windows = Windows()
+    windows.fails = True
+    rates = RateLimiter(windows, 40, lambda: NOW)
+    assert await let_in(rates, 100) == 40
+
+
+async def test_only_so_many_credentials_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_TRACKED", 10)
+    rates = RateLimiter(Windows(), 5, lambda: NOW)
+    for number in range(50):
+        await rates.acquire(someone(f"key_{number}"))
+    assert len(rates._by_credential) == 10
+
+
+async def test_two_servers_on_one_store_share_a_limit() -> None:
+    async with Tellback(":memory:", worker=False) as rc:
+        first, second = (RateLimiter(rc.store.rate_windows, 40) for _ in range(2))
+        async with asyncio.timeout(50):
+            count = await let_in(first, 25) + await let_in(second, 25) + await let_in(first, 25)
+    assert 38 <= count <= 80  # twice as many if a minute has just ended
+
+
+def failures_of(limit: int | None, now: list[float] | None = None) -> FailedLoginLimiter:
+    return FailedLoginLimiter(limit, lambda: NOW + 20 if now is None else now[0])
+
+
+def fails(failures: FailedLoginLimiter, address: str, times: int) -> int:
+    """How many of so many failed attempts are told to wait."""
+    count = 0
+    for _ in range(times):
+        try:
+            failures.record_failure((address, 4711))
+        except RateLimitedError:
+            count += 1
+    return count
+
+
+def test_an_address_that_fails_too_often_has_to_wait() -> None:
+    failures = failures_of(3)
+    assert fails(failures, "192.0.2.7", 3) == 0
+    with pytest.raises(RateLimitedError, match="address") as told:
+        failures.record_failure(AT)
+    assert told.value.retry_after == 40
+    assert fails(failures, "192.0.2.8", 3) == 0
+    failures.record_failure(None)
+
+
+def test_after_a_minute_an_address_may_fail_again() -> None:
+    now = [NOW]
+    failures = failures_of(1, now)
+    assert fails(failures, "192.0.2.7", 3) == 2
+    now[0] += 60
+    assert fails(failures, "192.0.2.7", 3) == 2
+
+
+def test_all_addresses_of_a_network_are_one() -> None:
+    failures = failures_of(3)
+    for number in range(3):
+        failures.record_failure((f"2001:db8::{number:x}", 1))
+    assert fails(failures, "2001:db8::ffff", 1) == 1
+    assert fails(failures, "2001:db8:0:1::1", 1) == 0
+    for odd in ("", "testclient", "fe80::1%eth0", "x" * 10_000):
+        failures.record_failure((odd, 1))
+
+
+def test_without_a_limit_failures_are_not_counted() -> None:
+    assert fails(failures_of(None), "192.0.2.7", 1_000) == 0
+
+
+def test_only_so_many_addresses_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_TRACKED", 10)
+    failures = failures_of(3)
+    for number in range(100):
+        failures.record_failure((f"10.0.0.{number}", 1))
+    assert len(failures._counts) == 10
+
+
+@given(
+    limit=st.none() | st.integers(1, 4),
+    steps=st.lists(st.tuples(st.sampled_from(["key_1", "key_2"]), st.booleans()), max_size=60),
+)
+def test_so_many_at_once_and_nothing_is_held_of_those_who_left(
+    limit: int | None, steps: list[tuple[str, bool]]
+) -> None:
+    at_once, inside = ConcurrencyLimiter(limit), {"key_1": 0, "key_2": 0}
+    for id, enters in steps:
+        if enters and limit is not None and inside[id] >= limit:
+            with pytest.raises(RateLimitedError, match="at once") as told:
+                at_once.acquire(id)
+            assert told.value.retry_after == 1
+        elif enters:
+            at_once.acquire(id)
+            inside[id] += 1
+        elif inside[id]:
+            at_once.release(id)
+            inside[id] -= 1
+    assert at_once._counts == {id: count for id, count in inside.items() if count}

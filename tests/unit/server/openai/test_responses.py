@@ -1,0 +1,68 @@
+"""Answers as OpenAI's own types read them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from tellback.server.openai.responses import DONE_MARKER, CompletionWriter, encode_usage
+from tellback.server.openai.schemas import CompletionOut
+from tellback.turns.types import TurnResult
+from tellback.types import ChatUsage, ToolCall
+from tellback.types.blocks import TextBlock
+from tellback.types.conversations import StoredMessage
+from tellback.types.ids import utc_now
+
+
+def result(text: str = "Hi", status: str = "completed", reason: str | None = None, **more: Any) -> TurnResult:
+    said = StoredMessage("m", "c", 1, "t", "assistant", (TextBlock(text),), utc_now(), stop_reason=reason)
+    return TurnResult(ok=True, text=text, status=status, messages=(said,), **more)
+
+
+@pytest.mark.parametrize(
+    ("given_result", "reason"),
+    [
+        (result(), "stop"),
+        (result(reason="stop_sequence"), "stop"),
+        (result(status="truncated", reason="max_tokens"), "length"),
+        (result(reason="refusal"), "content_filter"),
+        (result("", "approval", "tool_use", pending=(ToolCall("c1", "look"),)), "tool_calls"),
+        (result(status="max_cycles"), "stop"),
+    ],
+)
+def test_why_an_answer_ends_is_in_the_clients_words(given_result: TurnResult, reason: str) -> None:
+    whole = CompletionWriter("little").encode_completion(given_result)
+    CompletionOut.model_validate(whole)
+    assert ChatCompletion.model_validate(whole, strict=True).choices[0].finish_reason == reason
+    *chunks, done = CompletionWriter("little", with_usage=True).last_chunks(given_result)
+    assert done == DONE_MARKER
+    read = [ChatCompletionChunk.model_validate_json(chunk) for chunk in chunks]
+    assert read[-2].choices[0].finish_reason == reason
+
+
+def test_tokens_that_nobody_counted_are_not_made_up() -> None:
+    assert encode_usage(ChatUsage()) is None
+    assert encode_usage(ChatUsage(output_tokens=3)) == {
+        "prompt_tokens": 0,
+        "completion_tokens": 3,
+        "total_tokens": 3,
+        "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0},
+    }
+
+
+@given(st.text(), st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
+def test_whatever_a_model_says_arrives(text: str, arguments: dict[str, str]) -> None:
+    told = result(text, "approval", pending=(ToolCall("c1", "look", arguments),))
+    whole = json.loads(json.dumps(CompletionWriter("little").encode_completion(told)))
+    [choice] = whole["choices"]
+    assert (choice["message"]["content"] or "") == text
+    assert json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"]) == arguments
+    chunk = CompletionWriter("little").text_chunk(text)
+    assert "\n" not in chunk
+    assert json.loads(chunk)["choices"][0]["delta"]["content"] == text

@@ -1,0 +1,76 @@
+"""Whether a server lives, and whether it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tellback import Tellback
+from tellback.errors import StoreUnavailableError
+from tellback.server import ServerSettings, create_app
+from tellback.server.operations import health
+from tests.support.http_server import app_client
+
+
+async def test_a_server_is_ready_without_a_credential() -> None:
+    async with Tellback(":memory:", worker=False) as rc:
+        app = create_app(rc, ServerSettings(), opens=False)
+        async with app_client(app) as client:
+            for name in ("live", "ready"):
+                answer = await client.get(f"/health/{name}")
+                assert (answer.status_code, answer.json()) == (200, {"status": name})
+
+
+async def test_a_server_that_stops_lives_but_is_not_ready() -> None:
+    async with Tellback(":memory:", worker=False) as rc:
+        app = create_app(rc, ServerSettings(), opens=False)
+        app.state.stopping.set()
+        async with app_client(app) as client:
+            assert (await client.get("/health/live")).status_code == 200
+            answer = await client.get("/health/ready")
+    assert answer.status_code == 503
+    assert answer.json()["code"] == "not-ready"
+    assert answer.headers["retry-after"] == "1"
+
+
+async def test_a_server_whose_store_is_closed_is_not_ready() -> None:
+    app = create_app(Tellback(":memory:", worker=False), ServerSettings(), opens=False)
+    async with app_client(app) as client:
+        answer = await client.get("/health/ready")
+    assert answer.status_code == 503
+    assert "StoreClosedError" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("fails", ["is unavailable", "is silent"])
+async def test_a_store_that_does_not_answer_is_asked_once_for_many(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    async def latest() -> Any:
+        nonlocal asked
+        asked += 1
+        if fails == "is silent":
+            await asyncio.Event().wait()
+        raise StoreUnavailableError("no server at db.internal")
+
+    monkeypatch.setattr(health, "STORE_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(health, "CACHE_SECONDS", 100.0)
+    async with Tellback(":memory:", worker=False) as rc:
+        monkeypatch.setattr(rc.store.events, "latest", latest)
+        app = create_app(rc, ServerSettings(), opens=False)
+        async with app_client(app) as client:
+            answers = await asyncio.gather(*(client.get("/health/ready") for _ in range(20)))
+    assert {answer.status_code for answer in answers} == {503}
+    assert asked == 1
+    assert "db.internal" not in answers[0].text
+
+
+async def test_a_server_is_ready_again_when_its_store_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "CACHE_SECONDS", 0.0)
+    rc = Tellback(":memory:", worker=False)
+    app = create_app(rc, ServerSettings(), opens=False)
+    async with app_client(app) as client:
+        assert (await client.get("/health/ready")).status_code == 503
+        async with rc:
+            assert (await client.get("/health/ready")).status_code == 200

@@ -1,0 +1,194 @@
+"""From options to a server."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tellback import Tellback
+from tellback.agent_sources import load_agents
+from tellback.errors import ConfigurationError, TellbackError, UnknownModelError
+from tellback.server import JwtSettings
+from tellback.server.operations.http_server import (
+    Server,
+    bind_socket,
+    build_tellback,
+    check_options,
+    key_creation_command,
+    server_url,
+)
+from tellback.server.operations.supervisor import _exit_with_parent
+from tellback.server.settings import ServeOptions
+
+SPEC = "name: {}\nsystemPrompt: Be brief.\n"
+
+
+def test_options_go_to_other_processes_as_they_are() -> None:
+    jwt = JwtSettings("https://issuer.test", "tellback", jwks_url="https://issuer.test/keys")
+    options = ServeOptions("postgresql://a:secret@db/x", workers=3, jwt=jwt, metrics_token="hidden")
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert "secret" not in repr(options)
+    assert "hidden" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"workers": 2}, "PostgreSQL"),
+        ({"workers": 0}, "at least 1"),
+        ({"trust_proxy": ("*",)}, "trust_proxy"),
+        ({"shutdown_seconds": -1}, "shutdown_seconds"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        ServeOptions(**given)
+
+
+async def test_a_store_without_keys_is_open_to_this_machine(tmp_path: Path) -> None:
+    options = ServeOptions(str(tmp_path / "tellback.db"))
+    assert (await check_options(options)).open
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+async def test_a_store_without_keys_is_not_for_others(tmp_path: Path, host: str) -> None:
+    with pytest.raises(ConfigurationError, match="tellback keys create"):
+        await check_options(ServeOptions(str(tmp_path / "tellback.db"), host))
+
+
+async def test_a_valid_key_is_a_credential_and_a_revoked_one_is_not(tmp_path: Path) -> None:
+    options = ServeOptions(str(tmp_path / "tellback.db"), "0.0.0.0")
+    async with Tellback(options.url, worker=False) as rc:
+        made = await rc.keys.create("app")
+    assert not (await check_options(options)).open
+    async with Tellback(options.url, worker=False) as rc:
+        await rc.keys.revoke(made.key.id)
+    for host in ("0.0.0.0", "127.0.0.1"):  # what had keys once does not become open by losing them
+        with pytest.raises(ConfigurationError, match="expired or were revoked"):
+            await check_options(replace(options, host=host))
+
+
+async def test_an_issuer_of_tokens_is_a_credential(tmp_path: Path) -> None:
+    jwt = JwtSettings("https://issuer.test", "tellback", jwks_url="https://issuer.test/keys")
+    assert not (await check_options(ServeOptions(str(tmp_path / "tellback.db"), "0.0.0.0", jwt=jwt))).open
+
+
+@pytest.mark.parametrize("given", [{"model": "gtp-5"}, {"models": ("gpt-5", "gtp-5")}])
+async def test_a_model_nobody_knows_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(UnknownModelError, match="gtp-5"):
+        await check_options(ServeOptions(":memory:", **given))
+
+
+async def test_a_store_that_is_not_there_is_refused() -> None:
+    with socket.socket() as taken:  # bound and not listening: nobody answers
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(TellbackError):
+            await check_options(ServeOptions(f"postgresql://127.0.0.1:{taken.getsockname()[1]}/nothing"))
+
+
+def test_agents_come_from_files_and_folders(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(SPEC.format(name))
+    (tmp_path / "notes.txt").write_text("not an agent")
+    single = tmp_path / "more" / "three.json"
+    single.parent.mkdir()
+    single.write_text('{"name": "three", "systemPrompt": "Be brief."}')
+    rc = Tellback(":memory:")
+    assert load_agents(rc, [str(tmp_path), str(single)]) == []
+    assert all(rc._specs.get(name) for name in ("one", "two", "three"))
+
+
+MODULE = """
+from tellback import Agent
+agent = Agent(name="Wanda", goal="Book flights")
+agents = [agent, Agent(name="Otto")]
+seen = []
+def of(rc):
+    seen.append(rc)
+    return agent
+def registers(rc):
+    rc.register_agent({"name": "four", "systemPrompt": "Be brief."})
+number = 7
+def broken(rc):
+    raise LookupError("no such thing")
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "desk_of_ours.py").write_text(MODULE)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "desk_of_ours", raising=False)
+    return "desk_of_ours"
+
+
+def test_agents_with_routes_come_from_modules(module: str) -> None:
+    rc = Tellback(":memory:")
+    found = load_agents(rc, [f"{module}:agent", f"{module}:agents", f"{module}:of", f"{module}:registers"])
+    assert [agent.name for agent in found] == ["Wanda", "Wanda", "Otto", "Wanda"]
+    assert sys.modules[module].seen == [rc]
+    rc.register_agent({"name": "five", "systemPrompt": "Be brief."})
+
+
+@pytest.mark.parametrize(
+    "source", ["nowhere.yaml", "nowhere", "no_module:agent", "{}:nothing", "{}:number", "{}:broken"]
+)
+def test_agents_that_cannot_be_loaded_are_named(module: str, source: str) -> None:
+    source = source.format(module)
+    with pytest.raises(ConfigurationError, match=source.partition(":")[0]):
+        load_agents(Tellback(":memory:"), [source])
+
+
+@pytest.mark.parametrize("text", ["name: [", "goal: nothing", "\x00"])
+def test_a_broken_description_is_named_by_its_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "broken.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match=r"broken\.yaml"):
+        load_agents(Tellback(":memory:"), [str(tmp_path)])
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with bind_socket("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert server_url(taken) == f"http://127.0.0.1:{port}"
+        with pytest.raises(ConfigurationError, match=f"port {port}"):
+            bind_socket("127.0.0.1", port)
+    with pytest.raises(ConfigurationError, match="no address"):
+        bind_socket("no host", 0)
+
+
+def test_a_server_is_quiet_and_bounded() -> None:
+    from tellback.server import create_app
+
+    options = ServeOptions(":memory:", shutdown_seconds=2.5)
+    rc, _ = build_tellback(options)
+    config = Server(create_app(rc, options.settings, opens=False), options).config
+    assert (config.access_log, config.server_header, config.proxy_headers) == (False, False, False)
+    assert config.timeout_graceful_shutdown == 3
+    proxied = ServeOptions(":memory:", trust_proxy=("10.0.0.1",))
+    config = Server(create_app(rc, options.settings, opens=False), proxied).config
+    assert config.proxy_headers
+    assert config.forwarded_allow_ips == ["10.0.0.1"]
+
+
+def test_a_password_is_not_repeated() -> None:
+    assert "secret" not in key_creation_command("postgresql://app:secret@db/prod")
+    assert key_creation_command("my file.db") == "`tellback keys create --role admin --url 'my file.db'`"
+
+
+def test_a_worker_without_a_supervisor_stops_and_is_killed_if_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    gone = SimpleNamespace(join=lambda: sent.append(0))
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: gone)
+    monkeypatch.setattr("os.kill", lambda pid, number: sent.append(number))
+    _exit_with_parent(0.0)
+    assert sent == [0, signal.SIGTERM, signal.SIGKILL]

@@ -1,0 +1,139 @@
+"""`tellback serve`: what it is told, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tellback.cli import serve
+from tellback.cli.app import app
+from tellback.server.settings import ServeOptions, ServerSettings
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("tellback")
+    before = root.level, ours.level, list(root.handlers)
+    for name in ("logThreads", "logProcesses", "logMultiprocessing"):
+        monkeypatch.setattr(logging, name, True)
+    yield
+    root.setLevel(before[0])
+    ours.setLevel(before[1])
+    root.handlers[:] = before[2]
+    logging.getLogger("uvicorn.error").setLevel(logging.NOTSET)
+    logging.captureWarnings(False)
+
+
+def refused(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["serve", "--port", "0", *arguments])
+    assert done.exit_code == 2, done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    assert len(done.output.splitlines()) == 1, done.output
+    return done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--host", "0.0.0.0"), "tellback keys create"),
+        (("--model", "gtp-5"), "gtp-5"),
+        (("--allow-model", "gtp-5"), "gtp-5"),
+        (("--agents", "nowhere"), "nowhere"),
+        (("--workers", "3"), "PostgreSQL"),
+        (("--url", "postgresql://db/x", "--workers", "2", "--console"), "leave out --workers"),
+        (("--url", "/no/such/folder/x.db"), "x.db"),
+        (("--url", "mysql://db"), "mysql"),
+        (("--jwt-issuer", "https://x.test"), "--jwks-url"),
+        (("--cors-origin", "*"), "cors_origins"),
+        (("--trust-proxy", "*"), "trust_proxy"),
+        (("--host", "no host"), "no host"),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
+    given = arguments if "--url" in arguments else ("--url", str(tmp_path / "a.db"), *arguments)
+    assert says in refused(*given)
+
+
+def test_a_broken_agent_and_a_taken_port_are_one_sentence(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("name: [")
+    url = ("--url", str(tmp_path / "a.db"))
+    assert "broken.yaml" in refused(*url, "--agents", str(broken))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "--port" in refused(*url, "--port", str(taken.getsockname()[1]))
+
+
+def test_options_come_from_the_command_line_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[ServeOptions] = []
+
+    def keep(options: ServeOptions) -> int:
+        seen.append(options)
+        return 0
+
+    monkeypatch.setattr(serve, "run_server", keep)
+    environment: dict[str, Any] = {
+        "TELLBACK_URL": "postgresql://db/x",
+        "TELLBACK_WORKERS": "3",
+        "TELLBACK_ALLOW_MODEL": "gpt-5 gemini-2.5-flash",
+        "TELLBACK_JWT_ISSUER": "https://issuer.test",
+        "TELLBACK_JWT_AUDIENCE": "us",
+        "TELLBACK_JWKS_URL": "https://issuer.test/keys",
+        "TELLBACK_JWT_TENANT": "acme",
+        "TELLBACK_METRICS_TOKEN": "scrape",
+        "TELLBACK_RATE_LIMIT": "0",
+        "TELLBACK_WORKER": "false",
+        "TELLBACK_BODY_BYTES": "1000",
+        "TELLBACK_FAILURE_LIMIT": "0",
+    }
+    given = ["--workers", "2", "--cors-origin", "https://a.test", "--text-length", "200", "--page-size", "7"]
+    given += ["--largest-page", "9", "--heartbeat-seconds", "2.5"]
+    done = CliRunner().invoke(app, ["serve", *given], env=environment)
+    assert done.exit_code == 0, done.output
+    [options] = seen
+    assert (options.url, options.workers, options.runs_jobs) == ("postgresql://db/x", 2, False)
+    assert options.models == ("gpt-5", "gemini-2.5-flash")
+    assert options.cors_origins == ("https://a.test",)
+    assert (options.rate_limit, options.metrics_token) == (None, "scrape")
+    allowed = options.settings
+    assert (allowed.body_bytes, allowed.text_length) == (1_000, 200)
+    assert (allowed.page_size, allowed.largest_page) == (7, 9)
+    assert (allowed.heartbeat_seconds, allowed.failure_limit) == (2.5, None)
+    assert options.jwt is not None
+    assert (options.jwt.issuer, options.jwt.tenant_id) == ("https://issuer.test", "acme")
+
+
+def test_what_is_not_said_is_as_the_app_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(options: ServeOptions) -> int:
+        assert options.settings == ServeOptions().settings == ServerSettings()
+        return 7
+
+    monkeypatch.setattr(serve, "run_server", check)
+    assert CliRunner().invoke(app, ["serve"]).exit_code == 7
+
+
+@pytest.mark.parametrize(
+    "name", ["--body-bytes", "--text-length", "--page-size", "--largest-page", "--heartbeat-seconds"]
+)
+def test_a_bound_that_lets_nothing_through_is_refused(name: str) -> None:
+    done = CliRunner().invoke(app, ["serve", name, "0"])
+    assert done.exit_code == 2
+    assert name in done.output
+    assert "Invalid value" in done.output
+
+
+def test_the_banner_names_the_address_and_says_when_it_is_open() -> None:
+    line, answers = serve.startup_lines(ServeOptions("a.db", model="gpt-5"), "http://127.0.0.1:8765")
+    assert "http://127.0.0.1:8765" in line
+    assert "/docs" in line
+    assert answers == "gpt-5 answers."
+    _, offline, warning = serve.startup_lines(ServeOptions("a.db", model="offline", open=True), "http://127.0.0.1:8765")
+    assert "quotations from memory" in offline
+    assert "tellback keys create --role admin --url a.db" in warning

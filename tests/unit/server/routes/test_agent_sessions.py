@@ -1,0 +1,320 @@
+"""`/ai-agents/{name}/sessions`: begun, read, changed and ended by their user, and by nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellback import InMemoryAdapter, Persistence, Tellback
+from tellback.agent import Agent
+from tellback.agent.sessions.persistence import InMemorySessions
+from tellback.errors import PreconditionFailedError
+from tellback.server import ServerSettings, create_app
+from tellback.server.requests import is_not_modified, require_match
+from tellback.server.tenant_agents import MAX_RECENT_AGENTS, TenantAgents, TenantIds
+from tellback.testing import FunctionModel
+from tellback.types.access import ApiKeyRole
+from tellback.wire.agent_sessions import SessionEventWire, SessionMessageWire, SessionWire, session_etag
+from tests.support.http_server import app_client
+
+PATH = "/ai-agents/Plain/sessions"
+
+
+@pytest.fixture
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", embedder=None) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["kept", "own"])
+def app(rc: Tellback, request: pytest.FixtureRequest) -> Any:
+    """A server whose agents keep their sessions in the Tellback, or in a place of their own."""
+    own = None if request.param == "kept" else Persistence(InMemoryAdapter())
+    model = FunctionModel(lambda asked: f"You said {asked.messages[-1].content}")
+    agents = [Agent(name, model=model, persistence=own) for name in ("Plain", "Other")]
+    return create_app(rc, ServerSettings(rate_limit=None), agents=agents, opens=False)
+
+
+async def client(
+    rc: Tellback, app: Any, user: str = "maya", tenant: str = "acme", role: ApiKeyRole = "user"
+) -> httpx2.AsyncClient:
+    made = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
+    return app_client(app, made.secret, None if role == "user" else user)
+
+
+@pytest.fixture
+async def maya(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    async with await client(rc, app) as opened:
+        yield opened
+
+
+async def say(caller: httpx2.AsyncClient, text: str, id: str = "web-42", agent: str = "Plain") -> dict[str, Any]:
+    answer = await caller.post(f"/ai-agents/{agent}/respond", json={"message": text, "sessionId": id})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_a_session_is_begun_and_read(maya: httpx2.AsyncClient) -> None:
+    made = await maya.post(PATH, json={"id": "web-42", "initialData": {"channel": "web"}})
+    assert made.status_code == 201, made.text
+    assert made.headers["etag"] == '"v0"'
+    session = SessionWire.model_validate(made.json()).value()
+    assert (session.id, session.user_id, session.agent_name) == ("web-42", "maya", "Plain")
+    assert session.collected_data["channel"] == "web"
+    await say(maya, "Hi")
+    read = (await maya.get(f"{PATH}/web-42")).json()
+    assert (read["version"], read["messageCount"]) == (1, 2)
+    assert (await maya.post(PATH, json={})).json()["id"].startswith("session_")
+
+
+async def test_an_id_is_taken_once(maya: httpx2.AsyncClient) -> None:
+    assert (await maya.post(PATH, json={"id": "web-42"})).status_code == 201
+    taken = await maya.post(PATH, json={"id": "web-42"})
+    assert (taken.status_code, taken.json()["code"]) == (409, "session-conflict")
+    assert taken.json()["data"]["id"] == "web-42"
+
+
+async def test_an_id_of_another_user_is_taken_and_nothing_else_is_told(
+    rc: Tellback, app: Any, maya: httpx2.AsyncClient
+) -> None:
+    for _ in range(3):
+        await say(maya, "Hi")
+    async with await client(rc, app, "omar") as omar:
+        taken = await omar.post(PATH, json={"id": "web-42"})
+    assert (taken.status_code, taken.json()["code"]) == (409, "session-conflict")
+    assert taken.json()["detail"] == "There is a session 'web-42' already: choose another id."
+    assert taken.json()["data"] == {"id": "web-42", "version": 0, "stored": 0}
+
+
+async def test_what_was_said_is_read_page_by_page(maya: httpx2.AsyncClient) -> None:
+    for text in ("one", "two", "three"):
+        await say(maya, text)
+    found: list[str] = []
+    params: dict[str, Any] = {"limit": 4}
+    while True:
+        page = (await maya.get(f"{PATH}/web-42/messages", params=params)).json()
+        values = [SessionMessageWire.model_validate(each).value() for each in page["items"]]
+        found = [each.content for each in values] + found
+        if page["nextCursor"] is None:
+            break
+        params["cursor"] = page["nextCursor"]
+    assert found == ["one", "You said one", "two", "You said two", "three", "You said three"]
+    events = (await maya.get(f"{PATH}/web-42/history")).json()["items"]
+    said = [SessionEventWire.model_validate(each).value().data for each in events]
+    assert [getattr(each, "message", "") for each in said] == found
+
+
+async def test_sessions_are_listed_by_agent_and_status(maya: httpx2.AsyncClient) -> None:
+    for id in ("a", "b", "c", "d", "e"):
+        await say(maya, "Hi", id)
+        await say(maya, "Hi", f"other-{id}", "Other")
+    await maya.post(f"{PATH}/c/complete")
+    for params, wanted in (({}, "edcba"), ({"status": "active"}, "edba"), ({"status": "completed"}, "c")):
+        found: list[str] = []
+        asked: dict[str, Any] = {"limit": 2, **params}
+        while True:
+            page = (await maya.get(PATH, params=asked)).json()
+            assert len(page["items"]) <= 2
+            found += [each["id"] for each in page["items"]]
+            if page["nextCursor"] is None:
+                break
+            asked["cursor"] = page["nextCursor"]
+        assert "".join(found) == wanted
+
+
+async def test_a_session_is_ended(maya: httpx2.AsyncClient) -> None:
+    await say(maya, "Hi")
+    completed = await maya.post(f"{PATH}/web-42/complete")
+    assert (completed.json()["status"], completed.headers["etag"]) == ("completed", '"v1-completed"')
+    assert completed.json()["completedAt"] is not None
+    again = await maya.patch(f"{PATH}/web-42", json={"status": "active"})
+    assert (again.json()["status"], again.headers["etag"]) == ("active", '"v1"')
+    assert (await maya.post(f"{PATH}/web-42/abandon")).json()["status"] == "abandoned"
+    assert (await maya.delete(f"{PATH}/web-42")).status_code == 204
+    assert (await maya.get(f"{PATH}/web-42")).status_code == 404
+    assert (await maya.delete(f"{PATH}/web-42")).status_code == 404
+
+
+async def test_what_is_known_is_not_sent_again(maya: httpx2.AsyncClient) -> None:
+    await say(maya, "Hi")
+    tag = (await maya.get(f"{PATH}/web-42")).headers["etag"]
+    for known in (tag, f"W/{tag}", f'"x", {tag}', "*"):
+        answer = await maya.get(f"{PATH}/web-42", headers={"If-None-Match": known})
+        assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", tag)
+    await say(maya, "Hi again")
+    assert (await maya.get(f"{PATH}/web-42", headers={"If-None-Match": tag})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "end", "body"),
+    [
+        ("PATCH", "", {"status": "completed"}),
+        ("DELETE", "", None),
+        ("POST", "/complete", None),
+        ("POST", "/abandon", None),
+    ],
+)
+async def test_what_has_changed_is_not_changed_again(
+    maya: httpx2.AsyncClient, method: str, end: str, body: Any
+) -> None:
+    tag = (await maya.post(PATH, json={"id": "web-42"})).headers["etag"]
+    await say(maya, "Hi")
+    for stale in (tag, 'W/"v1"', '"v1'):
+        answer = await maya.request(method, f"{PATH}/web-42{end}", json=body, headers={"If-Match": stale})
+        assert (answer.status_code, answer.json()["code"]) == (412, "precondition-failed")
+    assert (await maya.get(f"{PATH}/web-42")).json()["status"] == "active"
+    passed = await maya.request(method, f"{PATH}/web-42{end}", json=body, headers={"If-Match": '"v0", "v1"'})
+    assert passed.is_success
+
+
+async def test_sessions_of_others_are_unknown(rc: Tellback, app: Any, maya: httpx2.AsyncClient) -> None:
+    await say(maya, "Hi")
+    strangers: list[tuple[str, str, ApiKeyRole]] = [
+        ("omar", "acme", "user"),
+        ("maya", "globex", "user"),
+        ("maya", "default", "admin"),
+    ]
+    for user, tenant, role in strangers:
+        async with await client(rc, app, user, tenant, role) as other:
+            for method, end, body in (
+                ("GET", "", None),
+                ("PATCH", "", {"status": "completed"}),
+                ("DELETE", "", None),
+                ("POST", "/complete", None),
+                ("POST", "/abandon", None),
+                ("GET", "/messages", None),
+                ("GET", "/history", None),
+            ):
+                answer = await other.request(method, f"{PATH}/web-42{end}", json=body)
+                assert (answer.status_code, answer.json()["code"]) == (404, "not-found"), (user, tenant, end)
+            assert (await other.get(PATH)).json()["items"] == []
+    assert (await maya.get(f"{PATH}/web-42")).json()["version"] == 1
+
+
+async def test_a_session_is_of_one_agent(maya: httpx2.AsyncClient) -> None:
+    await say(maya, "Hi")
+    assert (await maya.get("/ai-agents/Other/sessions/web-42")).status_code == 404
+    body = {"message": "Hi", "sessionId": "web-42"}
+    assert (await maya.post("/ai-agents/Other/respond", json=body)).status_code == 404
+    assert (await maya.get("/ai-agents/nobody/sessions/web-42")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"id": ""},
+        {"id": "x" * 151},
+        {"id": "a\x00"},
+        {"initialData": {"owner": "me"}},
+        {"initialData": {"routeHistory": []}},
+        {"initialData": {"k": "x" * 20_000}},
+        {"userId": "omar"},
+        {"status": "lost"},
+    ],
+)
+async def test_a_session_that_cannot_be_is_refused(maya: httpx2.AsyncClient, body: dict[str, Any]) -> None:
+    assert (await maya.post(PATH, json=body)).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["?cursor=AA", "?cursor=!!", "?limit=0", "?status=lost", "?cursor=OTk5OTk5OTk5OTk5OTk5OTk5IHg"],
+)
+async def test_a_page_that_cannot_be_is_refused(maya: httpx2.AsyncClient, query: str) -> None:
+    assert (await maya.get(PATH + query)).status_code == 422
+    await say(maya, "Hi")
+    if "status" not in query:
+        assert (await maya.get(f"{PATH}/web-42/messages{query}")).status_code == 422
+
+
+async def test_erasing_a_user_erases_their_kept_sessions(rc: Tellback) -> None:
+    agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."))
+    app = create_app(rc, ServerSettings(), agents=[agent], opens=False)
+    async with await client(rc, app) as caller:
+        await say(caller, "Hi")
+        export = (await caller.get("/ai-admin/export")).json()
+        assert [each["id"] for each in export["sessions"]] == ["web-42"]
+    await rc.user("maya", "acme").admin.delete_user_data(confirm=True)
+    async with await client(rc, app) as caller:
+        assert (await caller.get(f"{PATH}/web-42")).status_code == 404
+
+
+async def test_a_place_that_can_only_load_and_save_has_no_lists(rc: Tellback) -> None:
+    agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=InMemorySessions())
+    app = create_app(rc, ServerSettings(), agents=[agent], opens=False)
+    async with await client(rc, app) as caller:
+        await say(caller, "Hi")
+        answer = await caller.get(PATH)
+    assert (answer.status_code, answer.json()["code"]) == (503, "not-configured")
+
+
+async def test_an_agent_that_is_in_use_is_never_made_twice(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tellback.server import tenant_agents
+    from tellback.server.auth.caller import Caller, Principal, ServerContext
+
+    monkeypatch.setattr(tenant_agents, "MAX_RECENT_AGENTS", 2)
+    assert MAX_RECENT_AGENTS > 2
+    home = ServerContext(rc, ServerSettings(), {"Plain": Agent("Plain")})
+    served = TenantAgents()
+
+    def of(tenant: str) -> Agent:
+        return served.agent(Caller(home, Principal("k", tenant, "default", "app"), "maya"), "Plain").agent
+
+    in_use = of("t0")
+    for number in range(1, 5):
+        of(f"t{number}")
+    assert of("t0") is in_use
+    assert len(served._recent) == 2
+
+
+tags = st.builds(session_etag, st.integers(0, 10), st.sampled_from(["active", "completed", "abandoned"]))
+
+
+@given(st.lists(tags, max_size=4), tags)
+def test_a_tag_matches_if_it_is_in_the_list(known: list[str], tag: str) -> None:
+    line = " , ".join(known)
+    assert is_not_modified([line], tag) == (tag in known)
+    assert is_not_modified([f"W/{each}" for each in known], tag) == (tag in known)
+    if tag in known:
+        require_match([line], tag)
+    else:
+        with pytest.raises(PreconditionFailedError):
+            require_match([line], tag)
+    with pytest.raises(PreconditionFailedError):
+        require_match([f"W/{tag}"], tag)
+    with pytest.raises(PreconditionFailedError):
+        require_match(["*"], None)
+
+
+@given(st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3), st.text(min_size=1, max_size=60)), max_size=6))
+def test_ids_of_different_apps_are_never_stored_alike(ids: list[tuple[str, str, str]]) -> None:
+    apps = [*ids, ("default", "default", "web-42"), ("acme", "default", "web-42")]
+    stored: dict[str, tuple[str, str, str]] = {}
+    for tenant, app, id in apps:
+        names = TenantIds(tenant, app)
+        kept = names.to_stored(id)
+        assert names.from_stored(kept) == id
+        assert stored.setdefault(kept, (tenant, app, id)) == (tenant, app, id)
+
+
+@pytest.mark.parametrize("id", ["a/b", "/", "a\nb", "\x7f", "\x85", ".", "..", "", "x" * 151])
+async def test_an_id_that_cannot_stand_in_an_address_is_refused(rc: Tellback, app: Any, id: str) -> None:
+    async with await client(rc, app) as caller:
+        assert (await caller.post(PATH, json={"id": id})).status_code == 422
+        answer = await caller.post("/ai-agents/Plain/respond", json={"message": "Hi", "sessionId": id})
+        assert answer.status_code == 422
+        assert (await caller.get(PATH)).json()["items"] == []
+
+
+@pytest.mark.parametrize("id", ["web-42", "zoë", "a b?#%2F", "...", "x" * 150])
+async def test_any_other_id_leads_to_its_session(rc: Tellback, app: Any, id: str) -> None:
+    async with await client(rc, app) as caller:
+        assert (await caller.post(PATH, json={"id": id})).status_code == 201
+        assert (await caller.get(f"{PATH}/{quote(id, safe='')}")).json()["id"] == id

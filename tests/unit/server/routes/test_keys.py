@@ -1,0 +1,145 @@
+"""API keys by REST: an admin makes, lists and revokes those of their own tenant and app, and of no other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx2
+import pytest
+
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
+from tellback.wire.admin import ApiKeyWire, NewApiKeyWire
+from tests.support import tokens
+from tests.support.http_server import app_client
+
+
+@pytest.fixture
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", worker=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def app(rc: Tellback) -> Any:
+    return create_app(rc, ServerSettings(), opens=False)
+
+
+@pytest.fixture
+async def admin(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    made = await rc.keys.create("admin", tenant_id="acme", app_id="shop")
+    async with app_client(app, made.secret) as client:
+        yield client
+
+
+async def test_a_key_that_was_made_opens_its_own_tenant_and_app(admin: httpx2.AsyncClient, app: Any) -> None:
+    answer = await admin.post("/ai-admin/keys", json={"role": "user", "userId": "maya", "name": "phone"})
+    assert answer.status_code == 201
+    assert answer.headers["cache-control"] == "no-store"
+    made = NewApiKeyWire.model_validate(answer.json()).value()
+    assert (made.key.tenant_id, made.key.app_id, made.key.user_id) == ("acme", "shop", "maya")
+    async with app_client(app, made.secret) as phone:
+        opened = await phone.post("/ai-conversations", json={"namespace": "chat"})
+    assert opened.json()["userId"] == "maya"
+    assert opened.json()["tenantId"] == "acme"
+
+
+async def test_a_secret_is_never_shown_again(admin: httpx2.AsyncClient) -> None:
+    made = (await admin.post("/ai-admin/keys", json={}, headers={"Idempotency-Key": "k"})).json()
+    again = await admin.post("/ai-admin/keys", json={}, headers={"Idempotency-Key": "k"})
+    assert again.json()["secret"] != made["secret"]
+    for path in ("/ai-admin/keys", f"/ai-admin/keys/{made['key']['id']}"):
+        assert made["secret"] not in (await admin.get(path)).text
+
+
+async def test_keys_are_listed_page_by_page(admin: httpx2.AsyncClient) -> None:
+    ids = [(await admin.post("/ai-admin/keys", json={})).json()["key"]["id"] for _ in range(3)]
+    first = (await admin.get("/ai-admin/keys", params={"limit": 2})).json()
+    second = (await admin.get("/ai-admin/keys", params={"limit": 2, "cursor": first["nextCursor"]})).json()
+    assert second["nextCursor"] is None
+    assert [each["id"] for each in first["items"] + second["items"]][1:] == ids
+
+
+async def test_a_revoked_key_opens_nothing(admin: httpx2.AsyncClient, app: Any) -> None:
+    made = (await admin.post("/ai-admin/keys", json={})).json()
+    revoked = await admin.delete(f"/ai-admin/keys/{made['key']['id']}")
+    assert ApiKeyWire.model_validate(revoked.json()).value().revoked_at is not None
+    async with app_client(app, made["secret"], "maya") as client:
+        assert (await client.get("/ai-conversations")).status_code == 401
+
+
+async def test_keys_of_another_tenant_are_unknown(rc: Tellback, admin: httpx2.AsyncClient) -> None:
+    for tenant_id, app_id in (("globex", "shop"), ("acme", "default")):
+        made = await rc.keys.create("app", tenant_id=tenant_id, app_id=app_id)
+        assert (await admin.get(f"/ai-admin/keys/{made.key.id}")).status_code == 404
+        assert (await admin.delete(f"/ai-admin/keys/{made.key.id}")).status_code == 404
+        assert (await rc.keys.check(made.secret)).id == made.key.id
+        assert made.key.id not in (await admin.get("/ai-admin/keys")).text
+
+
+async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Tellback, app: Any) -> None:
+    end = datetime(2099, 1, 1, tzinfo=UTC)
+    limited = await rc.keys.create("admin", expires_at=end, rate_limit=5)
+    async with app_client(app, limited.secret) as client:
+        made = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()["key"]
+        less = {"rateLimit": 4, "expiresAt": "2098-01-01T00:00:00Z"}
+        assert (await client.post("/ai-admin/keys", json=less)).json()["key"]["rateLimit"] == 4
+        for more in ({"rateLimit": 6}, {"expiresAt": "2099-01-01T00:00:01Z"}):
+            refused = await client.post("/ai-admin/keys", json=more)
+            assert (refused.status_code, refused.json()["code"]) == (403, "not-allowed")
+            assert "your own credential" in refused.json()["detail"]
+    assert (made["rateLimit"], made["expiresAt"]) == (5, "2099-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize("seconds", [300, 5 * 10**11])
+async def test_a_token_makes_no_key_that_lasts_longer(rc: Tellback, seconds: int) -> None:
+    app = create_app(rc, ServerSettings(jwt=tokens.settings(leeway_seconds=10)), opens=False)
+    ends = int(time.time()) + seconds
+    async with app_client(app, tokens.token(role="admin", sub="root", exp=ends)) as client:
+        made = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()
+        later = await client.post("/ai-admin/keys", json={"expiresAt": "2099-01-01T00:00:00Z"})
+    last = datetime.fromtimestamp(ends + 10, UTC) if seconds == 300 else datetime.max.replace(tzinfo=UTC)
+    assert NewApiKeyWire.model_validate(made).value().key.expires_at == last
+    assert later.status_code == (403 if seconds == 300 else 201)
+    async with app_client(app, made["secret"]) as client:
+        again = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()["key"]
+    assert again["expiresAt"] == made["key"]["expiresAt"]
+
+
+async def test_a_key_without_limits_makes_keys_with_any(admin: httpx2.AsyncClient) -> None:
+    more = {"rateLimit": 1_000_000, "expiresAt": "2099-01-01T00:00:00Z"}
+    assert (await admin.post("/ai-admin/keys", json=more)).status_code == 201
+    made = (await admin.post("/ai-admin/keys", json={})).json()["key"]
+    assert (made["rateLimit"], made["expiresAt"]) == (None, None)
+
+
+@pytest.mark.parametrize("role", ["app", "user"])
+async def test_keys_are_for_admins(rc: Tellback, app: Any, role: Any) -> None:
+    made = await rc.keys.create(role, tenant_id="acme", user_id="maya" if role == "user" else None)
+    async with app_client(app, made.secret) as client:
+        assert (await client.post("/ai-admin/keys", json={})).status_code == 403
+        assert (await client.get("/ai-admin/keys")).status_code == 403
+        assert (await client.delete(f"/ai-admin/keys/{made.key.id}")).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tenantId": "globex"},
+        {"appId": "other"},
+        {"role": "root"},
+        {"role": "user"},
+        {"role": "app", "userId": "maya"},
+        {"rateLimit": 0},
+        {"rateLimit": 10**30},
+        {"expiresAt": "2020-01-01T00:00:00Z"},
+        {"expiresAt": "tomorrow"},
+        {"name": "x" * 201},
+        {"name": "\x00"},
+    ],
+)
+async def test_a_key_that_cannot_be_is_refused(admin: httpx2.AsyncClient, body: dict[str, Any]) -> None:
+    assert (await admin.post("/ai-admin/keys", json=body)).status_code == 422

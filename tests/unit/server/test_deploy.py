@@ -1,0 +1,118 @@
+"""What is in deploy/ fits what there is."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+
+from tellback.cli.app import app
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+UNIT = (DEPLOY / "tellback.service").read_text()
+CONTAINER = (DEPLOY / "Containerfile").read_text()
+EXAMPLE = (DEPLOY / "tellback.env.example").read_text()
+
+
+class Unit(configparser.RawConfigParser):
+    """Names may come several times."""
+
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
+def unit() -> Unit:
+    read = Unit(strict=False)
+    read.read_string(UNIT)
+    return read
+
+
+def variables() -> set[str]:
+    """What `tellback serve` reads from the environment."""
+    command = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    return {str(option.envvar) for option in command.params if getattr(option, "envvar", None)}
+
+
+def shutdown_seconds() -> float:
+    command = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    return next(float(option.default) for option in command.params if option.name == "shutdown_seconds")
+
+
+def test_every_option_can_be_given_in_the_environment() -> None:
+    command = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    without = {option.name for option in command.params if not getattr(option, "envvar", None)}
+    assert without <= {"verbose", "help"}
+
+
+@pytest.mark.parametrize("text", [UNIT, CONTAINER, EXAMPLE], ids=["unit", "container", "example"])
+def test_settings_are_those_that_are_read(text: str) -> None:
+    named = set(re.findall(r"\bTELLBACK_[A-Z_]+", text))
+    assert named
+    assert named - {"TELLBACK_LOG_FORMAT"} <= variables()
+    assert "TELLBACK_LOG_FORMAT" in variables()
+
+
+def test_the_unit_is_locked_down_and_gives_turns_their_time() -> None:
+    service = unit()["Service"]
+    for name in ("DynamicUser", "NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "RestrictSUIDSGID"):
+        assert service[name] == "yes"
+    assert service["ProtectSystem"] == "strict"
+    assert service["CapabilityBoundingSet"] == ""
+    assert (service["KillSignal"], service["KillMode"]) == ("SIGTERM", "mixed")
+    assert float(service["TimeoutStopSec"]) >= shutdown_seconds() + 15
+    assert service["Restart"] == "on-failure"
+    assert service["ExecStart"].split()[1:] == ["serve"]
+
+
+def test_systemd_has_nothing_to_say_about_the_unit(tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd is not installed here")
+    copy = tmp_path / "tellback.service"
+    copy.write_text(UNIT.replace("/opt/tellback/bin/tellback", "/bin/true"))
+    done = subprocess.run([program, "verify", str(copy)], capture_output=True, text=True, timeout=50, check=False)
+    said = [line for line in done.stderr.splitlines() if "tellback.service" in line]
+    assert said == []
+
+
+def commands() -> list[tuple[str, str]]:
+    joined = CONTAINER.replace("\\\n", " ")
+    lines = [line for line in joined.splitlines() if line.strip() and not line.startswith("#")]
+    return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1].strip()) for line in lines]
+
+
+def test_the_container_is_made_of_what_there_is() -> None:
+    for name, rest in commands():
+        if name == "COPY":
+            for source in rest.split()[:-1]:
+                assert (ROOT / source).exists(), source
+    [extras] = re.findall(r"'\.\[(.*?)\]'", CONTAINER)
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras.split(",")) <= set(known)
+    assert {"cli", "server", "mcp", "postgres"} <= set(extras.split(","))
+
+
+def test_the_container_runs_the_server_as_nobody_special() -> None:
+    read = dict(commands())
+    assert read["USER"] not in ("root", "0")
+    assert json.loads(read["ENTRYPOINT"]) == ["tellback"]
+    assert json.loads(read["CMD"]) == ["serve"]
+    assert [name for name, _ in commands()].index("USER") > [name for name, _ in commands()].index("RUN")
+    assert read["EXPOSE"] == "8765"
+    assert read["FROM"] == "python:3.12-slim"
+
+
+def test_the_containers_health_check_is_python_that_runs() -> None:
+    check = dict(commands())["HEALTHCHECK"]
+    program, flag, code = json.loads(check.partition("CMD ")[2])
+    assert (program, flag) == ("python", "-c")
+    compile(code, "HEALTHCHECK", "exec")
+    assert "/health/ready" in code

@@ -1,0 +1,90 @@
+"""What the contract says is so, where it was not at first: methods of a path, and values taken for what they are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tellback import Tellback
+from tests.support.rest import RestClient, expect_json, rest_client
+from tests.support.rest_data import SPEC_AGENT, open_tellback
+
+
+@pytest.fixture
+async def rc() -> AsyncIterator[Tellback]:
+    async with open_tellback(":memory:") as opened:
+        yield opened
+
+
+@pytest.fixture
+async def rest(rc: Tellback) -> AsyncIterator[RestClient]:
+    async with rest_client(rc) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/ai-conversations", "GET, POST"),
+        ("/ai-conversations/conv_1", "GET"),
+        ("/ai-conversations/chat", "POST"),
+        ("/ai-memory/atoms/atom_1", "DELETE, GET"),
+        ("/ai-memory/bindings/bind_1", "DELETE, GET, PATCH"),
+        ("/health/live", "GET"),
+    ],
+)
+async def test_a_method_that_a_path_has_not_is_told_which_it_has(rest: RestClient, path: str, methods: str) -> None:
+    answer = await rest.put(path)
+    assert expect_json(answer, 405)["detail"] == f"This path takes {methods}."
+    assert answer.headers["Allow"] == methods
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"importance": "3"},
+        {"importance": True},
+        {"confidence": "0.5"},
+        {"validFrom": 0},
+        {"validFrom": "0"},
+        {"validFrom": "2026-01-01T00:00:00"},
+    ],
+    ids=str,
+)
+async def test_a_text_like_a_number_or_a_number_like_a_moment_is_refused(
+    rest: RestClient, wrong: dict[str, Any]
+) -> None:
+    space = expect_json(await rest.post("/ai-memory/spaces", json={}), 201)["id"]
+    problem = expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "x", **wrong}), 422)
+    assert problem["errors"][0]["at"] == f"body.{next(iter(wrong))}"
+
+
+async def test_a_whole_number_is_a_number_where_parts_are_taken(rest: RestClient) -> None:
+    space = expect_json(await rest.post("/ai-memory/spaces", json={}), 201)["id"]
+    atom = expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "x", "confidence": 1}), 201)
+    assert atom["confidence"] == 1.0
+
+
+async def test_a_message_cannot_be_dated_by_a_number(rest: RestClient) -> None:
+    talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
+    for moment in (0, "0", "2026-01-01T00:00:00"):
+        body = {"content": "Hi", "createdAt": moment}
+        assert expect_json(await rest.post(f"/ai-conversations/{talk}/user-messages", json=body), 422)
+
+
+async def test_an_empty_key_is_no_key(rest: RestClient) -> None:
+    talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
+    for path in (f"{talk}/user-messages", "chat"):
+        answer = await rest.post(f"/ai-conversations/{path}", json={"content": "Hi"}, headers={"Idempotency-Key": ""})
+        assert expect_json(answer, 422)
+
+
+async def test_a_decision_on_no_call_is_the_callers_mistake(rest: RestClient) -> None:
+    talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
+    decided = {"approvals": {"call_1": True}}
+    path = f"/ai-agents/{SPEC_AGENT}/invoke"
+    assert "call_1" in expect_json(await rest.post(path, json={**decided, "conversationId": talk}), 422)["detail"]
+    assert "conversationId" in expect_json(await rest.post(path, json=decided), 422)["detail"]
+    assert expect_json(await rest.post(path, json={**decided, "conversationId": "conv_1"}), 404)

@@ -1,0 +1,123 @@
+"""Agents with routes by REST: each tenant, app and user has sessions and a memory of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from tellback import InMemoryAdapter, Persistence, SqliteAdapter, Tellback
+from tellback.agent import Agent
+from tellback.agent.sessions.persistence import InMemorySessions
+from tellback.server import ServerSettings, create_app
+from tellback.testing import FunctionModel
+from tellback.types.access import ApiKeyRole
+from tests.support.http_server import app_client
+from tests.support.travel_agents import TripDesk
+
+
+@pytest.fixture
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", embedder=None) as opened:
+        yield opened
+
+
+async def client(
+    rc: Tellback,
+    role: ApiKeyRole = "user",
+    user: str = "maya",
+    *agents: Agent,
+    tenant: str = "default",
+    app: Any = None,
+    **more: Any,
+) -> httpx2.AsyncClient:
+    made = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
+    served = app or create_app(rc, ServerSettings(rate_limit=None, **more), agents=agents, opens=False)
+    return app_client(served, made.secret, None if role == "user" else user)
+
+
+def shared_by_all(kind: str, rc: Tellback) -> Any:
+    """Places for sessions that know of no tenants."""
+    if kind == "in the tellback":
+        return Persistence(SqliteAdapter(rc))
+    return {"own adapter": Persistence(InMemoryAdapter()), "own store": InMemorySessions(), "none": None}[kind]
+
+
+@pytest.mark.parametrize("kind", ["none", "in the tellback", "own adapter", "own store"])
+async def test_users_of_the_same_name_in_two_tenants_share_no_session(rc: Tellback, kind: str) -> None:
+    heard: list[str] = []
+
+    async def hears(request: Any) -> str:
+        heard.append(" ".join(str(each.content) for each in request.messages))
+        return "Noted."
+
+    agent = Agent("Plain", model=FunctionModel(hears), persistence=shared_by_all(kind, rc))
+    app = create_app(rc, ServerSettings(rate_limit=None), agents=[agent], opens=False)
+    body = {"sessionId": "web-42"}
+    for tenant in ("acme", "globex", "default"):
+        async with await client(rc, "user", "maya", tenant=tenant, app=app) as caller:
+            answer = await caller.post("/ai-agents/Plain/respond", json={**body, "message": f"I am of {tenant}"})
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["session"]["version"] == 1
+            assert answer.json()["session"]["id"] == "web-42"
+            again = await caller.post("/ai-agents/Plain/respond", json={**body, "message": "And?"})
+            assert again.json()["session"]["version"] == 2
+    for number, tenant in ((1, "acme"), (3, "globex"), (5, "default")):
+        assert f"I am of {tenant}" in heard[number]
+        assert heard[number].count("I am of") == 1
+
+
+@pytest.mark.parametrize("kind", ["none", "in the tellback", "own adapter", "own store"])
+async def test_another_user_cannot_go_on_with_a_session(rc: Tellback, kind: str) -> None:
+    agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=shared_by_all(kind, rc))
+    app = create_app(rc, ServerSettings(rate_limit=None), agents=[agent], opens=False)
+    body = {"sessionId": "web-42", "message": "Hi"}
+    async with await client(rc, "user", "maya", app=app) as maya:
+        assert (await maya.post("/ai-agents/Plain/respond", json=body)).status_code == 200
+    async with await client(rc, "user", "omar", app=app) as omar:
+        answer = await omar.post("/ai-agents/Plain/respond", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not-found")
+        assert (await omar.get("/ai-agents/Plain/diagram", params={"sessionId": "web-42"})).status_code == 404
+
+
+async def test_an_id_that_looks_like_another_apps_opens_nothing(rc: Tellback) -> None:
+    adapter = InMemoryAdapter()
+    agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=Persistence(adapter))
+    app = create_app(rc, ServerSettings(rate_limit=None), agents=[agent], opens=False)
+    async with await client(rc, "user", "maya", tenant="acme", app=app) as caller:
+        await caller.post("/ai-agents/Plain/respond", json={"sessionId": "web-42", "message": "Hi"})
+    [stored] = adapter.snapshot()["sessions"]
+    assert stored.user_id is not None
+    async with await client(rc, "app", stored.user_id, app=app) as caller:
+        body = {"sessionId": stored.id, "message": "Hi"}
+        assert (await caller.post("/ai-agents/Plain/respond", json=body)).status_code == 422
+        assert (await caller.get("/ai-agents/Plain/sessions")).status_code == 422
+
+
+async def test_sessions_of_code_beside_the_server_go_on_through_it(rc: Tellback) -> None:
+    agent = Agent(
+        "Plain", model=FunctionModel(lambda _: "Noted."), persistence=Persistence(InMemoryAdapter()), memory=rc
+    )
+    await agent.respond("Hi", "web-42", user="maya")
+    async with await client(rc, "user", "maya", agent) as caller:
+        answer = await caller.post("/ai-agents/Plain/respond", json={"sessionId": "web-42", "message": "Hi again"})
+    assert answer.json()["session"]["version"] == 2
+
+
+async def test_an_agent_made_for_one_user_serves_each_their_own_memory(rc: Tellback) -> None:
+    agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), memory=rc.user("author"))
+    async with await client(rc, "user", "maya", agent) as caller:
+        answer = await caller.post("/ai-agents/Plain/respond", json={"message": "I am Maya"})
+    assert answer.status_code == 200, answer.text
+    assert await rc.user("author").conversations.list() == []
+    assert len(await rc.user("maya").conversations.list()) == 1
+
+
+async def test_without_a_user_nobody_responds(rc: Tellback) -> None:
+    made = await rc.keys.create("app")
+    app = create_app(rc, ServerSettings(), agents=[TripDesk(None).agent], opens=False)
+    async with app_client(app, made.secret) as caller:
+        assert (await caller.get("/ai-agents")).status_code == 200
+        assert (await caller.post("/ai-agents/Wanda/respond", json={"message": "Hi"})).status_code == 422

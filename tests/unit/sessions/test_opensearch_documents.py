@@ -1,0 +1,116 @@
+"""Sessions and messages as documents of OpenSearch: what goes in comes out, and positions never meet."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellback.sessions.opensearch import documents
+from tellback.sessions.opensearch.documents import DocumentLayout, SessionEntry, document_id
+from tellback.types.ids import as_utc
+from tellback.types.sessions import MessageData, SessionData
+
+IDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=200).filter(str.strip)
+MOMENTS = st.datetimes(min_value=datetime(1000, 1, 1)).map(lambda each: as_utc(f"{each.isoformat()}+00:00"))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+SESSIONS = st.builds(
+    SessionData,
+    IDS,
+    user_id=st.none() | IDS,
+    collected_data=st.dictionaries(st.text(), JSON, max_size=3),
+    last_message_at=st.none() | MOMENTS,
+    created_at=MOMENTS,
+    updated_at=MOMENTS,
+    version=st.integers(0, 2**53),
+)
+MESSAGES = st.builds(
+    MessageData,
+    IDS,
+    st.just("web-42"),
+    st.sampled_from(["user", "agent"]),
+    st.text(st.characters(codec="utf-8", exclude_characters="\x00")),
+    tool_calls=st.lists(st.dictionaries(st.text(), JSON, max_size=2), max_size=2).map(tuple),
+    event=JSON,
+    created_at=MOMENTS,
+)
+
+
+def layout(session_ttl: int | None = None, message_ttl: int | None = None, mappings: Any = None) -> DocumentLayout:
+    return DocumentLayout("sessions", "messages", *documents.resolve_field_names(mappings), session_ttl, message_ttl)
+
+
+def sent(document: Any) -> Any:
+    return json.loads(json.dumps(document, ensure_ascii=False).encode().decode())
+
+
+@given(session=SESSIONS, messages=st.lists(MESSAGES, max_size=3), ttl=st.none() | st.integers(1, 10**9))
+def test_what_is_held_is_read_as_it_was_written(
+    session: SessionData, messages: list[MessageData], ttl: int | None
+) -> None:
+    renamed = layout(ttl, ttl, {"sessions": {"id": "key"}, "messages": {"position": "place"}})
+    held = renamed.store_turn(None, session.id, session, messages, 1_000)
+    found = renamed.entry_from_document(sent(renamed.session_document(held, 1_000)))
+    assert found == held
+    assert repr(found.session) == repr(session)
+    read = [renamed.message_from_document(each) for each in found.pending]
+    assert repr([(each.content, each.tool_calls, each.event) for each in read]) == repr(
+        [(each.content, each.tool_calls, each.event) for each in messages]
+    )
+    assert [each.position for each in read] == list(range(1, len(messages) + 1))
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.integers(0, 3), st.sampled_from([None, 5, 50]), st.sampled_from([None, 5, 50]), st.integers(0, 30)
+        ),
+        max_size=12,
+    )
+)
+def test_no_message_with_time_left_is_outside_the_positions(
+    steps: list[tuple[int, int | None, int | None, int]],
+) -> None:
+    """Turns of adapters with other times to live, some of them after the session is past its own."""
+    now, held = 1_000, None
+    ends: dict[int, int | None] = {}
+    for count, session_ttl, message_ttl, waited in steps:
+        now += waited
+        new = [MessageData(f"m{n}", "web-42", "user", "Hi") for n in range(count)]
+        held = layout(session_ttl, message_ttl).store_turn(held, "web-42", SessionData("web-42"), new, now)
+        placed = [layout().position_of(each) for each in held.pending]
+        assert not ends.keys() & set(placed)
+        ends |= dict.fromkeys(placed, None if message_ttl is None else now + message_ttl)
+        living = [position for position, end in ends.items() if end is None or end > now]
+        assert all(held.first <= position <= held.last for position in living)
+        assert (held.until > now) >= bool(living)
+
+
+@given(one=IDS, other=IDS)
+def test_an_id_is_a_documents_id_of_its_own(one: str, other: str) -> None:
+    assert (document_id(one) == document_id(other)) == (one == other)
+    assert len(document_id(one)) <= 200
+    assert document_id(one).isascii()
+    assert document_id(one)[0] not in "_."
+    assert "/" not in document_id(one)
+
+
+@given(id=IDS)
+def test_a_plain_id_is_never_that_of_another(id: str) -> None:
+    assert document_id(document_id(id)) == document_id(id) or not document_id(id)[0].isalnum()
+
+
+def test_a_session_that_begins_anew_after_a_deletion_has_another_life() -> None:
+    held = layout().store_turn(None, "web-42", SessionData("web-42"), [], 1_000)
+    anew = layout().store_turn(
+        SessionEntry("web-42", deleted=True, life=held.life, last=7), "web-42", SessionData("web-42"), [], 1_000
+    )
+    assert anew.life != held.life
+    assert anew.last == 0

@@ -1,0 +1,237 @@
+"""Arguments go where a description names them, and nowhere else."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tellback.errors import AgentSpecError
+from tellback.specs import BoundSpec, bind, load_spec
+from tests.unit.specs.strategies import JSON, NAMES, PARAMETER_NAMES, WORDS, specs
+
+TOOL = {"type": "RECALL_BY_TOPIC", "name": "recall", "memorySpaceId": "$space"}
+VALUES = JSON.filter(lambda value: value is not None)
+PLACES: dict[str, tuple[Any, ...]] = {
+    "systemPrompt": ("Be brief.", "$other", "$$x", ""),
+    "model": ("m-1", "$other"),
+    "namespace": ("chats", "$other"),
+    "description": ("What it is for.", "$other"),
+    "maxCycles": (3, 7),
+    "maxOutputTokens": (100,),
+}
+
+
+def fails(spec: Any, arguments: Any, **more: Any) -> AgentSpecError:
+    with pytest.raises(AgentSpecError) as raised:
+        bind(load_spec(spec), arguments, **more)
+    return raised.value
+
+
+def plain(bound: BoundSpec) -> dict[str, Any]:
+    found: dict[str, Any] = bound.model_dump()
+    return found
+
+
+# What holds for any arguments
+
+
+@given(specs(), st.dictionaries(PARAMETER_NAMES, JSON))
+@settings(deadline=None)
+def test_arguments_that_nothing_names_change_nothing(given: dict[str, Any], arguments: dict[str, Any]) -> None:
+    spec = load_spec({**given, "userMessage": "Hello."})
+    assert bind(spec, arguments) == bind(spec)
+
+
+@given(specs(), st.data())
+@settings(deadline=None)
+def test_an_argument_changes_its_place_only(given: dict[str, Any], data: st.DataObject) -> None:
+    place = data.draw(st.sampled_from(sorted(PLACES)))
+    value = data.draw(st.sampled_from(PLACES[place]))
+    given = {**given, "userMessage": "Hello."}
+    before = {**given, place: 1 if isinstance(value, int) else "before"}
+    field = "system" if place == "systemPrompt" else load_spec_field(place)
+    bound = bind(load_spec({**given, place: "$it"}), {"it": value, "other": "resolved twice"})
+    expected = {**plain(bind(load_spec(before))), field: value}
+    assert plain(bound) == expected
+    assert type(plain(bound)[field]) is type(value)
+
+
+def load_spec_field(key: str) -> str:
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in key)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), VALUES | st.sampled_from(["$a", "$b", "$$a"]), min_size=3))
+@settings(deadline=None)
+def test_a_value_that_looks_like_a_parameter_is_not_read_again(arguments: dict[str, Any]) -> None:
+    spec = load_spec({"name": "x", "userMessage": "Hi.", "config": {"seed": "$a", "stop": ["$b", {"three": "$c"}]}})
+    bound = bind(spec, arguments)
+    expected = {"seed": arguments["a"], "stop": [arguments["b"], {"three": arguments["c"]}]}
+    assert json.dumps(bound.config) == json.dumps(expected)
+
+
+@given(JSON | st.just({"type": "FORGET", "name": "forget", "memorySpaceId": "ms"}))
+@settings(deadline=None)
+def test_whatever_an_argument_is_the_tools_stay_the_same(value: Any) -> None:
+    spec = load_spec({"name": "x", "userMessage": "Hi.", "tools": [{**TOOL, "description": "$it", "limit": "$it"}]})
+    arguments = {"it": value, "space": "ms_1"}
+    with pytest.raises(AgentSpecError, match=r"at tools\[0\]\.(description|limit)"):
+        bind(spec, arguments)
+
+
+@given(specs(), st.dictionaries(PARAMETER_NAMES, JSON, max_size=3))
+@settings(deadline=None)
+def test_binding_changes_neither_the_description_nor_the_arguments(
+    given: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    spec = load_spec({**given, "config": {"stop": ["$it", {"again": "$it"}]}})
+    arguments = {"userMessage": "Hi.", "it": [1], **arguments}
+    before, kept = load_spec({**given, "config": {"stop": ["$it", {"again": "$it"}]}}), copy.deepcopy(arguments)
+    bound = bind(spec, arguments)
+    bound.config["stop"].append("changed")
+    assert spec == before
+    assert arguments == kept
+    assert bind(spec, arguments).config["stop"] == [arguments["it"], {"again": arguments["it"]}]
+
+
+@given(NAMES, WORDS.filter(lambda text: bool(text.strip())))
+@settings(deadline=None)
+def test_one_description_serves_every_user(space: str, message: str) -> None:
+    bound = bind(load_spec({"name": "x", "tools": [TOOL]}), {"space": space, "userMessage": message})
+    first: Any = bound.tools[0]
+    assert (first.memory_space_id, bound.user_message) == (space, message)
+
+
+# What is refused, before anything runs
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "path", "says"),
+    [
+        ({}, {"userMessage": "Hi."}, "tools[0].memorySpaceId", "'space' was not given"),
+        ({}, {"space": "ms"}, "userMessage", "'userMessage' was not given"),
+        ({}, {"space": 5, "userMessage": "Hi."}, "tools[0].memorySpaceId", "a text, not 5"),
+        ({}, {"space": "", "userMessage": "Hi."}, "tools[0].memorySpaceId", "at least 1"),
+        ({}, {"space": ["ms"], "userMessage": "Hi."}, "tools[0].memorySpaceId", "a text"),
+        ({}, {"space": "ms", "userMessage": None}, "userMessage", "is null"),
+        ({}, {"space": None, "userMessage": "Hi."}, "tools[0].memorySpaceId", "'space' is null"),
+        ({"maxCycles": "$n"}, {"space": "ms", "userMessage": "Hi.", "n": None}, "maxCycles", "default: null"),
+        (
+            {"tools": [{**TOOL, "categoryNames": "$names"}]},
+            {"space": "ms", "userMessage": "Hi.", "names": None},
+            "tools[0].categoryNames",
+            "is null",
+        ),
+        (
+            {"tools": [{**TOOL, "categoryNames": "$names"}]},
+            {"space": "ms", "userMessage": "Hi.", "names": []},
+            "tools[0].categoryNames",
+            "at least 1",
+        ),
+        ({}, {"space": "ms", "userMessage": {"text": "Hi."}}, "userMessage", "a text"),
+        ({"maxCycles": "$n"}, {"space": "ms", "userMessage": "Hi.", "n": "3"}, "maxCycles", "a whole number"),
+        ({"maxCycles": "$n"}, {"space": "ms", "userMessage": "Hi.", "n": 0}, "maxCycles", "greater"),
+        ({"config": {"stop": ["$n"]}}, {"space": "ms", "userMessage": "Hi."}, "config.stop[0]", "'n' was not given"),
+        ({"config": {"seed": "$n"}}, {"space": "ms", "userMessage": "Hi.", "n": object()}, "arguments.n", "not JSON"),
+        ({}, {"space": "ms", "userMessage": "Hi.", 5: 1}, "arguments", "texts"),
+        ({}, ["space"], "arguments", "a mapping"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(
+    changes: dict[str, Any], arguments: Any, path: str, says: str
+) -> None:
+    error = fails({"name": "support", "tools": [TOOL], **changes}, arguments)
+    assert error.agent == "support"
+    assert says in str(error)
+    assert not path or error.path == path
+
+
+DECLARED = {
+    "name": "support",
+    "namespace": "$namespace",
+    "maxCycles": "$cycles",
+    "config": {"stop": ["a", "$tag"]},
+    "tools": [TOOL],
+    "arguments": {
+        "space": {"type": "string", "description": "The space to look into."},
+        "cycles": {"type": "integer", "default": 4},
+        "namespace": {"required": False},
+        "tag": {"required": False},
+    },
+}
+
+
+def test_declared_arguments_have_defaults_and_may_be_optional() -> None:
+    bound = bind(load_spec(DECLARED), {"space": "ms", "userMessage": "Hi."})
+    assert (bound.max_cycles, bound.namespace, bound.config) == (4, None, {"stop": ["a"]})
+    given = {"space": "ms", "userMessage": "Hi.", "cycles": 2, "namespace": "n", "tag": "b"}
+    bound = bind(load_spec(DECLARED), given)
+    assert (bound.max_cycles, bound.namespace, bound.config) == (2, "n", {"stop": ["a", "b"]})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "says"),
+    [
+        ({"userMessage": "Hi."}, "arguments.space", "required"),
+        ({"userMessage": "Hi.", "space": 5}, "arguments.space", "type string"),
+        ({"userMessage": "Hi.", "space": "ms", "cycles": True}, "arguments.cycles", "type integer"),
+        ({"userMessage": "Hi.", "space": "ms", "cycle": 3}, "arguments.cycle", "did you mean 'cycles'"),
+        ({"space": "ms"}, "userMessage", "not given"),
+    ],
+)
+def test_declared_arguments_are_checked(arguments: dict[str, Any], path: str, says: str) -> None:
+    error = fails(DECLARED, arguments)
+    assert error.path == path
+    assert says in error.problem
+
+
+def test_null_stands_for_nothing_only_where_that_is_declared() -> None:
+    names = {"type": "array", "required": False}
+    spec = {"name": "x", "tools": [{**TOOL, "categoryNames": "$names"}], "arguments": {"space": {}, "names": names}}
+    given = {"space": "ms", "userMessage": "Hi."}
+    assert "type array" in fails(spec, {**given, "names": None}).problem
+    names["default"] = None
+    for arguments in (given, {**given, "names": None}):
+        first: Any = bind(load_spec(spec), arguments).tools[0]
+        assert first.category_names is None
+    first = bind(load_spec(spec), {**given, "names": ["diet"]}).tools[0]
+    assert first.category_names == ("diet",)
+
+
+def test_a_list_whose_arguments_were_left_out_is_not_everything() -> None:
+    tool = {**TOOL, "memorySpaceId": "ms", "categoryNames": ["$name"]}
+    spec = {"name": "x", "tools": [tool], "arguments": {"name": {"required": False}}}
+    assert fails(spec, {"userMessage": "Hi."}).path == "tools[0].categoryNames"
+
+
+def test_a_message_that_may_be_missing_is_still_needed() -> None:
+    spec = {"name": "x", "userMessage": "$text", "arguments": {"text": {"required": False}}}
+    assert fails(spec, {}).path == "userMessage"
+    assert bind(load_spec(spec), {}, resuming=True).user_message is None
+
+
+def test_a_default_that_looks_like_a_parameter_is_a_text() -> None:
+    spec = {"name": "x", "model": "$model", "arguments": {"model": {"default": "$other"}}}
+    assert bind(load_spec(spec), {"userMessage": "Hi."}).model == "$other"
+
+
+def test_a_message_of_any_characters_is_passed_on() -> None:
+    assert bind(load_spec({"name": "x"}), {"userMessage": "a\x00b"}).user_message == "a\x00b"
+
+
+def test_going_on_needs_no_message_even_if_its_argument_is_declared_as_required() -> None:
+    described = {
+        "name": "payer",
+        "arguments": {"userMessage": {"type": "string"}, "space": {"type": "string"}},
+        "tools": [{"type": "RECALL_BY_TOPIC", "name": "recall", "memorySpaceId": "$space"}],
+    }
+    spec = load_spec(described)
+    assert bind(spec, {"space": "ms_1"}, resuming=True).user_message is None
+    with pytest.raises(AgentSpecError, match="userMessage: it is required"):
+        bind(spec, {"space": "ms_1"})
+    with pytest.raises(AgentSpecError, match="space: it is required"):
+        bind(spec, {}, resuming=True)

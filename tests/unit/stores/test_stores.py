@@ -1,0 +1,484 @@
+"""From URLs to stores; what the SQL files promise; the synchronous face."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import re
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tellback import (
+    ConfigurationError,
+    InvalidArgumentError,
+    NotFoundError,
+    SchemaVersionError,
+    StoreClosedError,
+    StoreError,
+    Tellback,
+    TextDelta,
+    TurnOutcome,
+)
+from tellback.stores import open_store
+from tellback.stores.catalogue import migrations, statements
+from tellback.stores.postgres.schema import quote_identifier, quote_literal
+from tellback.testing import FunctionModel, ScriptedModel, calls, says
+from tellback.types.jsontext import dump_stored_json
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("tellback.db", "sqlite:///tellback.db"),
+        (Path("data/r.db"), "sqlite:///data/r.db"),
+        ("sqlite:///r.db", "sqlite:///r.db"),
+        ("sqlite:////var/r.db", "sqlite:////var/r.db"),
+        ("sqlite:///with%20space.db?synchronous=FULL&busy_timeout=3", "sqlite:///with space.db"),
+        (":memory:", "sqlite:///:memory:"),
+        ("sqlite://", "sqlite:///:memory:"),
+        ("sqlite:///:memory:", "sqlite:///:memory:"),
+        (
+            "postgresql://u:secret@db.example:5433/prod?schema=x&pool_size=3&sslmode=require",
+            "postgresql://db.example:5433/prod",
+        ),
+        ("postgres://db/prod", "postgresql://db/prod"),
+        ("postgresql://u:p@h1:5432,h2:5433/db", "postgresql://h1:5432,h2:5433/db"),
+    ],
+)
+def test_a_url_names_a_store_and_never_shows_a_password(url: Any, shown: str) -> None:
+    assert open_store(url).url == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("", "empty"),
+        ("mysql://db/prod", "mysql:// is not a store"),
+        ("sqlite:///r.db?colour=red", "no setting 'colour'"),
+        ("sqlite:///r.db?synchronous=off", "use normal or full"),
+        ("sqlite:///r.db?busy_timeout=long", "busy_timeout=long"),
+        ("sqlite:///r.db?busy_timeout=nan", "number of seconds"),
+        ("sqlite:///r.db?busy_timeout=-1", "number of seconds"),
+        ("postgresql://db/prod?pool_size=many", "pool_size=many"),
+        ("postgresql://db/prod?pool_size=0", "at least 1"),
+        ("postgresql://db:port/prod", "cannot be read"),
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused_with_the_reason(url: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(problem)):
+        Tellback(url)
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
+def test_every_statement_filters_on_the_whole_scope(dialect: Any) -> None:
+    found = statements(dialect)
+    assert len(found) >= 18
+    for statement in found.values():
+        if statement.name.startswith("platform_"):
+            continue
+        sql = " ".join(statement.sql.split())
+        if sql.startswith("INSERT"):
+            assert "(tenant_id, app_id, user_id," in sql
+            continue
+        place = r"\?|\$\d+"
+        wanted = rf"WHERE tenant_id = ({place}) AND app_id = ({place}) AND user_id = ({place})( AND| RETURNING|;|$)"
+        assert re.search(wanted, sql), f"{statement.name} does not filter on the scope"
+        tables = re.findall(r"(?:FROM|JOIN|UPDATE) (?!chain\b|json_each\b|\()\w+", sql)
+        assert len(re.findall(r"tenant_id = ", sql)) >= len(tables), f"{statement.name} has a part without the scope"
+
+
+@pytest.mark.parametrize("what", ["atoms", "closings", "vectors", "entities"])
+async def test_what_changed_in_a_space_is_read_without_reading_the_rest(what: str, tmp_path: Path) -> None:
+    async with Tellback(tmp_path / "r.db"):
+        statement = statements("sqlite")[f"{what}_changed"]
+        with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", [0] * len(statement.parameters)).fetchall()
+    assert "version>?" in plan[0][3]
+
+
+@pytest.mark.parametrize(
+    ("name", "scanned"),
+    [
+        ("atoms_of_slot", "atoms"),
+        ("atoms_of_conversation", "atoms"),
+        ("job_last_of_target", "jobs"),
+        ("message_lengths", "messages"),
+        ("answer_get", "kept_answers"),
+        ("platform_answers_forget", "kept_answers"),
+        ("platform_api_key_get", "api_keys"),
+        ("platform_bindings_about", "bindings"),
+        ("platform_events_of_talking", "events"),
+        ("platform_job_next", "jobs"),
+        ("platform_job_owners", "jobs"),
+        ("platform_job_release", "jobs"),
+        ("platform_jobs_waiting", "jobs"),
+        ("platform_rates_forget", "rate_windows"),
+        ("platform_usage_list", "usage"),
+    ],
+)
+async def test_what_is_asked_all_the_time_reads_no_whole_table(name: str, scanned: str, tmp_path: Path) -> None:
+    async with Tellback(tmp_path / "r.db"):
+        statement = statements("sqlite")[name]
+        with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", [0] * len(statement.parameters)).fetchall()
+    steps = [row[3] for row in plan]
+    assert f"SCAN {scanned}" not in steps
+    assert not any(step.startswith(f"SEARCH {scanned} USING PRIMARY KEY (space_id=?)") for step in steps)
+
+
+async def test_looking_for_closed_conversations_reads_nothing_else(tmp_path: Path) -> None:
+    async with Tellback(tmp_path / "r.db"):
+        statement = statements("sqlite")["platform_events_of_closing"]
+        with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
+            [row] = connection.execute(
+                f"EXPLAIN QUERY PLAN {statement.sql}", [0] * len(statement.parameters)
+            ).fetchall()
+    assert "events_of_closing" in row[3]
+
+
+def test_both_dialects_know_the_same_statements_and_versions() -> None:
+    sqlite, postgres = statements("sqlite"), statements("postgres")
+    own = {name for name in postgres if name not in sqlite and not name.startswith("large_")}
+    assert own == {"platform_events_lock", "platform_events_sequence", "platform_queue_forget"}
+    assert set(sqlite) <= set(postgres)
+    assert [(step.version, step.name) for step in migrations("sqlite")] == [
+        (step.version, step.name) for step in migrations("postgres")
+    ]
+    assert [step.version for step in migrations("sqlite")] == list(range(1, len(migrations("sqlite")) + 1))
+
+
+def test_quoting_leaves_no_way_out() -> None:
+    assert quote_literal("O'Hara") == "'O''Hara'"
+    assert quote_literal("back\\' slash") == " E'back\\\\'' slash'"
+    assert quote_identifier('a"b') == '"a""b"'
+
+
+async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    async with Tellback(path) as rc:
+        talk = await rc.user("maya").conversations.create("chat")
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO tellback_migrations VALUES (99, 'from_the_future', 0)")
+    connection.close()
+    with pytest.raises(SchemaVersionError, match=r"version 99.*up to \d+.*newer Tellback"):
+        await Tellback(path).open()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT id FROM conversations").fetchall() == [(talk.id,)]
+    connection.close()
+
+
+async def test_the_newest_event_cannot_be_deleted_so_no_position_is_given_twice(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    async with Tellback(path) as rc:
+        for _ in range(3):
+            await rc.user("maya").conversations.create("chat")
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM events WHERE position < 3")
+        with pytest.raises(sqlite3.IntegrityError, match="newest event"):
+            connection.execute("DELETE FROM events")
+    connection.close()
+    async with Tellback(path) as rc:
+        await rc.user("maya").conversations.create("chat")
+        assert [event.position for event in await rc.events.read()] == [3, 4]
+
+
+async def test_a_plain_database_of_someone_else_is_not_harmed(tmp_path: Path) -> None:
+    path = tmp_path / "own.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE conversations (mine TEXT)")
+        connection.execute("INSERT INTO conversations VALUES ('kept')")
+    connection.close()
+    with pytest.raises(StoreError, match="already exists"):
+        await Tellback(path).open()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT * FROM conversations").fetchall() == [("kept",)]
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
+    connection.close()
+
+
+def test_the_synchronous_face_waits_for_everything(tmp_path: Path) -> None:
+    model = ScriptedModel([says("Hello!", chunks=2), says("Bye.")])
+    with Tellback(tmp_path / "r.db", model=model) as rc:
+        talks = rc.user("maya").conversations
+        talk = talks.create("chat", title="Sync")
+        items = list(talks.stream_turn(talk.id, user_text="Hi"))
+        assert "".join(item.text for item in items if isinstance(item, TextDelta)) == "Hello!"
+        assert isinstance(items[-1], TurnOutcome)
+        assert str(talks.run_turn(talk.id, user_text="Bye")) == "Bye."
+        with pytest.raises(NotFoundError):
+            talks.close("conv_nothing")
+        events = rc.events.subscribe(types=["message.appended"])
+        assert [next(events).data["seq"] for _ in range(4)] == [1, 2, 3, 4]
+        events.close()
+        rc.jobs.drain()
+    before = threading.active_count()
+    with Tellback(tmp_path / "r.db") as rc:
+        assert rc.user("maya").conversations.messages(talk.id)[0].text == "Hi"
+    assert threading.active_count() == before
+
+
+def test_the_synchronous_face_serves_many_threads(tmp_path: Path) -> None:
+    with Tellback(tmp_path / "r.db") as rc:
+        talks = rc.user("maya").conversations
+        talk = talks.create("chat")
+
+        def write() -> None:
+            for n in range(20):
+                talks.append_user_message(talk.id, str(n))
+
+        threads = [threading.Thread(target=write) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [message.seq for message in talks.messages(talk.id)] == list(range(1, 81))
+
+
+def test_a_store_that_cannot_be_opened_leaves_no_thread_behind(tmp_path: Path) -> None:
+    from tellback import StoreUnavailableError
+
+    before = threading.active_count()
+    with pytest.raises(StoreUnavailableError, match="folder"), Tellback(tmp_path / "missing" / "r.db"):
+        pass
+    assert threading.active_count() == before
+
+
+def test_the_synchronous_face_does_not_wait_for_itself() -> None:
+    with Tellback(":memory:", model=ScriptedModel([calls("look"), says("ok")])) as rc:
+        talks = rc.user("maya").conversations
+        talk = talks.create("chat")
+
+        async def look() -> str:
+            return str(talks.messages(talk.id))
+
+        outcome = talks.run_turn(talk.id, user_text="Look", tools=[look])
+        assert "make that a plain function" in outcome.tool_invocations[0].content
+        assert outcome.tool_invocations[0].is_error
+
+
+def test_the_synchronous_face_can_be_closed_twice_and_says_so_afterwards() -> None:
+    with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
+        talks = rc.user("maya").conversations
+        talk = talks.create("chat")
+        unread = talks.stream_turn(talk.id, user_text="Tell me")
+        next(unread)
+        rc.close()
+        with pytest.raises(StoreClosedError):
+            talks.messages(talk.id)
+    unread.close()
+
+
+def test_an_iterator_thrown_away_anywhere_does_not_hang() -> None:
+    with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
+        talks = rc.user("maya").conversations
+        talk = talks.create("chat")
+        items = [talks.stream_turn(talk.id, user_text="Tell me")]
+        next(items[0])
+
+        async def drop() -> None:
+            items.clear()
+
+        rc._portal.call(drop())
+        assert len(talks.messages(talk.id)) == 1
+
+
+async def test_opening_at_once_opens_once(tmp_path: Path) -> None:
+    before = threading.active_count()
+    rc = Tellback(tmp_path / "r.db")
+    await asyncio.gather(rc.open(), rc.open(), rc.open())
+    assert [thread.name for thread in threading.enumerate()].count("tellback-writer") == 1
+    await asyncio.gather(rc.close(), rc.close())
+    assert threading.active_count() <= before + 1  # asyncio's own
+
+
+async def test_a_cancelled_close_ends_its_threads_all_the_same(tmp_path: Path) -> None:
+    rc = await Tellback(tmp_path / "r.db").open()
+    closing = asyncio.create_task(rc.store.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    for _ in range(200):
+        if not any(thread.name == "tellback-writer" for thread in threading.enumerate()):
+            break
+        await asyncio.sleep(0.02)
+    else:
+        pytest.fail("the writer is still there")
+
+
+FORKING = """
+import asyncio, os, sys
+from tellback import Tellback
+from tellback.testing import FunctionModel, ScriptedModel, says
+
+path, how = sys.argv[1:]
+shared = Tellback(path)
+
+
+async def turns(rc, name, id=None):
+    async def slow(request):
+        print(name, "asks", flush=True)
+        await asyncio.sleep(0.5)
+        print(name, "answers", flush=True)
+        return name
+
+    async with rc:
+        talks = rc.user("maya").conversations
+        id = id or (await talks.list())[0].id
+        await talks.run_turn(id, FunctionModel(slow), name)
+
+
+async def prepare(rc):
+    await rc.open()
+    talks = rc.user("maya").conversations
+    talk = await talks.create("chat")
+    await talks.run_turn(talk.id, ScriptedModel([says("ok")]), "first")
+
+
+async def refused(rc):
+    talks = rc.user("maya").conversations
+    for work in (talks.list(), talks.create("x"), anext(rc.events.subscribe())):
+        try:
+            await asyncio.wait_for(work, 3)
+        except Exception as error:
+            print(type(error).__name__, "forked" in str(error), flush=True)
+
+
+runner = asyncio.Runner()
+opened = Tellback(path)
+runner.run(prepare(opened))
+if how == "open":
+    if not os.fork():
+        asyncio.run(refused(opened))
+        os._exit(0)
+    os.wait()
+runner.run(opened.close())
+runner.close()
+if how == "made":  # before the fork, and opened after it
+    children = []
+    for name in ("one", "two"):
+        pid = os.fork()
+        if not pid:
+            asyncio.run(turns(shared, name))
+            os._exit(0)
+        children.append(pid)
+    for pid in children:
+        os.waitpid(pid, 0)
+"""
+
+
+def forking(tmp_path: Path, how: str) -> list[str]:
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path / "r.db"), how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_store_opened_before_a_fork_is_refused_in_the_child(tmp_path: Path) -> None:
+    assert forking(tmp_path, "open") == ["StoreError True"] * 3
+
+
+def test_a_store_made_before_a_fork_and_opened_after_it_takes_turns(tmp_path: Path) -> None:
+    lines = forking(tmp_path, "made")
+    assert sorted(lines) == ["one answers", "one asks", "two answers", "two asks"]
+    assert lines[0].split()[0] == lines[1].split()[0], "two turns at once"
+
+
+def test_a_thread_in_a_call_is_let_go_when_the_synchronous_face_closes(tmp_path: Path) -> None:
+    reached, errors = threading.Event(), []
+
+    async def hang(request: Any) -> str:
+        reached.set()
+        await asyncio.sleep(60)
+        return "never"
+
+    with Tellback(tmp_path / "r.db") as rc:
+        talks = rc.user("maya").conversations
+        talk = talks.create("chat")
+
+        def turn() -> None:
+            try:
+                talks.run_turn(talk.id, FunctionModel(hang), "Hi")
+            except StoreClosedError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=turn, daemon=True)
+        thread.start()
+        assert reached.wait(10)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(errors) == 1
+
+
+async def test_a_subscriber_of_another_loop_hears_after_the_first_loop_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    rc = await Tellback(path).open()
+
+    async def first() -> None:
+        events = rc.events.subscribe("latest")
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    await asyncio.to_thread(lambda: asyncio.run(first()))
+    events = rc.events.subscribe()
+    waiting = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0.05)
+    async with Tellback(path) as other:
+        await other.user("maya").conversations.create("chat")
+    assert (await asyncio.wait_for(waiting, 5)).type == "conversation.created"
+    await events.aclose()
+    await rc.close()
+
+
+@pytest.mark.parametrize("given", [{"url": 5}, {"summary_every": 0}, {"summary_every": "x"}])
+def test_settings_that_make_no_sense_are_refused(given: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        Tellback(**{"url": ":memory:", **given})
+
+
+def test_a_clock_must_say_its_timezone() -> None:
+    from datetime import datetime
+
+    with pytest.raises(InvalidArgumentError, match="timezone"):
+        Tellback(":memory:", clock=datetime.now)
+
+
+def test_the_time_can_be_set_through_the_synchronous_face() -> None:
+    from datetime import UTC, datetime
+
+    with Tellback(":memory:") as rc:
+        rc.clock = lambda: datetime(2020, 1, 1, tzinfo=UTC)
+        assert rc.user("maya").conversations.create("chat").created_at.year == 2020
+
+
+def test_what_is_in_itself_is_refused_and_not_followed() -> None:
+    endless: dict[str, Any] = {"amount": math.inf}
+    endless["again"] = endless
+    with pytest.raises(ValueError, match="nested"):
+        dump_stored_json(endless)
+    assert dump_stored_json({"amount": math.inf, "all": (1, -math.inf)}) == '{"amount":null,"all":[1,null]}'
+
+
+async def test_numbers_that_json_cannot_hold_are_refused_or_become_nothing() -> None:
+    endless = {"type": "tool_use", "id": "c1", "name": "pay", "arguments": {"amount": math.inf}}
+    with ScriptedModel([calls("pay", amount=math.inf), says("No.")]) as model:
+        async with Tellback(":memory:", model=model, worker=False) as rc:
+            maya = rc.user("maya")
+            talk = await maya.conversations.create("chat")
+            with pytest.raises(InvalidArgumentError, match="JSON"):
+                await maya.conversations.append_assistant_turn(talk.id, [endless])
+            said = await maya.conversations.append_assistant_turn(talk.id, "Hi", usage={"cost_usd": math.nan})
+            assert said.usage is not None
+            assert said.usage.cost_usd is None
+            await maya.conversations.run_turn(talk.id, user_text="Pay.")  # what a model writes is kept all the same
+            export = await maya.admin.export_user_data()
+            json.dumps(export, allow_nan=False)

@@ -1,0 +1,298 @@
+"""A model that goes by rules, and a user who is simulated."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import date
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tellback import END_ROUTE, Agent, InMemorySessions, InvalidArgumentError, Tellback, ToolCall, tool
+from tellback.agent.definitions.value_parser import InvalidValue
+from tellback.testing import FlowModel, ScriptedModel, SimulatedUser, says, simulate
+from tests.support.travel_agents import Flight, make_flight_agent
+
+
+async def test_the_flow_model_reads_by_rule() -> None:
+    agent, _ = make_flight_agent(model=FlowModel(reads={"destination": r"\bto ([A-Z]\w+)"}))
+    response = await agent.respond("A flight to Rome for 2 on 2026-12-01")
+    assert response.session.extracted == {
+        "destination": "Rome",
+        "departure": date(2026, 12, 1),
+        "passengers": 2,
+    }
+    assert response.message == "Offer the flights found"
+    assert response.trace.model_calls == 2
+    response = await agent.respond("No, destination: New York; passengers is 3.", response.session)
+    assert (response.session.extracted["destination"], response.session.extracted["passengers"]) == ("New York", 3)
+    response = await agent.respond("How is the weather?", response.session)
+    assert (response.message, response.route and response.route.title) == ("Ask which city (city?)", "Tell the weather")
+    response = await agent.respond("Back to the flight. Forget the departure", response.session)
+    assert response.message == "Ask when and how many (departure?)"
+    assert "departure" not in response.session.extracted
+
+
+async def test_the_flow_model_takes_the_option_that_is_named_last() -> None:
+    agent = Agent("Wanda", model=FlowModel())
+    route = agent.create_route("Cabin", gather_schema=Flight)
+    route.initial_state.transition_to(chat_state="Ask which cabin", gather=["cabin"])
+    response = await agent.respond("Not economy, business!")
+    assert response.session.extracted == {"cabin": "business"}
+
+
+async def test_the_flow_model_judges_conditions_by_their_words() -> None:
+    agent = Agent("Wanda", model=FlowModel(holds={"the user agrees": ["yes", "ok"]}))
+    ask = agent.create_route("Agree").initial_state.transition_to(chat_state="Ask whether to book")
+    ask.transition_to(chat_state="Confirm", condition="the user agrees")
+    first = await agent.respond(None)
+    assert (await agent.respond("No", first.session)).message == "Ask whether to book"
+    assert (await agent.respond("ok then", first.session)).message == "Confirm"
+
+
+async def test_the_flow_model_says_what_is_canned() -> None:
+    model = FlowModel()
+    agent = Agent("Wanda", model=model, composition_mode="canned_fluid", canned_responses=["Hm."])
+    route = agent.create_route("Greet")
+    route.initial_state.transition_to(chat_state="Greet", canned_responses=['Say "hi"!', "Hello!"])
+    assert (await agent.respond("Hi")).message == 'Say "hi"!'
+    strict = Agent("Wanda", model=model, composition_mode="strict_canned", canned_responses=["One.", "Two."])
+    assert (await strict.respond("Hi")).message == "One."
+
+
+FACTS = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
+
+
+async def test_a_simulated_user_gets_what_it_wants() -> None:
+    agent, book = make_flight_agent(model=FlowModel())
+    done = await simulate(agent, SimulatedUser("I want to fly", FACTS, route=book))
+    assert done.outcome == "completed"
+    assert str(done).splitlines() == [
+        "user: I want to fly",
+        "agent: Ask where to (destination?)",
+        "user: destination: Rome",
+        "agent: Ask when and how many (departure?, passengers?)",
+        "user: departure: 2026-12-01; passengers: 2",
+        "agent: Offer the flights found",
+        "user: Yes, please.",
+        "agent: 'Book a flight' is completed.",
+        "(completed)",
+    ]
+
+
+async def test_a_simulated_user_changes_its_mind() -> None:
+    agent, _ = make_flight_agent(model=FlowModel())
+    user = SimulatedUser("I want to fly", FACTS, changes={"destination": ["Oslo", "Bern"]}, eager=9)
+    for _ in range(2):  # a user can be used again
+        done = await simulate(agent, user)
+        assert done.outcome == "completed"
+        assert done.session.extracted["destination"] == "Bern"
+        assert [each.message for each in done.exchanges] == [
+            "I want to fly; destination: Rome; departure: 2026-12-01; passengers: 2",
+            "No, destination: Oslo",
+            "No, destination: Bern",
+            "Yes, please.",
+        ]
+
+
+async def test_a_simulated_user_can_be_one_who_is_remembered() -> None:
+    async with Tellback(":memory:", worker=False) as rc:
+        agent, _ = make_flight_agent(model=FlowModel(), memory=rc)
+        done = await simulate(agent, SimulatedUser("I want to fly", FACTS, eager=3), user="maya")
+        assert (done.outcome, len(done.exchanges)) == ("completed", 2)
+        [kept] = await rc.user("maya").conversations.list()
+        assert len(await rc.user("maya").conversations.messages(kept.id)) == 4
+
+
+@pytest.mark.parametrize("facts", [{}, {**FACTS, "passengers": 12}])
+async def test_a_simulated_user_gives_up(facts: dict[str, Any]) -> None:
+    agent, _ = make_flight_agent(model=FlowModel())
+    done = await simulate(agent, SimulatedUser("I want to fly", facts, patience=2))
+    assert done.outcome == "gave up"
+    assert len(done.exchanges) <= 6
+    assert (await simulate(agent, SimulatedUser("I want to fly", facts), max_turns=2)).outcome == "too long"
+
+
+async def test_a_simulated_user_waits_for_a_person_unless_told_how_it_decides() -> None:
+    @tool(requires_approval=True)
+    def refund(order: str) -> str:
+        """Pay back."""
+        return f"paid {order}"
+
+    agent = Agent("Rita", model=FlowModel(), persistence=InMemorySessions())
+    route = agent.create_route("Refund", gather_schema={"properties": {"order": {"type": "string"}}})
+    ask = route.initial_state.transition_to(chat_state="Ask which order", gather=["order"])
+    pay = ask.transition_to(tool_state=refund)
+    pay.transition_to(state=END_ROUTE)
+    pay.transition_to(chat_state="Say no", on_error=True).transition_to(state=END_ROUTE)
+    user = SimulatedUser("A refund", {"order": "A1"})
+    assert (await simulate(agent, user)).outcome == "waits"
+    yes = await simulate(agent, user, session="s1", approve=lambda call: call.input == {"order": "A1"})
+    assert (yes.outcome, yes.exchanges[-1].response.tool_calls[0].content) == ("completed", "paid A1")
+    no = await simulate(agent, user, approve=False)
+    assert "Say no" in str(no)
+
+
+async def test_a_model_can_write_what_the_user_says() -> None:
+    agent, _ = make_flight_agent(model=FlowModel())
+    script = [
+        says("I want to fly. destination: Rome", expect=lambda request: '"destination":"Rome"' in str(request.system)),
+        says("I'd rather not.", expect="Ask when and how many"),
+        says("GOODBYE"),
+    ]
+    with ScriptedModel(script) as model:
+        done = await simulate(agent, SimulatedUser("Fly to Rome", FACTS, model=model))
+    assert done.outcome == "gave up"
+    assert [each.message for each in done.exchanges] == ["I want to fly. destination: Rome", "I'd rather not."]
+
+
+def test_a_change_is_of_something_known() -> None:
+    with pytest.raises(InvalidArgumentError, match="passengers=\\[3\\]"):
+        SimulatedUser("Fly", {"destination": "Rome"}, changes={"passengers": [3]})
+    with pytest.raises(InvalidArgumentError, match="destination='Oslo'"):
+        SimulatedUser("Fly", {"destination": "Rome"}, changes={"destination": "Oslo"})
+
+
+WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
+
+
+@given(
+    note=WORDS | st.sampled_from(["seats: 3", "a; seats is 4", "x, tags: y", 'say "seats: 5"', "is", "7."]),
+    tags=st.lists(WORDS, max_size=3),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_a_user_tells_by_rule_is_what_the_model_reads(note: str, tags: list[str]) -> None:
+    fields = {"note": {"type": "string"}, "tags": {"type": "array"}, "seats": {"type": "integer"}}
+    agent = Agent("Wanda", model=FlowModel())
+    route = agent.create_route("Take notes", gather_schema={"properties": fields})
+    ask = route.initial_state.transition_to(chat_state="Ask", gather=list(fields))
+    ask.transition_to(state=END_ROUTE)
+    facts = {"note": note, "tags": tags, "seats": 2}
+    done = asyncio.run(simulate(agent, SimulatedUser("Hello", facts, patience=1), 4))
+    try:
+        expected = {name: route.schema.check(name, value) for name, value in facts.items()}
+    except InvalidValue:  # such as a note of blanks
+        return
+    assert done.session.extracted == expected
+
+
+ORDERS = st.permutations(list(FACTS))
+CITIES = st.lists(st.sampled_from(["Oslo", "Bern", "New York"]), max_size=3, unique=True)
+SEATS = st.lists(st.integers(3, 9), max_size=2, unique=True)
+
+
+@given(order=ORDERS, eager=st.integers(0, 3), cities=CITIES, seats=SEATS)
+@settings(max_examples=40, deadline=None)
+def test_whatever_is_told_when_the_flow_ends_with_the_last_word(
+    order: list[str], eager: int, cities: list[str], seats: list[int]
+) -> None:
+    agent, book = make_flight_agent(model=FlowModel())
+    facts = {name: FACTS[name] for name in order}
+    user = SimulatedUser("Fly", facts, changes={"destination": cities, "passengers": seats}, eager=eager)
+    done = asyncio.run(simulate(agent, user))
+    assert done.outcome == "completed", str(done)
+    known = done.session.extracted
+    assert known["destination"] == (cities or ["Rome"])[-1]
+    assert known["passengers"] == (seats or [2])[-1]
+    [search] = [run for run in done.session.progress.runs.values() if run.tool == "search_flights"]
+    assert search.arguments == book.schema.plain({name: known[name] for name in FACTS})
+    assert all(each.response.trace.model_calls <= 2 for each in done.exchanges)
+    asked = [each.response.state.id for each in done.exchanges if each.response.state and "?" in each.response.message]
+    assert len(asked) == len(set(asked)), "a question was asked twice"
+
+
+async def test_a_failed_tool_is_tried_again_on_request() -> None:
+    tries: list[str] = []
+
+    def send(to: str) -> str:
+        """Send it."""
+        tries.append(to)
+        if len(tries) == 1:
+            raise OSError("the line is down")
+        return "sent"
+
+    agent = Agent("Sendy", model=FlowModel())
+    route = agent.create_route("Send a letter", gather_schema={"properties": {"to": {"type": "string"}}})
+    ask = route.initial_state.transition_to(chat_state="Ask to whom", gather=["to"])
+    ask.transition_to(tool_state=send).transition_to(state=END_ROUTE)
+    response = await agent.respond("to: Maya")
+    assert response.message == "send failed."
+    response = await agent.respond("Hm.", response.session)
+    assert (response.message, tries) == ("send failed.", ["Maya"])
+    response = await agent.respond("Try again!", response.session)
+    assert (response.completed, tries) == (True, ["Maya", "Maya"])
+
+
+async def test_the_flow_model_knows_a_route_by_its_whole_title() -> None:
+    words = {"Book": ["table"], "Book a flight": ["fly"]}
+    for titles in (["Book", "Book a flight"], ["Book a flight", "Book"]):
+        agent = Agent("Wanda", model=FlowModel(routes=words))
+        for title in titles:
+            route = agent.create_route(title, description="It is booked.", conditions=["the user says so"])
+            route.initial_state.transition_to(chat_state=f"{title}: ask")
+        assert (await agent.respond("I fly")).message == "Book a flight: ask"
+        assert (await agent.respond("A table")).message == "Book: ask"
+
+
+async def test_the_flow_model_judges_conditions_of_several_lines() -> None:
+    agent = Agent("Wanda", model=FlowModel(holds={"the user\nagrees": ["yes"]}))
+    ask = agent.create_route("Agree").initial_state.transition_to(chat_state="Ask whether to book")
+    ask.transition_to(chat_state="Confirm", condition="the user\n  agrees")
+    first = await agent.respond(None)
+    assert (await agent.respond("yes", first.session)).message == "Confirm"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"reads": {"to": r"to \w+"}}, "reads\\['to'\\].* has no group"),
+        ({"reads": {"to": r"to (\w+"}}, "reads\\['to'\\] is no regular expression"),
+        ({"reads": {"to": 3}}, "reads\\['to'\\] is a regular expression or a function, not 3"),
+        ({"routes": {"Book": "book"}}, "routes\\['Book'\\] is a list of words, not 'book'"),
+        ({"holds": {"the user agrees": "yes"}}, "holds\\['the user agrees'\\] is a list of words"),
+    ],
+)
+def test_a_flow_model_that_could_not_read_is_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=told):
+        FlowModel(**given)
+
+
+@pytest.mark.parametrize("session", [None, "web-1"])
+async def test_a_user_who_says_goodbye_first_leaves_the_session_as_it_was(session: str | None) -> None:
+    sessions = InMemorySessions()
+    agent, _ = make_flight_agent(model=FlowModel(), persistence=sessions)
+    if session is not None:
+        await agent.respond("I want to fly. destination: Rome", session)
+    done = await simulate(agent, SimulatedUser("Nothing", model=ScriptedModel([says("GOODBYE")])), session=session)
+    assert (done.outcome, done.exchanges, str(done)) == ("gave up", (), "(gave up)")
+    assert done.session.extracted == ({} if session is None else {"destination": "Rome"})
+
+
+async def test_a_person_may_take_a_while_to_decide() -> None:
+    @tool(requires_approval=True)
+    def refund(order: str) -> str:
+        """Pay back."""
+        return f"paid {order}"
+
+    async def approve(call: ToolCall) -> bool:
+        await asyncio.sleep(0)
+        return call.input == {"order": "A1"}
+
+    agent = Agent("Rita", model=FlowModel())
+    route = agent.create_route("Refund", gather_schema={"properties": {"order": {"type": "string"}}})
+    ask = route.initial_state.transition_to(chat_state="Ask which order", gather=["order"])
+    ask.transition_to(tool_state=refund).transition_to(state=END_ROUTE)
+    done = await simulate(agent, SimulatedUser("A refund", {"order": "A1"}), approve=approve)
+    assert (done.outcome, done.exchanges[-1].response.tool_calls[0].content) == ("completed", "paid A1")
+
+
+async def test_a_user_who_wants_what_the_agent_does_not_have_is_refused() -> None:
+    agent, _ = make_flight_agent(model=FlowModel())
+    with pytest.raises(InvalidArgumentError, match="gathers no 'e-mail': facts can be destination, departure"):
+        await simulate(agent, SimulatedUser("Fly", {"destination": "Rome", "e-mail": "x"}))
+    with pytest.raises(InvalidArgumentError, match="has no route 'Sail': it has Book a flight, Tell the weather"):
+        await simulate(agent, SimulatedUser("Sail", route="Sail"))
+    model = ScriptedModel([says("GOODBYE", expect=lambda request: "grumpy" in str(request.system))])
+    assert (await simulate(agent, SimulatedUser("Fly", {"mood": "grumpy"}, model=model))).outcome == "gave up"

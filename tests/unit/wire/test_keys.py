@@ -1,0 +1,200 @@
+"""What the platform itself names is camelCase on the wire and comes back as it was; what users name stays as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tellback
+from tellback import Category, ExtractedEntity, ExtractedFact, Extraction, Tellback, Window
+from tellback.agent.sessions.serialization import session_data_to_state, session_state_to_data
+from tellback.agent.sessions.session import CurrentRoute, CurrentState, RouteVisit, SessionState, create_session
+from tellback.server.streaming.change_feed import encode_event
+from tellback.stores.ports.store import USER_ERASED
+from tellback.testing import FunctionModel
+from tellback.types.conversations import Event
+from tellback.types.ids import utc_now
+from tellback.types.memory import CategoryKind, EntityType
+from tellback.types.sessions import SessionData
+from tellback.user import User
+from tellback.wire.agent_sessions import SessionStateWire, SessionWire
+from tellback.wire.events import ChangeWire
+from tellback.wire.extraction import ExtractionRunWire, JobWire
+from tests.support.sse import parse_frame
+
+STORES = Path(tellback.__file__).parent / "stores"
+TYPE = re.compile(r'"((?:conversation|message|space|atom|entity|binding|key|extraction|user)\.[a-z]+)"')
+CAMEL = re.compile(r"[a-z]+([A-Z][a-z]*)*")
+
+
+class Hears:
+    """An extractor that knows one fact, and at last one that cannot be."""
+
+    def __init__(self) -> None:
+        self.importance = 3
+        self.seconds = 0.0
+
+    async def extract(self, window: Window) -> Extraction:
+        await asyncio.sleep(self.seconds)
+        cited = (window.messages[0].id,)
+        home = Category("home", CategoryKind.FACT)
+        fact = ExtractedFact("User lives in Porto.", home, cited, self.importance, entities=("Porto",))
+        return Extraction((fact,), (ExtractedEntity("Porto", EntityType.PLACE, ("Oporto",)),))
+
+
+async def talked(user: User, namespace: str) -> str:
+    talk = await user.conversations.create(namespace)
+    await user.conversations.append_turn(talk.id, "I live in Porto.", {"content": "I see."})
+    return talk.id
+
+
+@pytest.fixture(scope="module")
+def changes() -> list[Event]:
+    """A change of each type there is."""
+    return asyncio.run(happened())
+
+
+async def happened() -> list[Event]:
+    hears = Hears()
+    async with Tellback(":memory:", extractor=hears, embedder=None) as rc:
+        maya, talks = rc.user("maya"), rc.user("maya").conversations
+        space = (await maya.memory.create_space("home")).id
+        binding = await maya.memory.create_binding({"namespace": "bound"}, [space])
+        await rc.bindings.update(binding.id, enabled=False)
+        await rc.bindings.delete(binding.id)
+        await rc.keys.revoke((await rc.keys.create("user", user_id="maya")).key.id)
+
+        await maya.memory.create_entity(space, "PLACE", "Porto")
+        for _ in range(2):  # the second one says the same again
+            await maya.memory.run_extraction_for_conversation(await talked(maya, "chat"), space_id=space)
+            await rc.jobs.drain()
+        hears.importance = 9
+        await maya.memory.run_extraction_for_conversation(await talked(maya, "chat"), space_id=space)
+        await rc.jobs.drain()
+        hears.seconds = 60.0
+        [job] = await maya.memory.run_extraction_for_conversation(await talked(maya, "chat"), space_id=space)
+        await rc.jobs.cancel(job.id)
+
+        id = await talked(maya, "closing")
+        model = FunctionModel(lambda _: closing())
+
+        async def closing() -> str:
+            await talks.close(id)
+            return "Bye."
+
+        await talks.run_turn(id, user_text="Bye", model=model)
+        await talks.refresh_rolling_summary(id, FunctionModel(lambda _: "They said hello."))
+
+        atom = await maya.memory.add_atom(space, "One")
+        new = await maya.memory.supersede_atom(atom.id, text="Two")
+        await maya.memory.archive_atom(new.id)
+        await maya.memory.restore_atom(new.id)
+        await maya.memory.delete_atom(new.id)
+        ann = await maya.memory.create_entity(space, "PERSON", "Ann")
+        anna = await maya.memory.create_entity(space, "PERSON", "Anna")
+        await maya.memory.merge_entities(ann.id, anna.id)
+        await maya.memory.delete_space(space)
+        await rc.user("omar").memory.create_space("home")
+        found = await rc.events.read(limit=1_000)
+        await rc.user("omar").admin.delete_user_data(confirm=True)
+        return [*found, *await rc.events.read(found[-1].position)]
+
+
+def told_of(event: Event) -> dict[str, Any]:
+    told = parse_frame(encode_event(event).removesuffix(b"\n\n")).data
+    assert isinstance(told, dict)
+    return told
+
+
+def test_every_type_of_change_is_tried(changes: list[Event]) -> None:
+    written = {type for path in STORES.rglob("*.py") for type in TYPE.findall(path.read_text())}
+    assert {event.type for event in changes} == written
+
+
+def test_data_of_changes_have_the_names_of_the_wire(changes: list[Event]) -> None:
+    for event in changes:
+        told = told_of(event)
+        assert told == json.loads(ChangeWire.of(event).to_json())
+        if event.type == USER_ERASED:  # names of tables
+            assert told["data"] == event.data
+        else:
+            assert all(CAMEL.fullmatch(name) for name in told["data"]), event.type
+            assert ("memorySpaceId" in told["data"]) == ("space_id" in event.data)
+
+
+def test_a_change_is_read_as_it_was(changes: list[Event]) -> None:
+    for event in changes:
+        assert ChangeWire.model_validate(told_of(event)).value() == event
+
+
+async def test_what_a_job_did_has_the_names_of_the_wire() -> None:
+    async with Tellback(":memory:", extractor=Hears(), embedder=None) as rc:
+        maya = rc.user("maya")
+        space = (await maya.memory.create_space("home")).id
+        id = await talked(maya, "chat")
+        for _ in range(2):
+            run = await maya.memory.run_extraction_for_conversation(id, space_id=space)
+            await rc.jobs.drain()
+        [job] = await maya.memory.list_jobs()
+        told = json.loads(JobWire.of(job).to_json())
+        assert (told["result"]["leftOut"], told["result"]["leftOutFacts"]) == (0, [])
+        assert JobWire.model_validate(told).value() == job
+        whole = json.loads(ExtractionRunWire.of(run).to_json())
+        assert [JobWire.model_validate(each).value() for each in whole["jobs"]] == list(run.jobs)
+
+
+def row_of(state: SessionState, **more: Any) -> SessionData:
+    data = session_state_to_data(state)
+    return SessionData(state.id, "maya", collected_data={**data["collected_data"], **more}, version=state.version)
+
+
+def booked(metadata: Mapping[str, Any]) -> SessionState:
+    now = utc_now()
+    begun = create_session("web-42", metadata)
+    return SessionState(
+        "web-42",
+        CurrentRoute("book", "Book a flight", now),
+        CurrentState("ask", "Ask where to", now),
+        {"travel_date": "2026-06-15"},
+        (RouteVisit("book", now),),
+        begun.metadata,
+        1,
+    )
+
+
+def test_a_session_has_the_names_of_the_wire_where_they_are_its_own() -> None:
+    own = {"my_key": 1, "fares": {"from_to": 2}}
+    row = row_of(booked(own), my_channel={"first_seen": 1})
+    told = json.loads(SessionWire.of(row).to_json())["collectedData"]
+    assert told.keys() == {
+        *("extracted", "routeHistory", "currentRouteTitle", "currentRouteEnteredAt", "currentStateDescription"),
+        *("currentStateEnteredAt", "metadata", "my_channel"),
+    }
+    assert told["routeHistory"][0].keys() == {"routeId", "enteredAt", "exitedAt", "completed"}
+    assert told["metadata"].keys() == {"createdAt", "lastUpdatedAt", "my_key", "fares"}
+    assert (told["extracted"], told["my_channel"]) == ({"travel_date": "2026-06-15"}, {"first_seen": 1})
+    assert told["metadata"]["fares"] == {"from_to": 2}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{}, {"my_key": 1}, {"createdAt": "long ago", "lastUpdatedAt": 3}, {"user_id": "maya"}, {"created_at": "then"}],
+    ids=str,
+)
+def test_a_session_is_read_as_it_was(own: dict[str, Any]) -> None:
+    state = booked(own)
+    row = row_of(state)
+    back = SessionWire.model_validate(json.loads(SessionWire.of(row).to_json())).value()
+    shown = {name: row.collected_data[name] for name in back.collected_data}
+    assert back.collected_data == shown
+    kept = session_data_to_state("web-42", row)
+    told = json.loads(SessionStateWire.of(kept).to_json())
+    assert SessionStateWire.model_validate(told).value() == kept
+    assert told["metadata"]["userId"] == "maya"
+    assert set(own) - {"user_id", "created_at"} <= told["metadata"].keys()

@@ -1,0 +1,113 @@
+"""How turns end and what comes while they run: what is sent is what is read back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from tellback.errors import StoreBusyError
+from tellback.turns.types import TurnResult
+from tellback.types import (
+    ChatUsage,
+    ReplyDelta,
+    StreamStop,
+    TextDelta,
+    ThinkingDelta,
+    ToolUseEnd,
+    ToolUseInputDelta,
+    ToolUseStart,
+)
+from tellback.types.conversations import Event, ToolInvocation, TurnOutcome, TurnProblem
+from tellback.types.memory import WorkingContext
+from tellback.wire.base import WireModel
+from tellback.wire.events import ChangeWire
+from tellback.wire.turns import ToolInvocationWire, TurnOutcomeWire, TurnResultWire, decode_delta, encode_delta
+from tests.unit.wire import strategies
+from tests.unit.wire.strategies import numbers, objects, optional_texts, texts, tuples
+
+usages = st.builds(
+    ChatUsage, st.none() | numbers, st.none() | numbers, cost_usd=st.none() | strategies.reals, model=optional_texts
+)
+invocations = st.builds(ToolInvocation, texts, texts, objects, optional_texts, st.booleans())
+# Of a working context, the memories and its size are on the wire.
+contexts = st.none() | st.builds(
+    lambda atoms, size: WorkingContext("", (), atoms, size, remembers=bool(atoms)), tuples(strategies.atoms), numbers
+)
+ends: dict[str, SearchStrategy[Any]] = {
+    "status": texts,
+    "text": texts,
+    "turn_id": texts,
+    "conversation_id": texts,
+    "tool_invocations": tuples(invocations),
+    "pending": tuples(strategies.calls),
+    "output": strategies.json_values,
+    "model_calls": numbers,
+    "context": contexts,
+}
+outcomes = st.builds(
+    TurnOutcome,
+    **ends,
+    appended_messages=tuples(strategies.stored),
+    aggregate_usage=usages,
+    total_latency_ms=numbers,
+    stop_reason=texts,
+)
+results = st.builds(
+    TurnResult,
+    **ends,
+    ok=st.booleans(),
+    session_id=optional_texts,
+    message_id=optional_texts,
+    usage=usages,
+    messages=tuples(strategies.stored),
+)
+events = st.builds(
+    Event, numbers, texts.filter(str.isprintable), strategies.scopes, texts, objects, created_at=strategies.moments
+)
+said = st.text(st.characters())  # also what UTF-8 cannot hold: models stream halves of characters
+deltas: SearchStrategy[ReplyDelta] = st.one_of(
+    st.builds(TextDelta, said),
+    st.builds(ThinkingDelta, said),
+    st.builds(ToolUseStart, said, said),
+    st.builds(ToolUseInputDelta, said, said),
+    st.builds(ToolUseEnd, said),
+    st.builds(StreamStop, said, st.none() | usages),
+)
+
+
+@pytest.mark.parametrize(
+    ("wire", "made"),
+    [(ToolInvocationWire, invocations), (TurnOutcomeWire, outcomes), (TurnResultWire, results), (ChangeWire, events)],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_a_value_comes_back_as_it_was(wire: type[WireModel], made: SearchStrategy[Any], data: st.DataObject) -> None:
+    value = data.draw(made)
+    assert wire.model_validate(json.loads(wire.of(value).to_json())).value() == value
+
+
+@given(deltas)
+def test_a_delta_comes_back_as_it_was(delta: ReplyDelta) -> None:
+    event, data = encode_delta(delta) or ("", b"")
+    assert b"\n" not in data
+    assert decode_delta(event, json.loads(data)) == delta
+
+
+def test_an_unknown_delta_is_passed_over() -> None:
+    assert encode_delta(object()) is None  # type: ignore[arg-type]
+    assert decode_delta("of_a_later_version", {"text": "Hi"}) is None
+
+
+def test_problems_are_told_without_their_inside() -> None:
+    outcome = TurnOutcome("completed", "Hi", "turn_1", "conv_1", (), ChatUsage())
+    failed = replace(outcome, problems=(TurnProblem("recall", StoreBusyError("/secret/path")),))
+    sent = TurnOutcomeWire.of(failed).encoded()
+    assert b"secret" not in sent
+    assert TurnOutcomeWire.model_validate_json(sent).value().problems[0].step == "recall"
