@@ -23,8 +23,10 @@ from turning import HITS, SYSTEM, USER, Answered, Expected, Seen, Sent
 
 from tellback import ChatOptions, LoopResult, Skill, Tellback, run_loop_messages, stream_loop, telemetry
 from tellback.chat import ChatRequest, ModelBase
-from tellback.turn import Identity, Session, TurnConfig, TurnInput, TurnResult, run_chat_turn
+from tellback.turns.chat_turn import run_chat_turn
+from tellback.turns.types import TurnConfig, TurnInput, TurnResult
 from tellback.types import ChatReply, Message, ReplyDelta, StreamStop, TextDelta
+from tellback.types.conversations import Identity, Session
 
 FILE = "tellback.db"
 NAMESPACE = "chat"

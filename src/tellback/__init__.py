@@ -46,7 +46,7 @@ _EXPORTS = {
     """,
     "tellback.jobs": "WorkerOptions",
     "tellback.memory.extraction.extractors": "LlmExtractor",
-    "tellback.memory.extraction.replay": "ReplayProgress ReplayReport",
+    "tellback.memory.extraction.service": "ReplayProgress ReplayReport",
     "tellback.memory.extraction.values": "ExtractedEntity ExtractedFact Extraction Window",
     "tellback.memory.pattern_miner": "PatternMining",
     "tellback.memory.tools": "Forget memory_tools RecallByEntity RecallByTopic RecallTimeline Remember",
@@ -71,7 +71,8 @@ _EXPORTS = {
     "tellback.types.access": "ApiKey NewApiKey Scope",
     "tellback.types.blocks": "MediaBlock TextBlock ToolResultBlock ToolUseBlock",
     "tellback.types.conversations": """
-        AssistantTurn Conversation Event Identity RollingSummary Session StoredMessage TurnOutcome TurnProblem
+        AssistantTurn Conversation Event Identity MessageData RollingSummary Session SessionData StoredMessage
+        TurnOutcome TurnProblem
     """,
     "tellback.types.jobs": """
         Binding ConversationScope ExtractionPolicy ExtractionRun Job JobStatus UsageRecord UsageTotal
@@ -80,7 +81,6 @@ _EXPORTS = {
         Atom AtomStatus Category CategoryKind Citation Entity EntityType MemorySpace RecallHit RecallMode
         RecallResult WorkingContext
     """,
-    "tellback.types.sessions": "MessageData SessionData",
     "tellback.user": "User",
 }
 _MODULE_BY_NAME = {name: module for module, names in _EXPORTS.items() for name in names.split()}
@@ -213,8 +213,8 @@ if TYPE_CHECKING:
     from tellback.errors import UnknownModelError as UnknownModelError
     from tellback.jobs import WorkerOptions as WorkerOptions
     from tellback.memory.extraction.extractors import LlmExtractor as LlmExtractor
-    from tellback.memory.extraction.replay import ReplayProgress as ReplayProgress
-    from tellback.memory.extraction.replay import ReplayReport as ReplayReport
+    from tellback.memory.extraction.service import ReplayProgress as ReplayProgress
+    from tellback.memory.extraction.service import ReplayReport as ReplayReport
     from tellback.memory.extraction.values import ExtractedEntity as ExtractedEntity
     from tellback.memory.extraction.values import ExtractedFact as ExtractedFact
     from tellback.memory.extraction.values import Extraction as Extraction
@@ -282,8 +282,10 @@ if TYPE_CHECKING:
     from tellback.types.conversations import Conversation as Conversation
     from tellback.types.conversations import Event as Event
     from tellback.types.conversations import Identity as Identity
+    from tellback.types.conversations import MessageData as MessageData
     from tellback.types.conversations import RollingSummary as RollingSummary
     from tellback.types.conversations import Session as Session
+    from tellback.types.conversations import SessionData as SessionData
     from tellback.types.conversations import StoredMessage as StoredMessage
     from tellback.types.conversations import TurnOutcome as TurnOutcome
     from tellback.types.conversations import TurnProblem as TurnProblem
@@ -307,8 +309,6 @@ if TYPE_CHECKING:
     from tellback.types.memory import RecallMode as RecallMode
     from tellback.types.memory import RecallResult as RecallResult
     from tellback.types.memory import WorkingContext as WorkingContext
-    from tellback.types.sessions import MessageData as MessageData
-    from tellback.types.sessions import SessionData as SessionData
     from tellback.user import User as User
 
 __all__ = ["__version__", *sorted(_MODULE_BY_NAME)]

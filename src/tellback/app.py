@@ -43,7 +43,7 @@ from tellback.user import User as User
 
 if TYPE_CHECKING:
     from tellback.memory.engine import MemoryEngine
-    from tellback.memory.extraction.replay import ReplayProgress, ReplayReport
+    from tellback.memory.extraction.service import ReplayProgress, ReplayReport
     from tellback.specs.model import AgentSpec
 
 
@@ -239,7 +239,7 @@ class Tellback:
         Without a tenant or an app, those of all. `on_progress` is called as jobs end; cancelling it cancels the jobs
         that were not begun.
         """
-        from tellback.memory.extraction.replay import Replay
+        from tellback.memory.extraction.service import Replay
 
         if extraction_version is not None:
             self._memory.extraction.check_version(extraction_version)

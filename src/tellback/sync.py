@@ -29,7 +29,7 @@ _HANDLE_CLASSES = frozenset(
         "tellback.client.conversations.RemoteConversations",
         "tellback.client.memory.RemoteMemory",
         "tellback.client.memory.RemoteWorkingContexts",
-        "tellback.client.user.RemoteUser",
+        "tellback.client.client.RemoteUser",
         "tellback.conversations.conversations.Conversations",
         "tellback.jobs.handle.Jobs",
         "tellback.memory.bindings.AllBindings",

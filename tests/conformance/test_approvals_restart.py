@@ -24,7 +24,7 @@ from tellback import (
 from tellback.chat.history import is_valid_history
 from tellback.stores import TurnDraft
 from tellback.testing import ScriptedModel, calls, raises, says
-from tellback.turns.approvals import APPROVED, approval_note
+from tellback.turns.writer import APPROVED, approval_note
 from tellback.user import User
 
 FIVE = ToolCall("c1", "pay", {"amount": 5})

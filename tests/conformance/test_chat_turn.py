@@ -21,11 +21,7 @@ from tellback import (
     tool,
 )
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says
-from tellback.turn import (
-    Identity,
-    Session,
-    TurnConfig,
-    TurnInput,
+from tellback.turns.chat_turn import (
     build_system,
     persist_assistant_turn,
     persist_user_turn,
@@ -34,6 +30,8 @@ from tellback.turn import (
     stream_llm,
     user_prompt,
 )
+from tellback.turns.types import TurnConfig, TurnInput
+from tellback.types.conversations import Identity, Session
 from tellback.user import User
 
 MAYA = Identity("maya", "Maya")

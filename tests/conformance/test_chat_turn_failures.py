@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tellback import ChatOptions, StoreUnavailableError, Tellback, ToolCall, message_text, tool
 from tellback.chat.history import is_valid_history
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
-from tellback.turn import Identity, Session, TurnConfig, TurnInput, run_chat_turn
-from tellback.types.conversations import StoredMessage
+from tellback.turns.chat_turn import run_chat_turn
+from tellback.turns.types import TurnConfig, TurnInput
+from tellback.types.conversations import Identity, Session, StoredMessage
 from tellback.user import User
 
 MAYA = Identity("maya")

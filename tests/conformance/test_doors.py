@@ -16,7 +16,7 @@ from tellback import ChatOptions, ChatRequest, Identity, Session, Tellback, Tool
 from tellback.agent import Agent, ToolContext, ToolUpdate, create_session, define_tool
 from tellback.stores import ConversationLog
 from tellback.testing import FunctionModel, ScriptedModel, calls, says, understands
-from tellback.turn import run_chat_turn
+from tellback.turns.chat_turn import run_chat_turn
 from tellback.turns.engine import TurnEngine
 from tellback.types.conversations import TurnOutcome
 

@@ -8,9 +8,16 @@ from tellback.agent.agent import Agent
 from tellback.agent.definitions.canned_responses import CannedResponse
 from tellback.agent.definitions.gather_schema import GatherSchema
 from tellback.agent.definitions.guidelines import Capability, CompositionMode, Guideline, GuidelineMatch, Term
-from tellback.agent.definitions.ids import generate_route_id, generate_state_id, generate_tool_id
 from tellback.agent.definitions.route import Route, RouteRef
-from tellback.agent.definitions.state import END_ROUTE, State, StateRef, Transition
+from tellback.agent.definitions.state import (
+    END_ROUTE,
+    State,
+    StateRef,
+    Transition,
+    generate_route_id,
+    generate_state_id,
+    generate_tool_id,
+)
 from tellback.agent.definitions.tools import DomainRegistry, define_tool
 from tellback.agent.events import (
     Event,

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from tellback.agent.sessions.session import SessionState
 from tellback.errors import InvalidArgumentError
-from tellback.tools.threads import call_function
+from tellback.tools.dispatch import call_function
 
 MAX_DEPTH = 20
 """How deep values may be nested to be shown; what is deeper is left out."""

@@ -1,12 +1,21 @@
-"""`tellback chat`: a chat in the terminal, with the model or with an agent."""
+"""The command `tellback chat`: one answer, or a conversation in the terminal."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import aclosing
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import typer
 
+from tellback.cli.chat_backends import ChatTurnReply
+from tellback.cli.conversations import wait_for_memories
+from tellback.cli.memory import atom_to_json, print_atoms, print_hits
 from tellback.cli.options import (
     DEFAULT_URL,
     DEFAULT_USER,
@@ -17,15 +26,377 @@ from tellback.cli.options import (
     UrlOption,
     UserOption,
 )
-from tellback.cli.output import print_line
-from tellback.cli.runner import UserTarget, open_app, report_errors, user_of_target
+from tellback.cli.output import (
+    create_console,
+    escape_controls,
+    format_count,
+    format_minute,
+    print_line,
+    to_json_line,
+    to_json_value,
+    to_one_line,
+)
+from tellback.cli.runner import UserTarget, format_error, open_app, report_errors, user_of_target
+from tellback.errors import TellbackError
+from tellback.types import TextDelta, ToolUseEnd, ToolUseInputDelta, ToolUseStart
 
 if TYPE_CHECKING:
+    from tellback.agent import Agent, SessionState
     from tellback.app import Tellback
     from tellback.chat import ModelChoice
-    from tellback.cli.chat_backends import ChatBackend
-    from tellback.cli.chat_repl import ChatRepl
+    from tellback.cli.chat_backends import ChatBackend, ReplyStream
+    from tellback.types.conversations import Conversation, StoredMessage
+    from tellback.user import User
     from tellback.user import User as Handle
+
+T = TypeVar("T")
+
+WAKEUP_SECONDS = 0.5
+"""How often the waiting thread looks up: on some systems a signal does not wake it."""
+
+
+class LoopThread:
+    """Runs coroutines in a thread of its own. Ctrl-C cancels the one that is waited for, and waits until it is over."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tellback-chat", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.run(self._loop.shutdown_asyncgens())
+        self.run(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What the coroutine gives. A second Ctrl-C gives up waiting for its end."""
+        finished = threading.Event()
+        tasks: list[asyncio.Task[T]] = []
+
+        def start() -> None:
+            task = self._loop.create_task(coroutine)
+            tasks.append(task)
+            task.add_done_callback(lambda _: finished.set())
+
+        self._loop.call_soon_threadsafe(start)
+        try:
+            _wait_interruptibly(finished)
+        except KeyboardInterrupt:
+            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            _wait_interruptibly(finished)
+            if not tasks[0].cancelled():
+                tasks[0].exception()  # it is told of the interruption, not of what came of it
+            raise
+        return tasks[0].result()
+
+
+def _wait_interruptibly(finished: threading.Event) -> None:
+    while not finished.wait(WAKEUP_SECONDS):
+        pass
+
+
+SLASH_COMMANDS = {
+    "/memory [words]": "what is remembered, or what is on that topic",
+    "/why": "what the last answer was given: memories with scores and dates, and tokens",
+    "/routes": "the agent's routes, where you are, and what it has gathered",
+    "/close": "close the conversation: it becomes memories, and a new one begins (also /new)",
+    "/help": "this",
+    "/quit": "leave; the conversation stays open (also Ctrl-D)",
+}
+TAIL_MESSAGES = 6
+MEMORIES_SHOWN = 20
+REPLY_STOPPED = "The answer was stopped; your message is kept, and you can go on."
+
+
+class ChatRepl:
+    """One person's chat. `line` asks for the next message; it raises `EOFError` when there is none."""
+
+    def __init__(
+        self,
+        loop: LoopThread,
+        user: User,
+        backend: ChatBackend,
+        space: str,
+        read_line: Callable[[str], str],
+        *,
+        as_json: bool = False,
+    ) -> None:
+        self._loop = loop
+        self._user = user
+        self._backend = backend
+        self._space = space
+        self._read_line = read_line
+        self._as_json = as_json
+        self._conversation_id: str | None = None
+        self._last_reply: ChatTurnReply | None = None
+
+    def open_conversation(self, conversation_id: str | None, *, starts_new: bool, is_quiet: bool) -> None:
+        """Find the conversation to go on with, and show how it ended; with `new` it is closed, and another begins."""
+        found = self._loop.run(self._backend.find_conversation(conversation_id))
+        self._conversation_id = None if found is None else found.id
+        if starts_new and found is not None:
+            self._close(is_quiet=is_quiet)
+        elif found is not None and found.last_seq and not is_quiet:
+            self._show_tail(found)
+
+    def run(self) -> None:
+        """Talk until there is nothing more to say."""
+        while True:
+            try:
+                text = self._read_line("you> ").strip()
+            except EOFError:
+                typer.echo()
+                return
+            if text in ("/quit", "/exit"):
+                return
+            if not text:
+                continue
+            try:
+                self._run_slash_command(text) if text.startswith("/") else self.send(text)
+            except TellbackError as error:
+                print_line(format_error(error), style="red", stderr=True)
+            except KeyboardInterrupt:
+                typer.echo()
+                print_line(REPLY_STOPPED, style="yellow", stderr=True)
+
+    def send(self, text: str) -> ChatTurnReply:
+        """Say something, show the answer as it comes, and ask about calls that wait for a decision."""
+        reply = self._stream_reply(self._backend.send(text))
+        while reply.pending and not self._as_json:
+            reply = self._stream_reply(self._backend.approve(self._ask_approvals(reply)))
+        self._last_reply = reply
+        return reply
+
+    def _stream_reply(self, stream: ReplyStream) -> ChatTurnReply:
+        reply = self._loop.run(self._print_stream(stream))
+        if self._as_json:
+            typer.echo(to_json_line(reply_to_json(reply)))
+        else:
+            typer.echo()
+            for problem in reply.problems:
+                print_line(f"This failed without ending the turn: {problem}.", style="yellow", stderr=True)
+        if self._conversation_id not in (None, reply.conversation_id) and not self._as_json:
+            print_line(
+                "A new conversation has begun: nothing was said in the last one for long.", style="dim", stderr=True
+            )
+        self._conversation_id = reply.conversation_id
+        return reply
+
+    async def _print_stream(self, stream: ReplyStream) -> ChatTurnReply:
+        # A terminal shows that something goes on until there is something to show.
+        with create_console(stderr=True).status("", spinner="dots") as spinner:
+            printer = _StreamPrinter(spinner.stop, is_silent=self._as_json)
+            async with aclosing(stream):
+                async for item in stream:
+                    if isinstance(item, ChatTurnReply):
+                        printer.print_tools(item)
+                        return item
+                    printer.print_delta(item)
+        raise AssertionError("a stream ends with its answer")
+
+    def _ask_approvals(self, reply: ChatTurnReply) -> dict[str, bool]:
+        approvals = {}
+        for call in reply.pending:
+            prompt = f"Run {call.name} with {to_one_line(json.dumps(to_json_value(call.input)))}? [y/N] "
+            try:
+                approvals[call.id] = self._read_line(prompt).strip().lower() in ("y", "yes")
+            except EOFError:
+                approvals[call.id] = False
+        return approvals
+
+    def _run_slash_command(self, text: str) -> None:
+        name, _, argument = text.partition(" ")
+        handlers: Mapping[str, Callable[[], None]] = {
+            "/memory": lambda: self._show_memory(argument.strip()),
+            "/why": self._show_why,
+            "/routes": self._show_routes,
+            "/close": self._close,
+            "/new": self._close,
+            "/help": print_help,
+        }
+        if name not in handlers:
+            print_line(f"There is no {name}: /help lists what there is.", style="red", stderr=True)
+            return
+        handlers[name]()
+
+    def _show_memory(self, query: str) -> None:
+        memory = self._user.memory
+
+        async def print_memories() -> None:
+            spaces = await memory.list_spaces(self._space)
+            if not spaces:
+                print_line("Nothing is remembered yet: /close makes memories of what was said.")
+            elif query:
+                found = await memory.recall_by_topic(spaces[0].id, query)
+                print_hits(found.hits) if found.hits else print_line("Nothing is remembered of that.")
+            else:
+                atoms = await memory.list_atoms(spaces[0].id, limit=MEMORIES_SHOWN)
+                print_atoms(atoms) if atoms else print_line(
+                    "Nothing is remembered yet: /close makes memories of what was said."
+                )
+
+        self._loop.run(print_memories())
+
+    def _show_why(self) -> None:
+        if self._last_reply is None:
+            print_line("Nothing was answered yet.")
+            return
+        print_explanation(self._last_reply)
+
+    def _show_routes(self) -> None:
+        if self._backend.agent is None:
+            print_line("There are no routes: name an agent that has some with --agent module:attribute.")
+            return
+        print_routes(self._backend.agent, self._loop.run(self._backend.load_session()))
+
+    def _close(self, *, is_quiet: bool = False) -> None:
+        id = self._conversation_id
+        if id is None:
+            print_line("There is nothing to close: say something first.")
+            return
+        with create_console(stderr=True).status("Making memories of what was said…"):
+            outcome = self._loop.run(self._close_and_extract(id))
+        self._conversation_id = self._last_reply = None
+        if not is_quiet:
+            print_line(f"Closed: {outcome} A new conversation begins.")
+
+    async def _close_and_extract(self, id: str) -> str:
+        await self._backend.close(id)
+        _, outcome = await wait_for_memories(self._user, id)
+        return outcome
+
+    def _show_tail(self, conversation: Conversation) -> None:
+        messages = self._loop.run(self._user.conversations.messages(conversation.id, TAIL_MESSAGES))
+        print_line(
+            f"Going on with {conversation.id}, last changed {format_minute(conversation.updated_at)}:", style="dim"
+        )
+        for message in messages:
+            print_message(message)
+
+
+class _StreamPrinter:
+    """An answer on its way to the screen: text as it comes, and a line for each tool. `begin` is called before any."""
+
+    def __init__(self, before_output: Callable[[], None], *, is_silent: bool) -> None:
+        self._before_output = before_output
+        self._is_silent = is_silent
+        self._names: dict[str, str] = {}
+        self._inputs: dict[str, str] = {}
+        self._is_mid_line = False
+        self._printed_calls: set[str] = set()
+
+    def print_delta(self, item: Any) -> None:
+        if isinstance(item, TextDelta):
+            self._write(escape_controls(item.text))
+        elif isinstance(item, ToolUseStart):
+            self._names[item.id], self._inputs[item.id] = item.name, ""
+        elif isinstance(item, ToolUseInputDelta):
+            self._inputs[item.id] = self._inputs.get(item.id, "") + item.partial_input_json
+        elif isinstance(item, ToolUseEnd):
+            self._printed_calls.add(item.id)
+            self._print_tool(self._names.get(item.id, "tool"), self._inputs.get(item.id, ""))
+
+    def print_tools(self, reply: ChatTurnReply) -> None:
+        """Tools that ran without being streamed: those of states."""
+        for each in reply.tools:
+            if each.id not in self._printed_calls:
+                self._print_tool(each.name, json.dumps(to_json_value(each.arguments)))
+
+    def _print_tool(self, name: str, arguments: str) -> None:
+        if self._is_silent:
+            return
+        self._before_output()
+        if self._is_mid_line:
+            self._write("\n")
+        print_line(f"→ {to_one_line(f'{name} {arguments}', 200)}", style="dim", stderr=True)
+
+    def _write(self, text: str) -> None:
+        if self._is_silent or not text:
+            return
+        self._before_output()
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        self._is_mid_line = not text.endswith("\n")
+
+
+def print_help() -> None:
+    """What one may type beside messages."""
+    width = max(map(len, SLASH_COMMANDS))
+    for name, description in SLASH_COMMANDS.items():
+        print_line(f"  {name:{width}}  {description}")
+
+
+def print_message(message: StoredMessage) -> None:
+    """A message of the past, on a line."""
+    if message.text and message.role in ("user", "assistant"):
+        print_line(f"{'you>' if message.role == 'user' else '    '} {to_one_line(message.text, 300)}", style="dim")
+
+
+def print_explanation(reply: ChatTurnReply) -> None:
+    """What an answer was given: memories, turns and tokens."""
+    context, usage = reply.context, reply.usage
+    if context is None:
+        print_line("No memory was asked for this answer.")
+    else:
+        query_note = f' for "{to_one_line(context.recall_query, 80)}"' if context.recall_query else ""
+        pinned_atoms = context.atoms_used[: len(context.atoms_used) - len(context.hits)]
+        count = format_count(len(context.atoms_used), "memory was", "memories were")
+        print_line(f"{count} given{query_note}, with {format_count(context.turns_used, 'turn')} before this one.")
+        if pinned_atoms:
+            print_atoms(pinned_atoms)
+        if context.hits:
+            print_hits(context.hits)
+        budget_note = ", over its budget" if context.over_budget else ""
+        print_line(f"The working context is about {context.tokens_estimated} tokens{budget_note}.")
+    if usage.input_tokens is not None or usage.output_tokens is not None:
+        cost = "" if usage.cost_usd is None else f", {usage.cost_usd:.4f} USD"
+        model = f" by {usage.model}" if usage.model else ""
+        print_line(f"{usage.input_tokens or 0} tokens were read and {usage.output_tokens or 0} written{model}{cost}.")
+
+
+def print_routes(agent: Agent, session: SessionState | None) -> None:
+    """An agent's routes and states, with a mark at where the session stands, and what was gathered."""
+    route_id = None if session is None or session.current_route is None else session.current_route.id
+    state_id = None if session is None or session.current_state is None else session.current_state.id
+    if not agent.routes:
+        print_line(f"{agent.name} has no routes.")
+    for route in agent.routes:
+        is_current = route.id == route_id
+        conditions = f" (when {'; '.join(route.conditions)})" if route.conditions else ""
+        print_line(f"{'▶' if is_current else ' '} {route.title}{conditions}", style="bold" if is_current else None)
+        for state in route.states:
+            if state.kind != "start":
+                mark = "▶" if is_current and state.id == state_id else "·"
+                print_line(f"    {mark} {'run ' if state.kind == 'tool' else ''}{state.title}")
+    gathered = {} if session is None else session.extracted
+    print_line("Nothing was gathered yet." if not gathered else f"Gathered: {to_json_line(gathered)}")
+
+
+def reply_to_json(reply: ChatTurnReply) -> dict[str, Any]:
+    """An answer as JSON has it, on one line."""
+    context = reply.context
+    return {
+        "text": reply.text,
+        "conversation_id": reply.conversation_id,
+        "atoms_used": [] if context is None else [atom_to_json(atom) for atom in context.atoms_used],
+        "tool_calls": to_json_value(reply.tools),
+        "pending": to_json_value(reply.pending),
+        "problems": [str(problem) for problem in reply.problems],
+        "usage": to_json_value(reply.usage),
+        "route": _route_title(reply.session),
+        "data": None if reply.session is None else to_json_value(reply.session.extracted),
+    }
+
+
+def _route_title(session: SessionState | None) -> str | None:
+    return None if session is None or session.current_route is None else session.current_route.title
 
 
 def chat(
@@ -64,7 +435,6 @@ def chat(
 
     With a message, or with input from a pipe (a message a line), it answers and ends.
     """
-    from tellback.cli.chat_repl import LoopThread
 
     if new and conversation is not None:
         raise typer.BadParameter("--new begins a conversation, and --conversation goes on with one: leave one out.")
@@ -72,7 +442,6 @@ def chat(
     is_interactive = message is None and sys.stdin.isatty() and not as_json
     with report_errors():
         from tellback.cli import runner
-        from tellback.cli.chat_repl import ChatRepl
 
         choice = runner.resolve_model(model)
         with LoopThread() as loop:

@@ -269,7 +269,7 @@ def demo(
     try:
         options = _demo_options(url, port, model)
         has_sample = asyncio.run(_load_sample(url))
-        logging.getLogger("tellback.server.auth.credentials").setLevel(logging.WARNING)
+        logging.getLogger("tellback.server.auth").setLevel(logging.WARNING)
         code = run_server(options, lambda address: _guide_lines(address, url, open_browser, has_sample))
     except TellbackError as error:
         fail(str(error))

@@ -15,6 +15,6 @@ except ModuleNotFoundError as error:
         raise
     raise MissingExtraError("httpx2", "client", "TellbackClient") from error
 
-from tellback.client.user import RemoteUser
+from tellback.client.client import RemoteUser
 
 __all__ = ["RemoteUser", "TellbackClient"]

@@ -16,8 +16,10 @@ from typing import Any, BinaryIO, Literal
 from tellback import validation
 from tellback.admin import ErasureReport
 from tellback.admin.export import atomic_write, resolve_format
-from tellback.client.handle import (
+from tellback.client.transport import (
     RemoteHandle,
+    Transport,
+    build_path,
     encode_arguments,
     encode_cursor,
     encode_datetime,
@@ -25,7 +27,6 @@ from tellback.client.handle import (
     list_all,
     require_server_id,
 )
-from tellback.client.transport import Transport, build_path
 from tellback.errors import InvalidArgumentError, RateLimitedError, RemoteUnavailableError, StoreError
 from tellback.memory.bindings import PolicyLike
 from tellback.types.access import ApiKey, ApiKeyRole, NewApiKey
@@ -33,7 +34,7 @@ from tellback.types.conversations import Event
 from tellback.types.ids import utc_now
 from tellback.types.jobs import Binding, Job, JobStatus, UsageRecord, UsageTotal
 from tellback.wire.admin import ApiKeyWire, ErasedWire, NewApiKeyWire, UsageRecordWire, UsageTotalWire
-from tellback.wire.events import ChangeWire
+from tellback.wire.conversations import ChangeWire
 from tellback.wire.extraction import BindingWire, JobWire
 
 FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 1.0

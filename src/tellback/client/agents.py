@@ -14,25 +14,24 @@ from tellback.agent.sessions.serialization import message_to_events
 from tellback.agent.sessions.session import SessionState
 from tellback.chat import Model
 from tellback.chat.approval import as_approvals
-from tellback.client.handle import (
+from tellback.client.transport import (
     PAGE_SIZE,
     RemoteHandle,
+    Transport,
+    build_path,
     encode_arguments,
     encode_mapping,
     encode_metadata,
     list_all,
     validate_header,
 )
-from tellback.client.transport import Transport, build_path
 from tellback.client.turn_loop import reject_local_arguments, require_model_name
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.specs.agents import InvokeOptions
 from tellback.specs.model import AgentSpec
 from tellback.types import ReplyDelta
-from tellback.types.conversations import TurnOutcome
-from tellback.types.sessions import SESSION_STATUSES, MessageData, SessionData, SessionStatus
-from tellback.wire.agent_sessions import SessionMessageWire, SessionWire, session_etag
-from tellback.wire.agents import AgentResponseWire, AgentWire
+from tellback.types.conversations import SESSION_STATUSES, MessageData, SessionData, SessionStatus, TurnOutcome
+from tellback.wire.agents import AgentResponseWire, AgentWire, SessionMessageWire, SessionWire, session_etag
 from tellback.wire.turns import TurnOutcomeWire, decode_delta
 
 

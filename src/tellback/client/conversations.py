@@ -10,8 +10,9 @@ from typing import Any, Unpack
 
 from tellback import validation
 from tellback.chat import Model
-from tellback.client.handle import (
+from tellback.client.transport import (
     PAGE_SIZE,
+    build_path,
     encode_arguments,
     encode_content,
     encode_cursor,
@@ -22,7 +23,6 @@ from tellback.client.handle import (
     list_all,
     require_server_id,
 )
-from tellback.client.transport import build_path
 from tellback.client.turn_loop import TurnLoop, TurnRunner
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.turns.request import TurnArguments

@@ -12,8 +12,9 @@ from typing import Any
 
 from tellback import validation
 from tellback.client.admin import RemoteBindings, RemoteJobs, decode_binding, decode_job
-from tellback.client.handle import (
+from tellback.client.transport import (
     RemoteHandle,
+    build_path,
     encode_arguments,
     encode_cursor,
     encode_datetime,
@@ -22,7 +23,6 @@ from tellback.client.handle import (
     list_all,
     require_server_id,
 )
-from tellback.client.transport import build_path
 from tellback.errors import NotFoundError, RemoteUnavailableError, StoreError
 from tellback.memory.bindings import PolicyLike, ScopeLike
 from tellback.memory.memory import DEFAULT_ENTITY_LIMIT

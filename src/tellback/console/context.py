@@ -21,7 +21,7 @@ from tellback.errors import (
     ProviderTimeoutError,
     TellbackError,
 )
-from tellback.server.auth.caller import Caller
+from tellback.server.auth import Caller
 from tellback.server.problems import public_message
 from tellback.server.tenant_agents import ServedAgent, TenantAgents
 from tellback.user import User

@@ -12,10 +12,18 @@ from tellback.chat import Model
 from tellback.conversations.summary import RollingSummaries
 from tellback.runtime import Runtime
 from tellback.stores import AppendResult, ConversationLog, TurnDraft
-from tellback.turns.approvals import load_approval_state
-from tellback.turns.drafts import build_assistant_draft, build_draft, build_imported_draft, group_by_turn
 from tellback.turns.engine import TurnEngine
-from tellback.turns.request import BuildContext, TurnArguments, TurnRequest, build_turn_request
+from tellback.turns.request import (
+    BuildContext,
+    TurnArguments,
+    TurnRequest,
+    build_assistant_draft,
+    build_draft,
+    build_imported_draft,
+    build_turn_request,
+    group_by_turn,
+)
+from tellback.turns.writer import load_approval_state
 from tellback.types import ChatUsage, Message, ReplyDelta, ToolCall
 from tellback.types.access import Scope
 from tellback.types.blocks import Content

@@ -12,8 +12,6 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("mcp", "mcp", "The MCP server") from error
 
-from tellback.mcp.http import McpApp, http_app
-from tellback.mcp.server import UserOf, build_server
-from tellback.mcp.stdio import serve_stdio
+from tellback.mcp.server import McpApp, UserOf, build_server, http_app, serve_stdio
 
 __all__ = ["McpApp", "UserOf", "build_server", "http_app", "serve_stdio"]

@@ -11,7 +11,7 @@ from tellback.memory.extraction.service import ExtractionService
 from tellback.memory.memory import Memory
 from tellback.memory.pattern_miner import PatternMiner, PatternMining
 from tellback.memory.recall_service import RecallService
-from tellback.memory.space_cache import SpaceCache
+from tellback.memory.space_view import SpaceCache
 from tellback.runtime import Runtime
 from tellback.types.access import Scope
 

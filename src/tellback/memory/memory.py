@@ -14,8 +14,7 @@ from tellback.memory import bindings, recall_service, validation
 from tellback.memory.bindings import PolicyLike, ScopeLike
 from tellback.memory.embedding import EmbeddingService
 from tellback.memory.extraction.extractors import build_verbatim_drafts
-from tellback.memory.extraction.replay import Replay, ReplayProgress, ReplayReport
-from tellback.memory.extraction.service import ExtractionService
+from tellback.memory.extraction.service import ExtractionService, Replay, ReplayProgress, ReplayReport
 from tellback.memory.recall_service import RecallRequest, RecallService
 from tellback.memory.space_view import NEVER, RecallFilter
 from tellback.memory.validation import CategoryLike, DatetimeLike, build_atom_draft

@@ -19,8 +19,14 @@ from tellback import telemetry
 from tellback.memory.embedding import EmbeddingService
 from tellback.memory.recall import ranker
 from tellback.memory.recall.dates.parser import parse_query_time
-from tellback.memory.space_cache import SpaceCache
-from tellback.memory.space_view import NEVER, RecallFilter, SpaceView, name_candidates, stored_name_candidates
+from tellback.memory.space_view import (
+    NEVER,
+    RecallFilter,
+    SpaceCache,
+    SpaceView,
+    name_candidates,
+    stored_name_candidates,
+)
 from tellback.stores import SpaceSearch
 from tellback.types.access import Scope
 from tellback.types.ids import fold_name

@@ -13,10 +13,7 @@ from tellback import validation as common
 from tellback.errors import InvalidArgumentError
 from tellback.stores import AtomDraft
 from tellback.types.ids import new_id
-from tellback.types.memory import (
-    Category,
-    CategoryKind,
-)
+from tellback.types.memory import Category, CategoryKind
 from tellback.validation import validate_name
 
 EnumT = TypeVar("EnumT", bound=StrEnum)

@@ -14,8 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from tellback import __version__
 from tellback.app import Tellback
 from tellback.errors import ConfigurationError, TellbackError
-from tellback.server.auth.caller import ServerContext
-from tellback.server.auth.credentials import Authenticator
+from tellback.server.auth import Authenticator, ServerContext
 from tellback.server.lifecycle import ShutdownSignal
 from tellback.server.mcp_endpoint import add_mcp
 from tellback.server.middleware.auth import AuthMiddleware

@@ -17,7 +17,7 @@ from fastapi.dependencies.models import Dependant
 
 from tellback import validation
 from tellback.errors import IdempotencyConflictError, RequestInProgressError, StoreError
-from tellback.server.auth.caller import Caller
+from tellback.server.auth import Caller
 from tellback.stores.ports.access import IdempotencyClaim, IdempotencyStore, StoredResponse
 from tellback.types.access import Scope
 from tellback.types.ids import utc_now

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tellback.concurrency import cancel_and_wait
-from tellback.server.auth.caller import Caller
+from tellback.server.auth import Caller
 from tellback.server.settings import ServerSettings
 from tellback.user import User
 

@@ -22,7 +22,7 @@ from tellback.server.problems import MEDIA_TYPE as PROBLEM
 from tellback.server.streaming.sse import MEDIA_TYPE, encode_frame
 from tellback.wire.agents import AgentDelta
 from tellback.wire.base import WireModel
-from tellback.wire.events import ChangeWire, ReadyWire
+from tellback.wire.conversations import ChangeWire, ReadyWire
 from tellback.wire.problems import Problem
 from tellback.wire.turns import StopWire, TextDeltaWire, ToolUseEndWire, ToolUseInputWire, ToolUseStartWire
 

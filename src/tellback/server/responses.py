@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from tellback.errors import InvalidArgumentError
-from tellback.server.auth.caller import Caller
+from tellback.server.auth import Caller
 from tellback.wire.base import Page, WireModel
 from tellback.wire.problems import Problem
 

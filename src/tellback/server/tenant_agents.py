@@ -25,12 +25,12 @@ from tellback.agent.sessions.serialization import session_data_to_state
 from tellback.agent.sessions.session import SessionState
 from tellback.app import Tellback
 from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError, SessionConflictError
-from tellback.server.auth.caller import Caller
+from tellback.server.auth import Caller
 from tellback.sessions.adapter import PersistenceAdapter
 from tellback.sessions.sql.adapter import SqlAdapter, StoreBackend
 from tellback.types.access import Scope
+from tellback.types.conversations import MessageData, SessionData, SessionStatus
 from tellback.types.jsontext import dump_json
-from tellback.types.sessions import MessageData, SessionData, SessionStatus
 from tellback.user import User
 
 _PREFIX_PATTERN = re.compile(r"~[0-9a-f]{32}~")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from tellback.types.sessions import MessageData, SessionData, SessionStatus
+from tellback.types.conversations import MessageData, SessionData, SessionStatus
 
 
 class SessionRepository(Protocol):

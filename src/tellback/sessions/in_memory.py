@@ -12,7 +12,7 @@ from typing import TypedDict
 from tellback.errors import NotFoundError, SessionConflictError
 from tellback.sessions import records, validation
 from tellback.sessions.records import count_messages, merge_turn
-from tellback.types.sessions import MessageData, SessionData, SessionStatus
+from tellback.types.conversations import MessageData, SessionData, SessionStatus
 
 Clock = Callable[[], float]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from tellback.errors import InvalidArgumentError, SessionConflictError
 from tellback.sessions import validation
+from tellback.types.conversations import MessageData, SessionData
 from tellback.types.ids import as_utc
-from tellback.types.sessions import MessageData, SessionData
 
 SESSION_FIELDS = (
     *("id", "user_id", "agent_name", "status", "current_route", "current_state", "collected_data", "message_count"),

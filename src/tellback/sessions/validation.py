@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tellback.errors import ConfigurationError, InvalidArgumentError
+from tellback.types.conversations import MESSAGE_ROLES, SESSION_STATUSES, MessageData, SessionData
 from tellback.types.ids import as_utc
 from tellback.types.jsontext import is_storable
-from tellback.types.sessions import MESSAGE_ROLES, SESSION_STATUSES, MessageData, SessionData
 
 MAX_ID_LENGTH = 200
 MAX_LIMIT = 2**31 - 1

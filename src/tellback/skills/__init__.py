@@ -2,9 +2,18 @@
 
 from tellback.skills.body import MAX_BODY, load_body
 from tellback.skills.folder import SkillFolder
-from tellback.skills.index import build_index, find_skill, index_line, list_skills_of, search_skills_of
 from tellback.skills.loader import load_skills
-from tellback.skills.resolver import SkillResolver, effective_resolver, in_memory_resolver, searchable_resolver
+from tellback.skills.resolver import (
+    SkillResolver,
+    build_index,
+    effective_resolver,
+    find_skill,
+    in_memory_resolver,
+    index_line,
+    list_skills_of,
+    search_skills_of,
+    searchable_resolver,
+)
 from tellback.skills.skill import Skill, skill, skills_for
 from tellback.skills.toolset import (
     SkillOffer,

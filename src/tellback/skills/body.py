@@ -10,7 +10,7 @@ from typing import Any
 from tellback.errors import NotFoundError, SkillError
 from tellback.skills.resolver import SkillResolver
 from tellback.skills.skill import Skill, strip_control_characters
-from tellback.tools.threads import call_function
+from tellback.tools.dispatch import call_function
 
 
 def bind_context(fn: Callable[..., Any], ctx: Mapping[str, Any], skill_name: str) -> tuple[list[Any], dict[str, Any]]:

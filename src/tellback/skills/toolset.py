@@ -9,11 +9,18 @@ from typing import Any
 from tellback.errors import ConfigurationError, NotFoundError, SkillError
 from tellback.skills.body import render_skills, resolve_requirements
 from tellback.skills.folder import SkillFolder
-from tellback.skills.index import build_index, list_skills_of
-from tellback.skills.resolver import SkillEntry, SkillResolver, as_resolver, await_resolver, in_memory_resolver
+from tellback.skills.resolver import (
+    SkillEntry,
+    SkillResolver,
+    as_resolver,
+    await_resolver,
+    build_index,
+    in_memory_resolver,
+    list_skills_of,
+)
 from tellback.skills.skill import Skill, skills_for
 from tellback.tools import Tool, tools_by_name
-from tellback.tools.threads import run_in_thread
+from tellback.tools.dispatch import run_in_thread
 from tellback.types import Message, ToolCall, as_message
 
 MAX_SEARCH_RESULTS = 50

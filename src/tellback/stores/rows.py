@@ -14,7 +14,15 @@ from tellback.errors import InvalidArgumentError
 from tellback.stores.ports.access import StoredResponse
 from tellback.types.access import ApiKey, Scope
 from tellback.types.blocks import ContentBlock, TextBlock, chat_messages, load_blocks
-from tellback.types.conversations import Conversation, Event, MessageDraft, StoredMessage
+from tellback.types.conversations import (
+    Conversation,
+    Event,
+    MessageData,
+    MessageDraft,
+    MessageRole,
+    SessionData,
+    StoredMessage,
+)
 from tellback.types.ids import from_micros, to_micros
 from tellback.types.jobs import (
     ANY,
@@ -29,7 +37,6 @@ from tellback.types.jobs import (
 from tellback.types.jsontext import dump_stored_json, is_storable, validate_depth
 from tellback.types.messages import Message
 from tellback.types.replies import ChatUsage
-from tellback.types.sessions import MessageData, MessageRole, SessionData
 
 _decode_json = json.JSONDecoder().raw_decode
 """How far values may be nested: what is deeper could be written here and not be read from further down the stack."""

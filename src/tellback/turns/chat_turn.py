@@ -18,10 +18,16 @@ from tellback.errors import ConversationClosedError, InvalidArgumentError
 from tellback.request import Request
 from tellback.stores import TurnDraft
 from tellback.turns.attachments import append_contents, append_summaries, build_user_message, parse_attachments
-from tellback.turns.drafts import build_draft
 from tellback.turns.engine import ReplyEvents
 from tellback.turns.memory_space import NamespaceMemory
-from tellback.turns.request import RecalledContext, TurnRequest, query_from_text, resolve_options, with_attachments
+from tellback.turns.request import (
+    RecalledContext,
+    TurnRequest,
+    build_draft,
+    query_from_text,
+    resolve_options,
+    with_attachments,
+)
 from tellback.turns.types import (
     DEFAULT_RECALL_OPTIONS,
     TurnConfig,

@@ -22,10 +22,9 @@ from tellback.request import Request, bind_request
 from tellback.runtime import Runtime
 from tellback.stores import AppendResult, TurnStarted
 from tellback.telemetry import TurnSpan, turn_span
-from tellback.turns.approvals import APPROVAL_LOOKBACK, load_approval_state
 from tellback.turns.claims import ConversationClaim, TurnClaims
 from tellback.turns.request import RecalledContext, TurnRequest
-from tellback.turns.writer import TurnWriter
+from tellback.turns.writer import APPROVAL_LOOKBACK, TurnWriter, load_approval_state
 from tellback.types import Message, ReplyDelta, StreamStop, TextDelta
 from tellback.types.access import Scope
 from tellback.types.blocks import chat_messages

@@ -1,18 +1,21 @@
-"""Agents on the wire: what they are, requests to them, and their responses."""
+"""Agents and their sessions as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from tellback.agent.events import Event, EventKind, EventSource, event_to_dict, parse_event
 from tellback.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
-from tellback.agent.sessions.serialization import plain_data
+from tellback.agent.sessions.serialization import parse_metadata_dates, plain_data
+from tellback.agent.sessions.session import CurrentRoute, CurrentState, RouteVisit, SessionState
 from tellback.specs.model import AgentSpec
+from tellback.types.conversations import MessageData, MessageRole, SessionData, SessionStatus
 from tellback.types.memory import WorkingContext
-from tellback.wire.agent_sessions import SessionIdIn, SessionStateWire
-from tellback.wire.base import IdIn, InputModel, NameIn, WireModel
+from tellback.wire.base import IdIn, InputModel, KeyMapping, NameIn, WireModel, camel
 from tellback.wire.conversations import UsageWire
 from tellback.wire.memory import AtomWire, RecallIn
 from tellback.wire.messages import ToolCallOut
@@ -29,6 +32,250 @@ from tellback.wire.turns import (
 
 if TYPE_CHECKING:
     from tellback.agent import Agent
+
+MAX_SESSION_ID_LENGTH = 150
+"""How long a session's id may be; adapters that several apps share need room for more."""
+
+
+def _validate_path_segment(id: str) -> str:
+    if id in (".", ".."):
+        raise ValueError("a session's id is not . or .., which mean something else in an address")
+    return id
+
+
+SessionIdIn = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_SESSION_ID_LENGTH, pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", examples=["web-42"]),
+    AfterValidator(_validate_path_segment),
+]
+"""A session's id: it stands in addresses, so it holds no slash and no control characters."""
+
+HIDDEN_KEYS = frozenset(("progress", "left", "context", "answered", "waiting", "owner"))
+"""What of the collected data is between the agent and its author: how it got there, and what its tools were given."""
+
+COLLECTED_DATA_KEYS = KeyMapping(
+    *("route_history", "current_route_title", "current_route_entered_at"),
+    *("current_state_description", "current_state_entered_at"),
+)
+ROUTE_VISIT_KEYS = KeyMapping("route_id", "entered_at", "exited_at")
+SESSION_METADATA_KEYS = KeyMapping("created_at", "last_updated_at", "user_id")
+"""What a session itself writes beside its user's own data."""
+
+KeyRenamer = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+def _encode_collected(collected: Mapping[str, Any]) -> dict[str, Any]:
+    """The collected data as they are shown."""
+    visible = {name: value for name, value in collected.items() if name not in HIDDEN_KEYS}
+    return COLLECTED_DATA_KEYS.to_wire(_rename_nested(visible, ROUTE_VISIT_KEYS.to_wire, SESSION_METADATA_KEYS.to_wire))
+
+
+def _decode_collected(encoded: Mapping[str, Any]) -> dict[str, Any]:
+    """The collected data, of what was shown of them."""
+    return _rename_nested(
+        COLLECTED_DATA_KEYS.from_wire(encoded), ROUTE_VISIT_KEYS.from_wire, SESSION_METADATA_KEYS.from_wire
+    )
+
+
+def _rename_nested(collected: Mapping[str, Any], visit: KeyRenamer, metadata: KeyRenamer) -> dict[str, Any]:
+    """The collected data, with other names in the route history and in the metadata."""
+    renamed = dict(collected)
+    if isinstance(renamed.get("route_history"), list):
+        renamed["route_history"] = [
+            visit(each) if isinstance(each, Mapping) else each for each in renamed["route_history"]
+        ]
+    if isinstance(renamed.get("metadata"), Mapping):
+        renamed["metadata"] = metadata(renamed["metadata"])
+    return renamed
+
+
+def _to_plain_data(value: Any) -> Any:
+    return plain_data(dict(value)) if isinstance(value, Mapping) else value
+
+
+PlainData = Annotated[dict[str, Any], BeforeValidator(_to_plain_data)]
+
+
+class SessionWire(WireModel):
+    """A session as it is stored. Its `ETag` changes with its version and its status."""
+
+    value_type: ClassVar[type[Any] | None] = SessionData
+
+    id: str = Field(examples=["web-42"])
+    user_id: str | None = None
+    agent_name: str | None = Field(default=None, examples=["Wanda"])
+    status: SessionStatus = "active"
+    current_route: str | None = None
+    current_state: str | None = None
+    collected_data: dict[str, Any] = Field(
+        default_factory=dict,
+        description="`extracted` is what was gathered, `routeHistory` where it went; your own data are beside them.",
+    )
+    message_count: int = 0
+    last_message_at: datetime | None = None
+    completed_at: datetime | None = None
+    created_at: datetime
+    updated_at: datetime
+    version: int = Field(default=0, description="How many turns were saved.")
+
+    @classmethod
+    def of(cls, value: SessionData) -> SessionWire:
+        """It for a session, without what is not told."""
+        wire = cls.model_validate(value)
+        wire.collected_data = _encode_collected(value.collected_data)
+        return wire
+
+    def value(self) -> SessionData:
+        """The session."""
+        session: SessionData = super().value()
+        object.__setattr__(session, "collected_data", _decode_collected(self.collected_data))
+        return session
+
+
+def _encode_tool_calls(calls: Any) -> Any:
+    return [{camel(name): value for name, value in call.items()} for call in calls]
+
+
+class SessionEventWire(WireModel):
+    """Something that happened in a session: what was said, which tools ran, or a change of status."""
+
+    kind_: EventKind = Field(examples=["message"])
+    source: EventSource = Field(examples=["customer"])
+    data: dict[str, Any] = Field(examples=[{"participant": "Alice", "message": "Hello!"}])
+    creation_utc: str = Field(examples=["2026-03-01T10:30:00+00:00"])
+
+    @classmethod
+    def of(cls, value: Event) -> SessionEventWire:
+        """It for an event."""
+        plain = plain_data(event_to_dict(value))
+        data = {camel(name): each for name, each in plain.pop("data").items()}
+        if "toolCalls" in data:
+            data["toolCalls"] = _encode_tool_calls(data["toolCalls"])
+        return cls(kind_=plain.pop("kind"), **plain, data=data)
+
+    def value(self) -> Event:
+        """The event."""
+        fields = {"kind": self.kind_, "source": self.source, "data": self.data, "creation_utc": self.creation_utc}
+        return parse_event(fields)
+
+
+class SessionMessageWire(WireModel):
+    """A message of a session."""
+
+    value_type: ClassVar[type[Any] | None] = MessageData
+
+    id: str = Field(examples=["msg_018f3c0de0a17b2c4d5e6f708192"])
+    session_id: str
+    role: MessageRole
+    content: str
+    user_id: str | None = None
+    route: str | None = None
+    state: str | None = None
+    tool_calls: list[dict[str, Any]] = Field(
+        default_factory=list, examples=[[{"toolName": "search", "arguments": {}, "result": "found"}]]
+    )
+    event: SessionEventWire | None = None
+    created_at: datetime
+    position: int = 0
+
+    @classmethod
+    def of(cls, value: MessageData) -> SessionMessageWire:
+        """It for a message, whose event is a value."""
+        names = ("id", "session_id", "role", "content", "user_id", "route", "state", "created_at", "position")
+        event = None if value.event is None else SessionEventWire.of(value.event)
+        calls = _encode_tool_calls(value.tool_calls)
+        return cls(**{name: getattr(value, name) for name in names}, tool_calls=calls, event=event)
+
+    def value(self) -> MessageData:
+        """The message."""
+        message: MessageData = super().value()
+        calls = [
+            {"tool_name": each.get("toolName"), "arguments": each.get("arguments"), "result": each.get("result")}
+            for each in self.tool_calls
+        ]
+        object.__setattr__(message, "tool_calls", tuple(calls))
+        return message
+
+
+class CurrentRouteWire(WireModel):
+    """The route a session is in."""
+
+    value_type: ClassVar[type[Any] | None] = CurrentRoute
+
+    id: str
+    title: str = Field(examples=["Book a flight"])
+    entered_at: datetime
+
+
+class CurrentStateWire(WireModel):
+    """The state that spoke last."""
+
+    value_type: ClassVar[type[Any] | None] = CurrentState
+
+    id: str
+    description: str | None = None
+    entered_at: datetime
+
+
+class RouteVisitWire(WireModel):
+    """One visit of a route."""
+
+    value_type: ClassVar[type[Any] | None] = RouteVisit
+
+    route_id: str
+    entered_at: datetime
+    exited_at: datetime | None = Field(default=None, description="Null while it lasts.")
+    completed: bool = False
+
+
+class SessionStateWire(WireModel):
+    """Where a session stands after a turn."""
+
+    value_type: ClassVar[type[Any] | None] = SessionState
+
+    id: str = Field(examples=["web-42"])
+    version: int
+    current_route: CurrentRouteWire | None = None
+    current_state: CurrentStateWire | None = None
+    extracted: PlainData = Field(default_factory=dict, examples=[{"destination": "Rome"}])
+    route_history: list[RouteVisitWire] = Field(default_factory=list)
+    metadata: PlainData = Field(default_factory=dict, examples=[{"createdAt": "2026-03-01T09:00:00+00:00"}])
+
+    @classmethod
+    def of(cls, value: SessionState) -> SessionStateWire:
+        """It for a session."""
+        wire = cls.model_validate(value)
+        wire.metadata = SESSION_METADATA_KEYS.to_wire(wire.metadata)
+        return wire
+
+    def value(self) -> SessionState:
+        """The session, as it is read from where it is kept."""
+        state: SessionState = super().value()
+        object.__setattr__(state, "metadata", parse_metadata_dates(SESSION_METADATA_KEYS.from_wire(self.metadata)))
+        return state
+
+
+class CreateSession(InputModel):
+    """Begin a session. Without an id it gets a new one."""
+
+    id: SessionIdIn | None = None
+    initial_data: dict[str, Any] | None = Field(default=None, examples=[{"channel": "web"}])
+
+
+class UpdateSession(InputModel):
+    """Change a session's status."""
+
+    status: SessionStatus
+
+
+def session_etag(version: int, status: str = "active") -> str:
+    """The ETag of a session: turns change its version, and it has a status beside.
+
+    >>> session_etag(3), session_etag(3, "completed")
+    ('"v3"', '"v3-completed"')
+    """
+    return f'"v{version}"' if status == "active" else f'"v{version}-{status}"'
+
 
 MAX_HISTORY_EVENTS = 500
 """How long a history may be."""

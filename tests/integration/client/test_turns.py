@@ -11,7 +11,7 @@ from tellback import ChatReply, RemoteUnavailableError, Tellback, ToolCall, Turn
 from tellback.client import TellbackClient
 from tellback.conversations import Conversations
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
-from tellback.turn import TurnResult
+from tellback.turns.types import TurnResult
 from tests.integration.client.server_apps import DroppedResponses, running_client
 
 PICTURE = "iVBORw0KGgo="

@@ -9,8 +9,7 @@ import pytest
 
 from tellback.jobs import Jobs
 from tellback.stores import Store
-from tellback.testing.jobs.fixtures import QUICK_OPTIONS, finished_job_ids
-from tellback.testing.jobs.process import worker_processes
+from tellback.testing.jobs.fixtures import QUICK_OPTIONS, finished_job_ids, worker_processes
 from tellback.testing.stores.factories import MAYA, make_conversation, make_draft, make_space, make_turn
 from tellback.types.ids import utc_now
 from tellback.types.jobs import Job, JobStatus

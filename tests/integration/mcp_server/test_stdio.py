@@ -17,7 +17,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from tellback import Tellback
-from tellback.mcp.stdio import MAX_MESSAGE_BYTES
+from tellback.mcp.server import MAX_MESSAGE_BYTES
 from tests.integration.mcp_server.support import PROGRAM, server_parameters
 from tests.unit.mcp_server.support import call_ok, call_refused
 

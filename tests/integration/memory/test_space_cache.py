@@ -11,7 +11,7 @@ import pytest
 from tellback import Tellback
 from tellback.errors import NotFoundError, StoreUnavailableError
 from tellback.memory import recall_service
-from tellback.memory import space_cache as views_module
+from tellback.memory import space_view as views_module
 from tellback.memory.space_view import SpaceView
 from tellback.stores import SpaceChanges
 from tests.integration.memory.helpers import assert_valid_result, texts

@@ -13,8 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tellback.server.auth.caller import ServerContext
-from tellback.server.auth.credentials import Authenticator
+from tellback.server.auth import Authenticator, ServerContext
 from tellback.server.middleware.auth import AuthMiddleware
 from tellback.server.operations.http_server import BoundedProtocol
 from tests.support.http_server import running_server

@@ -11,13 +11,13 @@ from typing import Any
 import hypothesis.strategies as some
 
 from tellback.sessions.adapter import PersistenceAdapter
-from tellback.testing.sessions.factories import contents, make_message, make_session
-from tellback.types.sessions import SessionData
+from tellback.testing.sessions.repositories import contents, make_message, make_session
+from tellback.types.conversations import SessionData
 
 _PROGRAM = """
 import asyncio, sys
 {imports}
-from tellback.testing.sessions.factories import message, session
+from tellback.testing.sessions.repositories import message, session
 
 async def main():
     adapter = {adapter}

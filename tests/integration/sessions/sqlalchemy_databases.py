@@ -12,8 +12,8 @@ import pytest
 from tellback.sessions.adapter import PersistenceAdapter
 from tellback.sessions.sqlalchemy import SqlAlchemyAdapter
 from tellback.testing.sessions import MakeAdapter
-from tellback.testing.sessions.factories import contents, later, make_message, make_session
-from tellback.types.sessions import SessionData
+from tellback.testing.sessions.repositories import contents, later, make_message, make_session
+from tellback.types.conversations import SessionData
 from tests.support.servers.postgres import PostgresServer
 
 

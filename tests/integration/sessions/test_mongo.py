@@ -26,7 +26,7 @@ from tellback.errors import (
 )
 from tellback.sessions.mongo import MongoAdapter
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
-from tellback.testing.sessions.factories import contents, eventually, later, make_message, make_session
+from tellback.testing.sessions.repositories import contents, eventually, later, make_message, make_session
 from tests.integration.sessions import adapter_checks
 from tests.support.fault_proxy import FaultProxy
 from tests.support.servers.base import NotReadyError

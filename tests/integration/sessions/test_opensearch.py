@@ -21,7 +21,7 @@ from tellback.errors import (
 )
 from tellback.sessions.opensearch import OpenSearchAdapter, search
 from tellback.testing.sessions import SessionAdapterConformance, SessionRestartConformance
-from tellback.testing.sessions.factories import NOON, contents, later, make_message, make_session
+from tellback.testing.sessions.repositories import NOON, contents, later, make_message, make_session
 from tests.integration.sessions.opensearch_fixtures import (
     MakeOpenSearch,
     OwnIndicesFixtures,

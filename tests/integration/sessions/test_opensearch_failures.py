@@ -13,8 +13,8 @@ from opensearchpy import AsyncOpenSearch
 from opensearchpy import ConnectionError as LostError
 
 from tellback.errors import NotFoundError, SessionConflictError, StoreBusyError, StoreError, StoreUnavailableError
-from tellback.sessions.opensearch import OpenSearchAdapter, document_store
-from tellback.testing.sessions.factories import NOON, contents, later, make_message, make_session
+from tellback.sessions.opensearch import OpenSearchAdapter, documents
+from tellback.testing.sessions.repositories import NOON, contents, later, make_message, make_session
 from tests.integration.sessions.opensearch_fixtures import (
     MakeOpenSearch,
     ScriptedTransport,
@@ -143,7 +143,7 @@ class TestBreakingOff(SharedServerFixtures):
         code = f"""if True:
             import asyncio
             from tellback.sessions.opensearch import OpenSearchAdapter, keeper
-            from tellback.testing.sessions.factories import message, session
+            from tellback.testing.sessions.repositories import message, session
             async def main():
                 adapter = OpenSearchAdapter({url!r}, indices={adapter.indices!r})
                 await adapter.initialize()
@@ -250,7 +250,7 @@ class TestMeanwhile(SharedServerFixtures):
     async def test_a_session_that_others_change_all_the_time_is_busy(
         self, adapter: OpenSearchAdapter, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(document_store, "CONFLICT_SECONDS", 0.2)
+        monkeypatch.setattr(documents, "CONFLICT_SECONDS", 0.2)
         slow, transport = scripted
         await adapter.session_repository.create(make_session())
 

@@ -25,7 +25,7 @@ from tellback.errors import (
 from tellback.sessions.sql import postgres_runner as runners
 from tellback.sessions.sql.postgres import PostgresAdapter
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
-from tellback.testing.sessions.factories import NOON, contents, make_message, make_session
+from tellback.testing.sessions.repositories import NOON, contents, make_message, make_session
 from tests.integration.sessions.sql_tables_contract import (
     FEW,
     OPERATIONS,
@@ -223,7 +223,7 @@ def test_an_event_loop_that_ended_does_not_hold_it(url: str, schema: str) -> Non
     program = (
         "import asyncio, sys\n"
         "from tellback.sessions.sql.postgres import PostgresAdapter\n"
-        "from tellback.testing.sessions.factories import session\n"
+        "from tellback.testing.sessions.repositories import session\n"
         "adapter = PostgresAdapter(sys.argv[1], schema=sys.argv[2])\n"
         "async def turn(version, end):\n"
         "    await adapter.initialize()\n"

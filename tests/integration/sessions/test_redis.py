@@ -25,7 +25,7 @@ from tellback.errors import (
 from tellback.sessions.redis import RedisAdapter
 from tellback.sessions.redis.adapter import RedisKeys
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
-from tellback.testing.sessions.factories import contents, eventually, later, make_message, make_session
+from tellback.testing.sessions.repositories import contents, eventually, later, make_message, make_session
 from tests.integration.sessions import adapter_checks
 from tests.support.fault_proxy import FaultProxy
 from tests.support.servers.redis import RedisServer

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from tellback.errors import ConfigurationError, InvalidArgumentError, SessionConflictError, StoreClosedError
 from tellback.sessions.adapter import PersistenceAdapter
 from tellback.sessions.sqlalchemy import SqlAlchemyAdapter
-from tellback.testing.sessions.factories import make_message, make_session
+from tellback.testing.sessions.repositories import make_message, make_session
 from tellback.types.ids import as_utc
 from tests.integration.sessions.sqlalchemy_databases import (
     KINDS,

@@ -27,7 +27,7 @@ from tellback.errors import (
     StoreUnavailableError,
 )
 from tellback.sessions.sqlalchemy import SqlAlchemyAdapter, database
-from tellback.testing.sessions.factories import make_message, make_session
+from tellback.testing.sessions.repositories import make_message, make_session
 from tests.integration.sessions.sqlalchemy_databases import (
     KINDS,
     asyncpg_url,
@@ -72,8 +72,8 @@ async def test_a_turn_that_is_cancelled_is_there_whole_or_not_at_all(url: str, a
 CHILD = """
 import asyncio, sys
 from tellback.sessions.sqlalchemy import SqlAlchemyAdapter
-from tellback.testing.sessions.factories import session
-from tellback.types.sessions import MessageData
+from tellback.testing.sessions.repositories import session
+from tellback.types.conversations import MessageData
 
 async def main():
     adapter = SqlAlchemyAdapter(sys.argv[1])

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from tellback.errors import SchemaVersionError
 from tellback.sessions.sqlalchemy import SqlAlchemyAdapter
-from tellback.testing.sessions.factories import NOON, contents, make_message, make_session
+from tellback.testing.sessions.repositories import NOON, contents, make_message, make_session
 from tests.integration.sessions.sqlalchemy_databases import KINDS, check_round_trip, sqlite_url, url
 
 __all__ = ["url"]

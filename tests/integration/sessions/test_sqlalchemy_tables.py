@@ -26,7 +26,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from tellback.errors import ConfigurationError, SessionConflictError
 from tellback.sessions.sqlalchemy import SqlAlchemyAdapter
-from tellback.testing.sessions.factories import NOON, contents, make_message, make_session
+from tellback.testing.sessions.repositories import NOON, contents, make_message, make_session
 from tests.integration.sessions.sqlalchemy_databases import KINDS, check_round_trip, url
 
 __all__ = ["url"]

@@ -28,7 +28,7 @@ from tellback.sessions.sql.schema import resolve_tables
 from tellback.sessions.sql.sqlite import SqliteAdapter, SqliteDialect
 from tellback.sessions.sql.statements import build_statements
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance
-from tellback.testing.sessions.factories import NOON, contents, make_message, make_session
+from tellback.testing.sessions.repositories import NOON, contents, make_message, make_session
 from tests.integration.sessions.sql_tables_contract import (
     FEW,
     OPERATIONS,
@@ -43,7 +43,7 @@ SQLITE = pytest.mark.backend("SQLite", sqlite3.sqlite_version)
 WRITER = """
 import asyncio, itertools, sys
 from tellback.sessions.sql.sqlite import SqliteAdapter
-from tellback.testing.sessions.factories import message, session
+from tellback.testing.sessions.repositories import message, session
 
 async def main():
     adapter = SqliteAdapter(sys.argv[1])

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tellback import Tellback
+from tellback.cli.chat import ChatRepl, LoopThread
 from tellback.cli.chat_backends import ChatBackend, ModelBackend, RouteBackend, SpecBackend
-from tellback.cli.chat_repl import ChatRepl, LoopThread
 from tellback.errors import ProviderAuthError
 from tellback.specs import load_spec
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says, understands

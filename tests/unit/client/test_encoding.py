@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies
 
 from tellback import InvalidArgumentError, NotFoundError, TellbackClient
-from tellback.client.handle import encode_metadata, encode_value, is_server_id
+from tellback.client.transport import encode_metadata, encode_value, is_server_id
 from tellback.types.ids import new_id
 
 TEXTS = strategies.text(strategies.characters(exclude_categories=["Cs"]), max_size=20)

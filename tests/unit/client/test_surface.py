@@ -13,9 +13,9 @@ from tellback.app import Tellback
 from tellback.client import TellbackClient
 from tellback.client.admin import RemoteAdmin, RemoteBindings, RemoteEvents, RemoteJobs, RemoteKeys
 from tellback.client.agents import RemoteAgents
+from tellback.client.client import RemoteUser
 from tellback.client.conversations import RemoteConversations
 from tellback.client.memory import RemoteMemory, RemoteWorkingContexts
-from tellback.client.user import RemoteUser
 from tellback.conversations import Conversations
 from tellback.jobs import Jobs
 from tellback.memory.bindings import AllBindings

@@ -13,12 +13,10 @@ from tellback import Tellback
 from tellback.console import ConsoleUI, create_console_ui
 from tellback.errors import MissingExtraError
 from tellback.server import create_app
-from tellback.server.auth.caller import ServerContext
-from tellback.server.auth.credentials import Authenticator
-from tellback.server.hosts import HostPolicy
+from tellback.server.auth import Authenticator, ServerContext
 from tellback.server.middleware.browser_auth import BrowserAuth
 from tellback.server.middleware.rate_limit import FailedLoginLimiter, RateLimiter
-from tellback.server.settings import ServerSettings
+from tellback.server.settings import HostPolicy, ServerSettings
 from tests.support.http_server import app_client
 
 

@@ -21,7 +21,7 @@ from tellback.console.explanation import format_cost
 from tellback.console.pages.routes import AGENT_EXAMPLE
 from tellback.errors import NotAllowedError, NotFoundError, ProviderAuthError, StoreUnavailableError, TellbackError
 from tellback.server import ServerSettings
-from tellback.server.auth.caller import Caller, Principal, ServerContext
+from tellback.server.auth import Caller, Principal, ServerContext
 from tellback.server.tenant_agents import TenantAgents
 from tellback.testing import FlowModel
 from tellback.types import ChatUsage

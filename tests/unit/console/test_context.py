@@ -12,8 +12,7 @@ from tellback import Tellback
 from tellback.console.context import SERVER_FAILED, PageContext
 from tellback.errors import InvalidArgumentError, RateLimitedError, StoreUnavailableError
 from tellback.server import ServerSettings
-from tellback.server.auth.caller import Caller, ServerContext
-from tellback.server.auth.credentials import OPEN_PRINCIPAL
+from tellback.server.auth import OPEN_PRINCIPAL, Caller, ServerContext
 from tellback.server.tenant_agents import TenantAgents
 
 

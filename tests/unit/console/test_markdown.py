@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellback.console.markdown import (
+from tellback.console.messages import (
     MAX_LENGTH,
     MAX_SPANS,
     MarkdownBlock,

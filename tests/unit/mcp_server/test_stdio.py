@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from tellback.mcp.stdio import _broken_streams_ignored
+from tellback.mcp.server import _broken_streams_ignored
 
 BROKEN = ExceptionGroup("", [anyio.BrokenResourceError(), ExceptionGroup("", [anyio.ClosedResourceError()])])
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tellback.sessions.opensearch import documents
 from tellback.sessions.opensearch.documents import DocumentLayout, SessionEntry, document_id
+from tellback.types.conversations import MessageData, SessionData
 from tellback.types.ids import as_utc
-from tellback.types.sessions import MessageData, SessionData
 
 IDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=200).filter(str.strip)
 MOMENTS = st.datetimes(min_value=datetime(1000, 1, 1)).map(lambda each: as_utc(f"{each.isoformat()}+00:00"))

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from tellback import ToolCall, tool
 from tellback.tools import dispatch, dispatch_all
-from tellback.tools.threads import ThreadPool
+from tellback.tools.dispatch import ThreadPool
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -198,7 +198,7 @@ def test_a_tool_that_hangs_does_not_keep_the_process_from_ending() -> None:
 
 WRITES = """
 import asyncio, sys, time
-from tellback.tools.threads import run_in_thread
+from tellback.tools.dispatch import run_in_thread
 
 def write() -> None:
     time.sleep(0.1)
@@ -219,7 +219,7 @@ def test_what_is_still_being_done_at_the_end_has_a_moment_to_finish() -> None:
 
 FORKS = """
 import asyncio, os
-from tellback.tools.threads import run_in_thread
+from tellback.tools.dispatch import run_in_thread
 
 assert asyncio.run(run_in_thread(int, "1")) == 1
 child = os.fork()

@@ -19,14 +19,26 @@ from tellback.agent.sessions.serialization import session_state_to_data
 from tellback.agent.sessions.session import CurrentRoute, CurrentState, RouteProgress, RouteVisit, SessionState
 from tellback.specs import load_spec
 from tellback.types.access import API_KEY_ROLES, ApiKey, NewApiKey
-from tellback.types.conversations import ToolInvocation, TurnProblem
+from tellback.types.conversations import (
+    MESSAGE_ROLES,
+    SESSION_STATUSES,
+    MessageData,
+    SessionData,
+    ToolInvocation,
+    TurnProblem,
+)
 from tellback.types.jobs import UsageRecord, UsageTotal
 from tellback.types.messages import Message, ToolCall
 from tellback.types.replies import ChatUsage
-from tellback.types.sessions import MESSAGE_ROLES, SESSION_STATUSES, MessageData, SessionData
 from tellback.wire.admin import ApiKeyWire, ErasedWire, NewApiKeyWire, UsageRecordWire, UsageTotalWire
-from tellback.wire.agent_sessions import SessionEventWire, SessionMessageWire, SessionStateWire, SessionWire
-from tellback.wire.agents import AgentResponseWire, AgentWire
+from tellback.wire.agents import (
+    AgentResponseWire,
+    AgentWire,
+    SessionEventWire,
+    SessionMessageWire,
+    SessionStateWire,
+    SessionWire,
+)
 from tellback.wire.base import WireModel
 from tests.unit.wire.strategies import (
     json_values,

@@ -18,13 +18,12 @@ from tellback.agent.sessions.session import CurrentRoute, CurrentState, RouteVis
 from tellback.server.streaming.change_feed import encode_event
 from tellback.stores.ports.store import USER_ERASED
 from tellback.testing import FunctionModel
-from tellback.types.conversations import Event
+from tellback.types.conversations import Event, SessionData
 from tellback.types.ids import utc_now
 from tellback.types.memory import CategoryKind, EntityType
-from tellback.types.sessions import SessionData
 from tellback.user import User
-from tellback.wire.agent_sessions import SessionStateWire, SessionWire
-from tellback.wire.events import ChangeWire
+from tellback.wire.agents import SessionStateWire, SessionWire
+from tellback.wire.conversations import ChangeWire
 from tellback.wire.extraction import ExtractionRunWire, JobWire
 from tests.support.sse import parse_frame
 

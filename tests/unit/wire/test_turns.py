@@ -26,7 +26,7 @@ from tellback.types import (
 from tellback.types.conversations import Event, ToolInvocation, TurnOutcome, TurnProblem
 from tellback.types.memory import WorkingContext
 from tellback.wire.base import WireModel
-from tellback.wire.events import ChangeWire
+from tellback.wire.conversations import ChangeWire
 from tellback.wire.turns import ToolInvocationWire, TurnOutcomeWire, TurnResultWire, decode_delta, encode_delta
 from tests.unit.wire import strategies
 from tests.unit.wire.strategies import numbers, objects, optional_texts, texts, tuples

@@ -12,8 +12,14 @@ from typing import Any, Literal, TypedDict
 from tellback.agent.definitions.diagram import describe_route, route_to_mermaid
 from tellback.agent.definitions.gather_schema import GatherSchema
 from tellback.agent.definitions.guidelines import Guideline, coerce_value
-from tellback.agent.definitions.ids import generate_route_id, generate_state_id
-from tellback.agent.definitions.state import State, Transition, validate_canned_responses, validate_fields
+from tellback.agent.definitions.state import (
+    State,
+    Transition,
+    generate_route_id,
+    generate_state_id,
+    validate_canned_responses,
+    validate_fields,
+)
 from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.agent.sessions.session import SessionState, get_route_data
 from tellback.errors import FlowError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from tellback.agent.definitions.ids import generate_tool_id
+from tellback.agent.definitions.state import generate_tool_id
 from tellback.errors import FlowError, ToolSchemaError
 from tellback.tools import Tool
 from tellback.tools.context import ToolContext, current_tool_host

@@ -25,8 +25,8 @@ from tellback.sessions import validation
 from tellback.sessions.adapter import PersistenceAdapter
 from tellback.stores import SessionTurn
 from tellback.types.access import Scope
+from tellback.types.conversations import MessageData, MessageRole, SessionData, SessionStatus
 from tellback.types.ids import new_id, utc_now
-from tellback.types.sessions import MessageData, MessageRole, SessionData, SessionStatus
 
 if TYPE_CHECKING:
     from tellback.sessions.sql.adapter import StoreBackend

@@ -34,9 +34,9 @@ from tellback.agent.sessions.session import (
 )
 from tellback.errors import InvalidArgumentError
 from tellback.types import as_tool_call
+from tellback.types.conversations import MessageData, MessageRole, SessionData
 from tellback.types.ids import as_utc, new_id, utc_now
 from tellback.types.jsontext import make_storable
-from tellback.types.sessions import MessageData, MessageRole, SessionData
 
 _SESSION_KEYS = frozenset(
     {"extracted", "route_history", "metadata", "progress", "left", "context", "answered", "waiting", "owner"}

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tellback.memory.recall import question
-from tellback.memory.recall.arrays import Bools, Floats, GrowableArray, Ints, round_up_to_block
 from tellback.memory.recall.dates.parser import parse_time_spans
-from tellback.memory.recall.postings import Postings
+from tellback.memory.recall.postings import Bools, Floats, GrowableArray, Ints, Postings, round_up_to_block
 from tellback.memory.recall.tokenizer import extract_all_words, extract_words, normalize_name, tokenize
 from tellback.types.ids import register_cache
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tellback.memory.recall import question, similarity
-from tellback.memory.recall.arrays import Bools, Floats
 from tellback.memory.recall.index import SpaceIndex
+from tellback.memory.recall.postings import Bools, Floats
 from tellback.memory.recall.question import QuestionIntent
 from tellback.memory.recall.similarity import match_words
 from tellback.memory.recall.tokenizer import HAS_TIME, Word, extract_all_words, extract_words, normalize_name

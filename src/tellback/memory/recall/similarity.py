@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tellback.memory.recall.arrays import Bools, Floats, Ints
 from tellback.memory.recall.index import PREFIX_DIMENSIONS, SESSION_K1, WINDOW_K1, WINDOW_RADIUS, SpaceIndex
+from tellback.memory.recall.postings import Bools, Floats, Ints
 from tellback.memory.recall.tokenizer import Word
 
 PREVIOUS_ROW_WEIGHT = 0.7

@@ -23,8 +23,8 @@ from tellback.memory.tools.base import (
     parse_moment,
     render_atom,
 )
+from tellback.tools.dispatch import run_in_thread
 from tellback.tools.schema import InvalidInput
-from tellback.tools.threads import run_in_thread
 from tellback.types.memory import Atom, Category, CategoryKind
 
 MAX_FORGOTTEN = 50

@@ -17,13 +17,12 @@ from tellback.errors import (
     RequestTooLargeError,
     TellbackError,
 )
-from tellback.server.auth.caller import Caller, Principal, ServerContext
-from tellback.server.auth.credentials import OPEN_PRINCIPAL, Authenticator
-from tellback.server.hosts import HostPolicy
+from tellback.server.auth import OPEN_PRINCIPAL, Authenticator, Caller, Principal, ServerContext
 from tellback.server.middleware.browser_auth import BrowserAuth, WebUI, with_security_headers
 from tellback.server.middleware.headers import RequestRejectedError, read_headers, resolve_acting_user
 from tellback.server.middleware.rate_limit import ConcurrencyLimiter, FailedLoginLimiter, RateLimiter
 from tellback.server.problems import error_response, problem_response
+from tellback.server.settings import HostPolicy
 
 
 class BoundedExchange:

@@ -21,12 +21,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from tellback.errors import NotAllowedError, NotAuthenticatedError, RateLimitedError, TellbackError
-from tellback.server.auth.caller import Caller, Principal, ServerContext
-from tellback.server.auth.credentials import OPEN_PRINCIPAL, Authenticator
-from tellback.server.hosts import HostPolicy
+from tellback.server.auth import OPEN_PRINCIPAL, Authenticator, Caller, Principal, ServerContext
 from tellback.server.middleware.headers import RequestRejectedError, read_headers, resolve_acting_user
 from tellback.server.middleware.rate_limit import FailedLoginLimiter, RateLimiter
 from tellback.server.problems import error_response, public_message
+from tellback.server.settings import HostPolicy
 
 IDLE_TIMEOUT_SECONDS = 12 * 3_600.0
 MAX_SESSIONS = 10_000

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tellback.errors import TellbackError
-from tellback.server.auth.caller import Caller
+from tellback.server.auth import Caller
 from tellback.server.problems import error_response
 from tellback.wire.conversations import AppendUserMessage, encode_message
 

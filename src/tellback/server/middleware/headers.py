@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 from tellback import validation
 from tellback.errors import InvalidArgumentError, NotAllowedError
-from tellback.server.auth.caller import Principal
+from tellback.server.auth import Principal
 from tellback.server.problems import problem_response
 from tellback.server.settings import LOCAL_USER
 

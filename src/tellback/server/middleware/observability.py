@@ -108,7 +108,7 @@ def _start_span(method: str, parent: TraceParent | None) -> Span | None:
     return tracer.start_span(method, context=parent_context, kind=trace.SpanKind.SERVER, attributes=attributes)
 
 
-access_log = logging.getLogger("tellback.server.auth.credentials")
+access_log = logging.getLogger("tellback.server.auth")
 
 REQUEST_ID_HEADER = b"x-request-id"
 UNMATCHED_ROUTE = "(none)"

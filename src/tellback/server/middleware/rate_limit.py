@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tellback.errors import RateLimitedError, StoreError
-from tellback.server.auth.caller import Principal
+from tellback.server.auth import Principal
 from tellback.stores import RateWindows
 
 log = logging.getLogger("tellback.server")

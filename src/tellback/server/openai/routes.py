@@ -14,25 +14,28 @@ from starlette.exceptions import HTTPException
 
 from tellback import validation
 from tellback.errors import InvalidArgumentError, NotFoundError, TellbackError
-from tellback.server.auth.caller import Caller, CallerDep
+from tellback.server.auth import Caller, CallerDep
 from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
 from tellback.server.openai.completion import Completion
 from tellback.server.openai.errors import InvalidFieldError, openai_error_response
-from tellback.server.openai.requests import ParsedChat, parse_messages, parse_options, parse_tools
+from tellback.server.openai.requests import (
+    STREAM_RESPONSE,
+    CompletionOut,
+    CompletionRequest,
+    ModelListOut,
+    ModelOut,
+    ParsedChat,
+    error_responses,
+    parse_messages,
+    parse_options,
+    parse_tools,
+)
 from tellback.server.openai.responses import (
     CompletionWriter,
     conversation_header,
     encode_model,
     encode_models,
     stream_completion,
-)
-from tellback.server.openai.schemas import (
-    STREAM_RESPONSE,
-    CompletionOut,
-    CompletionRequest,
-    ModelListOut,
-    ModelOut,
-    error_responses,
 )
 from tellback.server.problems import get_request_id
 from tellback.server.requests import StrictRequest

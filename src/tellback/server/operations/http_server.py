@@ -28,9 +28,8 @@ from tellback.chat import ChatOptions, choose_model, resolve_registration
 from tellback.errors import ConfigurationError
 from tellback.memory.extraction.extractors import ExtractorLike
 from tellback.server.app import create_app
-from tellback.server.hosts import is_loopback
 from tellback.server.lifecycle import ShutdownSignal
-from tellback.server.settings import ServeOptions
+from tellback.server.settings import ServeOptions, is_loopback
 
 if TYPE_CHECKING:
     from tellback.agent import Agent

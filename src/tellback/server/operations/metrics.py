@@ -21,10 +21,10 @@ from prometheus_client.values import ValueClass
 
 from tellback.app import Tellback
 from tellback.errors import NotAllowedError, NotAuthenticatedError, StoreError
-from tellback.server.auth.caller import ServerContext
-from tellback.server.hosts import HostPolicy
-from tellback.server.hosts import is_loopback as is_loopback
+from tellback.server.auth import ServerContext
 from tellback.server.responses import problem_responses
+from tellback.server.settings import HostPolicy
+from tellback.server.settings import is_loopback as is_loopback
 
 log = logging.getLogger("tellback.server")
 

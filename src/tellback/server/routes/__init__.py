@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from tellback.server.openai import routes as openai
-from tellback.server.routes import admin, agent_sessions, agents, conversations, events, extraction, memory, turns
+from tellback.server.routes import admin, agents, conversations, events, extraction, memory, turns
 
 
 def all_routers() -> list[APIRouter]:
@@ -23,7 +23,7 @@ def all_routers() -> list[APIRouter]:
         events.router,
         memory.working_context_router,
         agents.router,
-        agent_sessions.router,
+        agents.sessions_router,
         admin.user_data_router,
         admin.operators_router,
         admin.keys_router,

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from tellback import validation
 from tellback.errors import InvalidArgumentError, NotAllowedError, NotFoundError, StoreFullError
-from tellback.server.auth.caller import AdminDep, Caller, CallerDep, Principal
+from tellback.server.auth import AdminDep, Caller, CallerDep, Principal
 from tellback.server.idempotency import NOT_STORED
 from tellback.server.requests import StrictRoute
 from tellback.server.responses import (

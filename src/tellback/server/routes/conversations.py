@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.server.auth.caller import CallerDep, UserDep
+from tellback.server.auth import CallerDep, UserDep
 from tellback.server.client_tools import validate_appended
 from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING
 from tellback.server.lifecycle import cancel_on_disconnect

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from tellback.errors import InvalidArgumentError
-from tellback.server.auth.caller import Caller, CallerDep
+from tellback.server.auth import Caller, CallerDep
 from tellback.server.lifecycle import ShutdownSignal
 from tellback.server.openapi import FEED_EVENTS, stream_responses
 from tellback.server.requests import StrictRoute

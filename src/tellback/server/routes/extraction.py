@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from tellback import validation
 from tellback.errors import ConfigurationError, InvalidArgumentError, NotAllowedError, NotFoundError
-from tellback.server.auth.caller import Caller, CallerDep, UserDep
+from tellback.server.auth import Caller, CallerDep, UserDep
 from tellback.server.idempotency import NOT_STORED
 from tellback.server.lifecycle import cancel_on_disconnect
 from tellback.server.problems import public_job_error

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tellback import validation
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.server.auth.caller import Caller, CallerDep, UserDep
+from tellback.server.auth import Caller, CallerDep, UserDep
 from tellback.server.idempotency import LONG_RUNNING, NOT_STORED
 from tellback.server.lifecycle import cancel_on_disconnect
 from tellback.server.requests import StrictRoute

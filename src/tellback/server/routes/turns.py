@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Request, Response
 
 from tellback.chat import ChatOptions, resolve_registration
 from tellback.errors import InvalidArgumentError, NotAllowedError, TellbackError
-from tellback.server.auth.caller import Caller, CallerDep
+from tellback.server.auth import Caller, CallerDep
 from tellback.server.client_tools import TurnContinuation, validate_appended
 from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING, mark_unfinished
 from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response

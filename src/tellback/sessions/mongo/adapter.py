@@ -18,7 +18,7 @@ from tellback.sessions import records, validation
 from tellback.sessions.mongo.connection import DELETE_SECONDS, INDEX_SECONDS, MongoConnection
 from tellback.sessions.mongo.documents import SERVER_TIME, Document, Documents, MessageDocuments, SessionDocuments
 from tellback.sessions.records import EXPIRES_AT, message_from_record
-from tellback.types.sessions import MessageData, SessionData, SessionStatus
+from tellback.types.conversations import MessageData, SessionData, SessionStatus
 
 DEFAULT_COLLECTIONS = {"sessions": "agent_sessions", "messages": "agent_messages"}
 LOCK_SECONDS = 2.0

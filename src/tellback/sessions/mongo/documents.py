@@ -19,8 +19,8 @@ from tellback.sessions.records import (
     message_from_record,
     session_from_record,
 )
+from tellback.types.conversations import MessageData, SessionData
 from tellback.types.jsontext import is_storable
-from tellback.types.sessions import MessageData, SessionData
 
 Document = dict[str, Any]
 

@@ -21,12 +21,17 @@ from tellback.errors import (
 from tellback.sessions import validation
 from tellback.sessions.opensearch import documents as definitions
 from tellback.sessions.opensearch.connection import OpenSearchConnection, describe_server, validate_target
-from tellback.sessions.opensearch.document_store import DocumentStore, read_messages
-from tellback.sessions.opensearch.documents import DocumentLayout, SessionEntry, now_millis
+from tellback.sessions.opensearch.documents import (
+    DocumentLayout,
+    DocumentStore,
+    SessionEntry,
+    now_millis,
+    read_messages,
+)
 from tellback.sessions.opensearch.search import Searcher, purge
 from tellback.sessions.records import count_messages, merge_turn
+from tellback.types.conversations import MessageData, SessionData, SessionStatus
 from tellback.types.jsontext import is_storable
-from tellback.types.sessions import MessageData, SessionData, SessionStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from tellback.sessions.opensearch.connection import WORK_SECONDS
-from tellback.sessions.opensearch.document_store import DocumentStore, DocumentVersion
-from tellback.sessions.opensearch.documents import INTERNAL, Document, SessionEntry, document_id, now_millis
+from tellback.sessions.opensearch.documents import (
+    INTERNAL,
+    Document,
+    DocumentStore,
+    DocumentVersion,
+    SessionEntry,
+    document_id,
+    now_millis,
+)
 from tellback.sessions.records import EXPIRES_AT, format_time
-from tellback.types.sessions import SessionData
+from tellback.types.conversations import SessionData
 
 _PAGE_SIZE = 500
 SearchHit = dict[str, Any]

@@ -19,8 +19,8 @@ from tellback.sessions.records import format_time, message_from_record, session_
 from tellback.sessions.redis import scripts
 from tellback.sessions.redis.connection import RedisConnection
 from tellback.sessions.redis.scripts import FIELDS, SAVED_FIELDS, Script
+from tellback.types.conversations import MessageData, SessionData, SessionStatus
 from tellback.types.jsontext import is_storable
-from tellback.types.sessions import MessageData, SessionData, SessionStatus
 
 MAX_PREFIX_LENGTH = 200
 

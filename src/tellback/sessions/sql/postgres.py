@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 from tellback.errors import ConfigurationError, MissingExtraError
 from tellback.sessions import validation
-from tellback.sessions.sql.adapter import HasStore, SqlAdapter, StoreBackendOptions, resolve_store_backend
-from tellback.sessions.sql.backend import TableBackend
+from tellback.sessions.sql.adapter import HasStore, SqlAdapter, StoreBackendOptions, TableBackend, resolve_store_backend
 from tellback.sessions.sql.schema import resolve_tables
 
 try:

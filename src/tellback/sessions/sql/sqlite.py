@@ -16,8 +16,7 @@ from urllib.parse import unquote
 
 from tellback.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreError
 from tellback.sessions.records import format_time
-from tellback.sessions.sql.adapter import HasStore, SqlAdapter, StoreBackendOptions, resolve_store_backend
-from tellback.sessions.sql.backend import TableBackend
+from tellback.sessions.sql.adapter import HasStore, SqlAdapter, StoreBackendOptions, TableBackend, resolve_store_backend
 from tellback.sessions.sql.schema import (
     BoundStatement,
     ColumnKind,

@@ -21,8 +21,8 @@ from tellback.sessions.records import (
     session_to_record,
 )
 from tellback.sessions.sql.schema import COLUMNS, ColumnKind, ColumnSpec, SqlDialect, TableRole, TableSpec, TableSpecs
+from tellback.types.conversations import MessageData, SessionData
 from tellback.types.ids import as_utc
-from tellback.types.sessions import MessageData, SessionData
 
 MAX_POSITION = 2**62
 

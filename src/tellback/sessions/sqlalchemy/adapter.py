@@ -33,8 +33,8 @@ from tellback.sessions.sqlalchemy.migrations import (
     migrate,
 )
 from tellback.sessions.sqlalchemy.tables import FieldMappings, MappedTable, TableLayout, TableOptions, resolve_layout
+from tellback.types.conversations import MessageData, SessionData, SessionStatus
 from tellback.types.ids import utc_now
-from tellback.types.sessions import MessageData, SessionData, SessionStatus
 
 if TYPE_CHECKING:
     from tellback.sessions.adapter import MessageRepository, SessionRepository

@@ -21,9 +21,8 @@ from tellback.stores.operations.conversations import (
 )
 from tellback.stores.ports.conversations import AppendResult, TurnDraft
 from tellback.types.access import Scope
-from tellback.types.conversations import Conversation
+from tellback.types.conversations import Conversation, MessageData, SessionData, SessionStatus
 from tellback.types.ids import new_id, next_id, to_micros
-from tellback.types.sessions import MessageData, SessionData, SessionStatus
 
 PAGE_SIZE = 200
 """So many messages of the log are read at a time: some of them are not for users."""

@@ -14,10 +14,9 @@ from tellback.stores import rows
 from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine
 from tellback.stores.ports import AppendResult, SessionTurn, TurnBusy, TurnClaim, TurnDraft, TurnStarted
 from tellback.types.access import Scope
-from tellback.types.conversations import Conversation, MessageDraft, StoredMessage
+from tellback.types.conversations import Conversation, MessageData, MessageDraft, SessionData, StoredMessage
 from tellback.types.ids import to_micros
 from tellback.types.jsontext import dump_stored_json
-from tellback.types.sessions import MessageData, SessionData
 
 
 def insert_session(values: dict[str, Any]) -> Operation[bool]:

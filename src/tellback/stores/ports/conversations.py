@@ -8,9 +8,15 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from tellback.types.access import Scope
-from tellback.types.conversations import Conversation, MessageDraft, StoredMessage
+from tellback.types.conversations import (
+    Conversation,
+    MessageData,
+    MessageDraft,
+    SessionData,
+    SessionStatus,
+    StoredMessage,
+)
 from tellback.types.messages import Message
-from tellback.types.sessions import MessageData, SessionData, SessionStatus
 
 
 @dataclass(frozen=True, slots=True)

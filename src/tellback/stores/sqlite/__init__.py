@@ -1,5 +1,5 @@
 """The embedded store: one SQLite file."""
 
-from tellback.stores.sqlite.store import SqliteStore
+from tellback.stores.sqlite.engine import SqliteStore
 
 __all__ = ["SqliteStore"]

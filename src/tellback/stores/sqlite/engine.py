@@ -1,7 +1,4 @@
-"""The SQLite engine: one writer thread, a few reader threads, a watcher for other processes' commits.
-
-An owner of claims is named by machine, process namespace, process and its start, so that a process id used again, or the
-same id in another container, is not mistaken for it."""
+"""The SQLite engine: connections, reader threads, and `SqliteStore`."""
 
 from __future__ import annotations
 
@@ -22,9 +19,10 @@ from typing import Literal
 from tellback.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreError, StoreReadOnlyError
 from tellback.stores.catalogue import Statement, statements
 from tellback.stores.engine import ChangeNotifier, OperationFactory, T, scope_values
-from tellback.stores.sqlite import vacuum
+from tellback.stores.sqlite import connection as vacuum
 from tellback.stores.sqlite.connection import SqliteOptions, connect, migrate, run_operation, to_store_error
 from tellback.stores.sqlite.writer import WriterThread
+from tellback.stores.store import SqlStore
 from tellback.types.access import Scope
 
 
@@ -303,3 +301,22 @@ class SqliteEngine:
         return StoreClosedError(
             f"{self._options.path} is not open: use `async with Tellback(...)`, and the handles inside the block."
         )
+
+
+class SqliteStore(SqlStore):
+    """The store in one SQLite file, or in memory with ":memory:".
+
+    >>> SqliteStore("tellback.db").url
+    'sqlite:///tellback.db'
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        synchronous: str = "normal",
+        busy_timeout: float = 10.0,
+        read_only: bool = False,
+    ) -> None:
+        engine = SqliteEngine(SqliteOptions(path, synchronous, busy_timeout, read_only))
+        super().__init__(f"sqlite:///{path}", engine, positions_after_commit=False)

@@ -23,8 +23,8 @@ from tellback.testing.jobs.fixtures import (
     queue_job,
     reload_job,
     wait_until_finished,
+    worker_processes,
 )
-from tellback.testing.jobs.process import worker_processes
 from tellback.testing.stores.factories import append_message, make_conversation
 from tellback.types.jobs import Job, JobStatus
 

@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tellback.sessions.adapter import PersistenceAdapter
-from tellback.testing.sessions.factories import MakeAdapter, Restartable
 from tellback.testing.sessions.lifecycle import (
     ConnectionContract,
     ExpiryContract,
@@ -25,7 +24,12 @@ from tellback.testing.sessions.lifecycle import (
     RestartContract,
     SaveContract,
 )
-from tellback.testing.sessions.repositories import MessageRepositoryContract, SessionRepositoryContract
+from tellback.testing.sessions.repositories import (
+    MakeAdapter,
+    MessageRepositoryContract,
+    Restartable,
+    SessionRepositoryContract,
+)
 
 __all__ = ["MakeAdapter", "Restartable", "SessionAdapterConformance", "SessionRestartConformance"]
 

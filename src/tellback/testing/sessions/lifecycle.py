@@ -16,7 +16,7 @@ from tellback.errors import (
     TellbackError,
 )
 from tellback.sessions.adapter import PersistenceAdapter
-from tellback.testing.sessions.factories import (
+from tellback.testing.sessions.repositories import (
     MakeAdapter,
     Restartable,
     contents,
@@ -25,7 +25,7 @@ from tellback.testing.sessions.factories import (
     make_message,
     make_session,
 )
-from tellback.types.sessions import SessionData
+from tellback.types.conversations import SessionData
 
 
 class SaveContract:

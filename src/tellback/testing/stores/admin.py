@@ -29,10 +29,10 @@ from tellback.testing.stores.factories import (
     read_all_events,
 )
 from tellback.types.access import ApiKey, Scope
+from tellback.types.conversations import SessionData
 from tellback.types.ids import new_id, utc_now
 from tellback.types.jobs import ANY, Binding, ConversationScope, ExtractionPolicy, UsageRecord
 from tellback.types.memory import AtomStatus
-from tellback.types.sessions import SessionData
 
 DIGEST = "0123456789abcdef" * 4
 

@@ -22,9 +22,8 @@ from tellback.testing.stores.factories import (
     read_all_events,
 )
 from tellback.types.access import Scope
-from tellback.types.conversations import Conversation
+from tellback.types.conversations import Conversation, MessageData, SessionData
 from tellback.types.ids import new_id, utc_now
-from tellback.types.sessions import MessageData, SessionData
 
 
 def make_session(id: str = "web-42", scope: Scope = MAYA, **fields: Any) -> SessionData:

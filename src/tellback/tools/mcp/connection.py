@@ -16,10 +16,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from tellback.errors import McpError
 from tellback.tools.mcp.http import HttpTransport
-from tellback.tools.mcp.options import McpOptions, SessionLost, StdioTarget, Target, finish_tasks
-from tellback.tools.mcp.results import limit_blocks
+from tellback.tools.mcp.server import McpOptions, SessionLost, StdioTarget, Target, finish_tasks
 from tellback.tools.mcp.stdio import StdioTransport
-from tellback.tools.mcp.tool_list import McpToolInfo, RefusedTool, ToolListing, ToolListPages, ToolListTooLarge
+from tellback.tools.mcp.tool_list import (
+    McpToolInfo,
+    RefusedTool,
+    ToolListing,
+    ToolListPages,
+    ToolListTooLarge,
+    limit_blocks,
+)
 from tellback.tools.mcp.transport import AnswerFilter, ConnectionBroken, McpTransport
 
 MAX_PAGES = 100

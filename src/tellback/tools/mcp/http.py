@@ -14,7 +14,7 @@ from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from tellback.tools.mcp.options import HttpTarget, SessionLost
+from tellback.tools.mcp.server import HttpTarget, SessionLost
 from tellback.tools.mcp.transport import (
     MAX_MESSAGE,
     TOO_LONG,

@@ -16,7 +16,7 @@ from typing import Any
 from mcp.client.stdio import get_default_environment
 from mcp.shared.dispatcher import CallOptions
 
-from tellback.tools.mcp.options import StdioTarget
+from tellback.tools.mcp.server import StdioTarget
 from tellback.tools.mcp.transport import (
     MAX_MESSAGE,
     TOO_LONG,

@@ -10,16 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from tellback.tools.mcp.results import MAX_BLOCKS, MAX_MEDIA, MAX_MEDIA_CHARS, limit_blocks, to_tool_result
 from tellback.tools.mcp.tool_list import (
+    MAX_BLOCKS,
     MAX_DESCRIPTION,
+    MAX_MEDIA,
+    MAX_MEDIA_CHARS,
     MAX_TOOLS,
     ToolListPages,
     ToolListTooLarge,
     UnusableSchema,
     assign_legal_names,
     build_shallow_binder,
+    limit_blocks,
     normalize_schema,
+    to_tool_result,
 )
 from tellback.tools.mcp.transport import decode, encode
 from tellback.tools.schema import InvalidInput

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellback.agent.definitions.ids import generate_route_id, generate_state_id, generate_tool_id
+from tellback.agent.definitions.state import generate_route_id, generate_state_id, generate_tool_id
 from tellback.errors import InvalidArgumentError
 from tellback.types.ids import SLUG_LENGTH, slug
 
@@ -25,7 +25,7 @@ def test_the_ids_of_this_version_are_those_of_every_version() -> None:
 
 
 def test_another_process_makes_the_same_ids() -> None:
-    code = "from tellback.agent.definitions.ids import generate_route_id; print(generate_route_id('Café & Más'))"
+    code = "from tellback.agent.definitions.state import generate_route_id; print(generate_route_id('Café & Más'))"
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
     assert made.stdout.strip() == generate_route_id("Café & Más")
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tellback.agent import Agent
-from tellback.agent.definitions.ids import generate_route_id
 from tellback.agent.definitions.route import Route, RouteRef
-from tellback.agent.definitions.state import END_ROUTE
+from tellback.agent.definitions.state import END_ROUTE, generate_route_id
 from tellback.errors import FlowError, InvalidArgumentError
 from tests.unit.agent.flow.route_strategies import Facts
 

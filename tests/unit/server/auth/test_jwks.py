@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from tellback.errors import RemoteUnavailableError
-from tellback.server.auth import credentials as module
-from tellback.server.auth.credentials import IssuerKeys, fetch_jwks, parse_jwks
+from tellback.server import auth as module
+from tellback.server.auth import IssuerKeys, fetch_jwks, parse_jwks
 from tests.support.tokens import jwk, jwks, private_key
 
 

@@ -15,7 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tellback.errors import ConfigurationError, NotAuthenticatedError
-from tellback.server.auth.credentials import IssuerKeys, JwtVerifier
+from tellback.server.auth import IssuerKeys, JwtVerifier
 from tests.support import tokens
 from tests.support.tokens import claims, jwk, jwks, settings, signed, token, unsigned
 
@@ -228,7 +228,7 @@ async def test_a_token_that_was_checked_is_good_until_it_ends_and_not_longer() -
 
 
 async def test_only_so_many_checked_tokens_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tellback.server.auth import credentials as module
+    from tellback.server import auth as module
 
     monkeypatch.setattr(module, "MAX_CACHED_TOKENS", 3)
     checker = JwtVerifier(settings())

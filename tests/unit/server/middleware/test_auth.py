@@ -18,11 +18,10 @@ from starlette.responses import Response
 from tellback import Tellback
 from tellback.errors import ConfigurationError, NotAllowedError
 from tellback.server import ServerSettings, create_app
-from tellback.server.auth.caller import Principal, ServerContext
-from tellback.server.auth.credentials import OPEN_PRINCIPAL, Authenticator
-from tellback.server.hosts import HostPolicy, host_name, is_loopback
+from tellback.server.auth import OPEN_PRINCIPAL, Authenticator, Principal, ServerContext
 from tellback.server.middleware.auth import AuthMiddleware
 from tellback.server.middleware.headers import resolve_acting_user
+from tellback.server.settings import HostPolicy, host_name, is_loopback
 from tests.support import tokens
 from tests.support.http_server import app_client
 

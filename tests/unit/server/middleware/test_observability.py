@@ -40,7 +40,7 @@ class Lines(logging.Handler):
 
     def of_requests(self) -> list[dict[str, object]]:
         read = [json.loads(line) for line in self.lines]
-        return [each for each in read if each["logger"] == "tellback.server.auth.credentials"]
+        return [each for each in read if each["logger"] == "tellback.server.auth"]
 
 
 @contextmanager

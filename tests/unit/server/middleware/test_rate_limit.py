@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tellback import Tellback
 from tellback.errors import RateLimitedError, StoreBusyError
-from tellback.server.auth.caller import Principal
+from tellback.server.auth import Principal
 from tellback.server.middleware import rate_limit as module
 from tellback.server.middleware.rate_limit import ConcurrencyLimiter, FailedLoginLimiter, RateLimiter
 from tellback.server.problems import error_response

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tellback.server.openai.errors import InvalidFieldError
-from tellback.server.openai.requests import parse_options, parse_tools, provider_family
-from tellback.server.openai.schemas import CompletionRequest
+from tellback.server.openai.requests import CompletionRequest, parse_options, parse_tools, provider_family
 from tellback.testing import ScriptedModel
 
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}

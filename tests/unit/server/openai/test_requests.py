@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellback.server.openai.errors import InvalidFieldError
-from tellback.server.openai.requests import ParsedChat, parse_messages, text_of_parts
-from tellback.server.openai.schemas import ChatMessage
+from tellback.server.openai.requests import ChatMessage, ParsedChat, parse_messages, text_of_parts
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":"it"}'}}
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from tellback.server.openai.requests import CompletionOut
 from tellback.server.openai.responses import DONE_MARKER, CompletionWriter, encode_usage
-from tellback.server.openai.schemas import CompletionOut
 from tellback.turns.types import TurnResult
 from tellback.types import ChatUsage, ToolCall
 from tellback.types.blocks import TextBlock

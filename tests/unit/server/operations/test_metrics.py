@@ -19,8 +19,8 @@ from fastapi.responses import StreamingResponse
 from tellback import Tellback
 from tellback.errors import StoreUnavailableError
 from tellback.server import ServerSettings, create_app
-from tellback.server.hosts import is_loopback
 from tellback.server.operations.metrics import remove_dead_processes
+from tellback.server.settings import is_loopback
 from tests.support.http_server import app_client
 
 

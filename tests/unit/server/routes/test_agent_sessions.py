@@ -20,7 +20,7 @@ from tellback.server.requests import is_not_modified, require_match
 from tellback.server.tenant_agents import MAX_RECENT_AGENTS, TenantAgents, TenantIds
 from tellback.testing import FunctionModel
 from tellback.types.access import ApiKeyRole
-from tellback.wire.agent_sessions import SessionEventWire, SessionMessageWire, SessionWire, session_etag
+from tellback.wire.agents import SessionEventWire, SessionMessageWire, SessionWire, session_etag
 from tests.support.http_server import app_client
 
 PATH = "/ai-agents/Plain/sessions"
@@ -257,7 +257,7 @@ async def test_a_place_that_can_only_load_and_save_has_no_lists(rc: Tellback) ->
 
 async def test_an_agent_that_is_in_use_is_never_made_twice(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     from tellback.server import tenant_agents
-    from tellback.server.auth.caller import Caller, Principal, ServerContext
+    from tellback.server.auth import Caller, Principal, ServerContext
 
     monkeypatch.setattr(tenant_agents, "MAX_RECENT_AGENTS", 2)
     assert MAX_RECENT_AGENTS > 2

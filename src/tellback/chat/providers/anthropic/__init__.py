@@ -1,5 +1,0 @@
-"""Anthropic's Messages API."""
-
-from tellback.chat.providers.anthropic.model import AnthropicModel
-
-__all__ = ["AnthropicModel"]
