@@ -7,10 +7,10 @@ SERVERS := $(VENV)/.servers
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 OPENSEARCH := tests/support/servers/opensearch/pom.xml
 
-EXAMPLES := $(patsubst %,examples/%.py,personal_assistant chatting kept_conversation remembering becoming_memories time_travel \
-	import_history support_with_skills approval flight_booking kept_sessions served_memory openai_client mcp_memory many_workers gdpr)
+EXAMPLES := $(patsubst %,examples/%.py,personal_assistant chat_loop stored_conversation memory extraction time_travel \
+	import_history support_with_skills approval flight_booking sessions server_client openai_client mcp_memory many_workers gdpr)
 
-.PHONY: run examples test check format docs bench clean
+.PHONY: run examples test test-fast check format docs bench clean
 
 run: $(RUNS)  ## the server and its console, with nothing to set up: chat, be remembered, look around; Ctrl-C stops
 	$(BIN)/tellback demo
@@ -20,6 +20,9 @@ examples: $(READY)  ## the programs of examples/, one after the other
 
 test: $(SERVERS)  ## all tests, docs included
 	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 4 --dist worksteal  # hundreds of processes compile it otherwise
+
+test-fast: $(READY)  ## unit tests, doctests and the conformance tests in memory: what to run while you work
+	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 2 --dist worksteal -p tests.support.fast_selection tests/unit tests/conformance src/tellback
 
 check: $(READY)  ## lint, types, layers
 	$(BIN)/ruff check .

@@ -2,8 +2,8 @@
 
 There are 5, 50 and 500 routes of 4 states and 3 fields, and 100 guidelines, 80 of them with a condition. A conversation
 holds 20 messages when it begins; then a route is entered, left for another, taken up again, corrected and completed, in
-six turns (workers/routing.py). A turn is two calls to a model that takes no time: one reads the message, and what it
-reads is in a table; the other replies. What is measured is the framework, and no model. Route, state, values, the
+six turns (workers/agent_routes.py). A turn is two calls to a model that takes no time: one reads the message, and what
+it reads is in a table; the other replies. What is measured is the framework, and no model. Route, state, values, the
 guidelines that hold and the number of calls are checked after each batch.
 
 For Tellback that is `agent.respond`, `agent.respond_stream` with 100 deltas, and `agent.respond` with a memory: 1,000
@@ -40,7 +40,7 @@ from agent_report import GOAL_ROUTES, KEPT, PROMPTS, goal, key_of, table
 from contenders import ENVIRONMENTS, WORKERS, Contender, all_contenders, persisting_contenders
 from memory import prepare_material
 from report import summary
-from running import Progress, Run, parsed, parser, publish, rotated
+from runner import Progress, Run, parsed, parser, publish, rotated
 from tellback.chat.budget import count_tokens_heuristic
 from tellback.types import user_message
 

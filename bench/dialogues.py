@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from moments import read_moment
+from date_parser import read_moment
 
 Say = Callable[[str], None]
 

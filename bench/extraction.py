@@ -1,13 +1,13 @@
 """What making memories of conversations costs, for Tellback and mem0, in one run.
 
 A conversation has 10 turns, and a model that takes no time finds 5 facts in it: two are new, one repeats what is known,
-one changes what is so, and one is so much like something known that somebody has to judge (talks.py). The user has 100,
-1,000 or 10,000 memories before. For Tellback the clock runs from close() to the end of drain(), with its default
-embedder and a SQLite file; for mem0 over `Memory.add(messages, infer=True)`, on a local vector store, with vectors that
-were made before the clock started. What differs: Tellback has the conversation's events dispatched, queues a job and
-claims it, compares every fact with what is known, cites what is repeated, replaces what has changed, keeps two
-entities, and tells of it all in events; mem0 looks up ten memories that are like the whole conversation, and adds. It
-keeps no entities here, which it would need spaCy for. It stores the last messages within that time, Tellback all of
+one changes what is so, and one is so much like something known that somebody has to judge (conversations.py). The user
+has 100, 1,000 or 10,000 memories before. For Tellback the clock runs from close() to the end of drain(), with its
+default embedder and a SQLite file; for mem0 over `Memory.add(messages, infer=True)`, on a local vector store, with
+vectors that were made before the clock started. What differs: Tellback has the conversation's events dispatched, queues
+a job and claims it, compares every fact with what is known, cites what is repeated, replaces what has changed, keeps
+two entities, and tells of it all in events; mem0 looks up ten memories that are like the whole conversation, and adds.
+It keeps no entities here, which it would need spaCy for. It stores the last messages within that time, Tellback all of
 them before.
 
 For Tellback alone: ten conversations of a user that end at once; what a turn costs with a binding and without one,
@@ -38,10 +38,10 @@ from typing import Any
 import numpy as np
 
 from contenders import ENVIRONMENTS, WORKERS, Contender, remembering_contenders
+from conversations import DECISION, LEAST_SIZE, build_conversations, known
 from extraction_report import checks, table
 from report import summary
-from running import Progress, Run, parsed, parser, publish, rotated
-from talks import DECISION, LEAST_SIZE, known, talks
+from runner import Progress, Run, parsed, parser, publish, rotated
 from tellback.embed.static import StaticEmbedder
 
 SIZES = (100, 1_000, 10_000)
@@ -165,7 +165,7 @@ def extracting_contenders() -> list[Contender]:
 def prepare_material(folder: Path, sizes: Sequence[int], count: int, *, vectors: bool) -> None:
     """Texts for all, and vectors for the peers, made by the embedder that Tellback uses."""
     before = {size: known(size) for size in sizes}
-    heard = {size: talks(count, size) for size in sizes}
+    heard = {size: build_conversations(count, size) for size in sizes}
     texts = [each["text"] for facts in before.values() for each in facts]
     for talk in (talk for each in heard.values() for talk in each):
         texts += [*talk["facts"], _spoken(talk["turns"])]

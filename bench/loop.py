@@ -20,7 +20,7 @@ from typing import Any
 from contenders import Contender, Failed, all_contenders
 from measure import loaded_modules, time_import
 from report import compare, summary, table
-from running import Progress, Run, parsed, parser, publish, rotated
+from runner import Progress, Run, parsed, parser, publish, rotated
 
 BATCH_MS = 150.0
 """CPU time of one batch: long enough for the clock, short enough to interleave."""

@@ -39,7 +39,7 @@ from contenders import ENVIRONMENTS, Contender, remembering_contenders
 from corpus import SEED, VARIANTS, memories, questions
 from measure import Worker
 from memory_report import checks, summary, table
-from running import Progress, Run, parsed, parser, publish, rotated
+from runner import Progress, Run, parsed, parser, publish, rotated
 from tellback.embed.static import StaticEmbedder
 
 SIZES = (100, 1_000, 10_000)

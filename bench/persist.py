@@ -2,7 +2,7 @@
 
 A turn: the user's message comes in, a fake model that takes no time sees the history the library gives it and answers,
 and both are in a SQLite file. Conversations have 10, 100 and 1,000 messages, Tellback's also 10,000. Every batch of
-turns runs in a fresh file, on conversations that were filled before the clock started (workers/persisting.py).
+turns runs in a fresh file, on conversations that were filled before the clock started (workers/persist_batches.py).
 
 CPU time is that of the whole process, all threads. Bytes are what the database grows by: before and after a batch its
 log is emptied into the file by a second connection, the clock being stopped, then the sizes of the file and its log are
@@ -30,7 +30,7 @@ from typing import Any
 from contenders import ENVIRONMENTS, Contender, persisting_contenders
 from persist_report import APPENDS, checks, kind_of, table
 from report import summary
-from running import Progress, Run, parsed, parser, publish, rotated
+from runner import Progress, Run, parsed, parser, publish, rotated
 
 LENGTHS = (10, 100, 1_000)
 LONGEST = 10_000

@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import one_thread  # noqa: F401
+import single_thread  # noqa: F401
 from bar import Bar
 from baselines import Bm25, ranked
 from beam import is_beam, read_beam

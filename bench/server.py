@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from report import aligned, summary
-from running import Progress, publish, rotated
+from runner import Progress, publish, rotated
 
 WORKER = Path(__file__).parent / "workers" / "http_servers.py"
 START_SECONDS = 60.0

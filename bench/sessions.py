@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any
 
 from contenders import ENVIRONMENTS, WORKERS, Contender, persisting_contenders
+from database_servers import servers
 from report import aligned, cell, summary
-from running import Progress, Run, parsed, parser, publish, rotated
-from serving import servers
+from runner import Progress, Run, parsed, parser, publish, rotated
 
 LENGTHS = (10, 5_000)
 LEAST_LENGTH = 10

@@ -37,7 +37,7 @@ from typing import Any
 from contenders import ENVIRONMENTS, WORKERS, Contender, persisting_contenders, remembering_contenders
 from memory import prepare_material
 from report import summary
-from running import Progress, Run, parsed, parser, publish, rotated
+from runner import Progress, Run, parsed, parser, publish, rotated
 from turn_report import KINDS, OURS, PAIRED, differences, table
 
 SIZE = 1_000

@@ -12,8 +12,8 @@ import asyncio
 import subprocess
 import sys
 
+from example_helpers import run
 from first_turn import choose_model
-from talking import run
 from tellback import AlreadyDecidedError, ChatRequest, Tellback, message_text, tool
 from tellback.testing import Step, calls, says
 

@@ -9,7 +9,7 @@ from datetime import date
 
 from pydantic import BaseModel, Field
 
-from talking import at_hand, converse, run
+from example_helpers import at_hand, converse, run
 from tellback import END_ROUTE, Agent, CompositionMode
 from tellback.testing import FlowModel
 

@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from talking import run
+from example_helpers import run
 from tellback import Tellback
 from tellback.user import User
 

@@ -10,7 +10,7 @@ With a provider's key in the environment its model finds the facts; without one,
 import sys
 from pathlib import Path
 
-from talking import run
+from example_helpers import run
 from tellback import Tellback
 from tellback.importers import ImportProgress, import_chats
 

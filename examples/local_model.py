@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from talking import run
+from example_helpers import run
 from tellback import ChatOptions, LocalModel, Tellback, TextDelta, run_loop, tool
 
 SAID, ASKED = "I'm Maya, and I moved to Lisbon.", "Where do I live now?"

@@ -12,7 +12,7 @@ import asyncio
 import sys
 from collections import Counter
 
-from talking import run
+from example_helpers import run
 from tellback import Tellback, chat
 
 USERS = ("maya", "omar", "ana", "li", "zoe", "tom")

@@ -14,7 +14,7 @@ from typing import Any
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from talking import run
+from example_helpers import run
 
 
 async def main(path: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from talking import at_hand, converse, run
+from example_helpers import at_hand, converse, run
 from tellback import END_ROUTE, Agent, CompositionMode
 from tellback.testing import FlowModel
 

@@ -10,8 +10,8 @@ provider answers.
 
 from openai import AsyncOpenAI
 
-from served_memory import serving
-from talking import run
+from example_helpers import run
+from server_client import serving
 from tellback import Tellback
 
 SAID, ASKED = "I moved to Lisbon in March, and I am vegetarian now.", "Am I vegetarian?"

@@ -9,7 +9,7 @@ a provider's key in the environment, an Ollama on this machine or TELLBACK_GGUF,
 import sys
 from datetime import UTC, datetime
 
-from talking import run
+from example_helpers import run
 from tellback import Tellback
 
 MONDAY = ("My flight to Porto leaves on Friday at 9:40.", "My sister Ana is allergic to peanuts.")

@@ -9,7 +9,7 @@ import logging
 
 from pydantic import BaseModel
 
-from talking import at_hand, converse, run, show
+from example_helpers import at_hand, converse, run, show
 from tellback import END_ROUTE, Agent, CompositionMode, tool
 from tellback.errors import ToolError
 from tellback.testing import FlowModel

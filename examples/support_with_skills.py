@@ -9,8 +9,8 @@ without one, a small stand-in does, which follows what it has read.
 
 from pathlib import Path
 
+from example_helpers import run
 from first_turn import choose_model
-from talking import run
 from tellback import ChatOptions, ChatRequest, load_skills, message_text, run_loop, tool
 from tellback.testing import Step, calls, says
 

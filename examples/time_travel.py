@@ -9,7 +9,7 @@ believe at the time (`known_at`). No model is needed.
 
 from datetime import UTC, datetime
 
-from talking import run
+from example_helpers import run
 from tellback import Tellback
 
 JANUARY, MARCH, APRIL, MAY, JUNE = (datetime(2026, month, 1, tzinfo=UTC) for month in (1, 3, 4, 5, 6))

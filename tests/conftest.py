@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,11 +16,11 @@ from tests.support.servers.postgres_fixtures import (
     postgres_admin,
     postgres_server,
     postgres_url,
-    ready_postgres,
+    prepared_databases,
     ready_postgres_url,
 )
 
-__all__ = ["postgres_admin", "postgres_server", "postgres_url", "ready_postgres", "ready_postgres_url"]
+__all__ = ["postgres_admin", "postgres_server", "postgres_url", "prepared_databases", "ready_postgres_url"]
 
 pytest_plugins = ["tests.support.servers.fixtures", "tests.support.servers.report"]
 
@@ -26,6 +28,16 @@ settings.register_profile("tellback", deadline=None, max_examples=60)
 settings.load_profile("tellback")
 
 _KEYS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach child processes, also in a run that was started in the background.
+
+    A shell starts such a run with SIGINT ignored, and children inherit that. A handler, in contrast, is reset to the
+    default when a child starts. Workers of xdist come by here too.
+    """
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

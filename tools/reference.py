@@ -27,7 +27,7 @@ def exported() -> str:
     homes: dict[str, list[str]] = {}
     for name in tellback.__all__:
         if name != "__version__":
-            homes.setdefault(tellback._HOME[name], []).append(name)
+            homes.setdefault(tellback._MODULE_BY_NAME[name], []).append(name)
     parts = [
         "# What `tellback` exports",
         NOTE,
@@ -45,7 +45,7 @@ def explained_at(name: str) -> str:
     >>> explained_at("Agent"), explained_at("tool")  # a function and its module may have the same name
     ('tellback.agent.Agent', 'tellback.tools.tool.tool')
     """
-    path = f"{tellback._HOME[name]}.{name}"
+    path = f"{tellback._MODULE_BY_NAME[name]}.{name}"
     getattr(tellback, name)  # loads its module
     return f"{path}.{name}" if path in sys.modules else path
 

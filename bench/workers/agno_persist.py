@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import persisting
+import persist_batches
 from agno.agent import Agent
 from agno.db.base import SessionType
 from agno.db.sqlite import SqliteDb
@@ -16,7 +16,7 @@ from agno.models.base import Model
 from agno.models.message import Message
 from agno.models.response import ModelResponse
 from agno.run.agent import RunOutput
-from persisting import Seen
+from persist_batches import Seen
 
 USER = "maya"
 RUNS_REPLAYED = 3
@@ -31,7 +31,7 @@ class InstantModel(Model):
 
     async def ainvoke(self, messages: list[Message], **options: Any) -> ModelResponse:
         seen.model_called(messages)
-        return ModelResponse(role="assistant", content=persisting.ANSWER)
+        return ModelResponse(role="assistant", content=persist_batches.ANSWER)
 
     def invoke(self, *args: Any, **options: Any) -> ModelResponse:
         raise NotImplementedError
@@ -95,4 +95,4 @@ def _copied(run: RunOutput, question: str, answer: str, *, again: bool) -> RunOu
 
 
 if __name__ == "__main__":
-    persisting.serve(Keeper(), seen, ["agno", "sqlalchemy"])
+    persist_batches.serve(Keeper(), seen, ["agno", "sqlalchemy"])

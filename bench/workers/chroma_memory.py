@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import chromadb
-import recalls
+import memory_batches
 from chromadb.config import Settings
-from recalls import HITS, Material
+from memory_batches import HITS, Material
 
 BATCH = 1_000
 
@@ -47,4 +47,4 @@ class Rememberer:
 
 
 if __name__ == "__main__":
-    recalls.serve(Rememberer, ["chromadb"], recalls.nothing_more)
+    memory_batches.serve(Rememberer, ["chromadb"], memory_batches.nothing_more)

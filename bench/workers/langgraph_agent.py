@@ -1,6 +1,6 @@
 """LangGraph: a node that reads the message with structured output, and conditional edges to one node for each route.
 
-Which state is next is plain code within the route's node, which calls the model once (by_hand.py). Without a
+Which state is next is plain code within the route's node, which calls the model once (handwritten_agent.py). Without a
 checkpointer the caller passes the state on.
 """
 
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-import by_hand
-import routing
+import agent_routes
+import handwritten_agent
+from agent_routes import HELD, Came, RouteSpec, Seen, Sent, Turn
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, BaseMessage, HumanMessage, SystemMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
@@ -24,7 +25,6 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from protocol import expect
-from routing import HELD, Came, RouteSpec, Seen, Sent, Turn
 
 seen = Seen()
 READ = "read"
@@ -62,7 +62,7 @@ class InstantReplier(BaseChatModel):
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
     ) -> ChatResult:
         seen.calls.append((list(messages), None))
-        return ChatResult(generations=[ChatGeneration(message=AIMessage(content=routing.REPLY))])
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(content=agent_routes.REPLY))])
 
     def _generate(self, *args: Any, **options: Any) -> ChatResult:
         raise NotImplementedError
@@ -73,7 +73,7 @@ class StreamingReplier(InstantReplier):
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
     ) -> AsyncIterator[ChatGenerationChunk]:
         seen.calls.append((list(messages), None))
-        for piece in routing.PIECES:
+        for piece in agent_routes.PIECES:
             yield ChatGenerationChunk(message=AIMessageChunk(content=piece))
 
 
@@ -117,7 +117,7 @@ class Guide:
         await self._open.aclose()
 
     def reading(self, turn: Turn) -> dict[str, Any]:
-        return by_hand.reading(turn)
+        return handwritten_agent.reading(turn)
 
     async def begin(self, texts: Sequence[str]) -> Talk:
         messages = [AIMessage(text) if index % 2 else HumanMessage(text) for index, text in enumerate(texts)]
@@ -149,7 +149,7 @@ class Guide:
     def came(self, outcome: tuple[dict[str, Any], int]) -> Came:
         state, pieces = outcome
         expect("conditions that hold", len(state["held"]), len(HELD))
-        known = by_hand.plain(state["data"].get(state["route"], {}))
+        known = handwritten_agent.plain(state["data"].get(state["route"], {}))
         return Came(str(state["messages"][-1].content), state["route"], state["at"], known, pieces)
 
     async def kept(self, talk: Talk) -> int | None:
@@ -165,7 +165,7 @@ class Guide:
 
 def built(count: int, replier: BaseChatModel, saver: Any) -> Any:
     """The graph with so many routes."""
-    specs = routing.routes(count)
+    specs = agent_routes.routes(count)
     graph = StateGraph(State)
     graph.add_node(READ, _reading_node(specs))
     graph.add_edge(START, READ)
@@ -177,13 +177,13 @@ def built(count: int, replier: BaseChatModel, saver: Any) -> Any:
 
 
 def _reading_node(specs: Sequence[RouteSpec]) -> Any:
-    prompt = by_hand.reading_prompt(specs)
-    model = InstantReader().with_structured_output(by_hand.reading_schema(specs))
+    prompt = handwritten_agent.reading_prompt(specs)
+    model = InstantReader().with_structured_output(handwritten_agent.reading_schema(specs))
 
     async def read(state: State) -> dict[str, Any]:
-        system = f"{prompt}\n{by_hand.reading_state(state['route'], state['data'])}"
+        system = f"{prompt}\n{handwritten_agent.reading_state(state['route'], state['data'])}"
         found: Any = await model.ainvoke([SystemMessage(system), *state["messages"]])
-        stated = by_hand.stated(found)
+        stated = handwritten_agent.stated(found)
         data = {**state["data"], found.route: {**state["data"].get(found.route, {}), **stated}}
         return {"route": found.route, "data": data, "held": found.conditions, "changed": bool(stated)}
 
@@ -193,8 +193,8 @@ def _reading_node(specs: Sequence[RouteSpec]) -> Any:
 def _route_node(spec: RouteSpec, replier: BaseChatModel) -> Any:
     async def answer(state: State) -> dict[str, Any]:
         known = state["data"].get(spec.title, {})
-        at = by_hand.next_state(known, state["at"], changed=state["changed"])
-        system = by_hand.reply_prompt(spec, known, state["held"], at)
+        at = handwritten_agent.next_state(known, state["at"], changed=state["changed"])
+        system = handwritten_agent.reply_prompt(spec, known, state["held"], at)
         reply = await replier.ainvoke([SystemMessage(system), *state["messages"]])
         return {"messages": [reply], "at": at}
 
@@ -202,6 +202,6 @@ def _route_node(spec: RouteSpec, replier: BaseChatModel) -> Any:
 
 
 if __name__ == "__main__":
-    routing.serve(
+    agent_routes.serve(
         Guide(), ["respond", "kept", "stream"], ["langgraph", "langchain-core", "langgraph-checkpoint-sqlite"], {}
     )

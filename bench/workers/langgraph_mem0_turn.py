@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mem0_memory import Rememberer  # isort: skip
-import turning
+import turn_batches
 from langchain.agents import create_agent
 from langchain.agents.middleware import dynamic_prompt
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -23,9 +23,9 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from persisting import ANSWER
-from recalls import Material
-from turning import HITS, SYSTEM, USER, Answered, Expected, Seen, Sent
+from memory_batches import Material
+from persist_batches import ANSWER
+from turn_batches import HITS, SYSTEM, USER, Answered, Expected, Seen, Sent
 
 seen = Seen()
 
@@ -133,7 +133,7 @@ class Talker:
 
 if __name__ == "__main__":
     atexit.register(shutil.rmtree, os.environ["MEM0_DIR"], ignore_errors=True)
-    turning.serve(
+    turn_batches.serve(
         Talker(),
         ["agent", "agent_memory", "graph_memory", "search"],
         ["langgraph", "langchain", "langgraph-checkpoint-sqlite", "mem0ai", "qdrant-client", "faiss-cpu"],

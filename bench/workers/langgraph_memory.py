@@ -12,11 +12,11 @@ import pysqlite3
 
 sys.modules["sqlite3"] = pysqlite3
 
-import recalls  # noqa: E402
+import memory_batches  # noqa: E402
 from langgraph.store.base import PutOp  # noqa: E402
 from langgraph.store.memory import InMemoryStore  # noqa: E402
 from langgraph.store.sqlite import SqliteStore  # noqa: E402
-from recalls import HITS, Material  # noqa: E402
+from memory_batches import HITS, Material  # noqa: E402
 
 DIMENSIONS = 256
 STORE = sys.argv[1]
@@ -59,4 +59,6 @@ class Rememberer:
 
 
 if __name__ == "__main__":
-    recalls.serve(Rememberer, ["langgraph", "langgraph-checkpoint-sqlite", "sqlite-vec"], recalls.nothing_more)
+    memory_batches.serve(
+        Rememberer, ["langgraph", "langgraph-checkpoint-sqlite", "sqlite-vec"], memory_batches.nothing_more
+    )

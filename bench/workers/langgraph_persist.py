@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import persisting
+import persist_batches
 from langchain.agents import create_agent
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from persisting import Seen
+from persist_batches import Seen
 
 seen = Seen()
 
@@ -27,7 +27,7 @@ class InstantModel(BaseChatModel):
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
     ) -> ChatResult:
         seen.model_called(messages)
-        return ChatResult(generations=[ChatGeneration(message=AIMessage(content=persisting.ANSWER))])
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(content=persist_batches.ANSWER))])
 
     def _generate(self, *args: Any, **options: Any) -> ChatResult:
         raise NotImplementedError
@@ -70,4 +70,4 @@ def _config(id: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    persisting.serve(Keeper(), seen, ["langgraph", "langchain", "langchain-core", "langgraph-checkpoint-sqlite"])
+    persist_batches.serve(Keeper(), seen, ["langgraph", "langchain", "langchain-core", "langgraph-checkpoint-sqlite"])

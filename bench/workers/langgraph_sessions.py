@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Annotated, Any, TypedDict
 
-import sessioning
+import session_batches
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
-from sessioning import GATHERED
+from session_batches import GATHERED
 
 
 class State(TypedDict):
@@ -62,4 +62,4 @@ def _config(id: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sessioning.serve(Keeper, ["langgraph", f"langgraph-checkpoint-{sys.argv[1]}"])
+    session_batches.serve(Keeper, ["langgraph", f"langgraph-checkpoint-{sys.argv[1]}"])

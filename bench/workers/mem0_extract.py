@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from mem0_vectors import DIMENSIONS, STORE, Known  # isort: skip
-import extracts
-from extracts import USER, Material
+import extraction_batches
+from extraction_batches import USER, Material
 from mem0 import Memory
 from mem0.utils.factory import EmbedderFactory, LlmFactory
 
@@ -113,4 +113,4 @@ class Learner:
 
 if __name__ == "__main__":
     atexit.register(shutil.rmtree, os.environ["MEM0_DIR"], ignore_errors=True)
-    extracts.serve(Learner, ["mem0ai", "qdrant-client", "faiss-cpu"])
+    extraction_batches.serve(Learner, ["mem0ai", "qdrant-client", "faiss-cpu"])

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from mem0_vectors import DIMENSIONS, STORE, Known  # isort: skip
-import recalls
+import memory_batches
 from mem0 import Memory
 from mem0.utils.factory import EmbedderFactory
-from recalls import HITS, Material
+from memory_batches import HITS, Material
 
 
 class Rememberer:
@@ -69,4 +69,4 @@ class Rememberer:
 
 if __name__ == "__main__":
     atexit.register(shutil.rmtree, os.environ["MEM0_DIR"], ignore_errors=True)
-    recalls.serve(Rememberer, ["mem0ai", "qdrant-client", "faiss-cpu"], recalls.nothing_more)
+    memory_batches.serve(Rememberer, ["mem0ai", "qdrant-client", "faiss-cpu"], memory_batches.nothing_more)

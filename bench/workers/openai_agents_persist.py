@@ -7,11 +7,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import persisting
+import persist_batches
 from agents import Agent, ModelResponse, RunConfig, Runner, SQLiteSession, Usage, set_tracing_disabled
 from agents.models.interface import Model
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
-from persisting import Seen
+from persist_batches import Seen
 
 set_tracing_disabled(True)
 seen = Seen()
@@ -31,7 +31,7 @@ class InstantModel(Model):
         self, system_instructions: str | None, input: Any, *rest: Any, **options: Any
     ) -> ModelResponse:
         seen.model_called(input)
-        return ModelResponse(output=[message(persisting.ANSWER)], usage=Usage(), response_id=None)
+        return ModelResponse(output=[message(persist_batches.ANSWER)], usage=Usage(), response_id=None)
 
     def stream_response(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
         raise NotImplementedError
@@ -83,4 +83,4 @@ class Keeper:
 
 
 if __name__ == "__main__":
-    persisting.serve(Keeper(), seen, ["openai-agents", "openai"])
+    persist_batches.serve(Keeper(), seen, ["openai-agents", "openai"])

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import sessioning
+import session_batches
 from agents import SQLiteSession
 from agents.memory import Session
-from sessioning import TAIL
+from session_batches import TAIL
 
 
 class Keeper:
@@ -55,4 +55,4 @@ def _item(index: int, text: str) -> Any:
 
 
 if __name__ == "__main__":
-    sessioning.serve(Keeper, ["openai-agents"])
+    session_batches.serve(Keeper, ["openai-agents"])

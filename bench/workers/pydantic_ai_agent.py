@@ -1,7 +1,7 @@
 """Pydantic AI: one agent that reads the message into a schema, and one that replies, with plain code in between.
 
-There is no flow to be measured here, only two runs and what is written by hand (by_hand.py). The caller passes the
-messages on.
+There is no flow to be measured here, only two runs and what is written by hand (handwritten_agent.py). The caller
+passes the messages on.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import by_hand
-import routing
+import agent_routes
+import handwritten_agent
+from agent_routes import HELD, Came, Seen, Sent, Turn
 from protocol import expect
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel, FunctionStreamedResponse
 from pydantic_ai.usage import RequestUsage
-from routing import HELD, Came, Seen, Sent, Turn
 
 seen = Seen()
 USAGE = RequestUsage(input_tokens=1, output_tokens=1)
@@ -35,12 +35,12 @@ async def read(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 async def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     seen.calls.append((list(messages), info.instructions, None))
-    return ModelResponse(parts=[TextPart(routing.REPLY)], usage=USAGE)
+    return ModelResponse(parts=[TextPart(agent_routes.REPLY)], usage=USAGE)
 
 
 async def in_pieces(messages: list[ModelMessage], info: Any) -> AsyncIterator[str]:
     seen.calls.append((list(messages), info, None))
-    for piece in routing.PIECES:
+    for piece in agent_routes.PIECES:
         yield piece
 
 
@@ -86,16 +86,16 @@ class Guide:
 
     async def open(self, kind: str, count: int, folder: Path) -> None:
         self._kind = kind
-        specs = routing.routes(count)
+        specs = agent_routes.routes(count)
         self._specs = {spec.title: spec for spec in specs}
-        self._prompt = by_hand.reading_prompt(specs)
-        self._reader = Agent(FunctionModel(read), output_type=by_hand.reading_schema(specs))
+        self._prompt = handwritten_agent.reading_prompt(specs)
+        self._reader = Agent(FunctionModel(read), output_type=handwritten_agent.reading_schema(specs))
 
     async def close(self) -> None:
         pass
 
     def reading(self, turn: Turn) -> dict[str, Any]:
-        return by_hand.reading(turn)
+        return handwritten_agent.reading(turn)
 
     async def begin(self, texts: Sequence[str]) -> Talk:
         return Talk(
@@ -106,16 +106,16 @@ class Guide:
         )
 
     async def turn(self, talk: Talk, text: str) -> Came:
-        system = f"{self._prompt}\n{by_hand.reading_state(talk.route, talk.data)}"
+        system = f"{self._prompt}\n{handwritten_agent.reading_state(talk.route, talk.data)}"
         found: Any = (await self._reader.run(text, message_history=talk.messages, instructions=system)).output
-        stated = by_hand.stated(found)
+        stated = handwritten_agent.stated(found)
         known = talk.data[found.route] = {**talk.data.get(found.route, {}), **stated}
-        talk.at = by_hand.next_state(known, talk.at, changed=bool(stated))
+        talk.at = handwritten_agent.next_state(known, talk.at, changed=bool(stated))
         talk.route, talk.held = found.route, found.conditions
-        system = by_hand.reply_prompt(self._specs[found.route], known, talk.held, talk.at)
+        system = handwritten_agent.reply_prompt(self._specs[found.route], known, talk.held, talk.at)
         answer, pieces = await self._reply(talk, text, system)
         expect("conditions that hold", len(talk.held), len(HELD))
-        return Came(answer, talk.route, talk.at, by_hand.plain(known), pieces)
+        return Came(answer, talk.route, talk.at, handwritten_agent.plain(known), pieces)
 
     async def _reply(self, talk: Talk, text: str, system: str) -> tuple[str, int]:
         if self._kind == "stream":
@@ -141,4 +141,4 @@ class Guide:
 
 
 if __name__ == "__main__":
-    routing.serve(Guide(), ["respond", "stream"], ["pydantic-ai-slim"], {})
+    agent_routes.serve(Guide(), ["respond", "stream"], ["pydantic-ai-slim"], {})

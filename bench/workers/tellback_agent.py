@@ -10,11 +10,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import routing
+import agent_routes
 import tellback_turn
+from agent_routes import FIELDS, GUIDELINES, HELD, STATES, Came, Seen, Sent, Turn
+from memory_batches import material
 from protocol import expect
-from recalls import material
-from routing import FIELDS, GUIDELINES, HELD, STATES, Came, Seen, Sent, Turn
 
 from tellback import Tellback
 from tellback.agent import END_ROUTE, Agent, Response, SessionState, create_session
@@ -24,15 +24,15 @@ from tellback.types import ChatReply, Message, ReplyDelta, StreamStop, TextDelta
 from tellback.types.ids import slug
 
 USER = "maya"
-REPLY = ChatReply(text=routing.REPLY)
-DELTAS: tuple[ReplyDelta, ...] = (*map(TextDelta, routing.PIECES), StreamStop("end_turn"))
+REPLY = ChatReply(text=agent_routes.REPLY)
+DELTAS: tuple[ReplyDelta, ...] = (*map(TextDelta, agent_routes.PIECES), StreamStop("end_turn"))
 SCHEMA = {"type": "object", "properties": FIELDS, "required": list(FIELDS)}
 
 
 def built(count: int, model: Any, **more: Any) -> Agent:
     """An agent with so many routes."""
-    agent = Agent(routing.NAME, goal=routing.GOAL, model=model, **more)
-    for spec in routing.routes(count):
+    agent = Agent(agent_routes.NAME, goal=agent_routes.GOAL, model=model, **more)
+    for spec in agent_routes.routes(count):
         route = agent.create_route(
             spec.title, description=spec.about, conditions=[spec.condition], gather_schema=SCHEMA
         )
@@ -41,7 +41,7 @@ def built(count: int, model: Any, **more: Any) -> Agent:
             at = at.transition_to(chat_state=text, gather=() if name is None else [name])
         at.transition_to(state=END_ROUTE)
     for number in range(1, GUIDELINES + 1):
-        condition, action = routing.guideline(number)
+        condition, action = agent_routes.guideline(number)
         agent.create_guideline(action=action, condition=condition)
     agent.check()
     return agent
@@ -128,7 +128,7 @@ class Guide:
     def came(self, outcome: tuple[Response, int]) -> Came:
         response, pieces = outcome
         expect("problems", (response.problems, response.trace.problems), ((), ()))
-        expect("guidelines", len(response.trace.guidelines), GUIDELINES - routing.CONDITIONAL + len(HELD))
+        expect("guidelines", len(response.trace.guidelines), GUIDELINES - agent_routes.CONDITIONAL + len(HELD))
         expect("memories", bool(response.atoms_used), self._kind == "memory")
         state = None if response.state is None else STATES.index(str(response.state.description))
         known = response.session.extracted
@@ -155,4 +155,4 @@ class Guide:
 
 if __name__ == "__main__":
     guide = Guide()
-    routing.serve(guide, ["respond", "stream", "memory"], ["tellback"], {"fill": guide.fill})
+    agent_routes.serve(guide, ["respond", "stream", "memory"], ["tellback"], {"fill": guide.fill})

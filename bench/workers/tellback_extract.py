@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import extracts
-from extracts import USER, Batch, Material, rest
+import extraction_batches
+from extraction_batches import USER, Batch, Material, rest
 from protocol import expect
 
 from tellback import Tellback
@@ -165,4 +165,4 @@ def _folder(request: dict[str, Any]) -> Path:
 
 if __name__ == "__main__":
     more: dict[str, Batch] = {"turns": turns, "queue": queue}
-    extracts.serve(Learner, ["tellback"], more)
+    extraction_batches.serve(Learner, ["tellback"], more)

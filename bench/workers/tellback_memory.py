@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import memory_batches
 import protocol
-import recalls
+from memory_batches import HITS, USER, Batch, Material, Stores, checked, material
 from protocol import expect
-from recalls import HITS, USER, Batch, Material, Stores, checked, material
 
 from tellback import Tellback
 from tellback.types.memory import RecallResult
@@ -159,4 +159,4 @@ def _copy_users(path: Path, start: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    recalls.serve(Rememberer, ["tellback"], more)
+    memory_batches.serve(Rememberer, ["tellback"], more)

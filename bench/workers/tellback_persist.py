@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import persisting
+import persist_batches
 import protocol
-from persisting import Seen, per_operation, said
+from persist_batches import Seen, per_operation, said
 from protocol import expect
 
 from tellback import Tellback
@@ -24,7 +24,7 @@ TAIL = 30
 TASKS = 8
 BATCH = 100
 seen = Seen()
-ANSWER = ChatReply(text=persisting.ANSWER)
+ANSWER = ChatReply(text=persist_batches.ANSWER)
 
 
 class InstantModel(ModelBase):
@@ -182,7 +182,7 @@ async def _reopened(keeper: Keeper, path: Path, id: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    persisting.serve(
+    persist_batches.serve(
         Keeper(),
         seen,
         ["tellback"],

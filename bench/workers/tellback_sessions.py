@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-import sessioning
-from sessioning import GATHERED, TAIL
+import session_batches
+from session_batches import GATHERED, TAIL
 
 import tellback
 from tellback import Persistence, PersistenceAdapter, SessionState, create_message_event
@@ -76,4 +76,4 @@ class Keeper:
 
 
 if __name__ == "__main__":
-    sessioning.serve(lambda: Keeper(sys.argv[1]), ["tellback"])
+    session_batches.serve(lambda: Keeper(sys.argv[1]), ["tellback"])

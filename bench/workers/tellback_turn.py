@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import protocol
-import turning
-from persisting import ANSWER
+import turn_batches
+from memory_batches import Material
+from persist_batches import ANSWER
 from protocol import expect
-from recalls import Material
-from turning import HITS, SYSTEM, USER, Answered, Expected, Seen, Sent
+from turn_batches import HITS, SYSTEM, USER, Answered, Expected, Seen, Sent
 
 from tellback import ChatOptions, LoopResult, Skill, Tellback, run_loop_messages, stream_loop, telemetry
 from tellback.chat import ChatRequest, ModelBase
@@ -266,4 +266,4 @@ KINDS = (
 if __name__ == "__main__":
     if WITH_TELEMETRY:
         import opentelemetry.sdk.trace  # noqa: F401
-    turning.serve(Talker(), ["chat", "chat_spans"] if WITH_TELEMETRY else KINDS, ["tellback"])
+    turn_batches.serve(Talker(), ["chat", "chat_spans"] if WITH_TELEMETRY else KINDS, ["tellback"])

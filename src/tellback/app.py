@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from tellback.specs.model import AgentSpec
 
 
-SUMMARIES_SECONDS = 3_600.0
-LOOK_SECONDS = 300.0
+SUMMARY_REFRESH_SECONDS = 3_600.0
+STALE_CHECK_SECONDS = 300.0
 """How often summaries that fell behind are refreshed, and how often at least stale conversations are looked for."""
 
 
@@ -111,17 +111,27 @@ class Tellback:
         if not isinstance(worker, bool | WorkerOptions):
             raise ConfigurationError(f"worker is True, False or WorkerOptions, not {worker!r:.80}.")
         self._extractor = validate_extractor(extractor)
-        self._patterns = resolve_pattern_mining(patterns)
-        self._stale_after = (
+        self._pattern_mining = resolve_pattern_mining(patterns)
+        self._close_stale_after = (
             None if close_stale_after is None else validation.parse_duration("close_stale_after", close_stale_after)
         )
         options = worker if isinstance(worker, WorkerOptions) else WorkerOptions()
-        here = open_worker(
-            store, {EXTRACTION_JOB: self._extract}, schedules=self._schedules(), options=options, clock=self._now
+        own_worker = open_worker(
+            store,
+            {EXTRACTION_JOB: self._run_extraction_job},
+            schedules=self._schedules(),
+            options=options,
+            clock=self._now,
         )
-        jobs = Jobs(store, here if worker else None, clock=self._now)
+        jobs = Jobs(store, own_worker if worker else None, clock=self._now)
         self._runtime = Runtime(
-            store, jobs, resolve_model(model), _checked(clock), summary_every, bool(worker), options.window_length
+            store,
+            jobs,
+            resolve_model(model),
+            _validate_clock(clock),
+            summary_every,
+            bool(worker),
+            options.window_length,
         )
         self._claims = TurnClaims(self._runtime)
         self._summaries = RollingSummaries(self._runtime)
@@ -130,8 +140,8 @@ class Tellback:
         self._embedder = embedder if embedder == "static" else resolve_embedder(embedder)
         self._memory_limits = (memory_bytes, memory_atoms)
         self._opened_memory: MemoryEngine | None = None
-        self._following: asyncio.Task[None] | None = None
-        self._has_mined = False
+        self._erasure_follower: asyncio.Task[None] | None = None
+        self._has_mined_patterns = False
         self._count_tokens = count_tokens
         self._specs = SpecRegistry()
         self.templates = Templates()
@@ -141,16 +151,16 @@ class Tellback:
         """Open the store, and migrate it if need be; `async with` does it for you."""
         await self._runtime.store.open()
         self._runtime.jobs.start_worker()
-        if self._following is None:
-            following = follow_erasures(self._runtime, self._holds_memories, self._forget)
-            self._following = asyncio.create_task(following, name="tellback erasures")
+        if self._erasure_follower is None:
+            follower = follow_erasures(self._runtime, self._holds_memories, self._evict_erased)
+            self._erasure_follower = asyncio.create_task(follower, name="tellback erasures")
         return self
 
     async def close(self) -> None:
         """Finish what runs in the background, and close the store."""
-        if self._following is not None:
-            await cancel_and_wait(self._following)
-            self._following = None
+        if self._erasure_follower is not None:
+            await cancel_and_wait(self._erasure_follower)
+            self._erasure_follower = None
         await self._runtime.jobs.close()
         await self._claims.close()
         if self._opened_memory is not None:
@@ -254,7 +264,7 @@ class Tellback:
 
         It happens by itself, as `patterns` says.
         """
-        return await self._memory.pattern_miner(self._patterns or PatternMining()).mine_all()
+        return await self._memory.pattern_miner(self._pattern_mining or PatternMining()).mine_all()
 
     async def usage(
         self,
@@ -271,8 +281,8 @@ class Tellback:
 
         For the next page, pass the last record's id as `before`.
         """
-        of = {"tenant_id": tenant_id, "app_id": app_id}
-        return await admin.list_usage(self._runtime, None, since, until, job_id, limit, before, **of)
+        filters = {"tenant_id": tenant_id, "app_id": app_id}
+        return await admin.list_usage(self._runtime, None, since, until, job_id, limit, before, **filters)
 
     async def usage_totals(
         self,
@@ -287,22 +297,22 @@ class Tellback:
 
     def _schedules(self) -> list[Schedule]:
         """What this process does now and then, unless another was faster."""
-        found = []
-        if self._stale_after is not None:
-            every = min(max(self._stale_after.total_seconds() / 4, 1.0), LOOK_SECONDS)
-            found.append(Schedule("close stale", every, self._close_stale))
-        found.append(Schedule("close due", LOOK_SECONDS, self._close_due))
-        found.append(Schedule("refresh summaries", SUMMARIES_SECONDS, self._refresh_summaries))
-        if self._patterns is not None:
-            found.append(Schedule("mine patterns", self._patterns.every.total_seconds(), self._mine_patterns))
-        return found
+        schedules = []
+        if self._close_stale_after is not None:
+            every = min(max(self._close_stale_after.total_seconds() / 4, 1.0), STALE_CHECK_SECONDS)
+            schedules.append(Schedule("close stale", every, self._close_stale))
+        schedules.append(Schedule("close due", STALE_CHECK_SECONDS, self._close_due))
+        schedules.append(Schedule("refresh summaries", SUMMARY_REFRESH_SECONDS, self._refresh_summaries))
+        if self._pattern_mining is not None:
+            schedules.append(Schedule("mine patterns", self._pattern_mining.every.total_seconds(), self._mine_patterns))
+        return schedules
 
-    async def _extract(self, job: Job) -> None:
+    async def _run_extraction_job(self, job: Job) -> None:
         await self._memory.extraction.run_job(job)
 
     async def _close_stale(self) -> None:
-        assert self._stale_after is not None
-        await self.close_stale(self._stale_after)
+        assert self._close_stale_after is not None
+        await self.close_stale(self._close_stale_after)
 
     async def _close_due(self) -> None:
         await self._runtime.store.conversations.close_stale(None, idle_since=None, now=self._now())
@@ -311,11 +321,11 @@ class Tellback:
         await self._summaries.refresh_due()
 
     async def _mine_patterns(self) -> None:
-        assert self._patterns is not None
+        assert self._pattern_mining is not None
         # All spaces at first: nobody may have looked for long. Then what changed, also during the last run.
-        since = self._now() - 2 * self._patterns.every if self._has_mined else None
-        await self._memory.pattern_miner(self._patterns).mine_all(since)
-        self._has_mined = True
+        since = self._now() - 2 * self._pattern_mining.every if self._has_mined_patterns else None
+        await self._memory.pattern_miner(self._pattern_mining).mine_all(since)
+        self._has_mined_patterns = True
 
     def _now(self) -> datetime:
         return self._runtime.clock()
@@ -323,18 +333,18 @@ class Tellback:
     def _holds_memories(self) -> bool:
         return self._opened_memory is not None and len(self._opened_memory.space_cache) > 0
 
-    def _forget(self, subjects: Collection[str]) -> None:
+    def _evict_erased(self, subjects: Collection[str]) -> None:
         """Drop what is held of users who were erased."""
         if self._opened_memory is not None:
             self._opened_memory.space_cache.evict_erased(subjects)
 
-    def _conversations(self, user: User) -> Conversations:
-        async def build(*given: Any, **more: Any) -> WorkingContext:
-            return await user.working_context.build(*given, **more)
+    def _build_conversations(self, user: User) -> Conversations:
+        async def build(*args: Any, **kwargs: Any) -> WorkingContext:
+            return await user.working_context.build(*args, **kwargs)
 
         return Conversations(self._runtime, user.scope, self._turns, self._summaries, build)
 
-    def _working_context(self, user: User) -> WorkingContextBuilder:
+    def _build_working_context(self, user: User) -> WorkingContextBuilder:
         clock = self._runtime.clock
         return WorkingContextBuilder(user.conversations, user.memory, self.templates, self._count_tokens, clock=clock)
 
@@ -380,10 +390,10 @@ class Tellback:
 
     @clock.setter
     def clock(self, clock: Callable[[], datetime]) -> None:
-        self._runtime.clock = _checked(clock)
+        self._runtime.clock = _validate_clock(clock)
 
 
-def _checked(clock: Callable[[], datetime]) -> Callable[[], datetime]:
+def _validate_clock(clock: Callable[[], datetime]) -> Callable[[], datetime]:
     """A clock that does not say its timezone would fail at the first message."""
     if clock is not utc_now:
         validation.parse_datetime("clock", clock())

@@ -14,6 +14,8 @@ log = logging.getLogger("tellback")
 GRACE_SECONDS = 5.0
 CANCEL_RETRY_SECONDS = 2.0
 
+T = TypeVar("T")
+
 
 async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
     """Cancel them, and wait for their end.
@@ -71,9 +73,6 @@ class BackgroundTasks:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("background work failed: %s", task.get_name(), exc_info=task.exception())
-
-
-T = TypeVar("T")
 
 
 class InContext(Generic[T]):

@@ -19,6 +19,10 @@ SAMPLE_USER = "maya"
 SAMPLE_NAMESPACE = "sample"
 SAMPLE_SPACE = "sample"
 
+ACCEPTS_TABLE = "the user takes a table that was offered"
+_DAY_OFFSETS = {"today": 0, "tonight": 0, "tomorrow": 1}
+_GUEST_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+
 _SAMPLE_CONVERSATIONS = (
     (
         datetime(2024, 5, 3, 18, 30, tzinfo=UTC),
@@ -108,11 +112,6 @@ async def _store_conversation(
         ids.append(message.id)
     await maya.conversations.close(conversation.id)
     return conversation.id, ids
-
-
-ACCEPTS_TABLE = "the user takes a table that was offered"
-_DAY_OFFSETS = {"today": 0, "tonight": 0, "tomorrow": 1}
-_GUEST_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 
 
 class DinnerBooking(BaseModel):

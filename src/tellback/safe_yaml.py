@@ -36,10 +36,10 @@ def load_yaml(text: str, *, depth: int, values: int) -> Any:
 
 def _build_resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     """How plain words are read: no dates, as JSON has none, and no numbers to the base 60, which cost the square."""
-    ours = {f"{_TAG}int": _INT, f"{_TAG}float": _FLOAT}
+    replacements = {f"{_TAG}int": _INT, f"{_TAG}float": _FLOAT}
     dropped = (f"{_TAG}timestamp", f"{_TAG}merge")
     return {
-        first: [(tag, ours.get(tag, known)) for tag, known in resolvers if tag not in dropped]
+        first: [(tag, replacements.get(tag, known)) for tag, known in resolvers if tag not in dropped]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -82,8 +82,8 @@ class _StrictLoader(yaml.SafeLoader):
         return mapping
 
 
-def _error(problem: str, where: Any) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=where.start_mark)
+def _error(problem: str, node: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
 def _construct_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:

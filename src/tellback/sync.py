@@ -52,7 +52,7 @@ class _Portal:
         self._thread.start()
 
     @property
-    def is_here(self) -> bool:
+    def is_current_thread(self) -> bool:
         """Whether we are on its thread, where nothing can be waited for."""
         return threading.current_thread() is self._thread
 
@@ -62,10 +62,10 @@ class _Portal:
         return self._loop.is_closed()
 
     def call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run it over there, and wait; interrupting the wait cancels it."""
-        if self.is_here or self._loop.is_closed():
+        """Run it on the loop's thread, and wait; interrupting the wait cancels it."""
+        if self.is_current_thread or self._loop.is_closed():
             work.close()
-            if self.is_here:
+            if self.is_current_thread:
                 raise ConfigurationError(
                     "The synchronous Tellback was called from its own event loop, by an async tool perhaps:"
                     " make that a plain function, or use `async with Tellback(...)`."
@@ -108,7 +108,7 @@ class _Portal:
         """Close an iterator. The collector may do it anywhere, also on the loop's own thread: then nobody waits."""
         if self._loop.is_closed():
             return
-        if self.is_here:
+        if self.is_current_thread:
             self._loop.create_task(_close(items))
         else:
             self.call(_close(items))

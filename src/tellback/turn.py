@@ -1,4 +1,4 @@
-"""Public names of a chat turn: `run_chat_turn`, its steps, and the values they take. The code is in `tellback.turns`."""
+"""Public names of a chat turn: `run_chat_turn`, its steps, and their values. The code is in `tellback.turns`."""
 
 from tellback.turns.attachments import Attachment
 from tellback.turns.chat_turn import (

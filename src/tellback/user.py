@@ -30,11 +30,11 @@ class UserHost(Protocol):
     @property
     def _memory(self) -> MemoryEngine: ...
 
-    def _conversations(self, user: User) -> Conversations: ...
+    def _build_conversations(self, user: User) -> Conversations: ...
 
-    def _working_context(self, user: User) -> WorkingContextBuilder: ...
+    def _build_working_context(self, user: User) -> WorkingContextBuilder: ...
 
-    def _forget(self, subjects: Collection[str]) -> None: ...
+    def _evict_erased(self, subjects: Collection[str]) -> None: ...
 
 
 class User:
@@ -57,7 +57,7 @@ class User:
     def __init__(self, host: UserHost, scope: Scope) -> None:
         self._host = host
         self.scope = scope
-        self.conversations = host._conversations(self)
+        self.conversations = host._build_conversations(self)
 
     @property
     def user_id(self) -> str:
@@ -108,7 +108,7 @@ class User:
     @property
     def working_context(self) -> WorkingContextBuilder:
         """What a model should know before it answers."""
-        return self._host._working_context(self)
+        return self._host._build_working_context(self)
 
     @property
     def agents(self) -> Agents:
@@ -118,4 +118,4 @@ class User:
     @property
     def admin(self) -> Admin:
         """All that is kept of the user: to be exported, erased, or counted."""
-        return Admin(self._host._runtime, self.scope, self._host._forget)
+        return Admin(self._host._runtime, self.scope, self._host._evict_erased)

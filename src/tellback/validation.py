@@ -27,6 +27,12 @@ QUERY_LENGTH = 4_000
 CONTENT_LENGTH = 20_000_000
 MAX_INTEGER = 2**62
 
+RECALL_OPTION_NAMES = (
+    *("memory_space_id", "recall_query", "recent_turns", "recall_limit", "token_budget", "include_rolling_summary"),
+    *("always_on_category_names", "template_id", "count_tokens", "now", "min_score"),
+)
+"""The arguments of `working_context.build`, but for the conversation."""
+
 
 def validate_scope_id(label: str, value: Any) -> str:
     """A tenant's, an app's or a user's id. "*" means everyone in bindings, so nobody may be called that."""
@@ -91,13 +97,6 @@ def validate_mapping(label: str, value: Mapping[str, Any] | None) -> None:
     """What an application binds for its tools: any values, by name."""
     if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
         raise InvalidArgumentError(f"{label} is a mapping with texts as keys, not {value!r:.80}.")
-
-
-RECALL_OPTION_NAMES = (
-    *("memory_space_id", "recall_query", "recent_turns", "recall_limit", "token_budget", "include_rolling_summary"),
-    *("always_on_category_names", "template_id", "count_tokens", "now", "min_score"),
-)
-"""The arguments of `working_context.build`, but for the conversation."""
 
 
 def validate_recall_options(label: str, value: Mapping[str, Any] | None, more: tuple[str, ...] = ()) -> None:

@@ -1,4 +1,4 @@
-"""What a browser complains of while a test uses it."""
+"""What a browser complains of while a test uses it, and pictures of its pages."""
 
 from __future__ import annotations
 
@@ -74,13 +74,18 @@ async def take_screenshot(page: Page, name: str) -> Path:
     return path
 
 
+async def finish_animations(page: Page) -> None:
+    """Bring what moves to its end."""
+    await page.evaluate(_FINISH_ANIMATIONS)
+
+
 async def check_layout(page: Page, name: str) -> None:
     """Keep pictures at the widths of a desk and a phone, light and dark; fail if something does not fit the width."""
     for size in (DESKTOP_SIZE, PHONE_SIZE):
         await page.set_viewport_size(size)  # type: ignore[arg-type]
         for theme in ("light", "dark"):
             await page.emulate_media(color_scheme=theme)
-            await page.evaluate(_FINISH_ANIMATIONS)
+            await finish_animations(page)
             await take_screenshot(page, f"{name}-{theme}")
         overflow = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert overflow <= 0, f"{name} is {overflow} px too wide at {size['width']} px"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 from pytest_asyncio import is_async_test
 
 from tests.browser.browser_log import DESKTOP_SIZE, BrowserLog
@@ -29,7 +29,10 @@ ARGUMENTS = (
     "--disable-sync",
 )
 HERE = Path(__file__).parent
-SECONDS = 10.0
+WAIT_SECONDS = 60.0
+"""How long an action or an expectation may wait: a busy machine is slow, and a test that passes waits no longer."""
+TEST_SECONDS = 240
+"""The limit of a test: above that of a single wait, so that a failure names what was waited for."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,6 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.browser)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TEST_SECONDS))
             if is_async_test(item):
                 item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
@@ -54,6 +59,7 @@ def _chromium() -> str:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     path = _chromium()
+    expect.set_options(timeout=WAIT_SECONDS * 1_000)
     async with async_playwright() as playwright:
         found = await playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         yield found
@@ -68,7 +74,7 @@ async def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> As
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def world(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+async def scripted_site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     """A server with a model and agents, which do what `tests.browser.scripted_server` says."""
     store = tmp_path_factory.mktemp("world") / "tellback.db"
     async with serve_site(store, "--agents", "tests.browser.scripted_server:install") as found:
@@ -76,18 +82,18 @@ async def world(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> A
 
 
 @pytest.fixture
-def complaints() -> BrowserLog:
-    """What the browser says is wrong; `tolerate` what the test means to happen."""
+def browser_log() -> BrowserLog:
+    """What the browser says is wrong; `ignore` what the test means to happen."""
     return BrowserLog()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def page(browser: Browser, complaints: BrowserLog) -> AsyncIterator[Page]:
+async def page(browser: Browser, browser_log: BrowserLog) -> AsyncIterator[Page]:
     """A tab with no cookies."""
     context = await browser.new_context(viewport=DESKTOP_SIZE, locale="en-GB", timezone_id="UTC")  # type: ignore[arg-type]
-    context.set_default_timeout(SECONDS * 1_000)
+    context.set_default_timeout(WAIT_SECONDS * 1_000)
     found = await context.new_page()
-    complaints.listen(found)
+    browser_log.listen(found)
     yield found
     await context.close()
-    assert complaints.problems == []
+    assert browser_log.problems == []

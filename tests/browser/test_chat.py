@@ -32,10 +32,10 @@ async def test_what_was_said_is_remembered_in_the_next_conversation_and_cited(si
     await check_layout(page, "chat-why")
 
     await why.get_by_role("link", name="the message").click()
-    lit = page.locator("[aria-current=true]")
-    await expect(lit).to_contain_text("I moved to Lisbon in March.")
-    await expect(lit).to_be_focused()
-    await expect(lit).to_be_in_viewport()
+    highlighted = page.locator("[aria-current=true]")
+    await expect(highlighted).to_contain_text("I moved to Lisbon in March.")
+    await expect(highlighted).to_be_focused()
+    await expect(highlighted).to_be_in_viewport()
     await check_layout(page, "conversation-lit")
     await expect(page.get_by_text("What is remembered of it")).to_be_visible()
 
@@ -62,8 +62,8 @@ async def test_the_number_in_an_answer_leads_to_what_was_said_and_its_reason_to_
     await expect(page).to_have_url(re.compile(r"/console/atom\?"))
 
 
-async def test_an_answer_can_be_stopped_and_the_talk_goes_on(world: Site, page: Page) -> None:
-    await page.goto(world.at(user="maya-c3"))
+async def test_an_answer_can_be_stopped_and_the_talk_goes_on(scripted_site: Site, page: Page) -> None:
+    await page.goto(scripted_site.at(user="maya-c3"))
     await message_field(page).fill("Answer slowly")
     await message_field(page).press("Enter")
     await expect(page.get_by_text("word3", exact=False)).to_be_visible()
@@ -75,8 +75,10 @@ async def test_an_answer_can_be_stopped_and_the_talk_goes_on(world: Site, page: 
     await expect(await send_message(page, "Hello?")).to_contain_text("You said: Hello?")
 
 
-async def test_what_was_said_before_a_failure_stays_and_the_failure_says_what_to_do(world: Site, page: Page) -> None:
-    await page.goto(world.at(user="maya-c4"))
+async def test_what_was_said_before_a_failure_stays_and_the_failure_says_what_to_do(
+    scripted_site: Site, page: Page
+) -> None:
+    await page.goto(scripted_site.at(user="maya-c4"))
     answer = await send_message(page, "Please fail")
     await expect(answer).to_contain_text("I was about to say")
     wrong = answer.get_by_role("alert")
@@ -90,8 +92,10 @@ async def test_what_was_said_before_a_failure_stays_and_the_failure_says_what_to
     await expect(page.get_by_role("log")).to_contain_text("You said: Better?")
 
 
-async def test_enter_sends_shift_enter_begins_a_line_and_thinking_can_be_looked_at(world: Site, page: Page) -> None:
-    await page.goto(world.at(user="maya-c5"))
+async def test_enter_sends_shift_enter_begins_a_line_and_thinking_can_be_looked_at(
+    scripted_site: Site, page: Page
+) -> None:
+    await page.goto(scripted_site.at(user="maya-c5"))
     await expect(message_field(page)).to_be_focused()
     await page.keyboard.type("please think")
     await page.keyboard.press("Shift+Enter")
@@ -106,8 +110,8 @@ async def test_enter_sends_shift_enter_begins_a_line_and_thinking_can_be_looked_
     await expect(answer.get_by_text("The user wants me to think.")).to_be_visible()
 
 
-async def test_nothing_is_sent_of_an_empty_message(world: Site, page: Page) -> None:
-    await page.goto(world.at(user="maya-c6"))
+async def test_nothing_is_sent_of_an_empty_message(scripted_site: Site, page: Page) -> None:
+    await page.goto(scripted_site.at(user="maya-c6"))
     await message_field(page).fill("   \n ")
     await message_field(page).press("Enter")
     await page.get_by_role("button", name="Send").click()
@@ -117,22 +121,22 @@ async def test_nothing_is_sent_of_an_empty_message(world: Site, page: Page) -> N
     await expect(message_field(page)).to_be_focused()
 
 
-async def test_a_thousand_pieces_cost_few_messages(world: Site, page: Page) -> None:
+async def test_a_thousand_pieces_cost_few_messages(scripted_site: Site, page: Page) -> None:
     frames: list[int] = []
 
     def listen(socket: WebSocket) -> None:
         socket.on("framereceived", lambda data: frames.append(len(data)))
 
     page.on("websocket", listen)
-    await page.goto(world.at(user="maya-c7"))
+    await page.goto(scripted_site.at(user="maya-c7"))
     answer = await send_message(page, "Answer quickly")
     await expect(answer).to_contain_text("word999")
     assert len(frames) < 400
     assert sum(frames) < 500_000  # sending the whole answer with each piece would be millions
 
 
-async def test_tool_calls_are_shown_and_wait_for_a_decision_where_they_must(world: Site, page: Page) -> None:
-    await page.goto(world.at(user="maya-c8", agent="clerk"))
+async def test_tool_calls_are_shown_and_wait_for_a_decision_where_they_must(scripted_site: Site, page: Page) -> None:
+    await page.goto(scripted_site.at(user="maya-c8", agent="clerk"))
     answer = await send_message(page, "look it up")
     card = answer.get_by_role("button", name="lookup")
     await expect(card).to_contain_text("done")
@@ -155,8 +159,8 @@ async def test_tool_calls_are_shown_and_wait_for_a_decision_where_they_must(worl
     await expect(await send_message(page, "Thanks")).to_contain_text("You said: Thanks")
 
 
-async def test_an_agent_is_talked_to_along_its_routes(world: Site, page: Page) -> None:
-    await page.goto(world.at(user="maya-c9"))
+async def test_an_agent_is_talked_to_along_its_routes(scripted_site: Site, page: Page) -> None:
+    await page.goto(scripted_site.at(user="maya-c9"))
     await page.get_by_role("combobox", name="Talk to").click()
     await page.get_by_role("option", name="Wanda").click()
     await expect(page.get_by_role("region", name="Where it stands")).to_contain_text("no route yet")
@@ -186,8 +190,8 @@ async def test_an_agent_is_talked_to_along_its_routes(world: Site, page: Page) -
     await expect(page.get_by_text("Say something.")).to_be_visible()
 
 
-async def test_the_page_is_used_by_keyboard_alone(world: Site, page: Page) -> None:
-    await page.goto(world.at(user="maya-c10"))
+async def test_the_page_is_used_by_keyboard_alone(scripted_site: Site, page: Page) -> None:
+    await page.goto(scripted_site.at(user="maya-c10"))
     await expect(message_field(page)).to_be_focused()
     await page.keyboard.type("Hello")
     await page.keyboard.press("Tab")

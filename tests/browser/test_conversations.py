@@ -15,9 +15,9 @@ async def test_conversations_are_listed_by_pages_and_by_namespace_and_status(sit
     async with open_user(site.store, "maya-v1") as maya:
         log = maya.conversations
         for number in range(22):
-            talk = await log.create("notes" if number else "letters")
-            await log.append_user_message(talk.id, f"Number {number}")
-        await log.close(talk.id)
+            conversation = await log.create("notes" if number else "letters")
+            await log.append_user_message(conversation.id, f"Number {number}")
+        await log.close(conversation.id)
     await page.goto(site.at("/conversations", user="maya-v1"))
     await expect(page.get_by_role("article")).to_have_count(20)
     await expect(page.get_by_role("article").first).to_contain_text("Number 21")
@@ -40,13 +40,13 @@ async def test_conversations_are_listed_by_pages_and_by_namespace_and_status(sit
 async def test_a_citation_leads_into_the_middle_of_a_long_conversation(site: Site, page: Page) -> None:
     async with open_user(site.store, "maya-v2") as maya:
         log = maya.conversations
-        talk = await log.create("chat", "A long one")
-        said = [await log.append_user_message(talk.id, f"Line {number}.") for number in range(1, 151)]
-        await log.append_system_message(talk.id, "Be brief.")
-    await page.goto(site.at("/conversations", user="maya-v2", id=talk.id, message=said[59].id))
-    lit = page.locator("[aria-current=true]")
-    await expect(lit).to_contain_text("Line 60.")
-    await expect(lit).to_be_in_viewport()
+        conversation = await log.create("chat", "A long one")
+        messages = [await log.append_user_message(conversation.id, f"Line {number}.") for number in range(1, 151)]
+        await log.append_system_message(conversation.id, "Be brief.")
+    await page.goto(site.at("/conversations", user="maya-v2", id=conversation.id, message=messages[59].id))
+    highlighted = page.locator("[aria-current=true]")
+    await expect(highlighted).to_contain_text("Line 60.")
+    await expect(highlighted).to_be_in_viewport()
     await expect(page.get_by_text("Line 50.")).to_have_count(1)
     await expect(page.get_by_text("Line 49.")).to_have_count(0)
     await page.get_by_role("button", name="Earlier messages").click()
@@ -57,25 +57,25 @@ async def test_a_citation_leads_into_the_middle_of_a_long_conversation(site: Sit
     order = await page.get_by_role("article").locator(".said[dir=auto]").all_inner_texts()
     assert order[:149] == [f"Line {number}." for number in range(1, 150)]
 
-    await page.goto(site.at("/conversations", user="maya-v2", id=talk.id))
+    await page.goto(site.at("/conversations", user="maya-v2", id=conversation.id))
     await expect(page.get_by_text("Line 150.")).to_be_visible()
-    await page.goto(site.at("/conversations", user="maya-v2", id=talk.id, message="msg_of_nobody"))
+    await page.goto(site.at("/conversations", user="maya-v2", id=conversation.id, message="msg_of_nobody"))
     await expect(page.get_by_role("alert")).to_contain_text("not in this conversation")
 
 
 async def test_what_a_chat_does_not_show_is_marked(site: Site, page: Page) -> None:
     async with open_user(site.store, "maya-v3") as maya:
         log = maya.conversations
-        talk = await log.create("chat")
-        await log.append_user_message(talk.id, "Hello.")
+        conversation = await log.create("chat")
+        await log.append_user_message(conversation.id, "Hello.")
         await log.append_messages(
-            talk.id,
+            conversation.id,
             [
                 {"role": "assistant", "content": "Thinking aloud.", "visibility": "internal"},
                 {"role": "user", "content": "Nobody sees this.", "visibility": "hidden"},
             ],
         )
-    await page.goto(site.at("/conversations", user="maya-v3", id=talk.id))
+    await page.goto(site.at("/conversations", user="maya-v3", id=conversation.id))
     shown = page.get_by_role("article")
     await expect(shown.filter(has_text="Thinking aloud.")).to_contain_text("internal: the model sees it")
     await expect(shown.filter(has_text="Nobody sees this.")).to_contain_text("hidden: kept")
@@ -98,9 +98,9 @@ async def test_a_conversation_is_closed_and_becomes_memories(site: Site, page: P
 
 async def test_anothers_conversation_is_not_found_and_nothing_yet_says_what_to_do(site: Site, page: Page) -> None:
     async with open_user(site.store, "maya-v5") as maya:
-        talk = await maya.conversations.create("chat", "Secret plans")
-    await page.goto(site.at("/conversations", user="noor-v5", id=talk.id))
-    await expect(page.get_by_role("alert")).to_contain_text(talk.id)
+        conversation = await maya.conversations.create("chat", "Secret plans")
+    await page.goto(site.at("/conversations", user="noor-v5", id=conversation.id))
+    await expect(page.get_by_role("alert")).to_contain_text(conversation.id)
     await expect(page.get_by_text("Secret plans")).to_have_count(0)
     await page.goto(site.at("/conversations", user="noor-v5"))
     await page.get_by_role("link", name="Start a chat").click()

@@ -17,14 +17,14 @@ async def test_everything_can_be_downloaded_and_then_deleted_for_good(site: Site
     await page.goto(site.at("/data", user="data-all"))
     await expect(page.get_by_role("row").filter(has_text="Messages")).to_contain_text("2")
     await check_layout(page, "data")
-    async with page.expect_download() as begun:
+    async with page.expect_download() as download:
         await page.get_by_role("link", name="Download JSON").click()
-    found = json.loads((await (await begun.value).path()).read_text())
+    found = json.loads((await (await download.value).path()).read_text())
     assert found["user"]["user_id"] == "data-all"
     assert "Lives in Berlin" in [atom["text"] for atom in found["atoms"]]
-    async with page.expect_download() as begun:
+    async with page.expect_download() as download:
         await page.get_by_role("link", name="Download zip").click()
-    with zipfile.ZipFile(await (await begun.value).path()) as archive:
+    with zipfile.ZipFile(await (await download.value).path()) as archive:
         assert "atoms.jsonl" in archive.namelist()
 
     button = page.get_by_role("button", name="Delete everything")
@@ -37,8 +37,8 @@ async def test_everything_can_be_downloaded_and_then_deleted_for_good(site: Site
     await expect(page.get_by_text("Nothing is kept of this user.")).to_be_visible()
     await check_layout(page, "data-deleted")
     async with open_user(site.store, "data-all") as someone:
-        kept = await someone.admin.export_user_data()
-        assert not any(kept[name] for name in ("conversations", "atoms", "spaces", "entities", "events"))
+        exported = await someone.admin.export_user_data()
+        assert not any(exported[name] for name in ("conversations", "atoms", "spaces", "entities", "events"))
 
 
 async def test_usage_is_added_up_and_where_there_is_none_that_is_said(site: Site, page: Page) -> None:

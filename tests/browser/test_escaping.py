@@ -19,20 +19,23 @@ async def test_markup_quotes_and_other_scripts_are_shown_literally_and_nothing_r
     async with open_user(site.store, "evil") as someone:
         memory, log = someone.memory, someone.conversations
         space = await memory.create_space(EVIL)
-        talk = await log.create("chat", title=EVIL)
-        said = await log.append_user_message(talk.id, EVIL)
+        conversation = await log.create("chat", title=EVIL)
+        message = await log.append_user_message(conversation.id, EVIL)
         entity = await memory.create_entity(space.id, "PERSON", EVIL, EVIL, {EVIL: EVIL, "deep": [EVIL]}, [LONG])
         old = await memory.add_atom(space.id, LONG, valid_from="2026-01-01T00:00:00Z")
         atom = await memory.supersede_atom(
             old.id,
             EVIL,
             {"name": EVIL, "kind": "FACT"},
-            source_conversation_id=talk.id,
-            source_message_ids=[said.id],
+            source_conversation_id=conversation.id,
+            source_message_ids=[message.id],
             entity_ids=[entity.id],
         )
         await log.append_assistant_turn(
-            talk.id, "Yes", model=EVIL, usage={"input_tokens": 3, "output_tokens": 2, "cost_usd": 0.1, "model": EVIL}
+            conversation.id,
+            "Yes",
+            model=EVIL,
+            usage={"input_tokens": 3, "output_tokens": 2, "cost_usd": 0.1, "model": EVIL},
         )
     await page.set_viewport_size(PHONE_SIZE)  # type: ignore[arg-type]
     for number, address in enumerate(
@@ -48,8 +51,8 @@ async def test_markup_quotes_and_other_scripts_are_shown_literally_and_nothing_r
     ):
         await page.goto(address)
         await expect(page.get_by_text("<script>window.hacked=1</script>").first).to_be_attached()
-        over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert over <= 0, f"{address} is {over} px too wide"
+        overflow = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert overflow <= 0, f"{address} is {overflow} px too wide"
         await take_screenshot(page, f"evil-{number}")
     await page.set_viewport_size(DESKTOP_SIZE)  # type: ignore[arg-type]
     await page.goto(site.at("/memory", user="evil"))

@@ -13,13 +13,13 @@ from tests.browser.site import Site
 async def nothing_ran(page: Page, title: str) -> None:
     await expect(page).to_have_title(f"{title} · Tellback")
     assert await page.locator("img[src=x], a[href^='javascript:' i], main script").count() == 0
-    over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert over <= 0, f"{title} is {over} px too wide"
+    overflow = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert overflow <= 0, f"{title} is {overflow} px too wide"
 
 
-async def test_what_is_said_and_answered_is_shown_as_it_was_written(world: Site, page: Page) -> None:
+async def test_what_is_said_and_answered_is_shown_as_it_was_written(scripted_site: Site, page: Page) -> None:
     await page.set_viewport_size(PHONE_SIZE)  # type: ignore[arg-type]
-    await page.goto(world.at(user="<b>mallory</b>"))
+    await page.goto(scripted_site.at(user="<b>mallory</b>"))
     for text in (*HOSTILE_TEXTS, "wide" * 200):
         answer = await send_message(page, text)
         await expect(answer).to_contain_text(f"You said: {text}")
@@ -33,7 +33,7 @@ async def test_what_is_said_and_answered_is_shown_as_it_was_written(world: Site,
         await expect(page.get_by_role("log")).to_contain_text(text)
     await nothing_ran(page, "Chat")
     await start_new_conversation(page)
-    await page.goto(world.at("/conversations", user="<b>mallory</b>"))
+    await page.goto(scripted_site.at("/conversations", user="<b>mallory</b>"))
     await expect(page.get_by_role("article").first).to_contain_text(HOSTILE_TEXTS[0])
     await nothing_ran(page, "Conversations")
     await page.get_by_role("article").first.get_by_role("link").click()
@@ -41,8 +41,8 @@ async def test_what_is_said_and_answered_is_shown_as_it_was_written(world: Site,
     await nothing_ran(page, "Conversations")
 
 
-async def test_the_marks_of_an_answer_are_drawn_and_nothing_else_in_it_is(world: Site, page: Page) -> None:
-    await page.goto(world.at(user="mallory-h5"))
+async def test_the_marks_of_an_answer_are_drawn_and_nothing_else_in_it_is(scripted_site: Site, page: Page) -> None:
+    await page.goto(scripted_site.at(user="mallory-h5"))
     for number in range(2):
         if number:
             await page.reload()  # as it came, and as it is stored
@@ -66,8 +66,8 @@ async def test_the_marks_of_an_answer_are_drawn_and_nothing_else_in_it_is(world:
     await check_layout(page, "chat-marks")
 
 
-async def test_titles_that_would_break_a_diagram_are_drawn_as_they_are(world: Site, page: Page) -> None:
-    await page.goto(world.at("/routes", user="mallory-h2", agent="Mallory"))
+async def test_titles_that_would_break_a_diagram_are_drawn_as_they_are(scripted_site: Site, page: Page) -> None:
+    await page.goto(scripted_site.at("/routes", user="mallory-h2", agent="Mallory"))
     for number, text in enumerate(HOSTILE_TEXTS):
         route = page.locator("section").nth(number)
         node = route.locator("g.node").nth(1)
@@ -79,8 +79,8 @@ async def test_titles_that_would_break_a_diagram_are_drawn_as_they_are(world: Si
     await nothing_ran(page, "Routes")
 
 
-async def test_an_agent_says_what_is_hostile_and_it_is_shown(world: Site, page: Page) -> None:
-    await page.goto(world.at(user="mallory-h3", agent="Mallory"))
+async def test_an_agent_says_what_is_hostile_and_it_is_shown(scripted_site: Site, page: Page) -> None:
+    await page.goto(scripted_site.at(user="mallory-h3", agent="Mallory"))
     await send_message(page, HOSTILE_TEXTS[0])
     await send_message(page, f"field0: {HOSTILE_TEXTS[1]}")
     await page.get_by_role("button", name="Why this answer").last.click()
@@ -88,10 +88,10 @@ async def test_an_agent_says_what_is_hostile_and_it_is_shown(world: Site, page: 
     await nothing_ran(page, "Chat")
 
 
-async def test_an_address_that_is_made_up_runs_nothing(world: Site, page: Page) -> None:
+async def test_an_address_that_is_made_up_runs_nothing(scripted_site: Site, page: Page) -> None:
     for query in ({"agent": HOSTILE_TEXTS[0]}, {"user": HOSTILE_TEXTS[0]}, {"user": "x" * 300}):
-        await page.goto(world.at("/", **query))
+        await page.goto(scripted_site.at("/", **query))
         await nothing_ran(page, "Chat")
-    await page.goto(world.at("/conversations", id=HOSTILE_TEXTS[0], message=HOSTILE_TEXTS[1]))
+    await page.goto(scripted_site.at("/conversations", id=HOSTILE_TEXTS[0], message=HOSTILE_TEXTS[1]))
     await expect(page.get_by_role("alert")).to_be_visible()
     await nothing_ran(page, "Conversations")

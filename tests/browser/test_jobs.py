@@ -35,9 +35,9 @@ async def test_a_failed_job_says_why_and_is_done_when_it_is_run_again(page: Page
     async with Tellback(store, extractor=extractor, embedder=None, worker=WorkerOptions(attempts=1)) as rc:
         maya = rc.user("maya")
         space = await maya.memory.create_space("default")
-        talk = await maya.conversations.create("chat")
-        await maya.conversations.append_user_message(talk.id, "I like figs.")
-        await maya.memory.run_extraction_for_conversation(talk.id, space_id=space.id)
+        conversation = await maya.conversations.create("chat")
+        await maya.conversations.append_user_message(conversation.id, "I like figs.")
+        await maya.memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
         await rc.jobs.drain(10)
         mayas = (await rc.keys.create("user", user_id="maya")).secret
         admins = (await rc.keys.create("admin")).secret

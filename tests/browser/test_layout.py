@@ -6,7 +6,7 @@ import re
 
 from playwright.async_api import Page, expect
 
-from tests.browser.browser_log import DESKTOP_SIZE, PHONE_SIZE, take_screenshot
+from tests.browser.browser_log import DESKTOP_SIZE, PHONE_SIZE, finish_animations, take_screenshot
 from tests.browser.site import Site
 
 PAGES = ("Chat", "Conversations", "Memory", "Timeline", "Entities", "Routes", "Jobs", "Usage", "Your data")
@@ -37,13 +37,13 @@ async def test_on_a_phone_the_pages_are_behind_a_button(site: Site, page: Page) 
     await expect(link).not_to_be_in_viewport()
     await page.get_by_role("button", name="Pages").click()
     await expect(link).to_be_in_viewport()
-    await page.wait_for_timeout(300)
+    await finish_animations(page)
     await take_screenshot(page, "frame-menu")
     await link.click()
     await expect(page.get_by_text("No agent with routes is served.")).to_be_visible()
     await expect(link).not_to_be_in_viewport()
-    over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert over <= 0
+    overflow = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert overflow <= 0
     await take_screenshot(page, "routes-none")
     await page.set_viewport_size(DESKTOP_SIZE)  # type: ignore[arg-type]
     await expect(link).to_be_in_viewport()

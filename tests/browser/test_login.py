@@ -14,10 +14,10 @@ from tests.browser.site import serve_site
 
 
 async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(
-    tmp_path: Path, page: Page, complaints: BrowserLog
+    tmp_path: Path, page: Page, browser_log: BrowserLog
 ) -> None:
-    complaints.ignore("401")
-    complaints.ignore("WebSocket")
+    browser_log.ignore("401")
+    browser_log.ignore("WebSocket")
     store = tmp_path / "tellback.db"
     async with Tellback(store, worker=False) as rc:
         maya = await rc.keys.create("user", user_id="maya")

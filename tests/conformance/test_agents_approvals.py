@@ -53,19 +53,19 @@ def maya(rc: Tellback) -> User:
 async def waiting(desk: TripDesk) -> tuple[Response, str]:
     """A state's call waits."""
     script_full_trip(desk, "Someone must agree first.")
-    asked = await desk.agent.respond(FULL_REQUEST)
-    [call] = asked.pending
+    paused = await desk.agent.respond(FULL_REQUEST)
+    [call] = paused.pending
     assert (call.name, call.input, desk.searched) == ("search", {"destination": "Rome", "passengers": 2}, [])
-    return asked, call.id
+    return paused, call.id
 
 
 @respond_variants
 async def test_a_states_call_is_approved_elsewhere(rc: Tellback, maya: User, ask: Respond) -> None:
-    asked, id = await waiting(TripDesk(maya, approval=True))
+    paused, id = await waiting(TripDesk(maya, approval=True))
     there = TripDesk(Tellback(rc.store).user("maya"), ["The night train?"], approval=True)
-    done = await ask(there.agent, session=round_trip(asked.session), approvals={id: True})
+    done = await ask(there.agent, session=round_trip(paused.session), approvals={id: True})
     assert (done.message, done.pending, there.searched) == ("The night train?", (), [("Rome", 2)])
-    assert done.conversation_id == asked.conversation_id
+    assert done.conversation_id == paused.conversation_id
     assert "the night train to Rome" in there.system_prompts[0]
     with pytest.raises(TellbackError, match=id):
         await ask(there.agent, session=done.session, approvals={id: True})
@@ -76,12 +76,12 @@ async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as rc:
         maya = rc.user("maya")
         desk = TripDesk(maya, approval=True)
-        asked, id = await waiting(desk)
+        paused, id = await waiting(desk)
         desk.script("It cannot be.")
         denied = Approval(False, reason="too dear for us")
-        done = await desk.agent.respond(session=asked.session, approvals={id: denied})
-        shown = [FULL_REQUEST, "Someone must agree first.", "It cannot be."]
-        assert await read_texts(maya, done.conversation_id) == shown
+        done = await desk.agent.respond(session=paused.session, approvals={id: denied})
+        expected = [FULL_REQUEST, "Someone must agree first.", "It cannot be."]
+        assert await read_texts(maya, done.conversation_id) == expected
         [note] = [
             m
             for m in await read_messages(maya, done.conversation_id, include_internal=True)
@@ -103,19 +103,19 @@ async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, rc:
     paid: list[int] = []
     here = TripDesk(rc.user("maya"), tools=[make_pay_tool(paid)])
     script_full_trip(here, calls(ToolCall("c1", "pay", {"amount": 5})))
-    asked = await ask(here.agent, FULL_REQUEST)
-    assert ([call.id for call in asked.pending], paid, here.searched) == (["c1"], [], [("Rome", 2)])
+    paused = await ask(here.agent, FULL_REQUEST)
+    assert ([call.id for call in paused.pending], paid, here.searched) == (["c1"], [], [("Rome", 2)])
     store: Any = rc.store if url == ":memory:" else url
     there_rc = Tellback(store)
     if url != ":memory:":
         await there_rc.open()
     try:
         there = TripDesk(there_rc.user("maya"), ["Paid."], tools=[make_pay_tool(paid)])
-        session = round_trip(asked.session)
+        session = round_trip(paused.session)
         done = await ask(there.agent, session=session, approvals={"c1": True})
         assert (done.message, done.pending, paid, there.searched) == ("Paid.", (), [5], [])
-        assert done.conversation_id == asked.conversation_id
-        assert (done.route, done.state) == (asked.route, asked.state)
+        assert done.conversation_id == paused.conversation_id
+        assert (done.route, done.state) == (paused.route, paused.state)
         assert "Offer what was found" in there.system_prompts[0]
         with pytest.raises(AlreadyDecidedError):
             await ask(there.agent, session=done.session, approvals={"c1": True})
@@ -132,9 +132,9 @@ async def test_a_message_instead_of_a_decision_leaves_the_call_undone(maya: User
     paid: list[int] = []
     desk = TripDesk(maya, tools=[make_pay_tool(paid)])
     script_full_trip(desk, calls(ToolCall("c1", "pay", {"amount": 5})))
-    asked = await desk.agent.respond(FULL_REQUEST)
+    paused = await desk.agent.respond(FULL_REQUEST)
     desk.script(desk.understands_trip(), "Fine, nothing was paid.")
-    response = await desk.agent.respond("Never mind.", asked.session)
+    response = await desk.agent.respond("Never mind.", paused.session)
     assert (response.pending, paid) == ((), [])
     assert is_valid_history(desk.model.requests[-1].messages)
     assert await maya.conversations.pending(str(response.conversation_id)) == ()
@@ -145,10 +145,10 @@ async def test_a_decision_may_come_after_the_conversation_was_closed(maya: User,
     paid: list[int] = []
     desk = TripDesk(maya, tools=[make_pay_tool(paid)] if by_the_model else [], approval=not by_the_model)
     script_full_trip(desk, calls(ToolCall("c1", "pay", {"amount": 5})) if by_the_model else "Someone must agree.")
-    asked = await desk.agent.respond(FULL_REQUEST)
-    await maya.conversations.close(str(asked.conversation_id))
+    paused = await desk.agent.respond(FULL_REQUEST)
+    await maya.conversations.close(str(paused.conversation_id))
     desk.script("Done.")
-    done = await desk.agent.respond(session=asked.session, approvals={asked.pending[0].id: True})
+    done = await desk.agent.respond(session=paused.session, approvals={paused.pending[0].id: True})
     assert (done.message, paid, desk.searched) == ("Done.", [5] if by_the_model else [], [("Rome", 2)])
 
 
@@ -201,8 +201,8 @@ async def test_a_model_that_fails_leaves_the_message_and_the_session(maya: User,
     desk.script(*([busy] if reading else [desk.understands_trip(destination="Rome", passengers=2), busy]))
     with pytest.raises(ProviderOverloadedError):
         await ask(desk.agent, FULL_REQUEST, session)
-    [talk] = await maya.conversations.list()
-    assert await read_texts(maya, talk.id) == [FULL_REQUEST]
+    [conversation] = await maya.conversations.list()
+    assert await read_texts(maya, conversation.id) == [FULL_REQUEST]
     assert session.version == 0
     script_full_trip(desk)
     again = await ask(desk.agent, "Well?", session, wait=0)
@@ -219,8 +219,8 @@ async def test_a_stream_that_is_closed_keeps_the_message_and_leaves_the_session(
     stream = desk.agent.respond_stream(FULL_REQUEST, session)
     assert (await anext(stream)).delta == "A"
     await stream.aclose()
-    [talk] = await maya.conversations.list()
-    assert await read_texts(maya, talk.id) == [FULL_REQUEST]
+    [conversation] = await maya.conversations.list()
+    assert await read_texts(maya, conversation.id) == [FULL_REQUEST]
     assert session_state_to_data(session) == before
     desk.script(understands(desk.book, destination="Oslo", passengers=1), "The ferry?")
     again = await desk.agent.respond("Oslo, only me.", session, wait=0)
@@ -282,7 +282,7 @@ async def test_a_message_sent_again_after_its_turn_was_cut_off_is_understood(may
 
 
 async def test_turns_of_one_session_by_two_processes_follow_each_other(rc: Tellback, maya: User) -> None:
-    echo = FunctionModel(lambda asked: f"re: {message_text(asked.messages[-1])}")
+    echo = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
     agents = [Agent("Wanda", model=echo, memory=user) for user in (maya, Tellback(rc.store).user("maya"))]
     session = create_session("web")
     done = await asyncio.gather(*(agent.respond(f"from {n}", session) for n, agent in enumerate(agents)))
@@ -302,7 +302,7 @@ async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(rc: Te
     mine = await ask(agent, "What is the code?", session, user=first)
     theirs = await ask(agent, "What is the code?", session, user=second)
     assert "Zanzibar" in str(model.requests[0].system)
-    assert not any("Zanzibar" in repr(asked) for asked in model.requests[1:])
+    assert not any("Zanzibar" in repr(request) for request in model.requests[1:])
     assert [atom.text for atom in mine.atoms_used] == ["The code is Zanzibar."]
     assert theirs.atoms_used == ()
     assert mine.conversation_id != theirs.conversation_id
@@ -310,7 +310,7 @@ async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(rc: Te
 
 
 async def test_tenants_with_sessions_of_the_same_name_talk_at_the_same_time(rc: Tellback) -> None:
-    echo = FunctionModel(lambda asked: f"re: {message_text(asked.messages[-1])}")
+    echo = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
     agent = Agent("Wanda", model=echo, memory=rc)
     users = [rc.user("maya", tenant_id=name) for name in ("acme", "globex", "initech")]
     done = await asyncio.gather(
@@ -341,18 +341,22 @@ async def test_what_an_agent_was_told_comes_out_and_goes(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as rc:
         maya = rc.user("maya")
         desk = TripDesk(maya, approval=True)
-        asked, id = await waiting(desk)
+        paused, id = await waiting(desk)
         desk.script("The night train?")
-        done = await desk.agent.respond(session=asked.session, approvals={id: True})
+        done = await desk.agent.respond(session=paused.session, approvals={id: True})
         await maya.conversations.close(str(done.conversation_id))
         await rc.jobs.drain(timeout=30)
         export = await maya.admin.export_user_data()
-        [talk] = export["conversations"]
-        assert [each["visibility"] for each in talk["messages"]] == [
+        [conversation] = export["conversations"]
+        assert [each["visibility"] for each in conversation["messages"]] == [
             *("user", "user", "internal", "hidden", "user"),
         ]
         assert done.state is not None
-        assert talk["messages"][-1]["metadata"] == {"agent": "Wanda", "route": desk.book.id, "state": done.state.id}
+        assert conversation["messages"][-1]["metadata"] == {
+            "agent": "Wanda",
+            "route": desk.book.id,
+            "state": done.state.id,
+        }
         assert len(export["atoms"]) == 3
         await maya.admin.delete_user_data(confirm=True)
         assert FULL_REQUEST not in json.dumps(await maya.admin.export_user_data())
@@ -422,8 +426,8 @@ async def test_a_call_of_a_guidelines_tool_can_be_decided_though_its_condition_i
     guideline = {"condition": "the user is angry", "action": "Pay them.", "tools": [make_pay_tool(paid)]}
     (desk.agent if place == "agent" else desk.book).create_guideline(guideline)
     desk.script(desk.understands_trip(holds=["the user is angry"]), calls("pay", amount=5))
-    asked = await desk.agent.respond("Outrageous!", create_session("web"))
-    [call] = asked.pending
+    paused = await desk.agent.respond("Outrageous!", create_session("web"))
+    [call] = paused.pending
     desk.script("Paid.")
-    done = await desk.agent.respond(session=asked.session, approvals={call.id: True})
+    done = await desk.agent.respond(session=paused.session, approvals={call.id: True})
     assert (done.message, paid) == ("Paid.", [5])

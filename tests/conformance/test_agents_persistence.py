@@ -37,7 +37,7 @@ from tests.support.travel_agents import (
 )
 
 
-def kept(rc: Tellback, **more: Any) -> Persistence:
+def build_persistence(rc: Tellback, **more: Any) -> Persistence:
     adapter = PostgresAdapter if rc.store.url.startswith("postgresql") else SqliteAdapter
     return Persistence(adapter(rc, **more))
 
@@ -49,7 +49,7 @@ def maya(rc: Tellback) -> User:
 
 @respond_variants
 async def test_a_session_is_a_conversation_with_memory(rc: Tellback, maya: User, ask: Respond) -> None:
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     desk = TripDesk(rc, persistence=persistence)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?", chunks=2))
     first = await ask(desk.agent, "To Rome", "web-42", user="maya")
@@ -62,18 +62,18 @@ async def test_a_session_is_a_conversation_with_memory(rc: Tellback, maya: User,
     assert await persistence.load("web-42") == replace(
         second.session, metadata={**second.session.metadata, "user_id": "maya"}
     )
-    said = await persistence.get_session_messages("web-42")
-    assert [(each.role, each.content) for each in said] == [
+    messages = await persistence.get_session_messages("web-42")
+    assert [(each.role, each.content) for each in messages] == [
         ("user", "To Rome"),
         ("agent", "How many?"),
         ("user", "Two"),
         ("agent", "The night train?"),
     ]
-    assert [each.id for each in said] == [each.id for each in await read_messages(maya, first.conversation_id)]
-    assert (said[1].route, said[3].state) == (desk.book.id, second.state.id if second.state else None)
+    assert [each.id for each in messages] == [each.id for each in await read_messages(maya, first.conversation_id)]
+    assert (messages[1].route, messages[3].state) == (desk.book.id, second.state.id if second.state else None)
     history = await persistence.load_session_history("web-42")
     assert [event.kind.value for event in history] == ["message", "message", "message", "tool", "message"]
-    assert [(call["tool_name"], call["result"]) for call in said[3].tool_calls] == [
+    assert [(call["tool_name"], call["result"]) for call in messages[3].tool_calls] == [
         ("search", '["the night train to Rome"]')
     ]
 
@@ -83,12 +83,12 @@ async def test_the_reply_and_the_session_are_one_step(
     rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another turn is saved while the model speaks: then nothing of the slower one is kept but what the user said."""
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     desk = TripDesk(rc, persistence=persistence)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     first = await ask(desk.agent, "To Rome", "web-42", user="maya")
 
-    async def save_of_its_own(*given: Any, **more: Any) -> Any:
+    async def save_of_its_own(*args: Any, **more: Any) -> Any:
         raise AssertionError("the session is to be saved with the reply")
 
     monkeypatch.setattr(type(rc.store.sessions), "save", save_of_its_own)
@@ -117,24 +117,24 @@ async def test_the_reply_and_the_session_are_one_step(
 async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
     rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     desk = TripDesk(rc, persistence=persistence)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     conversations = type(rc.store.conversations)
     append = conversations.append
 
-    async def failing(self: Any, *given: Any, **more: Any) -> Any:
+    async def failing(self: Any, *args: Any, **more: Any) -> Any:
         if more.get("session") is not None:
             raise StoreUnavailableError("gone")
-        return await append(self, *given, **more)
+        return await append(self, *args, **more)
 
     monkeypatch.setattr(conversations, "append", failing)
     with pytest.raises(StoreUnavailableError):
         await ask(desk.agent, "To Rome", "web-42", user="maya")
     monkeypatch.setattr(conversations, "append", append)
     assert await persistence.get_session("web-42") is None
-    [talk] = await maya.conversations.list()
-    assert await read_texts(maya, talk.id) == ["To Rome"]
+    [conversation] = await maya.conversations.list()
+    assert await read_texts(maya, conversation.id) == ["To Rome"]
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     again = await ask(desk.agent, "To Rome, I said", "web-42", user="maya")
     assert again.session.version == 1
@@ -144,14 +144,14 @@ async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
 async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_saved_once(
     rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     desk = TripDesk(rc, persistence=persistence)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     conversations = type(rc.store.conversations)
     append = conversations.append
 
-    async def unsure(self: Any, *given: Any, **more: Any) -> Any:
-        done = await append(self, *given, **more)
+    async def unsure(self: Any, *args: Any, **more: Any) -> Any:
+        done = await append(self, *args, **more)
         if more.get("session") is not None:
             monkeypatch.setattr(conversations, "append", append)
             raise StoreUnavailableError("gone while committing", in_doubt=True)
@@ -168,7 +168,7 @@ async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_sav
 
 @respond_variants
 async def test_a_user_erased_during_the_turn_stays_erased(rc: Tellback, maya: User, ask: Respond) -> None:
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
 
     async def erase(request: Any) -> str:
         await maya.admin.delete_user_data(confirm=True)
@@ -187,35 +187,37 @@ async def test_tools_that_the_model_called_are_in_the_sessions_history(rc: Tellb
         return f"rain in {city}"
 
     model = ScriptedModel([calls("weather", city="Rome"), says("It rains.")])
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     agent = Agent("Wanda", model=model, memory=maya, persistence=persistence, tools=[weather])
     await agent.respond("And the weather in Rome?", "web-42")
-    said = await persistence.get_session_messages("web-42")
-    assert [each.content for each in said] == ["And the weather in Rome?", "It rains."]
-    assert said[1].tool_calls == ({"tool_name": "weather", "arguments": {"city": "Rome"}, "result": "rain in Rome"},)
+    messages = await persistence.get_session_messages("web-42")
+    assert [each.content for each in messages] == ["And the weather in Rome?", "It rains."]
+    assert messages[1].tool_calls == (
+        {"tool_name": "weather", "arguments": {"city": "Rome"}, "result": "rain in Rome"},
+    )
 
 
 async def test_a_users_own_metadata_harms_no_session(rc: Tellback, maya: User) -> None:
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=maya, persistence=persistence)
     await agent.respond("Hello", "web-42", metadata={"session": "tab-7", "tellback.session": "x"})
     assert [each.content for each in await persistence.get_session_messages("web-42")] == ["Hello", "Hi"]
 
 
 async def test_what_is_said_later_comes_later_whatever_a_clock_says(rc: Tellback, maya: User) -> None:
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
     ahead = f"conv_{2**111:028x}"
     [scope] = {maya.scope}
     now = datetime.now(UTC)
-    talk = Conversation(ahead, scope, "wanda", "open", now, now, session_id="web-42")
-    await rc.store.conversations.create(scope, talk)
+    conversation = Conversation(ahead, scope, "wanda", "open", now, now, session_id="web-42")
+    await rc.store.conversations.create(scope, conversation)
     await persistence.save_message(session_id="web-42", role="user", content="one")
     await persistence.complete_session("web-42")
     await persistence.save_message(session_id="web-42", role="user", content="two")
-    said = await persistence.get_session_messages("web-42")
-    assert [each.content for each in said] == ["one", "two"]
-    assert said[0].position < said[1].position
+    messages = await persistence.get_session_messages("web-42")
+    assert [each.content for each in messages] == ["one", "two"]
+    assert messages[0].position < messages[1].position
     await persistence.delete_session("web-42")
     await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
     await persistence.save_message(session_id="web-42", role="user", content="anew")
@@ -226,13 +228,13 @@ async def test_one_store_is_one_tellback(rc: Tellback, url: str) -> None:
     if url == ":memory:":
         pytest.skip("another one in memory is another one")
     async with Tellback(url, worker=False) as other:
-        agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=other, persistence=kept(rc))
+        agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=other, persistence=build_persistence(rc))
         with pytest.raises(ConfigurationError, match="pass the same one"):
             await agent.respond("Hi", "web-42", user="maya")
 
 
 async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(rc: Tellback, maya: User) -> None:
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     await persistence.create_session(id="hers", user_id="maya")
     await persistence.save_message(session_id="hers", role="user", content="My PIN is 1234")
     model = ScriptedModel([says("Hm")])
@@ -244,13 +246,13 @@ async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(rc: Te
 
 
 async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Tellback, maya: User) -> None:
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     desk = TripDesk(None, persistence=persistence)
     script_full_trip(desk, says("The night train?"))
     await desk.agent.respond("Two of us to Rome, please.", "web-42", sender=Identity("maya"))
-    [talk] = await maya.conversations.list()
-    assert (talk.namespace, talk.session_id, talk.turns) == ("wanda", "web-42", 1)
-    found = await read_messages(maya, talk.id)
+    [conversation] = await maya.conversations.list()
+    assert (conversation.namespace, conversation.session_id, conversation.turns) == ("wanda", "web-42", 1)
+    found = await read_messages(maya, conversation.id)
     assert [(each.role, each.text) for each in found] == [
         ("user", "Two of us to Rome, please."),
         ("assistant", "The night train?"),
@@ -267,7 +269,7 @@ async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Tellb
 async def test_a_completed_session_is_remembered(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("trips")
     await maya.memory.create_binding({"namespace": "wanda", "user_id": "maya"}, [space.id])
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
     await persistence.save_message(session_id="web-42", role="user", content="I moved to Lisbon in March.")
     await persistence.save_message(session_id="web-42", role="agent", content="Noted.")
@@ -275,8 +277,8 @@ async def test_a_completed_session_is_remembered(rc: Tellback, maya: User) -> No
     await rc.jobs.drain()
     found = await maya.memory.recall_by_topic(space.id, "Where do I live, Lisbon?")
     assert any("Lisbon" in hit.atom.text for hit in found.hits)
-    [talk] = await maya.conversations.list()
-    assert not talk.is_open
+    [conversation] = await maya.conversations.list()
+    assert not conversation.is_open
     await persistence.save_message(session_id="web-42", role="user", content="And back again.")
     assert [each.is_open for each in await maya.conversations.list()] == [True, False]
     assert [each.content for each in await persistence.get_session_messages("web-42")] == [
@@ -286,7 +288,7 @@ async def test_a_completed_session_is_remembered(rc: Tellback, maya: User) -> No
 
 
 async def test_export_has_sessions_and_erasure_leaves_none(rc: Tellback, maya: User) -> None:
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     await persistence.create_session(id="hers", user_id="maya", initial_data={"channel": "web"})
     await persistence.create_session(id="his", user_id="ben")
     await persistence.save_message(session_id="hers", role="user", content="Hi")
@@ -299,7 +301,7 @@ async def test_export_has_sessions_and_erasure_leaves_none(rc: Tellback, maya: U
 
 
 async def test_anothers_session_is_not_there(rc: Tellback) -> None:
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     desk = TripDesk(rc, persistence=persistence)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     await desk.agent.respond("To Rome", "web-42", user="maya")
@@ -312,7 +314,7 @@ async def test_anothers_session_is_not_there(rc: Tellback) -> None:
 
 
 async def test_a_message_that_comes_again_is_answered_once(rc: Tellback, maya: User) -> None:
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     desk = TripDesk(maya, persistence=persistence)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     first = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
@@ -322,22 +324,22 @@ async def test_a_message_that_comes_again_is_answered_once(rc: Tellback, maya: U
 
 
 async def test_a_call_that_waits_is_saved_with_the_session(rc: Tellback, maya: User) -> None:
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     desk = TripDesk(maya, approval=True, persistence=persistence)
     script_full_trip(desk, says("May I?"))
-    asked = await desk.agent.respond("Two of us to Rome, please.", "web-42")
+    paused = await desk.agent.respond("Two of us to Rome, please.", "web-42")
     stored = await persistence.load("web-42")
     assert stored is not None
-    assert stored.pending_calls == asked.session.pending_calls
+    assert stored.pending_calls == paused.session.pending_calls
     assert len(stored.pending_calls) == 1
     desk.script(says("Booked."))
-    done = await desk.agent.respond(None, "web-42", approvals={asked.pending[0].id: True})
+    done = await desk.agent.respond(None, "web-42", approvals={paused.pending[0].id: True})
     assert (done.message, desk.searched) == ("Booked.", [("Rome", 2)])
-    assert (await persistence.load("web-42") or asked.session).version == 2
+    assert (await persistence.load("web-42") or paused.session).version == 2
 
 
 async def test_two_turns_of_two_agents_at_once_are_both_kept_in_order(rc: Tellback, maya: User) -> None:
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     model = ScriptedModel([says("Hello!") for _ in range(8)])
     agents = [Agent("Wanda", model=model, memory=maya, persistence=persistence) for _ in range(2)]
 
@@ -356,7 +358,9 @@ async def test_two_turns_of_two_agents_at_once_are_both_kept_in_order(rc: Tellba
 
 
 async def test_the_adapter_and_the_memory_are_of_one_app(rc: Tellback) -> None:
-    agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=rc, persistence=kept(rc, app_id="other"))
+    agent = Agent(
+        "Wanda", model=ScriptedModel([says("Hi")]), memory=rc, persistence=build_persistence(rc, app_id="other")
+    )
     with pytest.raises(ConfigurationError, match="'other'"):
         await agent.respond("Hi", "web-42", user="maya")
 
@@ -364,12 +368,12 @@ async def test_the_adapter_and_the_memory_are_of_one_app(rc: Tellback) -> None:
 async def test_what_does_not_belong_to_a_tellback_is_refused(rc: Tellback) -> None:
     for more in ({"session_ttl": 5}, {"tables": {"sessions": "x"}}, {"message_ttl": 5}, {"colour": "red"}):
         with pytest.raises(ConfigurationError, match=next(iter(more))):
-            kept(rc, **more)
+            build_persistence(rc, **more)
     wrong: Any = SqliteAdapter if rc.store.url.startswith("postgresql") else PostgresAdapter
     with pytest.raises(ConfigurationError, match="Adapter"):
         wrong(rc)
     with pytest.raises(ConfigurationError, match="Tellback"):
         SqliteAdapter("agent.db", app_id="other")
-    persistence = kept(rc)
+    persistence = build_persistence(rc)
     with pytest.raises(InvalidArgumentError, match="'\\*'"):
         await persistence.create_session(SessionData("web-42", user_id="*"))

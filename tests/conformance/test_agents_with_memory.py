@@ -59,11 +59,11 @@ async def test_the_log_holds_what_was_said_and_where(maya: User, ask: Respond) -
         ("assistant", "The night train?"),
     ]
     assert (found[0].metadata, found[0].trace_id) == ({"lang": "en"}, "t-1")
-    for response, kept in ((first, found[1]), (second, found[3])):
-        assert kept.metadata == {"agent": "Wanda", "route": desk.book.id, "state": response.state.id}
-    talk = await maya.conversations.get(str(first.conversation_id))
-    assert talk is not None
-    assert (talk.namespace, talk.session_id) == ("wanda", first.session.id)
+    for response, stored in ((first, found[1]), (second, found[3])):
+        assert stored.metadata == {"agent": "Wanda", "route": desk.book.id, "state": response.state.id}
+    conversation = await maya.conversations.get(str(first.conversation_id))
+    assert conversation is not None
+    assert (conversation.namespace, conversation.session_id) == ("wanda", first.session.id)
 
 
 @pytest.mark.parametrize("named", ["handle", "user id", "user handle", "metadata", "function", "async function"])
@@ -98,9 +98,9 @@ async def test_nothing_is_kept_for_a_mistake(rc: Tellback, maya: User, ask: Resp
         (maya, ("Hi",), {"approvals": {"c1": True}}, InvalidArgumentError, "without a history"),
         (maya, (), {"approvals": {"c1": True}}, InvalidArgumentError, "c1|decided"),
     ]
-    for memory, given, more, error, problem in wrong:
+    for memory, args, more, error, problem in wrong:
         with pytest.raises(error, match=problem):
-            await ask(Agent("Wanda", model=ScriptedModel([]), memory=memory), *given, **more)
+            await ask(Agent("Wanda", model=ScriptedModel([]), memory=memory), *args, **more)
     assert await maya.conversations.list() == []
 
 
@@ -127,7 +127,7 @@ async def test_a_text_is_answered_after_the_tail_of_the_log(maya: User) -> None:
     desk.script(desk.understands_trip(passengers=2), "The night train?")
     await desk.agent.respond("Two", first.session)
     assert sent_texts(desk.model) == ["To Rome", "How many?", "Two"]
-    assert all(said in sent_texts(desk.model, 2)[0] for said in ("To Rome", "How many?", "Two"))
+    assert all(text in sent_texts(desk.model, 2)[0] for text in ("To Rome", "How many?", "Two"))
 
 
 async def test_a_history_of_the_callers_own_is_sent_as_it_is_and_its_end_kept(maya: User) -> None:
@@ -192,9 +192,9 @@ async def test_the_model_looks_into_the_memory_and_writes_into_it(maya: User) ->
     assert "Zorro" in str(recalled.content)
     assert not remembered.is_error
     assert "Maya has a parrot." in [atom.text for atom in await maya.memory.list_atoms(space.id)]
-    kept = await read_messages(maya, response.conversation_id)
-    assert [each.role for each in kept] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
-    assert {json.dumps(each.metadata) for each in kept if each.role == "assistant"} == {'{"agent": "Wanda"}'}
+    stored = await read_messages(maya, response.conversation_id)
+    assert [each.role for each in stored] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert {json.dumps(each.metadata) for each in stored if each.role == "assistant"} == {'{"agent": "Wanda"}'}
 
 
 async def test_a_space_that_was_deleted_is_replaced_for_the_tools_too(maya: User) -> None:
@@ -312,8 +312,8 @@ async def test_tools_of_states_know_whose_turn_it_is(maya: User) -> None:
     route.initial_state.transition_to(tool_state=look).transition_to(chat_state="Tell")
     sender = Identity("maya", "Maya")
     response = await agent.respond("Look!", create_session("web"), sender=sender, extras={"plan": "pro"})
-    [said, *_] = await read_messages(maya, response.conversation_id)
-    assert seen == [("web", sender, {"plan": "pro"}, response.conversation_id, said.id)] * 2
+    [message, *_] = await read_messages(maya, response.conversation_id)
+    assert seen == [("web", sender, {"plan": "pro"}, response.conversation_id, message.id)] * 2
 
 
 async def test_what_a_states_tool_adds_to_the_context_is_there_in_the_same_turn(maya: User) -> None:

@@ -27,7 +27,7 @@ from tellback import (
 )
 from tellback.testing import ScriptedModel, calls, says
 from tellback.testing.stores.factories import make_claim
-from tests.conformance.test_approvals_restart import FIVE, Till, asked, decide
+from tests.conformance.test_approvals_restart import FIVE, Till, decide, leave_pending
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ WRONG: list[Any] = [
 
 @pytest.mark.parametrize("decision", WRONG, ids=repr)
 async def test_what_could_be_misread_is_refused_and_decides_nothing(maya: User, till: Till, decision: Any) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     with pytest.raises(InvalidArgumentError, match="c1"):
         await decide(maya, id, till, None, c1=decision)
     assert await maya.conversations.pending(id) == (FIVE,)
@@ -56,7 +56,7 @@ async def test_what_could_be_misread_is_refused_and_decides_nothing(maya: User, 
 
 
 async def test_arguments_that_do_not_fit_decide_nothing(maya: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     with pytest.raises(InvalidArgumentError, match="amount"):
         await decide(maya, id, till, None, c1={"approved": True, "input": {"amount": "much"}})
     assert await maya.conversations.pending(id) == (FIVE,)
@@ -65,7 +65,7 @@ async def test_arguments_that_do_not_fit_decide_nothing(maya: User, till: Till) 
 
 
 async def test_a_call_whose_tool_is_not_there_stays_pending(maya: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     with pytest.raises(ConfigurationError, match=r"no tool 'pay' here.*Nothing was run"):
         await maya.conversations.run_turn(id, ScriptedModel([]), approvals={"c1": True})
     assert await maya.conversations.pending(id) == (FIVE,)
@@ -74,7 +74,7 @@ async def test_a_call_whose_tool_is_not_there_stays_pending(maya: User, till: Ti
 
 
 async def test_an_id_that_the_provider_uses_again_is_another_call(maya: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     await decide(maya, id, till, c1=True)
     again = ToolCall("c1", "pay", {"amount": 7})
     await maya.conversations.run_turn(id, ScriptedModel([calls(again)]), "And again.", tools=till.tools)
@@ -86,7 +86,7 @@ async def test_an_id_that_the_provider_uses_again_is_another_call(maya: User, ti
 async def test_a_call_far_behind_can_still_be_decided(maya: User, till: Till) -> None:
     """Forty calls of one reply, decided but for one: its results fill the tail."""
     wanted = [ToolCall(f"c{n}", "pay", {"amount": n}) for n in range(40)]
-    id = await asked(maya, till, *wanted)
+    id = await leave_pending(maya, till, *wanted)
     await decide(maya, id, till, None, **{call.id: call.id != "c7" for call in wanted if call.id != "c7"})
     assert [call.id for call in await maya.conversations.pending(id)] == ["c7"]
     outcome, _ = await decide(maya, id, till, c7=True)
@@ -95,7 +95,7 @@ async def test_a_call_far_behind_can_still_be_decided(maya: User, till: Till) ->
 
 
 async def test_arguments_that_were_changed_are_on_record_and_the_model_knows(maya: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     outcome, model = await decide(maya, id, till, c1={"approved": True, "input": {"amount": 3}})
     assert till.paid == [3]
     assert [dict(ran.arguments) for ran in outcome.tool_invocations] == [{"amount": 3}]
@@ -107,12 +107,14 @@ async def test_arguments_that_were_changed_are_on_record_and_the_model_knows(may
 
 async def test_what_is_remembered_by_an_approved_call_cites_the_message(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("home")
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     tools = [Remember(maya, space.id, requires_approval=True)]
     asks = ScriptedModel([calls("remember", text="Likes tea.")])
-    outcome = await maya.conversations.run_turn(talk.id, asks, "Remember that I like tea.", tools=tools)
+    outcome = await maya.conversations.run_turn(conversation.id, asks, "Remember that I like tea.", tools=tools)
     [call] = outcome.pending
-    await maya.conversations.run_turn(talk.id, ScriptedModel([says("Noted.")]), tools=tools, approvals={call.id: True})
+    await maya.conversations.run_turn(
+        conversation.id, ScriptedModel([says("Noted.")]), tools=tools, approvals={call.id: True}
+    )
     [atom] = await maya.memory.list_atoms(space.id)
     assert atom.source_message_ids == (outcome.appended_messages[0].id,)
 
@@ -121,13 +123,13 @@ async def test_a_process_that_lost_its_turn_does_not_run_the_call(
     rc: Tellback, maya: User, till: Till, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stood still for so long that another took the turn over, between its claim and the call."""
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     log, append = rc.store.conversations, rc.store.conversations.append
 
     async def overtaken(scope: Any, conversation_id: str, turns: Any, **more: Any) -> Any:
-        if more.get("held_by") is not None:
+        if more.get("required_owner") is not None:
             monkeypatch.setattr(log, "append", append)
-            await log.end_turn(scope, conversation_id, more["held_by"])
+            await log.end_turn(scope, conversation_id, more["required_owner"])
             await log.begin_turn(scope, conversation_id, make_claim("other"), None, tail_limit=9, now=rc.clock())
         return await append(scope, conversation_id, turns, **more)
 
@@ -138,7 +140,7 @@ async def test_a_process_that_lost_its_turn_does_not_run_the_call(
 
 
 async def test_a_note_for_the_model_does_not_hide_what_waits(maya: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     await maya.conversations.append_system_message(id, "The user opened the payments page.")
     assert await maya.conversations.pending(id) == (FIVE,)
     outcome, _ = await decide(maya, id, till, c1=True)
@@ -196,12 +198,14 @@ async def test_a_skills_tool_is_decided_however_long_ago_the_skill_was_read(maya
     def paying() -> str:
         return "Pay at once."
 
-    talk = await maya.conversations.create("shop")
+    conversation = await maya.conversations.create("shop")
     reads = [calls("read_skill", name="paying"), *[calls("list_skills")] * 20, calls("pay", amount=5)]
     options = {"skills": [paying], "max_iterations": 50}
-    outcome = await maya.conversations.run_turn(talk.id, ScriptedModel(reads), "Pay!", options=options)
+    outcome = await maya.conversations.run_turn(conversation.id, ScriptedModel(reads), "Pay!", options=options)
     assert outcome.status == "approval"
     decisions = {outcome.pending[0].id: True}
     last = ScriptedModel([says("Paid.")])
-    assert str(await maya.conversations.run_turn(talk.id, last, approvals=decisions, options=options)) == "Paid."
+    assert (
+        str(await maya.conversations.run_turn(conversation.id, last, approvals=decisions, options=options)) == "Paid."
+    )
     assert paid == [5]

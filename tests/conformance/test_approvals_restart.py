@@ -69,12 +69,14 @@ def till() -> Till:
     return Till()
 
 
-async def asked(user: User, till: Till, *wanted: ToolCall) -> str:
+async def leave_pending(user: User, till: Till, *wanted: ToolCall) -> str:
     """A conversation whose last turn waits for a decision on these calls."""
-    talk = await user.conversations.create("chat")
-    outcome = await user.conversations.run_turn(talk.id, ScriptedModel([calls(*wanted)]), "Pay", tools=till.tools)
+    conversation = await user.conversations.create("chat")
+    outcome = await user.conversations.run_turn(
+        conversation.id, ScriptedModel([calls(*wanted)]), "Pay", tools=till.tools
+    )
     assert outcome.status == "approval"
-    return talk.id
+    return conversation.id
 
 
 async def decide(user: User, id: str, till: Till, answer: Any = "Done.", **decisions: Any) -> tuple[Any, ScriptedModel]:
@@ -90,7 +92,7 @@ async def log(user: User, id: str) -> list[tuple[str, str]]:
 
 
 async def test_what_waits_is_found_and_approved_elsewhere(maya: User, other: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     assert await other.conversations.pending(id) == (FIVE,)
     outcome, model = await decide(other, id, till, c1=True)
     assert (outcome.status, outcome.text, till.paid) == ("completed", "Done.", [5])
@@ -103,7 +105,7 @@ async def test_what_waits_is_found_and_approved_elsewhere(maya: User, other: Use
 async def test_another_opening_of_the_store_finds_it_too(url: str, rc: Tellback, maya: User, till: Till) -> None:
     if url == ":memory:":
         pytest.skip("memory is opened once")
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     async with Tellback(url) as second:
         assert [call.id for call in await second.user("maya").conversations.pending(id)] == ["c1"]
         await decide(second.user("maya"), id, till, c1=True)
@@ -111,7 +113,7 @@ async def test_another_opening_of_the_store_finds_it_too(url: str, rc: Tellback,
 
 
 async def test_a_denied_call_does_not_run_and_the_model_is_told_why(maya: User, other: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     outcome, model = await decide(other, id, till, "As you wish.", c1=Approval(False, reason="too much"))
     assert (outcome.text, till.paid) == ("As you wish.", [])
     assert "too much" in message_text(model.requests[0].messages[-1])
@@ -119,13 +121,13 @@ async def test_a_denied_call_does_not_run_and_the_model_is_told_why(maya: User, 
 
 
 async def test_a_call_can_be_approved_with_other_input(maya: User, other: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     await decide(other, id, till, c1={"approved": True, "input": {"amount": 3}})
     assert till.paid == [3]
 
 
 async def test_a_second_decision_is_refused_and_runs_nothing(maya: User, other: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     await decide(maya, id, till, c1=True)
     for user, decision in ((maya, True), (other, True), (other, False)):
         with pytest.raises(AlreadyDecidedError, match="c1") as caught:
@@ -136,7 +138,7 @@ async def test_a_second_decision_is_refused_and_runs_nothing(maya: User, other: 
 
 
 async def test_decisions_at_once_run_the_call_once(maya: User, other: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     results = await asyncio.gather(
         *(decide(user, id, till, c1=True) for user in (maya, other) * 3), return_exceptions=True
     )
@@ -146,7 +148,7 @@ async def test_decisions_at_once_run_the_call_once(maya: User, other: User, till
 
 
 async def test_a_new_message_instead_of_a_decision_tells_the_model(maya: User, other: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     with ScriptedModel([says("Fine, I did not pay.")]) as model:
         await other.conversations.run_turn(id, model, "Never mind.", tools=till.tools)
     assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool", "user"]
@@ -158,7 +160,7 @@ async def test_a_new_message_instead_of_a_decision_tells_the_model(maya: User, o
 
 
 async def test_calls_are_decided_one_by_one(maya: User, other: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE, NINE, LOOK)
+    id = await leave_pending(maya, till, FIVE, NINE, LOOK)
     assert await other.conversations.pending(id) == (FIVE, NINE)
     first, _ = await decide(other, id, till, None, c2=True)
     assert (first.status, [call.id for call in first.pending], till.paid) == ("approval", ["c1"], [9])
@@ -178,7 +180,7 @@ async def test_a_call_that_was_begun_is_not_run_again(
     rc: Tellback, maya: User, other: User, till: Till, decision: bool
 ) -> None:
     """The process ended after the approval was noted and before the result was: nobody knows what took effect."""
-    id = await asked(maya, till, FIVE, NINE)
+    id = await leave_pending(maya, till, FIVE, NINE)
     turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
     note = approval_note(APPROVED, [FIVE], rc.clock())
     await rc.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=rc.clock())
@@ -195,7 +197,7 @@ async def test_a_call_that_was_begun_is_not_run_again(
 
 
 async def test_a_message_after_a_call_was_begun_tells_that_nobody_knows(rc: Tellback, maya: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
     note = approval_note(APPROVED, [FIVE], rc.clock())
     await rc.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=rc.clock())
@@ -209,11 +211,11 @@ async def test_a_message_after_a_call_was_begun_tells_that_nobody_knows(rc: Tell
 
 async def test_a_call_that_needed_no_approval_is_not_run_by_one(maya: User, till: Till) -> None:
     """It was interrupted: it does not wait for a person, and may have taken effect."""
-    talk = await maya.conversations.create("shop")
-    await maya.conversations.append_user_message(talk.id, "Look!")
+    conversation = await maya.conversations.create("shop")
+    await maya.conversations.append_user_message(conversation.id, "Look!")
     seen = ToolUseBlock("c1", "look", {})
-    await maya.conversations.append_assistant_turn(talk.id, [seen], stop_reason="tool_use")
-    assert await maya.conversations.pending(talk.id) == ()
+    await maya.conversations.append_assistant_turn(conversation.id, [seen], stop_reason="tool_use")
+    assert await maya.conversations.pending(conversation.id) == ()
     runs: list[str] = []
 
     def look() -> str:
@@ -221,13 +223,13 @@ async def test_a_call_that_needed_no_approval_is_not_run_by_one(maya: User, till
         return "seen"
 
     with ScriptedModel([says("Hm.")]) as model:
-        await maya.conversations.run_turn(talk.id, model, tools=[look], approvals={"c1": True})
+        await maya.conversations.run_turn(conversation.id, model, tools=[look], approvals={"c1": True})
     assert runs == []
     assert "may or may not have taken effect" in message_text(model.requests[0].messages[-1])
 
 
 async def test_a_decision_may_come_after_the_conversation_was_closed(maya: User, other: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     await maya.conversations.close(id)
     assert await other.conversations.pending(id) == (FIVE,)
     outcome, _ = await decide(other, id, till, c1=True)
@@ -237,7 +239,7 @@ async def test_a_decision_may_come_after_the_conversation_was_closed(maya: User,
 
 
 async def test_a_turn_cut_off_after_the_result_goes_on_to_the_answer(maya: User, other: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     with pytest.raises(ProviderOverloadedError):
         await decide(maya, id, till, raises(ProviderOverloadedError("too busy")), c1=True)
     outcome, model = await decide(other, id, till, "Paid, as I said.", c1=True)
@@ -248,7 +250,7 @@ async def test_a_turn_cut_off_after_the_result_goes_on_to_the_answer(maya: User,
 async def test_a_call_whose_note_cannot_be_stored_does_not_run(
     rc: Tellback, maya: User, till: Till, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
 
     async def fails(*_: Any, **__: Any) -> Any:
         raise StoreUnavailableError("gone")
@@ -263,7 +265,7 @@ async def test_a_call_whose_note_cannot_be_stored_does_not_run(
 
 
 async def test_the_note_is_for_neither_the_person_nor_the_model(maya: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     _, model = await decide(maya, id, till, c1=True)
     assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool"]
     assert "system" not in [m.role for m in await maya.conversations.messages(id, include_internal=True)]
@@ -273,7 +275,7 @@ async def test_the_note_is_for_neither_the_person_nor_the_model(maya: User, till
 
 
 async def test_the_stream_takes_decisions_too(maya: User, other: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     model = ScriptedModel([says("Done.", chunks=2)])
     items = [
         item async for item in other.conversations.stream_turn(id, model, tools=till.tools, approvals={"c1": True})
@@ -282,7 +284,7 @@ async def test_the_stream_takes_decisions_too(maya: User, other: User, till: Til
 
 
 async def test_unknown_calls_and_others_conversations_are_refused(rc: Tellback, maya: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     with pytest.raises(ConfigurationError, match="c99"):
         await decide(maya, id, till, None, c99=True)
     omar = rc.user("omar")
@@ -295,7 +297,7 @@ async def test_unknown_calls_and_others_conversations_are_refused(rc: Tellback, 
 
 
 async def test_a_result_stored_by_hand_counts(maya: User, till: Till) -> None:
-    id = await asked(maya, till, FIVE)
+    id = await leave_pending(maya, till, FIVE)
     await maya.conversations.append_tool_result(id, "c1", "paid by hand", "pay")
     assert await maya.conversations.pending(id) == ()
     outcome, model = await decide(maya, id, till, c1=True)

@@ -20,7 +20,7 @@ from tellback import (
 )
 from tellback.testing import FunctionModel, ScriptedModel, says
 
-ECHO = FunctionModel(lambda asked: f"re: {asked.messages[-1].content}")
+ECHO = FunctionModel(lambda request: f"re: {request.messages[-1].content}")
 
 
 async def test_what_is_said_without_a_space_is_never_remembered(rc: Tellback) -> None:
@@ -29,12 +29,12 @@ async def test_what_is_said_without_a_space_is_never_remembered(rc: Tellback) ->
     with pytest.raises(InvalidArgumentError, match="namespace of its own"):
         await maya.chat("My pin is 1234.", space=None, model=ECHO)
     reply = await maya.chat("My pin is 1234.", "private", None, ECHO)
-    for talk in await maya.conversations.list():
-        await maya.conversations.close(talk.id)
+    for conversation in await maya.conversations.list():
+        await maya.conversations.close(conversation.id)
     await rc.jobs.drain(timeout=30)
-    kept = [atom.text for space in await maya.memory.list_spaces() for atom in await maya.memory.list_atoms(space.id)]
-    assert any("Maya" in text for text in kept)
-    assert not any("1234" in text for text in kept)
+    stored = [atom.text for space in await maya.memory.list_spaces() for atom in await maya.memory.list_atoms(space.id)]
+    assert any("Maya" in text for text in stored)
+    assert not any("1234" in text for text in stored)
     assert reply.atoms_used == ()
 
 
@@ -49,55 +49,55 @@ async def test_a_namespace_has_one_space(rc: Tellback) -> None:
 
 async def test_a_conversation_that_is_named_is_remembered_as_what_it_is(rc: Tellback) -> None:
     maya = rc.user("maya")
-    talk = await maya.conversations.create("support")
-    await maya.chat("My order is late.", conversation_id=talk.id, model=ECHO)
+    conversation = await maya.conversations.create("support")
+    await maya.chat("My order is late.", conversation_id=conversation.id, model=ECHO)
     [binding] = await maya.memory.list_bindings()
     assert [scope.namespace for scope in binding.conversation_scope] == ["support"]
 
 
-@pytest.mark.parametrize("door", ["chat", "chat_stream", "run_chat_turn"])
-async def test_a_tellback_that_is_not_open_is_a_mistake(door: str) -> None:
+@pytest.mark.parametrize("entry_point", ["chat", "chat_stream", "run_chat_turn"])
+async def test_a_tellback_that_is_not_open_is_a_mistake(entry_point: str) -> None:
     maya = Tellback(":memory:").user("maya")
     cfg = TurnConfig(maya, "clerk", chat_opts=ChatOptions(model=ECHO))
-    doors: dict[str, Any] = {
+    entry_points: dict[str, Any] = {
         "chat": lambda: maya.chat("Hello?", model=ECHO),
         "chat_stream": lambda: anext(maya.chat_stream("Hello?", model=ECHO)),
         "run_chat_turn": lambda: run_chat_turn(cfg, TurnInput(Session("s"), Identity("maya"), "Hello?")),
     }
     with pytest.raises(StoreClosedError):
-        await doors[door]()
+        await entry_points[entry_point]()
 
 
-@pytest.mark.parametrize("door", ["chat", "chat_stream", "run_chat_turn"])
-async def test_a_message_that_waits_while_its_conversation_closes_opens_another(rc: Tellback, door: str) -> None:
+@pytest.mark.parametrize("entry_point", ["chat", "chat_stream", "run_chat_turn"])
+async def test_a_message_that_waits_while_its_conversation_closes_opens_another(rc: Tellback, entry_point: str) -> None:
     maya = rc.user("maya")
-    asked, go_on = asyncio.Event(), asyncio.Event()
+    request, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(given: Any) -> str:
-        asked.set()
+        request.set()
         await go_on.wait()
         return "Done."
 
     cfg = TurnConfig(maya, "chat", chat_opts=ChatOptions(model=FunctionModel(slowly)))
 
     async def say(text: str) -> Any:
-        if door == "chat":
+        if entry_point == "chat":
             return await maya.chat(text, model=FunctionModel(slowly))
-        if door == "chat_stream":
+        if entry_point == "chat_stream":
             return [item async for item in maya.chat_stream(text, model=FunctionModel(slowly))][-1]
         return await run_chat_turn(cfg, TurnInput(Session("s"), Identity("maya"), text))
 
     first = asyncio.create_task(say("First."))
-    await asked.wait()
+    await request.wait()
     second = asyncio.create_task(say("Second."))
     await asyncio.sleep(0.2)  # it waits in line by now
-    talk = await maya.conversations.find("chat", "s" if door == "run_chat_turn" else None)
-    assert talk is not None
-    await maya.conversations.close(talk.id)
+    conversation = await maya.conversations.find("chat", "s" if entry_point == "run_chat_turn" else None)
+    assert conversation is not None
+    await maya.conversations.close(conversation.id)
     go_on.set()
     one, two = await first, await second
     assert (one.text, two.text) == ("Done.", "Done.")
-    assert (one.conversation_id == talk.id, two.conversation_id != talk.id) == (True, True)
+    assert (one.conversation_id == conversation.id, two.conversation_id != conversation.id) == (True, True)
 
 
 async def test_a_small_budget_sends_less_of_the_log(rc: Tellback) -> None:

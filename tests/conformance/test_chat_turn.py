@@ -47,7 +47,7 @@ def config(user: User, *steps: Any, **changes: Any) -> TurnConfig:
     return TurnConfig(user, "helper", chat_opts=ChatOptions(model=model or ""), **changes)
 
 
-def said(text: str, session: str = "web", **changes: Any) -> TurnInput:
+def turn_input(text: str, session: str = "web", **changes: Any) -> TurnInput:
     return TurnInput(Session(session), MAYA, text, **changes)
 
 
@@ -57,27 +57,29 @@ def model_of(cfg: TurnConfig) -> ScriptedModel:
 
 
 async def logged(user: User, session: str = "web") -> list[tuple[str, str]]:
-    talk = await user.conversations.find("helper", session)
-    return [] if talk is None else [(m.role, m.text) for m in await user.conversations.raw_turns(talk.id)]
+    conversation = await user.conversations.find("helper", session)
+    return (
+        [] if conversation is None else [(m.role, m.text) for m in await user.conversations.raw_turns(conversation.id)]
+    )
 
 
 async def knowing(user: User, *facts: str, space: str = "default") -> str:
-    made = await user.memory.create_space(space)
+    created = await user.memory.create_space(space)
     for text in facts:
-        await user.memory.add_atom(made.id, text)
-    return made.id
+        await user.memory.add_atom(created.id, text)
+    return created.id
 
 
 async def test_a_turn_is_answered_and_both_sides_are_kept(maya: User) -> None:
     cfg = config(maya, says("Hello, Maya!"))
-    result = await run_chat_turn(cfg, said("Hi!"))
+    result = await run_chat_turn(cfg, turn_input("Hi!"))
     assert (result.ok, result.text, str(result), result.status) == (True, "Hello, Maya!", "Hello, Maya!", "completed")
     assert (result.session_id, result.problems, result.pending) == ("web", (), ())
     assert await logged(maya) == [("user", "Hi!"), ("assistant", "Hello, Maya!")]
-    talk = await maya.conversations.find("helper", "web")
-    assert talk is not None
-    assert result.conversation_id == talk.id
-    assert [m.id for m in result.messages] == [m.id for m in await maya.conversations.raw_turns(talk.id)]
+    conversation = await maya.conversations.find("helper", "web")
+    assert conversation is not None
+    assert result.conversation_id == conversation.id
+    assert [m.id for m in result.messages] == [m.id for m in await maya.conversations.raw_turns(conversation.id)]
     assert result.message_id == result.messages[0].id
     assert {m.turn_id for m in result.messages} == {result.turn_id}
 
@@ -87,15 +89,15 @@ async def test_nobody_is_reminded_of_what_they_have_just_said(maya: User) -> Non
     await knowing(maya, "Maya lives in Lisbon.")
     seen: list[list[tuple[str, str]]] = []
 
-    async def answer(asked: Any) -> str:
+    async def answer(request: Any) -> str:
         seen.append(await logged(maya))
-        assert "Maya lives in Lisbon." in asked.system
-        assert "zebra" not in asked.system
+        assert "Maya lives in Lisbon." in request.system
+        assert "zebra" not in request.system
         return "Noted."
 
     cfg = TurnConfig(maya, "helper", chat_opts=ChatOptions(model=FunctionModel(answer)), system_base="Be kind.")
     words = "I live in Lisbon with a zebra."
-    result = await run_chat_turn(cfg, said(words, recall_opts={"min_score": 0}))
+    result = await run_chat_turn(cfg, turn_input(words, recall_opts={"min_score": 0}))
     assert seen == [[("user", words)]]
     assert [atom.text for atom in result.atoms_used] == ["Maya lives in Lisbon."]
 
@@ -106,8 +108,8 @@ async def test_what_is_remembered_stands_under_its_heading(maya: User) -> None:
     ask = "What should a vegetarian like Maya eat?"
     variants: list[dict[str, Any]] = [{}, {"memory_heading": "# Known"}, {"recall_opts": {"min_score": 1.0}}]
     for changes in variants:
-        await run_chat_turn(cfg, said(ask, session=str(changes), **changes))
-    first, second, third = (str(asked.system) for asked in model_of(cfg).requests)
+        await run_chat_turn(cfg, turn_input(ask, session=str(changes), **changes))
+    first, second, third = (str(request.system) for request in model_of(cfg).requests)
     assert first.startswith("Be kind.\n\n## Memory\n\n")
     assert "Maya is vegetarian." in first
     assert second.startswith("Be kind.\n\n# Known\n\n")
@@ -121,8 +123,8 @@ async def test_recall_options_say_how_much_and_from_which_space(maya: User) -> N
     found = []
     variants: list[dict[str, Any]] = [{"limit": 1}, {"space": "work"}, {"space_id": work}]
     for number, opts in enumerate(variants):
-        asked = said("What tea does Maya like or sell?", str(number), recall_opts={"min_score": 0, **opts})
-        found.append([atom.text for atom in (await run_chat_turn(cfg, asked)).atoms_used])
+        request = turn_input("What tea does Maya like or sell?", str(number), recall_opts={"min_score": 0, **opts})
+        found.append([atom.text for atom in (await run_chat_turn(cfg, request)).atoms_used])
     assert len(found[0]) == 1
     assert found[1:] == [["Maya sells tea."], ["Maya sells tea."]]
 
@@ -130,7 +132,7 @@ async def test_recall_options_say_how_much_and_from_which_space(maya: User) -> N
 async def test_a_long_message_is_answered_too(maya: User) -> None:
     await knowing(maya, "Maya is vegetarian.")
     cfg = config(maya, says("That is long."))
-    result = await run_chat_turn(cfg, said("vegetarian " * 5_000))
+    result = await run_chat_turn(cfg, turn_input("vegetarian " * 5_000))
     assert (result.text, result.problems) == ("That is long.", ())
 
 
@@ -138,9 +140,9 @@ async def test_a_space_of_someone_else_is_unknown(rc: Tellback, maya: User) -> N
     foreign = await knowing(rc.user("omar"), "Omar's secret is 42.")
     cfg = config(maya, says("never"))
     with pytest.raises(NotFoundError):
-        await run_chat_turn(cfg, said("What is the secret?", recall_opts={"space_id": foreign}))
+        await run_chat_turn(cfg, turn_input("What is the secret?", recall_opts={"space_id": foreign}))
     with pytest.raises(NotFoundError):
-        await build_system(cfg, said("What is the secret?", recall_opts={"space_id": foreign}))
+        await build_system(cfg, turn_input("What is the secret?", recall_opts={"space_id": foreign}))
     assert model_of(cfg).requests == []
     assert await logged(maya) == []
 
@@ -148,19 +150,19 @@ async def test_a_space_of_someone_else_is_unknown(rc: Tellback, maya: User) -> N
 async def test_an_override_is_the_whole_prompt_and_nothing_is_recalled(maya: User) -> None:
     await knowing(maya, "Maya is vegetarian.")
     cfg = config(maya, says("ok"), system_base="Be kind.")
-    result = await run_chat_turn(cfg, said("What does a vegetarian eat?", system_override="Sum it up."))
+    result = await run_chat_turn(cfg, turn_input("What does a vegetarian eat?", system_override="Sum it up."))
     assert model_of(cfg).requests[0].system == "Sum it up."
     assert (result.context, result.atoms_used) == (None, ())
-    assert await build_system(cfg, said("?", system_override="Sum it up.")) == "Sum it up."
+    assert await build_system(cfg, turn_input("?", system_override="Sum it up.")) == "Sum it up."
 
 
 async def test_a_session_goes_on_and_others_stay_apart(maya: User) -> None:
     cfg = config(maya, *(says(str(n)) for n in range(3)))
-    first = await run_chat_turn(cfg, said("one"))
-    second = await run_chat_turn(cfg, said("two"))
-    other = await run_chat_turn(cfg, said("three", session="phone"))
+    first = await run_chat_turn(cfg, turn_input("one"))
+    second = await run_chat_turn(cfg, turn_input("two"))
+    other = await run_chat_turn(cfg, turn_input("three", session="phone"))
     assert first.conversation_id == second.conversation_id != other.conversation_id
-    sent = [[(m.role, message_text(m)) for m in asked.messages] for asked in model_of(cfg).requests]
+    sent = [[(m.role, message_text(m)) for m in request.messages] for request in model_of(cfg).requests]
     assert sent == [
         [("user", "one")],
         [("user", "one"), ("assistant", "0"), ("user", "two")],
@@ -171,11 +173,11 @@ async def test_a_session_goes_on_and_others_stay_apart(maya: User) -> None:
 
 
 async def test_first_turns_at_once_share_one_conversation(rc: Tellback, maya: User) -> None:
-    model = FunctionModel(lambda asked: f"re: {message_text(asked.messages[-1])}")
-    doors = (maya, Tellback(rc.store).user("maya"))
+    model = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
+    handles = (maya, Tellback(rc.store).user("maya"))
     results = await asyncio.gather(
         *(
-            run_chat_turn(TurnConfig(doors[n % 2], "helper", chat_opts=ChatOptions(model=model)), said(str(n)))
+            run_chat_turn(TurnConfig(handles[n % 2], "helper", chat_opts=ChatOptions(model=model)), turn_input(str(n)))
             for n in range(6)
         )
     )
@@ -191,24 +193,24 @@ async def test_first_turns_at_once_share_one_conversation(rc: Tellback, maya: Us
 @pytest.mark.parametrize("keeps_reply", [True, False])
 async def test_what_is_kept_can_be_chosen(maya: User, keeps_user: bool, keeps_reply: bool) -> None:
     cfg = config(maya, says("Hello!"), says("Again."))
-    result = await run_chat_turn(cfg, said("Hi", persist_user=keeps_user, persist_assistant=keeps_reply))
+    result = await run_chat_turn(cfg, turn_input("Hi", persist_user=keeps_user, persist_assistant=keeps_reply))
     assert (result.ok, result.text, result.problems) == (True, "Hello!", ())
-    kept = [("user", "Hi")] * keeps_user + [("assistant", "Hello!")] * keeps_reply
-    assert await logged(maya) == kept
+    stored = [("user", "Hi")] * keeps_user + [("assistant", "Hello!")] * keeps_reply
+    assert await logged(maya) == stored
     assert [message_text(m) for m in model_of(cfg).requests[0].messages] == ["Hi"]
-    if not kept:
+    if not stored:
         assert result.conversation_id is None
         assert await maya.conversations.list() == []
         assert await maya.memory.list_spaces() == []
         assert await maya.memory.list_bindings() == []
-    await run_chat_turn(cfg, said("And?"))
-    assert [(m.role, message_text(m)) for m in model_of(cfg).requests[1].messages] == [*kept, ("user", "And?")]
+    await run_chat_turn(cfg, turn_input("And?"))
+    assert [(m.role, message_text(m)) for m in model_of(cfg).requests[1].messages] == [*stored, ("user", "And?")]
 
 
 async def test_a_dry_run_reads_the_log_and_leaves_it(maya: User) -> None:
     cfg = config(maya, says("Hello!"), says("Dry."))
-    first = await run_chat_turn(cfg, said("Hi"))
-    dry = await run_chat_turn(cfg, said("And?", persist_user=False, persist_assistant=False))
+    first = await run_chat_turn(cfg, turn_input("Hi"))
+    dry = await run_chat_turn(cfg, turn_input("And?", persist_user=False, persist_assistant=False))
     assert dry.conversation_id == first.conversation_id
     assert [message_text(m) for m in model_of(cfg).requests[1].messages] == ["Hi", "Hello!", "And?"]
     assert len(await logged(maya)) == 2
@@ -216,17 +218,19 @@ async def test_a_dry_run_reads_the_log_and_leaves_it(maya: User) -> None:
 
 @pytest.mark.parametrize("keeps_user", [True, False])
 async def test_an_answer_comes_though_the_conversation_was_closed_meanwhile(maya: User, keeps_user: bool) -> None:
-    talk = await maya.conversations.create("helper")
+    conversation = await maya.conversations.create("helper")
 
     async def close() -> str:
-        await maya.conversations.close(talk.id)
+        await maya.conversations.close(conversation.id)
         return "closed"
 
     model = ScriptedModel([calls("close"), says("Done.")])
     cfg = TurnConfig(maya, "helper", chat_opts=ChatOptions(model=model, tools=[close]))
-    result = await run_chat_turn(cfg, TurnInput(Session("s", talk.id), MAYA, "Close it", persist_user=keeps_user))
+    result = await run_chat_turn(
+        cfg, TurnInput(Session("s", conversation.id), MAYA, "Close it", persist_user=keeps_user)
+    )
     assert result.text == "Done."
-    stored = [m.role for m in await maya.conversations.raw_turns(talk.id)]
+    stored = [m.role for m in await maya.conversations.raw_turns(conversation.id)]
     if keeps_user:
         assert (stored, result.problems) == (["user", "assistant", "tool", "assistant"], ())
     else:
@@ -235,10 +239,10 @@ async def test_an_answer_comes_though_the_conversation_was_closed_meanwhile(maya
 
 async def test_metadata_and_source_are_kept_with_each_side(maya: User) -> None:
     cfg = config(maya, says("1"), says("2"))
-    await run_chat_turn(cfg, said("Hi"))
+    await run_chat_turn(cfg, turn_input("Hi"))
     await run_chat_turn(
         cfg,
-        said(
+        turn_input(
             "Hi again",
             user_source="mail",
             user_metadata={"lang": "pt", "role": "admin"},
@@ -246,10 +250,10 @@ async def test_metadata_and_source_are_kept_with_each_side(maya: User) -> None:
             assistant_metadata={"tone": "warm", "role": "user"},
         ),
     )
-    talk = await maya.conversations.find("helper", "web")
-    assert talk is not None
-    assert talk.metadata == {"speakers": {"user": "Maya"}}
-    assert [m.metadata for m in await maya.conversations.raw_turns(talk.id)] == [
+    conversation = await maya.conversations.find("helper", "web")
+    assert conversation is not None
+    assert conversation.metadata == {"speakers": {"user": "Maya"}}
+    assert [m.metadata for m in await maya.conversations.raw_turns(conversation.id)] == [
         {"source": "helper", "sender": "maya", "role": "user"},
         {"source": "helper", "role": "assistant"},
         {"source": "mail", "sender": "maya", "lang": "pt", "role": "user"},
@@ -260,12 +264,12 @@ async def test_metadata_and_source_are_kept_with_each_side(maya: User) -> None:
 async def test_a_fallback_needs_no_model_and_is_kept(maya: User) -> None:
     heard: list[events.RunEvent] = []
     with events.listen(heard.append):
-        result = await run_chat_turn(config(maya), said("Hi", fallback_text="No key is set."))
+        result = await run_chat_turn(config(maya), turn_input("Hi", fallback_text="No key is set."))
     assert (result.ok, result.text, result.status) == (True, "No key is set.", "completed")
     assert await logged(maya) == [("user", "Hi"), ("assistant", "No key is set.")]
     assert [event.type for event in heard] == ["reply:start", "reply:delta", "reply:end"]
     assert heard[-1].data["text"] == "No key is set."
-    offline = await run_chat_turn(config(maya), said("Hi"))
+    offline = await run_chat_turn(config(maya), turn_input("Hi"))
     assert "No model is set up" in offline.text
 
 
@@ -273,7 +277,7 @@ async def test_a_fallback_is_said_whatever_the_options_hold(maya: User) -> None:
     model = ScriptedModel([])
     opts = ChatOptions(model=model, tools=[message_text], output_type=dict[str, int])
     cfg = TurnConfig(maya, "helper", chat_opts=opts)
-    assert str(await run_chat_turn(cfg, said("Hi", fallback_text="Later."))) == "Later."
+    assert str(await run_chat_turn(cfg, turn_input("Hi", fallback_text="Later."))) == "Later."
     assert model.requests == []
 
 
@@ -289,18 +293,18 @@ async def test_a_fallback_is_said_whatever_the_options_hold(maya: User) -> None:
 async def test_every_event_carries_the_clients_ids(
     maya: User, payload: dict[str, Any] | None, ids: tuple[str, str | None]
 ) -> None:
-    given = said("Hi", payload=payload)
-    assert reply_payload(given) == {"session_id": ids[0], "message_id": ids[1]}
+    request_input = turn_input("Hi", payload=payload)
+    assert reply_payload(request_input) == {"session_id": ids[0], "message_id": ids[1]}
     heard: list[events.RunEvent] = []
     with events.listen(heard.append):
-        result = await run_chat_turn(config(maya, says("Hello!", chunks=3), stream_label="chat"), given)
+        result = await run_chat_turn(config(maya, says("Hello!", chunks=3), stream_label="chat"), request_input)
     assert [event.type for event in heard] == ["reply:start", "reply:delta", "reply:delta", "reply:end"]
     assert [event.data.get("text") for event in heard] == [None, "Hel", "lo!", "Hello!"]
-    told = {
+    reported = {
         (event.data["stream"], event.data["session_id"], event.data["message_id"], event.data["conversation_id"])
         for event in heard
     }
-    assert told == {("chat", ids[0], ids[1] or result.messages[0].id, result.conversation_id)}
+    assert reported == {("chat", ids[0], ids[1] or result.messages[0].id, result.conversation_id)}
     assert (result.session_id, result.message_id) == (ids[0], ids[1] or result.messages[0].id)
 
 
@@ -310,59 +314,59 @@ async def test_a_failing_model_ends_the_turn_and_is_told(maya: User, after: str)
     failing = raises(ProviderOverloadedError("too busy"), after=after)
     cfg = config(maya, failing, says("Here again."))
     with events.listen(heard.append), pytest.raises(ProviderOverloadedError):
-        await run_chat_turn(cfg, said("Hi"))
+        await run_chat_turn(cfg, turn_input("Hi"))
     assert [event.type for event in heard] == ["reply:start", *["reply:delta"] * bool(after), "reply:error"]
     assert heard[-1].data["error_type"] == "ProviderOverloadedError"
     assert "too busy" in heard[-1].data["error"]
     assert heard[-1].data["session_id"] == "web"
     assert await logged(maya) == [("user", "Hi")]
-    assert str(await run_chat_turn(cfg, said("Well?"))) == "Here again."
+    assert str(await run_chat_turn(cfg, turn_input("Well?"))) == "Here again."
 
 
 async def test_a_cancelled_turn_is_told_and_the_next_one_runs(maya: User) -> None:
     reached = asyncio.Event()
     heard: list[events.RunEvent] = []
 
-    async def hang(asked: Any) -> str:
+    async def hang(request: Any) -> str:
         reached.set()
         await asyncio.sleep(60)
         return "never"
 
     cfg = TurnConfig(maya, "helper", chat_opts=ChatOptions(model=FunctionModel(hang)))
     with events.listen(heard.append):
-        turn = asyncio.create_task(run_chat_turn(cfg, said("Hi")))
+        turn = asyncio.create_task(run_chat_turn(cfg, turn_input("Hi")))
     await asyncio.wait_for(reached.wait(), 10)
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
     assert [event.type for event in heard] == ["reply:start", "reply:error"]
     assert heard[-1].data["error_type"] == "CancelledError"
-    assert str(await run_chat_turn(config(maya, says("ok")), said("Still there?"))) == "ok"
+    assert str(await run_chat_turn(config(maya, says("ok")), turn_input("Still there?"))) == "ok"
 
 
 async def test_the_steps_do_their_part_alone(maya: User) -> None:
     await knowing(maya, "Maya is vegetarian.")
     cfg = config(maya, says("Try the tofu.", chunks=5), system_base="Be kind.")
-    given = said("What does a vegetarian eat?")
-    system = await build_system(cfg, given)
+    request_input = turn_input("What does a vegetarian eat?")
+    system = await build_system(cfg, request_input)
     assert "Maya is vegetarian." in system
     assert await maya.conversations.list() == []
     assert await maya.memory.list_bindings() == []
-    stored = await persist_user_turn(cfg, given)
+    stored = await persist_user_turn(cfg, request_input)
     heard: list[events.RunEvent] = []
     with events.listen(heard.append):
-        text = await stream_llm(cfg, reply_payload(given), system, user_prompt(given))
-    kept = await persist_assistant_turn(cfg, given, text)
-    assert kept is not None
-    assert (stored.role, kept.role, stored.turn_id) == ("user", "assistant", kept.turn_id)
-    assert (stored.metadata, kept.metadata) == (
+        text = await stream_llm(cfg, reply_payload(request_input), system, user_prompt(request_input))
+    stored_reply = await persist_assistant_turn(cfg, request_input, text)
+    assert stored_reply is not None
+    assert (stored.role, stored_reply.role, stored.turn_id) == ("user", "assistant", stored_reply.turn_id)
+    assert (stored.metadata, stored_reply.metadata) == (
         {"source": "helper", "sender": "maya", "role": "user"},
         {"source": "helper", "role": "assistant"},
     )
-    assert await logged(maya) == [("user", given.text), ("assistant", "Try the tofu.")]
+    assert await logged(maya) == [("user", request_input.text), ("assistant", "Try the tofu.")]
     assert model_of(cfg).requests[0].system == system
     assert [event.type for event in heard] == ["reply:start", *["reply:delta"] * 3, "reply:end"]
-    assert await persist_assistant_turn(cfg, given, "") is None
+    assert await persist_assistant_turn(cfg, request_input, "") is None
     assert len(await logged(maya)) == 2
 
 
@@ -377,9 +381,9 @@ async def test_what_fails_in_a_step_alone_is_raised(maya: User) -> None:
 async def test_a_conversation_that_is_closed_or_unknown_is_refused(maya: User) -> None:
     cfg = config(maya, says("never"))
     nowhere = Session("s", conversation_id="conv_nothing")
-    for kept in (True, False):
+    for stored in (True, False):
         with pytest.raises(NotFoundError):
-            await run_chat_turn(cfg, TurnInput(nowhere, MAYA, "Hi", persist_user=kept, persist_assistant=kept))
+            await run_chat_turn(cfg, TurnInput(nowhere, MAYA, "Hi", persist_user=stored, persist_assistant=stored))
     with pytest.raises(NotFoundError):
         await build_system(cfg, TurnInput(nowhere, MAYA, "Hi"))
     closed = await maya.conversations.create("helper")
@@ -397,7 +401,7 @@ async def test_calls_that_wait_for_a_person_end_the_turn(maya: User) -> None:
 
     model = ScriptedModel([calls(ToolCall("c1", "pay", {"amount": 5})), says("Paid.")])
     cfg = TurnConfig(maya, "helper", chat_opts=ChatOptions(model=model, tools=[pay]))
-    result = await run_chat_turn(cfg, said("Pay 5"))
+    result = await run_chat_turn(cfg, turn_input("Pay 5"))
     assert (result.ok, result.status, [call.id for call in result.pending]) == (False, "approval", ["c1"])
     assert result.conversation_id is not None
     done = await maya.conversations.run_turn(result.conversation_id, model, tools=[pay], approvals={"c1": True})

@@ -61,13 +61,15 @@ def with_a_tool(user: User, *, after: str = "Done.") -> TurnConfig:
     return TurnConfig(user, "helper", chat_opts=ChatOptions(model=model, tools=[look]))
 
 
-def said(text: str = "Hi", **more: Any) -> TurnInput:
+def turn_input(text: str = "Hi", **more: Any) -> TurnInput:
     return TurnInput(Session("web"), MAYA, text, **more)
 
 
 async def stored(user: User) -> list[StoredMessage]:
-    talks = await user.conversations.list("helper")
-    return [message for talk in talks for message in await user.conversations.raw_turns(talk.id)]
+    conversations = await user.conversations.list("helper")
+    return [
+        message for conversation in conversations for message in await user.conversations.raw_turns(conversation.id)
+    ]
 
 
 def roles(messages: list[StoredMessage]) -> list[str]:
@@ -83,17 +85,17 @@ async def test_a_message_that_could_not_be_stored_at_first_is_stored_with_the_an
 ) -> None:
     await maya.conversations.create("helper", session_id="web")
     with failing(rc.store.conversations, {"begin_turn": iter([how])}):
-        result = await run_chat_turn(with_a_tool(maya), said())
+        result = await run_chat_turn(with_a_tool(maya), turn_input())
     assert (result.ok, result.text) == (True, "Done.")
     assert [problem.step for problem in result.problems] == ["store_user"]
     found = await stored(maya)
     assert roles(found) == WHOLE
     assert len({message.turn_id for message in found}) == 1
     assert [m.id for m in result.messages] == [m.id for m in found]
-    [talk] = await maya.conversations.list()
-    assert talk.turns == 1
+    [conversation] = await maya.conversations.list()
+    assert conversation.turns == 1
     await rc.jobs.drain(timeout=20)
-    assert str(await run_chat_turn(with_a_tool(maya, after="Again."), said("And?"))) == "Again."
+    assert str(await run_chat_turn(with_a_tool(maya, after="Again."), turn_input("And?"))) == "Again."
 
 
 @pytest.mark.parametrize("how", [FAILS, LOST, LATE])
@@ -103,18 +105,18 @@ async def test_what_could_not_be_stored_of_an_answer_follows_in_order(
 ) -> None:
     plan = [OK] * number + [how]
     with failing(rc.store.conversations, {"append": iter(plan)}):
-        result = await run_chat_turn(with_a_tool(maya), said())
+        result = await run_chat_turn(with_a_tool(maya), turn_input())
     assert (result.text, [problem.step for problem in result.problems]) == ("Done.", ["store_reply"])
     found = await stored(maya)
     assert roles(found) == WHOLE
     assert len({message.turn_id for message in found}) == 1
-    assert str(await run_chat_turn(with_a_tool(maya, after="Again."), said("And?"))) == "Again."
+    assert str(await run_chat_turn(with_a_tool(maya, after="Again."), turn_input("And?"))) == "Again."
 
 
 async def test_a_store_that_is_gone_for_good_leaves_the_reply(rc: Tellback, maya: User) -> None:
-    await run_chat_turn(with_a_tool(maya), said())
+    await run_chat_turn(with_a_tool(maya), turn_input())
     with failing(rc.store.conversations, {"begin_turn": iter([FAILS] * 9), "append": iter([FAILS] * 9)}):
-        result = await run_chat_turn(with_a_tool(maya), said("And?"))
+        result = await run_chat_turn(with_a_tool(maya), turn_input("And?"))
     assert (result.ok, result.text) == (True, "Done.")
     assert {problem.step for problem in result.problems} == {"store_user", "store_reply"}
     assert all(isinstance(problem.error, StoreUnavailableError) for problem in result.problems)
@@ -125,11 +127,11 @@ async def test_a_store_that_is_gone_for_good_leaves_the_reply(rc: Tellback, maya
 @pytest.mark.parametrize("how", [FAILS, LOST, LATE])
 async def test_a_conversation_that_cannot_be_found_leaves_the_reply(rc: Tellback, maya: User, how: str) -> None:
     with failing(rc.store.conversations, {"find_or_create": iter([how])}):
-        result = await run_chat_turn(with_a_tool(maya), said())
+        result = await run_chat_turn(with_a_tool(maya), turn_input())
     assert (result.ok, result.text, result.conversation_id) == (True, "Done.", None)
     assert "store_user" in {problem.step for problem in result.problems}
     assert await stored(maya) == []
-    assert str(await run_chat_turn(with_a_tool(maya), said())) == "Done."
+    assert str(await run_chat_turn(with_a_tool(maya), turn_input())) == "Done."
     assert len(await maya.conversations.list()) == 1
 
 
@@ -140,7 +142,7 @@ async def test_a_memory_that_cannot_be_asked_leaves_the_turn(rc: Tellback, maya:
         maya, "helper", chat_opts=ChatOptions(model=ScriptedModel([says("Hello!")])), system_base="Be kind."
     )
     with failing(rc.store.memories, {"spaces": iter([FAILS] * 9)}):
-        result = await run_chat_turn(cfg, said())
+        result = await run_chat_turn(cfg, turn_input())
     assert (result.text, [problem.step for problem in result.problems]) == ("Hello!", ["recall"])
     assert isinstance(cfg.chat_opts.model, ScriptedModel)
     assert cfg.chat_opts.model.requests[0].system == "Be kind."
@@ -157,7 +159,7 @@ async def test_a_turn_that_ends_in_a_question_to_a_person_is_kept_all_the_same(r
     model = ScriptedModel([calls(ToolCall("c1", "pay", {"amount": 5})), says("Paid.")])
     cfg = TurnConfig(maya, "helper", chat_opts=ChatOptions(model=model, tools=[pay]))
     with failing(rc.store.conversations, {"begin_turn": iter([FAILS])}):
-        result = await run_chat_turn(cfg, said("Pay 5"))
+        result = await run_chat_turn(cfg, turn_input("Pay 5"))
     assert (result.ok, result.status) == (False, "approval")
     assert result.conversation_id is not None
     assert roles(await stored(maya)) == ["user", "assistant"]
@@ -169,7 +171,7 @@ async def test_a_typed_answer_is_kept_though_the_store_failed_before(rc: Tellbac
     await maya.conversations.create("helper", session_id="web")
     opts = ChatOptions(model=ScriptedModel(['{"city": "Rome"}']), output_type=dict[str, str])
     with failing(rc.store.conversations, {"begin_turn": iter([FAILS])}):
-        result = await run_chat_turn(TurnConfig(maya, "helper", chat_opts=opts), said())
+        result = await run_chat_turn(TurnConfig(maya, "helper", chat_opts=opts), turn_input())
     assert result.output == {"city": "Rome"}
     assert roles(await stored(maya)) == ["user", "assistant"]
 
@@ -193,12 +195,12 @@ def test_however_the_store_fails_the_log_stays_in_order(turns: list[tuple[list[s
 async def _check(turns: list[tuple[list[str], list[str], list[str]]]) -> None:
     async with Tellback(":memory:", embedder=None, worker=False, summary_every=None) as rc:
         user = rc.user("maya")
-        talk = await user.conversations.create("helper", session_id="web")
+        conversation = await user.conversations.create("helper", session_id="web")
 
-        def answer(asked: Any) -> Any:
-            assert is_valid_history(asked.messages)
-            number = next(message_text(m) for m in reversed(asked.messages) if m.role == "user")
-            last = asked.messages[-1]
+        def answer(request: Any) -> Any:
+            assert is_valid_history(request.messages)
+            number = next(message_text(m) for m in reversed(request.messages) if m.role == "user")
+            last = request.messages[-1]
             if last.role == "user":
                 return calls(ToolCall(f"{number}a", "look"), ToolCall(f"{number}b", "look"), saying=f"{number}: wait")
             return f"{number}: done"
@@ -208,23 +210,23 @@ async def _check(turns: list[tuple[list[str], list[str], list[str]]]) -> None:
         for number, (begin, append, read) in enumerate(turns):
             plans = {"begin_turn": iter(begin), "append": iter(append), "message": iter(read)}
             with failing(rc.store.conversations, plans):
-                result = await run_chat_turn(cfg, said(str(number)))
+                result = await run_chat_turn(cfg, turn_input(str(number)))
             assert result.text == f"{number}: done"
             await rc.jobs.drain(timeout=20)
-        found = await user.conversations.raw_turns(talk.id)
+        found = await user.conversations.raw_turns(conversation.id)
         assert len({message.id for message in found}) == len(found)
         assert [message.seq for message in found] == list(range(1, len(found) + 1))
         whole = [entry for number in range(len(turns)) for entry in _entries(str(number))]
-        kept = [_entry(message) for message in found]
-        assert len(set(kept)) == len(kept)
-        assert kept == [entry for entry in whole if entry in kept]
+        stored = [_entry(message) for message in found]
+        assert len(set(stored)) == len(stored)
+        assert stored == [entry for entry in whole if entry in stored]
         for number, (_, append, read) in enumerate(turns):
             if {*append, *read} <= {OK}:
-                assert {*_entries(str(number))} <= {*kept}
+                assert {*_entries(str(number))} <= {*stored}
         by_turn = {message.turn_id: message.text.partition(":")[0] for message in found if message.role == "assistant"}
         assert len(set(by_turn.values())) == len(by_turn)
-        with ScriptedModel([says("End.", expect=lambda asked: is_valid_history(asked.messages))]) as model:
-            await user.conversations.run_turn(talk.id, model, "Well?", wait=0)
+        with ScriptedModel([says("End.", expect=lambda request: is_valid_history(request.messages))]) as model:
+            await user.conversations.run_turn(conversation.id, model, "Well?", wait=0)
 
 
 def _entries(number: str) -> list[tuple[str, str]]:

@@ -69,42 +69,55 @@ async def refused(work: Any, kind: type[TellbackError]) -> dict[str, Any]:
 
 async def told(user: Any) -> list[Any]:
     """A life: what is said, remembered, superseded and asked for. Gives everything that was given back."""
-    talks, memory = user.conversations, user.memory
-    talk = await talks.create("support", "Refund", session_id="s-1", metadata={"plan": "fr\u00e9e"}, close_after=3_600)
-    found: list[Any] = [talk, await talks.get(talk.id), await talks.get("conv_00"), await talks.find("support", "s-1")]
-    found.append(await talks.find_or_create("support", "s-1"))
-    said = await talks.append_user_message(
-        talk.id,
+    conversations, memory = user.conversations, user.memory
+    conversation = await conversations.create(
+        "support", "Refund", session_id="s-1", metadata={"plan": "fr\u00e9e"}, close_after=3_600
+    )
+    found: list[Any] = [
+        conversation,
+        await conversations.get(conversation.id),
+        await conversations.get("conv_00"),
+        await conversations.find("support", "s-1"),
+    ]
+    found.append(await conversations.find_or_create("support", "s-1"))
+    said = await conversations.append_user_message(
+        conversation.id,
         ["Where's my refund?", {"type": "image", "url": "https://example.com/a.png", "mime_type": "image/png"}],
         idempotency_key="first",
     )
-    found += [said, await talks.append_user_message(talk.id, "again", idempotency_key="first")]
-    found.append(await talks.append_system_message(talk.id, "The user is on the free plan."))
+    found += [said, await conversations.append_user_message(conversation.id, "again", idempotency_key="first")]
+    found.append(await conversations.append_system_message(conversation.id, "The user is on the free plan."))
     use = {"type": "tool_use", "id": "tu_1", "name": "lookup", "arguments": {"order_id": 7}}
     found.append(
-        await talks.append_assistant_turn(talk.id, [use], stop_reason="tool_use", model="m", usage={"input_tokens": 3})
+        await conversations.append_assistant_turn(
+            conversation.id, [use], stop_reason="tool_use", model="m", usage={"input_tokens": 3}
+        )
     )
-    found.append(await talks.append_tool_result(talk.id, "tu_1", "shipped", tool_name="lookup"))
+    found.append(await conversations.append_tool_result(conversation.id, "tu_1", "shipped", tool_name="lookup"))
     answer = {"content": "It is on its way.", "stop_reason": "end_turn", "usage": {"inputTokens": 9, "outputTokens": 4}}
-    found.append(await talks.append_turn(talk.id, "And now?", answer, idempotency_key="turn"))
+    found.append(await conversations.append_turn(conversation.id, "And now?", answer, idempotency_key="turn"))
     found.append(
-        await talks.append_messages(
-            talk.id, [{"role": "user", "content": "Thanks"}, {"role": "assistant", "content": "Bye"}]
+        await conversations.append_messages(
+            conversation.id, [{"role": "user", "content": "Thanks"}, {"role": "assistant", "content": "Bye"}]
         )
     )
     found += [
-        await talks.messages(talk.id),
-        await talks.messages(talk.id, limit=2),
-        await talks.raw_turns(talk.id, limit=3),
+        await conversations.messages(conversation.id),
+        await conversations.messages(conversation.id, limit=2),
+        await conversations.raw_turns(conversation.id, limit=3),
     ]
     found += [
-        await talks.messages(talk.id, after=2),
-        await talks.messages(talk.id, limit=2, before=4),
-        await talks.message(said.id),
+        await conversations.messages(conversation.id, after=2),
+        await conversations.messages(conversation.id, limit=2, before=4),
+        await conversations.message(said.id),
     ]
-    found += [await talks.list("support"), await talks.list(limit=1), await talks.pending(talk.id)]
-    found.append(await refused(talks.append_user_message("conv_00", "Hello?"), NotFoundError))
-    found.append(await refused(talks.create(""), InvalidArgumentError))
+    found += [
+        await conversations.list("support"),
+        await conversations.list(limit=1),
+        await conversations.pending(conversation.id),
+    ]
+    found.append(await refused(conversations.append_user_message("conv_00", "Hello?"), NotFoundError))
+    found.append(await refused(conversations.create(""), InvalidArgumentError))
 
     space = await memory.create_space("default", {"of": "tests"})
     found += [space, await memory.create_space("default", once=True), await memory.get_space(space.id)]
@@ -120,7 +133,15 @@ async def told(user: Any) -> list[Any]:
         space.id, "ORGANIZATION", "Acme Corporation", "They make everything.", {"seats": 3}
     )
     fact = await memory.add_atom(
-        space.id, "Maya works at Acme", ("job", "FACT"), 4, 0.9, "2026-01-01T00:00:00Z", talk.id, [said.id], [acme.id]
+        space.id,
+        "Maya works at Acme",
+        ("job", "FACT"),
+        4,
+        0.9,
+        "2026-01-01T00:00:00Z",
+        conversation.id,
+        [said.id],
+        [acme.id],
     )
     found += [acme, other, fact, await memory.merge_entities(other.id, acme.id), await memory.get_entity(acme.id)]
     found += [
@@ -152,15 +173,15 @@ async def told(user: Any) -> list[Any]:
     )
     tea = (await memory.list_atoms(space.id, category="taste"))[0]
     found += [await memory.archive_atom(tea.id), await memory.restore_atom(tea.id), await memory.delete_atom(tea.id)]
-    context = await user.working_context.build(talk.id, space.id, "work", now="2026-07-01T00:00:00Z")
+    context = await user.working_context.build(conversation.id, space.id, "work", now="2026-07-01T00:00:00Z")
     found += [context, str(context), context.messages]
 
-    found.append(await talks.close(talk.id))
-    found.append(await refused(talks.append_user_message(talk.id, "More"), ConversationClosedError))
+    found.append(await conversations.close(conversation.id))
+    found.append(await refused(conversations.append_user_message(conversation.id, "More"), ConversationClosedError))
     found.append(await memory.wait_for_extraction(20))
     found.append(sorted(atom.text for atom in await memory.list_atoms(space.id)))
     found.append([(job.status, job.conversation_id) for job in await memory.list_jobs()])
-    run = await memory.run_extraction_for_conversation(talk.id)
+    run = await memory.run_extraction_for_conversation(conversation.id)
     found += [run.status, len(run)]
     await memory.wait_for_extraction(20)
     found.append(await memory.delete_binding(binding.id))
@@ -181,8 +202,8 @@ async def client(rc: Tellback) -> AsyncIterator[TellbackClient]:
     app = create_app(rc, opens=False)
     secret = (await rc.keys.create("admin", tenant_id="acme", app_id="web")).secret
     http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
-    async with TellbackClient("http://127.0.0.1", secret, http=http) as made:
-        yield made
+    async with TellbackClient("http://127.0.0.1", secret, http=http) as created:
+        yield created
     await http.aclose()
 
 
@@ -204,9 +225,11 @@ def _renamed(value: Any) -> Any:
 
 async def test_values_are_equal_to_those_in_the_process(rc: Tellback, client: TellbackClient) -> None:
     remote, local = client.user("maya"), rc.user("maya", "acme", "web")
-    talk = await remote.conversations.create("chat", close_after=timedelta(minutes=5))
-    assert await local.conversations.get(talk.id) == talk
-    said = await remote.conversations.append_user_message(talk.id, "Hello", created_at="2026-03-01T12:00:00.123456Z")
+    conversation = await remote.conversations.create("chat", close_after=timedelta(minutes=5))
+    assert await local.conversations.get(conversation.id) == conversation
+    said = await remote.conversations.append_user_message(
+        conversation.id, "Hello", created_at="2026-03-01T12:00:00.123456Z"
+    )
     assert await local.conversations.message(said.id) == said
     space = await remote.memory.create_space("x")
     atom = await remote.memory.add_atom(space.id, "Maya is here")
@@ -227,18 +250,18 @@ async def test_tools_of_a_turn_run_where_the_client_is(rc: Tellback, client: Tel
     model = ScriptedModel([calls("add", x=1, y=2), calls("add", x=3, y=3), says("Three, and six.")])
     rc._runtime.model = model
     maya = client.user("maya")
-    talk = await maya.conversations.create("sums")
+    conversation = await maya.conversations.create("sums")
     if is_streamed:
-        items = [item async for item in maya.conversations.stream_turn(talk.id, user_text="Add!", tools=[add])]
+        items = [item async for item in maya.conversations.stream_turn(conversation.id, user_text="Add!", tools=[add])]
         assert isinstance(items[-1], TurnOutcome)
         outcome = items[-1]
         assert "Three, and six." in "".join(getattr(item, "text", "") for item in items[:-1])
     else:
-        outcome = await maya.conversations.run_turn(talk.id, user_text="Add!", tools=[add])
+        outcome = await maya.conversations.run_turn(conversation.id, user_text="Add!", tools=[add])
     assert (outcome.text, outcome.status, ran) == ("Three, and six.", "completed", [(1, 2), (3, 3)])
     assert [each.content for each in outcome.tool_invocations] == ["3", "6"]
     assert outcome.model_calls == 3
-    log = await rc.user("maya", "acme", "web").conversations.messages(talk.id)
+    log = await rc.user("maya", "acme", "web").conversations.messages(conversation.id)
     assert list(outcome.appended_messages) == log
     assert [message.role for message in log] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
 
@@ -278,15 +301,17 @@ USAGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("names", USAGES)
 async def test_usage_is_kept_in_whatever_names_it_comes(rc: Tellback, client: TellbackClient, names: str) -> None:
-    usage, kept = USAGES[names], []
+    usage, stored = USAGES[names], []
     for user in (rc.user("maya", "acme", "web"), client.user("tom")):
-        talks = user.conversations
-        talk = await talks.create("chat")
-        await talks.append_user_message(talk.id, "Hello")
-        one = await talks.append_assistant_turn(talk.id, "Hi", usage=usage, provider="openai", model="gpt-x")
-        both = await talks.append_turn(talk.id, "And?", {"content": "So.", "usage": usage})
-        kept.append([one.usage, both.assistant_message.usage])
-    assert kept[0] == kept[1]
+        conversations = user.conversations
+        conversation = await conversations.create("chat")
+        await conversations.append_user_message(conversation.id, "Hello")
+        one = await conversations.append_assistant_turn(
+            conversation.id, "Hi", usage=usage, provider="openai", model="gpt-x"
+        )
+        both = await conversations.append_turn(conversation.id, "And?", {"content": "So.", "usage": usage})
+        stored.append([one.usage, both.assistant_message.usage])
+    assert stored[0] == stored[1]
 
 
 async def outcome(work: Any) -> Any:

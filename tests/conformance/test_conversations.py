@@ -36,29 +36,34 @@ def maya(rc: Tellback) -> User:
 
 
 async def test_a_conversation_goes_from_open_to_closed(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create(
+    conversations = maya.conversations
+    conversation = await conversations.create(
         namespace="support-chat", title="Refund", session_id="s1", metadata={"source": "web", "priority": 2}
     )
-    assert talk.id.startswith("conv_")
-    assert (talk.status, talk.namespace, talk.title, talk.session_id) == ("open", "support-chat", "Refund", "s1")
-    assert talk.metadata == {"source": "web", "priority": 2}
-    assert talk.created_at.tzinfo is UTC
-    assert (talk.tenant_id, talk.app_id, talk.user_id) == ("default", "default", "maya")
-    assert await talks.get(talk.id) == talk
-    closed = await talks.close(talk.id)
+    assert conversation.id.startswith("conv_")
+    assert (conversation.status, conversation.namespace, conversation.title, conversation.session_id) == (
+        "open",
+        "support-chat",
+        "Refund",
+        "s1",
+    )
+    assert conversation.metadata == {"source": "web", "priority": 2}
+    assert conversation.created_at.tzinfo is UTC
+    assert (conversation.tenant_id, conversation.app_id, conversation.user_id) == ("default", "default", "maya")
+    assert await conversations.get(conversation.id) == conversation
+    closed = await conversations.close(conversation.id)
     assert closed.status == "closed"
     assert closed.closed_at is not None
-    assert await talks.close(talk.id) == closed
+    assert await conversations.close(conversation.id) == closed
 
 
 async def test_the_append_family_keeps_one_turn_together(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
-    rule = await talks.append_system_message(talk.id, "Be kind.")
-    asked = await talks.append_user_message(talk.id, "Where is my order?", trace_id="t-1")
-    calling = await talks.append_assistant_turn(
-        talk.id,
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
+    rule = await conversations.append_system_message(conversation.id, "Be kind.")
+    request = await conversations.append_user_message(conversation.id, "Where is my order?", trace_id="t-1")
+    calling = await conversations.append_assistant_turn(
+        conversation.id,
         [
             {"type": "text", "text": "Looking it up"},
             {"type": "tool_use", "id": "tu_1", "name": "lookup", "arguments": {"order": 7}},
@@ -68,16 +73,16 @@ async def test_the_append_family_keeps_one_turn_together(maya: User) -> None:
         provider="anthropic",
         usage={"inputTokens": 12, "outputTokens": 3, "latencyMs": 800},
     )
-    result = await talks.append_tool_result(talk.id, "tu_1", "shipped", tool_name="lookup")
-    answer = await talks.append_assistant_turn(talk.id, "It is on its way.")
-    again = await talks.append_user_message(talk.id, "Thanks!")
-    messages = [rule, asked, calling, result, answer, again]
+    result = await conversations.append_tool_result(conversation.id, "tu_1", "shipped", tool_name="lookup")
+    answer = await conversations.append_assistant_turn(conversation.id, "It is on its way.")
+    again = await conversations.append_user_message(conversation.id, "Thanks!")
+    messages = [rule, request, calling, result, answer, again]
     assert [message.seq for message in messages] == [1, 2, 3, 4, 5, 6]
     assert [message.role for message in messages] == ["system", "user", "assistant", "tool", "assistant", "user"]
-    assert asked.turn_id == calling.turn_id == result.turn_id == answer.turn_id
-    assert len({rule.turn_id, asked.turn_id, again.turn_id}) == 3
-    assert (rule.visibility, asked.visibility) == ("internal", "user")
-    assert asked.trace_id == "t-1"
+    assert request.turn_id == calling.turn_id == result.turn_id == answer.turn_id
+    assert len({rule.turn_id, request.turn_id, again.turn_id}) == 3
+    assert (rule.visibility, request.visibility) == ("internal", "user")
+    assert request.trace_id == "t-1"
     assert calling.usage == ChatUsage(12, 3, 15, calling.usage.cost_usd, 800, "anthropic", "claude-sonnet-5")  # type: ignore[union-attr]
     assert calling.tool_calls == (ToolCall("tu_1", "lookup", {"order": 7}),)
     assert dict(result.content[0]) == {
@@ -87,16 +92,16 @@ async def test_the_append_family_keeps_one_turn_together(maya: User) -> None:
         "is_error": False,
         "tool_name": "lookup",
     }
-    assert await talks.raw_turns(talk.id) == messages
-    assert await talks.messages(talk.id) == messages[1:]
-    assert await talks.messages(talk.id, include_internal=True) == messages
-    assert await talks.messages(talk.id, limit=2) == messages[-2:]
-    assert await talks.message(answer.id) == answer
+    assert await conversations.raw_turns(conversation.id) == messages
+    assert await conversations.messages(conversation.id) == messages[1:]
+    assert await conversations.messages(conversation.id, include_internal=True) == messages
+    assert await conversations.messages(conversation.id, limit=2) == messages[-2:]
+    assert await conversations.message(answer.id) == answer
 
 
 async def test_append_turn_stores_both_sides_under_one_id(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("custom-agent")
+    conversations = maya.conversations
+    conversation = await conversations.create("custom-agent")
     assistant = {
         "content": "Hello!",
         "stop_reason": "end_turn",
@@ -104,11 +109,13 @@ async def test_append_turn_stores_both_sides_under_one_id(maya: User) -> None:
         "provider": "p",
         "usage": {"input_tokens": 1},
     }
-    saved = await talks.append_turn(talk.id, user_content="Hi", assistant=assistant, idempotency_key="k1")
+    saved = await conversations.append_turn(
+        conversation.id, user_content="Hi", assistant=assistant, idempotency_key="k1"
+    )
     assert saved.turn_id == saved.user_message.turn_id == saved.assistant_message.turn_id
     assert (saved.user_message.seq, saved.assistant_message.seq) == (1, 2)
-    retried = await talks.append_turn(
-        talk.id, "Hi", AssistantTurn("Hello again!"), idempotency_key="k1", user_visibility="internal"
+    retried = await conversations.append_turn(
+        conversation.id, "Hi", AssistantTurn("Hello again!"), idempotency_key="k1", user_visibility="internal"
     )
     assert retried.user_message == saved.user_message
     assert retried.turn_id == saved.turn_id
@@ -116,22 +123,25 @@ async def test_append_turn_stores_both_sides_under_one_id(maya: User) -> None:
 
 
 async def test_hidden_messages_are_kept_but_shown_to_nobody_who_does_not_ask(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
-    await talks.append_user_message(talk.id, "seen")
-    await talks.append_system_message(talk.id, "for audit", visibility="hidden")
-    assert [m.text for m in await talks.raw_turns(talk.id)] == ["seen"]
-    assert [m.text for m in await talks.raw_turns(talk.id, include_hidden=True)] == ["seen", "for audit"]
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
+    await conversations.append_user_message(conversation.id, "seen")
+    await conversations.append_system_message(conversation.id, "for audit", visibility="hidden")
+    assert [m.text for m in await conversations.raw_turns(conversation.id)] == ["seen"]
+    assert [m.text for m in await conversations.raw_turns(conversation.id, include_hidden=True)] == [
+        "seen",
+        "for audit",
+    ]
 
 
 async def test_pages_go_back_and_forth(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     for n in range(1, 11):
-        await talks.append_user_message(talk.id, str(n))
+        await conversations.append_user_message(conversation.id, str(n))
 
     async def texts(**given: Any) -> list[str]:
-        return [message.text for message in await talks.messages(talk.id, **given)]
+        return [message.text for message in await conversations.messages(conversation.id, **given)]
 
     assert await texts(limit=3) == ["8", "9", "10"]
     assert await texts(limit=3, before=8) == ["5", "6", "7"]
@@ -141,25 +151,25 @@ async def test_pages_go_back_and_forth(maya: User) -> None:
 
 
 async def test_listing_by_namespace_status_and_page(maya: User) -> None:
-    talks = maya.conversations
-    made = [await talks.create("a" if n % 2 else "b") for n in range(5)]
-    await talks.close(made[0].id)
-    assert [t.id for t in await talks.list()] == [t.id for t in reversed(made)]
-    assert [t.id for t in await talks.list("b", status="open")] == [made[4].id, made[2].id]
-    first = await talks.list(limit=2)
-    assert [t.id for t in await talks.list(limit=2, before=first[-1])] == [made[2].id, made[1].id]
-    assert [t.id for t in await talks.list(limit=2, before=first[-1].id)] == [made[2].id, made[1].id]
+    conversations = maya.conversations
+    created = [await conversations.create("a" if n % 2 else "b") for n in range(5)]
+    await conversations.close(created[0].id)
+    assert [t.id for t in await conversations.list()] == [t.id for t in reversed(created)]
+    assert [t.id for t in await conversations.list("b", status="open")] == [created[4].id, created[2].id]
+    first = await conversations.list(limit=2)
+    assert [t.id for t in await conversations.list(limit=2, before=first[-1])] == [created[2].id, created[1].id]
+    assert [t.id for t in await conversations.list(limit=2, before=first[-1].id)] == [created[2].id, created[1].id]
 
 
 async def test_older_chats_keep_their_dates_and_the_order_of_arrival(rc: Tellback, maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("import")
-    first = await talks.append_user_message(talk.id, "now")
-    second = await talks.append_user_message(talk.id, "then", created_at="2023-05-01T10:00:00+02:00")
+    conversations = maya.conversations
+    conversation = await conversations.create("import")
+    first = await conversations.append_user_message(conversation.id, "now")
+    second = await conversations.append_user_message(conversation.id, "then", created_at="2023-05-01T10:00:00+02:00")
     assert second.created_at == datetime(2023, 5, 1, 8, tzinfo=UTC)
     assert (first.seq, second.seq) == (1, 2)
-    turn = await talks.append_turn(
-        talk.id,
+    turn = await conversations.append_turn(
+        conversation.id,
         "a",
         {"content": "b", "created_at": "2023-05-01T00:00:01Z"},
         created_at=datetime(2023, 5, 1, tzinfo=UTC),
@@ -170,10 +180,10 @@ async def test_older_chats_keep_their_dates_and_the_order_of_arrival(rc: Tellbac
 
 
 async def test_a_whole_chat_is_imported_in_one_step(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("import")
-    stored = await talks.append_messages(
-        talk.id,
+    conversations = maya.conversations
+    conversation = await conversations.create("import")
+    stored = await conversations.append_messages(
+        conversation.id,
         [
             {"role": "system", "content": "Be brief.", "created_at": "2024-01-01T00:00:00Z"},
             {"role": "user", "content": "Hi", "created_at": "2024-01-01T00:00:01Z"},
@@ -186,38 +196,40 @@ async def test_a_whole_chat_is_imported_in_one_step(maya: User) -> None:
     assert [m.seq for m in stored] == [1, 2, 3, 4, 5, 6]
     assert [m.visibility for m in stored] == ["internal", *["user"] * 5]
     assert len({m.turn_id for m in stored}) == 3
-    read = await talks.raw_turns(talk.id)
+    read = await conversations.raw_turns(conversation.id)
     assert read == stored
     assert read[2].meta == {"signed": True}
     assert read[2].messages[0].tool_calls[0].meta == {"sig": 1}
     assert read[5].messages == [user_message(["And this?", image_part(url="https://example.com/a.png")])]
-    assert await talks.append_messages(talk.id, []) == []
+    assert await conversations.append_messages(conversation.id, []) == []
     with pytest.raises(InvalidArgumentError):
-        await talks.append_messages(talk.id, [{"role": "user", "content": "kept?"}, {"role": "robot", "content": "?"}])
-    assert len(await talks.raw_turns(talk.id)) == 6
+        await conversations.append_messages(
+            conversation.id, [{"role": "user", "content": "kept?"}, {"role": "robot", "content": "?"}]
+        )
+    assert len(await conversations.raw_turns(conversation.id)) == 6
 
 
 async def test_stale_conversations_are_closed_by_the_clock(rc: Tellback, maya: User) -> None:
-    talks = maya.conversations
+    conversations = maya.conversations
     start = datetime(2026, 1, 1, tzinfo=UTC)
     rc.clock = lambda: start
-    old, touched = await talks.create("chat"), await talks.create("chat")
+    old, touched = await conversations.create("chat"), await conversations.create("chat")
     other = await rc.user("omar").conversations.create("chat")
     rc.clock = lambda: start + timedelta(hours=1)
-    await talks.append_user_message(touched.id, "still here")
+    await conversations.append_user_message(touched.id, "still here")
     rc.clock = lambda: start + timedelta(hours=1, minutes=30)
-    closed = await talks.close_stale(older_than=timedelta(hours=1))
-    assert [talk.id for talk in closed] == [old.id]
+    closed = await conversations.close_stale(older_than=timedelta(hours=1))
+    assert [conversation.id for conversation in closed] == [old.id]
     assert closed[0].closed_at == start + timedelta(hours=1, minutes=30)
-    assert [talk.id for talk in await rc.close_stale(3600)] == [other.id]
+    assert [conversation.id for conversation in await rc.close_stale(3600)] == [other.id]
     assert await rc.close_stale(timedelta(hours=1)) == []
 
 
 async def test_acting_on_what_is_not_there_or_closed_is_a_named_error(rc: Tellback, maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     strangers = [rc.user("omar"), rc.user("maya", tenant_id="other"), rc.user("maya", app_id="other")]
-    for user, id in [(maya, "conv_nothing"), *((stranger, talk.id) for stranger in strangers)]:
+    for user, id in [(maya, "conv_nothing"), *((stranger, conversation.id) for stranger in strangers)]:
         them = user.conversations
         assert await them.get(id) is None
         for attempt in (
@@ -234,9 +246,9 @@ async def test_acting_on_what_is_not_there_or_closed_is_a_named_error(rc: Tellba
         ):
             with pytest.raises(NotFoundError, match=id):
                 await attempt
-    await talks.close(talk.id)
-    with pytest.raises(ConversationClosedError, match=talk.id):
-        await talks.append_user_message(talk.id, "x")
+    await conversations.close(conversation.id)
+    with pytest.raises(ConversationClosedError, match=conversation.id):
+        await conversations.append_user_message(conversation.id, "x")
 
 
 @pytest.mark.parametrize(
@@ -297,41 +309,47 @@ async def test_what_cannot_be_stored_is_refused_with_the_reason(
 async def test_a_message_that_cannot_be_stored_is_refused_with_the_reason(
     maya: User, given: dict[str, Any], problem: str
 ) -> None:
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     with pytest.raises(InvalidArgumentError, match=problem):
-        await maya.conversations.append_user_message(talk.id, **given)
-    assert await maya.conversations.messages(talk.id) == []
+        await maya.conversations.append_user_message(conversation.id, **given)
+    assert await maya.conversations.messages(conversation.id) == []
 
 
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda talks, talk: talks.messages(talk, limit=-1), "limit is a whole number"),
-        (lambda talks, talk: talks.messages(talk, limit="ten"), "limit is a whole number"),
-        (lambda talks, talk: talks.list(status="ajar"), "status is"),
-        (lambda talks, talk: talks.list(namespace=5), "namespace is a text"),
-        (lambda talks, talk: talks.list(before=5), "before is a text"),
-        (lambda talks, talk: talks.list(namespace="\ud800"), "cannot be stored"),
-        (lambda talks, talk: talks.run_turn(talk, "m", "x", options="y"), "options is a ChatOptions or a mapping"),
-        (lambda talks, talk: talks.run_turn(talk, "m", "x", tools=print), "tools is a list"),
-        (lambda talks, talk: talks.run_turn(talk, "m", approvals=5), "approvals is a mapping"),
-        (lambda talks, talk: talks.run_turn(talk, "m", approvals={}, trace_id="t\x00"), "trace_id"),
-        (lambda talks, talk: talks.close_stale("1h"), "older_than"),
-        (lambda talks, talk: talks.close_stale(float("inf")), "older_than"),
-        (lambda talks, talk: talks.close_stale(-1), "older_than"),
-        (lambda talks, talk: talks.append_messages(talk, [None]), "a message is a mapping"),
-        (lambda talks, talk: talks.append_messages(talk, [{"content": "x"}]), "role is"),
-        (lambda talks, talk: talks.append_messages(talk, [{"role": "user", "content": "x", "colour": 1}]), "colour"),
-        (lambda talks, talk: talks.append_turn(talk, "x", "y"), "an assistant's turn is a mapping"),
-        (lambda talks, talk: talks.append_turn(talk, "x", {"content": "y", "usage": 7}), "usage is"),
-        (lambda talks, talk: talks.run_turn(talk, "m", "x", wait=None), "wait is a number of seconds"),
-        (lambda talks, talk: talks.run_turn(talk, "m", "x", wait=-1), "wait is a number of seconds"),
+        (lambda log, key: log.messages(key, limit=-1), "limit is a whole number"),
+        (lambda log, key: log.messages(key, limit="ten"), "limit is a whole number"),
+        (lambda log, key: log.list(status="ajar"), "status is"),
+        (lambda log, key: log.list(namespace=5), "namespace is a text"),
+        (lambda log, key: log.list(before=5), "before is a text"),
+        (lambda log, key: log.list(namespace="\ud800"), "cannot be stored"),
+        (
+            lambda log, key: log.run_turn(key, "m", "x", options="y"),
+            "options is a ChatOptions or a mapping",
+        ),
+        (lambda log, key: log.run_turn(key, "m", "x", tools=print), "tools is a list"),
+        (lambda log, key: log.run_turn(key, "m", approvals=5), "approvals is a mapping"),
+        (lambda log, key: log.run_turn(key, "m", approvals={}, trace_id="t\x00"), "trace_id"),
+        (lambda log, key: log.close_stale("1h"), "older_than"),
+        (lambda log, key: log.close_stale(float("inf")), "older_than"),
+        (lambda log, key: log.close_stale(-1), "older_than"),
+        (lambda log, key: log.append_messages(key, [None]), "a message is a mapping"),
+        (lambda log, key: log.append_messages(key, [{"content": "x"}]), "role is"),
+        (
+            lambda log, key: log.append_messages(key, [{"role": "user", "content": "x", "colour": 1}]),
+            "colour",
+        ),
+        (lambda log, key: log.append_turn(key, "x", "y"), "an assistant's turn is a mapping"),
+        (lambda log, key: log.append_turn(key, "x", {"content": "y", "usage": 7}), "usage is"),
+        (lambda log, key: log.run_turn(key, "m", "x", wait=None), "wait is a number of seconds"),
+        (lambda log, key: log.run_turn(key, "m", "x", wait=-1), "wait is a number of seconds"),
     ],
 )
 async def test_a_call_that_makes_no_sense_is_refused_with_the_reason(maya: User, call: Any, problem: str) -> None:
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     with pytest.raises(InvalidArgumentError, match=problem):
-        await call(maya.conversations, talk.id)
+        await call(maya.conversations, conversation.id)
 
 
 @pytest.mark.parametrize("id", ["a\x00", "\ud800", "", None, 7])
@@ -345,25 +363,25 @@ async def test_an_id_that_nothing_can_have_is_not_found(maya: User, id: Any) -> 
 
 
 async def test_what_is_returned_is_what_will_be_read(maya: User) -> None:
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     block = {"type": "tool_use", "id": "i", "name": "n", "arguments": {"x": (1, 2), 3: 4}}
-    returned = await maya.conversations.append_assistant_turn(talk.id, [block])
-    [read] = await maya.conversations.messages(talk.id)
+    returned = await maya.conversations.append_assistant_turn(conversation.id, [block])
+    [read] = await maya.conversations.messages(conversation.id)
     assert returned == read
     assert read.tool_calls[0].input == {"x": [1, 2], "3": 4}
 
 
 async def test_numbers_larger_than_any_database_knows_are_just_large(maya: User) -> None:
-    talk = await maya.conversations.create("chat")
-    await maya.conversations.append_user_message(talk.id, "x")
-    assert len(await maya.conversations.messages(talk.id, limit=2**70, before=2**70)) == 1
-    assert await maya.conversations.messages(talk.id, after=2**70) == []
+    conversation = await maya.conversations.create("chat")
+    await maya.conversations.append_user_message(conversation.id, "x")
+    assert len(await maya.conversations.messages(conversation.id, limit=2**70, before=2**70)) == 1
+    assert await maya.conversations.messages(conversation.id, after=2**70) == []
 
 
 async def test_stored_values_can_be_put_into_sets(maya: User) -> None:
-    talk = await maya.conversations.create("chat", metadata={"a": 1})
-    message = await maya.conversations.append_user_message(talk.id, "x")
-    assert {talk, message} == {talk, message}
+    conversation = await maya.conversations.create("chat", metadata={"a": 1})
+    message = await maya.conversations.append_user_message(conversation.id, "x")
+    assert {conversation, message} == {conversation, message}
 
 
 @pytest.mark.parametrize("user_id", ["", "  ", "*", None, 7, "x" * 201, "nul\x00"])

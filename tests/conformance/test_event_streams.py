@@ -26,9 +26,9 @@ async def server(rc: Tellback) -> AsyncIterator[str]:
 
 async def said(rc: Tellback, user_id: str, tenant_id: str, *texts: str) -> None:
     user = rc.user(user_id, tenant_id)
-    talk = await user.conversations.find_or_create("chat")
+    conversation = await user.conversations.find_or_create("chat")
     for text in texts:
-        await user.conversations.append_user_message(talk.id, text)
+        await user.conversations.append_user_message(conversation.id, text)
 
 
 async def ids(frames: AsyncIterator[Frame], count: int) -> list[int]:
@@ -50,5 +50,5 @@ async def test_a_feed_goes_on_where_it_was_and_is_of_one_user(rc: Tellback, serv
     async with open_stream(server, f"/ai-events?types={KEPT}", headers=more) as (_, frames):
         seen += await ids(frames, 20)
     await writing
-    kept = await rc.events.read(0, types=[KEPT], tenant_id="acme", user_id="maya")
-    assert seen == [event.position for event in kept]
+    stored = await rc.events.read(0, types=[KEPT], tenant_id="acme", user_id="maya")
+    assert seen == [event.position for event in stored]

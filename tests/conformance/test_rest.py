@@ -107,10 +107,10 @@ async def test_every_list_has_an_end_and_repeats_nothing(rc: Tellback) -> None:
             ("/ai-memory/bindings", bindings),
             ("/ai-memory/jobs", jobs),
         ]
-        for path, made in lists:
+        for path, created in lists:
             for limit in (1, 2, 5, 6):
                 found = await list_all(rest, path, limit=limit)
-                assert [each["id"] for each in found] == [each.id for each in made], path
+                assert [each["id"] for each in found] == [each.id for each in created], path
         path, last = f"/ai-conversations/{talks[0].id}/messages", None
         seen: list[str] = []
         while True:
@@ -129,16 +129,16 @@ async def made_by_maya(rc: Tellback) -> dict[str, str]:
     entity = await maya.memory.create_entity(space.id, "PERSON", "Secret")
     other = await maya.memory.create_entity(space.id, "PERSON", "Other")
     atom = await maya.memory.add_atom(space.id, "Secret", entity_ids=[entity.id])
-    talk = await maya.conversations.create("secret", session_id="secret")
-    message = await maya.conversations.append_user_message(talk.id, "Secret")
+    conversation = await maya.conversations.create("secret", session_id="secret")
+    message = await maya.conversations.append_user_message(conversation.id, "Secret")
     binding = await maya.memory.create_binding({"namespace": "secret", "user_id": "maya"}, [space.id])
-    run = await maya.memory.run_extraction_for_conversation(talk.id, space_id=space.id)
+    run = await maya.memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
     return {
         "s": space.id,
         "e": entity.id,
         "f": other.id,
         "a": atom.id,
-        "c": talk.id,
+        "c": conversation.id,
         "m": message.id,
         "b": binding.id,
         "j": str(run.id),

@@ -42,8 +42,8 @@ async def maya(rc: Tellback) -> User:
 async def client(rc: Tellback, app: Any, role: ApiKeyRole, user: str | None = None) -> httpx2.AsyncClient:
     """A client with a key for acme."""
     fixed = user if role == "user" else None
-    made = await rc.keys.create(role, tenant_id="acme", user_id=fixed)
-    return app_client(app, made.secret, None if role == "user" else user)
+    created = await rc.keys.create(role, tenant_id="acme", user_id=fixed)
+    return app_client(app, created.secret, None if role == "user" else user)
 
 
 async def test_an_export_is_the_same_as_in_process(rc: Tellback, app: Any, maya: User) -> None:

@@ -27,8 +27,8 @@ def app(rc: Tellback) -> Any:
 async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(rc: Tellback, app: Any) -> None:
     body = {"sessionId": "web-42", "message": "Hi"}
     for tenant in ("acme", "globex"):
-        made = await rc.keys.create("user", tenant_id=tenant, user_id="maya")
-        async with app_client(app, made.secret) as maya:
+        created = await rc.keys.create("user", tenant_id=tenant, user_id="maya")
+        async with app_client(app, created.secret) as maya:
             for version in (1, 2):
                 answer = await maya.post("/ai-agents/Plain/respond", json=body)
                 assert answer.json()["session"]["version"] == version, answer.text
@@ -38,20 +38,20 @@ async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(rc: Tellb
             assert [each["id"] for each in listed] == ["web-42"]
             said = (await maya.get("/ai-agents/Plain/sessions/web-42/messages")).json()["items"]
             assert [each["content"] for each in said] == ["Hi", "You said Hi"] * 2
-    made = await rc.keys.create("user", tenant_id="acme", user_id="omar")
-    async with app_client(app, made.secret) as omar:
+    created = await rc.keys.create("user", tenant_id="acme", user_id="omar")
+    async with app_client(app, created.secret) as omar:
         assert (await omar.get("/ai-agents/Plain/sessions/web-42")).status_code == 404
         assert (await omar.post("/ai-agents/Plain/respond", json=body)).status_code == 404
         assert (await omar.get("/ai-agents/Plain/sessions")).json()["items"] == []
 
 
 async def test_a_turn_with_a_key_is_taken_once(rc: Tellback, app: Any) -> None:
-    made = await rc.keys.create("user", user_id="maya")
-    async with app_client(app, made.secret) as maya:
+    created = await rc.keys.create("user", user_id="maya")
+    async with app_client(app, created.secret) as maya:
         answers = [await maya.post("/ai-agents/Plain/respond", json={"message": "Hi"}, headers=KEY) for _ in range(2)]
         other = await maya.post("/ai-agents/Plain/respond", json={"message": "Ho"}, headers=KEY)
     assert answers[0].content == answers[1].content
     assert answers[1].headers["etag"] == answers[0].headers["etag"]
     assert other.json()["code"] == "idempotency-conflict"
-    [talk] = await rc.user("maya").conversations.list()
-    assert talk.turns == 1
+    [conversation] = await rc.user("maya").conversations.list()
+    assert conversation.turns == 1

@@ -271,13 +271,13 @@ async def test_an_idempotency_key_gives_nobody_anothers_answer(
     same: dict[str, Any] = {"json": {"name": "goals"}, "headers": {"Idempotency-Key": "once"}}
     async with app_client(app, secret, "maya") as client:
         first = (await client.post("/ai-memory/spaces", **same)).json()
-    made = {first["id"]}
+    created = {first["id"]}
     for intruder in intruders:
         answer = await intruder.ask(method="POST", url="/ai-memory/spaces", **same)
         assert answer.status_code == 201
         assert "Idempotency-Replayed" not in answer.headers
-        made.add(answer.json()["id"])
-    assert len(made) == 1 + len(intruders)
+        created.add(answer.json()["id"])
+    assert len(created) == 1 + len(intruders)
 
 
 async def test_events_of_others_are_never_heard(app: Any, rc: Tellback, victim: SampleData) -> None:

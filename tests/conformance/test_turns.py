@@ -49,11 +49,11 @@ def roles(messages: Any) -> list[str]:
 
 
 async def test_a_turn_stores_everything_under_one_id(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     usage = ChatUsage(10, 5, 15, provider="scripted", model="scripted")
     with ScriptedModel([calls("add", x=17, y=25, usage=usage), says("It is 42.", usage=usage)]) as model:
-        outcome = await talks.run_turn(talk.id, model=model, user_text="17 + 25?", tools=[add])
+        outcome = await conversations.run_turn(conversation.id, model=model, user_text="17 + 25?", tools=[add])
     assert (outcome.status, outcome.text, str(outcome)) == ("completed", "It is 42.", "It is 42.")
     assert roles(outcome.appended_messages) == ["user", "assistant", "tool", "assistant"]
     assert {m.turn_id for m in outcome.appended_messages} == {outcome.turn_id}
@@ -62,7 +62,7 @@ async def test_a_turn_stores_everything_under_one_id(maya: User) -> None:
     [invocation] = outcome.tool_invocations
     assert (invocation.name, invocation.arguments, invocation.content) == ("add", {"x": 17, "y": 25}, "42")
     assert outcome.total_latency_ms >= 0
-    assert list(outcome.appended_messages) == await talks.raw_turns(talk.id)
+    assert list(outcome.appended_messages) == await conversations.raw_turns(conversation.id)
     answer = outcome.appended_messages[-1]
     assert (answer.usage, answer.model, answer.provider, answer.stop_reason) == (
         *(usage, "scripted", "scripted", "end_turn"),
@@ -70,15 +70,15 @@ async def test_a_turn_stores_everything_under_one_id(maya: User) -> None:
 
 
 async def test_the_tail_of_the_log_is_the_history(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
-    await talks.append_system_message(talk.id, "The user is a pilot.")
-    await talks.append_user_message(talk.id, "I fly.")
-    await talks.append_system_message(talk.id, "audit", visibility="hidden")
-    await talks.append_assistant_turn(talk.id, "Nice.")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
+    await conversations.append_system_message(conversation.id, "The user is a pilot.")
+    await conversations.append_user_message(conversation.id, "I fly.")
+    await conversations.append_system_message(conversation.id, "audit", visibility="hidden")
+    await conversations.append_assistant_turn(conversation.id, "Nice.")
     with ScriptedModel([says("ok"), says("ok")]) as model:
-        await talks.run_turn(talk.id, model=model, user_text="What do I do?")
-        await talks.run_turn(talk.id, model=model, user_text="And now?", tail_limit=3)
+        await conversations.run_turn(conversation.id, model=model, user_text="What do I do?")
+        await conversations.run_turn(conversation.id, model=model, user_text="And now?", tail_limit=3)
     first = [(m.role, message_text(m)) for m in model.requests[0].messages]
     assert first == [
         ("system", "The user is a pilot."),
@@ -91,38 +91,38 @@ async def test_the_tail_of_the_log_is_the_history(maya: User) -> None:
 
 
 async def test_a_history_never_begins_in_the_middle_of_tools(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     with ScriptedModel([calls("add", x=1, y=1), says("2"), says("end")]) as model:
-        await talks.run_turn(talk.id, model=model, user_text="1 + 1?", tools=[add])
-        await talks.run_turn(talk.id, model=model, user_text="Thanks", tail_limit=3)
+        await conversations.run_turn(conversation.id, model=model, user_text="1 + 1?", tools=[add])
+        await conversations.run_turn(conversation.id, model=model, user_text="Thanks", tail_limit=3)
     assert [message_text(m) for m in model.requests[2].messages] == ["2", "Thanks"]
 
 
 async def test_signed_state_goes_back_to_the_provider(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     signed = ChatReply("Hm.", meta={"anthropic": {"thinking": ["signed"]}})
     with ScriptedModel([signed, says("ok")]) as model:
-        await talks.run_turn(talk.id, model=model, user_text="Think.")
-        await talks.run_turn(talk.id, model=model, user_text="Again.")
+        await conversations.run_turn(conversation.id, model=model, user_text="Think.")
+        await conversations.run_turn(conversation.id, model=model, user_text="Again.")
     assert model.requests[1].messages[1].meta == {"anthropic": {"thinking": ["signed"]}}
 
 
 async def test_content_may_be_more_than_text(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     content = ["What is this?", {"type": "image", "url": "https://example.com/cat.png", "mimeType": "image/png"}]
     with ScriptedModel([says("A cat.")]) as model:
-        outcome = await talks.run_turn(talk.id, model=model, content=content)
+        outcome = await conversations.run_turn(conversation.id, model=model, content=content)
     assert model.requests[0].messages[0].parts is not None
     assert outcome.appended_messages[0].content[1]["mime_type"] == "image/png"
 
 
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_described_tools_go_to_the_handler(maya: User, is_async: bool) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     seen: list[Any] = []
 
     def handler(name: str, arguments: dict[str, Any]) -> str:
@@ -139,8 +139,8 @@ async def test_described_tools_go_to_the_handler(maya: User, is_async: bool) -> 
     }
     openai_style = {"type": "function", "function": {**lookup, "name": "lookup2"}}
     with ScriptedModel([calls("lookup", order=7), says("It shipped.")]) as model:
-        outcome = await talks.run_turn(
-            talk.id,
+        outcome = await conversations.run_turn(
+            conversation.id,
             model=model,
             user_text="Where is it?",
             tools=[lookup, openai_style],
@@ -152,22 +152,29 @@ async def test_described_tools_go_to_the_handler(maya: User, is_async: bool) -> 
 
 
 async def test_the_cap_ends_in_an_answer(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     with ScriptedModel([calls("add", x=1, y=1), calls("add", x=2, y=2), says("I got as far as 4.")]) as model:
-        outcome = await talks.run_turn(talk.id, model=model, user_text="Go on", tools=[add], max_cycles=2)
+        outcome = await conversations.run_turn(
+            conversation.id, model=model, user_text="Go on", tools=[add], max_cycles=2
+        )
     assert (outcome.status, outcome.text) == ("max_cycles", "I got as far as 4.")
     assert model.requests[2].tools == ()
 
 
 async def test_options_reach_the_model(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     with ScriptedModel([says("a"), says("b"), answers({"city": "Rome"})]) as model:
-        await talks.run_turn(talk.id, model=model, user_text="1", options={"systemPrompt": "Be brief."})
-        await talks.run_turn(talk.id, user_text="2", options=ChatOptions(model=model, system="Be long."))
-        typed = await talks.run_turn(
-            talk.id, model=model, user_text="3", options={"output_type": dict[str, str], "config": {"temperature": 0}}
+        await conversations.run_turn(conversation.id, model=model, user_text="1", options={"systemPrompt": "Be brief."})
+        await conversations.run_turn(
+            conversation.id, user_text="2", options=ChatOptions(model=model, system="Be long.")
+        )
+        typed = await conversations.run_turn(
+            conversation.id,
+            model=model,
+            user_text="3",
+            options={"output_type": dict[str, str], "config": {"temperature": 0}},
         )
     assert [request.system for request in model.requests] == ["Be brief.", "Be long.", None]
     assert model.requests[2].config == {"temperature": 0}
@@ -175,33 +182,38 @@ async def test_options_reach_the_model(maya: User) -> None:
 
 
 async def test_an_answer_that_did_not_fit_is_kept_with_the_correction(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     with ScriptedModel([says("not json"), answers([1])]) as model:
-        outcome = await talks.run_turn(talk.id, model=model, user_text="?", options={"output_type": list[int]})
+        outcome = await conversations.run_turn(
+            conversation.id, model=model, user_text="?", options={"output_type": list[int]}
+        )
     assert outcome.output == [1]
-    messages = await talks.raw_turns(talk.id)
+    messages = await conversations.raw_turns(conversation.id)
     assert [(m.role, m.visibility) for m in messages] == [
         *(("user", "user"), ("assistant", "user"), ("user", "internal"), ("assistant", "user")),
     ]
     with ScriptedModel([says("next")]) as model:
-        await talks.run_turn(talk.id, model=model, user_text="go on", wait=0)
+        await conversations.run_turn(conversation.id, model=model, user_text="go on", wait=0)
 
 
 async def test_streaming_gives_deltas_and_then_the_outcome(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     with ScriptedModel([calls("add", x=1, y=2), says("Three.", chunks=2)]) as model:
-        items = [item async for item in talks.stream_turn(talk.id, model=model, user_text="1 + 2?", tools=[add])]
+        items = [
+            item
+            async for item in conversations.stream_turn(conversation.id, model=model, user_text="1 + 2?", tools=[add])
+        ]
     assert "".join(item.text for item in items if isinstance(item, TextDelta)) == "Three."
     outcome = items[-1]
     assert isinstance(outcome, TurnOutcome)
-    assert list(outcome.appended_messages) == await talks.raw_turns(talk.id)
+    assert list(outcome.appended_messages) == await conversations.raw_turns(conversation.id)
 
 
 async def test_messages_are_stored_as_they_complete(rc: Tellback, maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     seen: list[list[str]] = []
     gate = asyncio.Event()
 
@@ -215,38 +227,38 @@ async def test_messages_are_stored_as_they_complete(rc: Tellback, maya: User) ->
     async def look() -> None:
         async for event in rc.events.subscribe(types=["message.appended"]):
             if event.data["role"] == "tool":
-                seen.append(roles(await talks.raw_turns(talk.id)))
+                seen.append(roles(await conversations.raw_turns(conversation.id)))
                 gate.set()
                 return
 
     both = calls(ToolCall("a", "slow"), ToolCall("b", "quick"))
     with ScriptedModel([both, says("done")]) as model:
         watching = asyncio.create_task(look())
-        outcome = await talks.run_turn(talk.id, model=model, user_text="go", tools=[quick, slow])
+        outcome = await conversations.run_turn(conversation.id, model=model, user_text="go", tools=[quick, slow])
         await watching
     assert seen == [["user", "assistant", "tool"]]
-    stored = await talks.raw_turns(talk.id)
+    stored = await conversations.raw_turns(conversation.id)
     assert [m.text for m in stored] == ["go", "", "quick", "slow", "done"]
     assert [i.content for i in outcome.tool_invocations] == ["slow", "quick"]
     assert is_valid_history([message for entry in stored for message in entry.messages])
 
 
 async def test_a_failing_provider_leaves_a_log_that_goes_on(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     failing = ScriptedModel([calls("add", x=1, y=2), raises(ProviderOverloadedError("too busy"))])
     with pytest.raises(ProviderOverloadedError):
-        await talks.run_turn(talk.id, model=failing, user_text="1 + 2?", tools=[add])
-    assert roles(await talks.raw_turns(talk.id)) == ["user", "assistant", "tool"]
+        await conversations.run_turn(conversation.id, model=failing, user_text="1 + 2?", tools=[add])
+    assert roles(await conversations.raw_turns(conversation.id)) == ["user", "assistant", "tool"]
     with ScriptedModel([says("Three, as I said.")]) as model:
-        await talks.run_turn(talk.id, model=model, user_text="Well?", wait=0)
+        await conversations.run_turn(conversation.id, model=model, user_text="Well?", wait=0)
     assert roles(model.requests[0].messages) == ["user", "assistant", "tool", "user"]
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_cancelling_ends_the_turn_at_once_and_the_next_one_runs(maya: User, streaming: bool) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     reached = asyncio.Event()
 
     async def hang() -> str:
@@ -257,10 +269,10 @@ async def test_cancelling_ends_the_turn_at_once_and_the_next_one_runs(maya: User
     async def turn() -> None:
         model = ScriptedModel([calls("hang"), says("never")])
         if streaming:
-            async for _ in talks.stream_turn(talk.id, model=model, user_text="wait", tools=[hang]):
+            async for _ in conversations.stream_turn(conversation.id, model=model, user_text="wait", tools=[hang]):
                 pass
         else:
-            await talks.run_turn(talk.id, model=model, user_text="wait", tools=[hang])
+            await conversations.run_turn(conversation.id, model=model, user_text="wait", tools=[hang])
 
     running = asyncio.create_task(turn())
     await asyncio.wait_for(reached.wait(), 10)
@@ -268,25 +280,27 @@ async def test_cancelling_ends_the_turn_at_once_and_the_next_one_runs(maya: User
     with pytest.raises(asyncio.CancelledError):
         await running
     with ScriptedModel([says("Here I am.")]) as model:
-        await talks.run_turn(talk.id, model=model, user_text="Still there?", wait=5)
+        await conversations.run_turn(conversation.id, model=model, user_text="Still there?", wait=5)
     assert is_valid_history(model.requests[0].messages)
     assert roles(model.requests[0].messages) == ["user", "assistant", "tool", "user"]
     assert "interrupted" in message_text(model.requests[0].messages[2])
 
 
 async def test_closing_a_stream_ends_the_turn(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
-    stream = talks.stream_turn(talk.id, model=ScriptedModel([says("A long story", chunks=1)]), user_text="Tell me")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
+    stream = conversations.stream_turn(
+        conversation.id, model=ScriptedModel([says("A long story", chunks=1)]), user_text="Tell me"
+    )
     assert await anext(stream) == TextDelta("A")
     await stream.aclose()
-    assert roles(await talks.raw_turns(talk.id)) == ["user"]
-    await talks.run_turn(talk.id, model=ScriptedModel([says("ok")]), user_text="Stop.", wait=0)
+    assert roles(await conversations.raw_turns(conversation.id)) == ["user"]
+    await conversations.run_turn(conversation.id, model=ScriptedModel([says("ok")]), user_text="Stop.", wait=0)
 
 
 async def test_turns_at_once_run_one_after_the_other_in_order(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
 
     async def echo(request: ChatRequest) -> str:
         await asyncio.sleep(0.005)
@@ -294,16 +308,16 @@ async def test_turns_at_once_run_one_after_the_other_in_order(maya: User) -> Non
 
     model = FunctionModel(echo)
     outcomes = await asyncio.gather(
-        *(talks.run_turn(talk.id, model=model, user_text=str(n)) for n in range(8)),
+        *(conversations.run_turn(conversation.id, model=model, user_text=str(n)) for n in range(8)),
     )
-    texts = [m.text for m in await talks.raw_turns(talk.id)]
+    texts = [m.text for m in await conversations.raw_turns(conversation.id)]
     assert texts == [text for n in range(8) for text in (str(n), f"re: {n}")]
     assert [str(outcome) for outcome in outcomes] == [f"re: {n}" for n in range(8)]
 
 
 async def test_one_who_does_not_wait_gets_a_conflict(rc: Tellback, maya: User) -> None:
-    talks = maya.conversations
-    talk, other = await talks.create("chat"), await talks.create("chat")
+    conversations = maya.conversations
+    conversation, other = await conversations.create("chat"), await conversations.create("chat")
     gate, reached = asyncio.Event(), asyncio.Event()
 
     async def answer(request: ChatRequest) -> str:
@@ -312,25 +326,25 @@ async def test_one_who_does_not_wait_gets_a_conflict(rc: Tellback, maya: User) -
         return "done"
 
     model = FunctionModel(answer)
-    first = asyncio.create_task(talks.run_turn(talk.id, model=model, user_text="first"))
+    first = asyncio.create_task(conversations.run_turn(conversation.id, model=model, user_text="first"))
     await asyncio.wait_for(reached.wait(), 10)
-    [asked] = await talks.raw_turns(talk.id)
-    with pytest.raises(TurnConflictError, match=asked.turn_id) as caught:
-        await talks.run_turn(talk.id, model=model, user_text="second", wait=0)
-    assert caught.value.turn_id == asked.turn_id
+    [chat_request] = await conversations.raw_turns(conversation.id)
+    with pytest.raises(TurnConflictError, match=chat_request.turn_id) as caught:
+        await conversations.run_turn(conversation.id, model=model, user_text="second", wait=0)
+    assert caught.value.turn_id == chat_request.turn_id
     with pytest.raises(TurnConflictError):
-        await rc.user("maya").conversations.run_turn(talk.id, model=model, user_text="third", wait=0.05)
+        await rc.user("maya").conversations.run_turn(conversation.id, model=model, user_text="third", wait=0.05)
     gate.set()
-    await talks.run_turn(other.id, model=model, user_text="elsewhere", wait=0)
+    await conversations.run_turn(other.id, model=model, user_text="elsewhere", wait=0)
     await first
-    assert [m.text for m in await talks.raw_turns(talk.id)] == ["first", "done"]
+    assert [m.text for m in await conversations.raw_turns(conversation.id)] == ["first", "done"]
 
 
 async def test_another_opening_waits_for_the_turn_too(url: str, rc: Tellback, maya: User) -> None:
     if url == ":memory:":
         pytest.skip("memory is opened once")
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     gate, reached = asyncio.Event(), asyncio.Event()
 
     async def answer(request: ChatRequest) -> str:
@@ -341,19 +355,24 @@ async def test_another_opening_waits_for_the_turn_too(url: str, rc: Tellback, ma
     model = FunctionModel(answer)
     async with Tellback(url) as second:
         there = second.user("maya").conversations
-        first = asyncio.create_task(talks.run_turn(talk.id, model=model, user_text="here"))
+        first = asyncio.create_task(conversations.run_turn(conversation.id, model=model, user_text="here"))
         await asyncio.wait_for(reached.wait(), 10)
         with pytest.raises(TurnConflictError):
-            await there.run_turn(talk.id, model=model, user_text="there", wait=0.1)
-        waiting = asyncio.create_task(there.run_turn(talk.id, model=model, user_text="there"))
+            await there.run_turn(conversation.id, model=model, user_text="there", wait=0.1)
+        waiting = asyncio.create_task(there.run_turn(conversation.id, model=model, user_text="there"))
         await asyncio.sleep(0.05)
         gate.set()
         await asyncio.gather(first, waiting)
-    assert [m.text for m in await talks.raw_turns(talk.id)] == ["here", "re: here", "there", "re: there"]
+    assert [m.text for m in await conversations.raw_turns(conversation.id)] == [
+        "here",
+        "re: here",
+        "there",
+        "re: there",
+    ]
 
 
 async def test_two_tellbacks_on_one_store_take_turns(rc: Tellback, maya: User) -> None:
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     other = Tellback(rc.store).user("maya").conversations
     at_once = most = 0
 
@@ -366,16 +385,16 @@ async def test_two_tellbacks_on_one_store_take_turns(rc: Tellback, maya: User) -
         return "ok"
 
     model = FunctionModel(answer)
-    doors = (maya.conversations, other)
-    await asyncio.gather(*(doors[n % 2].run_turn(talk.id, model=model, user_text=str(n)) for n in range(6)))
+    handles = (maya.conversations, other)
+    await asyncio.gather(*(handles[n % 2].run_turn(conversation.id, model=model, user_text=str(n)) for n in range(6)))
     assert most == 1
 
 
 async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
     rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     log = rc.store.conversations
     end_turn, gate, reached = log.end_turn, asyncio.Event(), asyncio.Event()
 
@@ -392,25 +411,30 @@ async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
         gate.set()
         await rc_jobs_done()
         with pytest.raises(TurnConflictError):
-            await Tellback(rc.store).user("maya").conversations.run_turn(talk.id, "m", "third", wait=0)
+            await Tellback(rc.store).user("maya").conversations.run_turn(conversation.id, "m", "third", wait=0)
         return "done"
 
     async def rc_jobs_done() -> None:
         await rc.jobs.drain()
 
     monkeypatch.setattr(log, "end_turn", late)
-    first = asyncio.create_task(talks.run_turn(talk.id, FunctionModel(answer), "Hi", idempotency_key="k"))
+    first = asyncio.create_task(
+        conversations.run_turn(conversation.id, FunctionModel(answer), "Hi", idempotency_key="k")
+    )
     await asyncio.wait_for(reached.wait(), 10)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     # The retry is of the same turn, and takes its claim over: that of the first is nobody's.
-    assert str(await talks.run_turn(talk.id, FunctionModel(quick), "Hi", idempotency_key="k", wait=5)) == "done"
+    assert (
+        str(await conversations.run_turn(conversation.id, FunctionModel(quick), "Hi", idempotency_key="k", wait=5))
+        == "done"
+    )
 
 
 async def test_closing_in_the_middle_of_a_turn_gives_it_up(url: str, rc: Tellback, maya: User) -> None:
     if url == ":memory:":
         pytest.skip("memory is gone when it is closed")
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     reached = asyncio.Event()
 
     async def answer(request: ChatRequest) -> str:
@@ -419,69 +443,71 @@ async def test_closing_in_the_middle_of_a_turn_gives_it_up(url: str, rc: Tellbac
         return "never"
 
     opened = await Tellback(url).open()
-    turn = asyncio.create_task(opened.user("maya").conversations.run_turn(talk.id, FunctionModel(answer), "Hi"))
+    turn = asyncio.create_task(opened.user("maya").conversations.run_turn(conversation.id, FunctionModel(answer), "Hi"))
     await asyncio.wait_for(reached.wait(), 10)
     await opened.close()
-    assert str(await maya.conversations.run_turn(talk.id, ScriptedModel([says("ok")]), "Well?", wait=0)) == "ok"
+    assert str(await maya.conversations.run_turn(conversation.id, ScriptedModel([says("ok")]), "Well?", wait=0)) == "ok"
     turn.cancel()
     await asyncio.gather(turn, return_exceptions=True)
 
 
 async def test_a_turn_finishes_into_a_conversation_that_was_closed_meanwhile(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
 
     async def close() -> str:
-        await talks.close(talk.id)
+        await conversations.close(conversation.id)
         return "closed"
 
-    outcome = await talks.run_turn(talk.id, ScriptedModel([calls("close"), says("Done.")]), "Close it", tools=[close])
-    assert [m.text for m in await talks.raw_turns(talk.id)] == ["Close it", "", "closed", "Done."]
+    outcome = await conversations.run_turn(
+        conversation.id, ScriptedModel([calls("close"), says("Done.")]), "Close it", tools=[close]
+    )
+    assert [m.text for m in await conversations.raw_turns(conversation.id)] == ["Close it", "", "closed", "Done."]
     assert outcome.status == "completed"
     with pytest.raises(ConversationClosedError):
-        await talks.append_user_message(talk.id, "more")
+        await conversations.append_user_message(conversation.id, "more")
 
 
 async def test_whoever_stops_reading_at_the_end_of_the_reply_finds_it_stored(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
-    stream = talks.stream_turn(talk.id, ScriptedModel([says("Hello!")]), "Hi")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
+    stream = conversations.stream_turn(conversation.id, ScriptedModel([says("Hello!")]), "Hi")
     async for item in stream:
         if isinstance(item, StreamStop):
             break
     await stream.aclose()
-    assert [m.text for m in await talks.raw_turns(talk.id)] == ["Hi", "Hello!"]
+    assert [m.text for m in await conversations.raw_turns(conversation.id)] == ["Hi", "Hello!"]
 
 
 async def test_a_tool_may_give_what_the_log_has_no_name_for(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
 
     async def film() -> MessagePart:
         return MessagePart("video", url="https://example.com/v.mp4")
 
     with ScriptedModel([calls("film"), says("Seen."), says("ok")]) as model:
-        await talks.run_turn(talk.id, model, "Film it", tools=[film])
-        await talks.run_turn(talk.id, model, "And?")
+        await conversations.run_turn(conversation.id, model, "Film it", tools=[film])
+        await conversations.run_turn(conversation.id, model, "And?")
     assert model.requests[2].messages[2].parts == (MessagePart("video", url="https://example.com/v.mp4"),)
-    assert (await talks.refresh_rolling_summary(talk.id)).outcome == "refreshed"
+    assert (await conversations.refresh_rolling_summary(conversation.id)).outcome == "refreshed"
 
 
 async def test_a_retry_with_the_same_key_answers_the_stored_message_anew(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     with ScriptedModel([says("first"), says("second")]) as model:
-        first = await talks.run_turn(talk.id, model=model, user_text="Hi", idempotency_key="k")
-        second = await talks.run_turn(talk.id, model=model, user_text="Hi", idempotency_key="k")
+        first = await conversations.run_turn(conversation.id, model=model, user_text="Hi", idempotency_key="k")
+        second = await conversations.run_turn(conversation.id, model=model, user_text="Hi", idempotency_key="k")
     assert first.appended_messages[0] == second.appended_messages[0]
     assert first.turn_id == second.turn_id
-    assert [m.text for m in await talks.raw_turns(talk.id)] == ["Hi", "first", "second"]
+    assert [m.text for m in await conversations.raw_turns(conversation.id)] == ["Hi", "first", "second"]
     assert [message_text(m) for m in model.requests[1].messages] == ["Hi"]
 
 
 async def test_a_retry_of_a_turn_that_was_cut_off_goes_on_from_its_tools(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     runs: list[int] = []
 
     def book(flight: int) -> str:
@@ -490,27 +516,31 @@ async def test_a_retry_of_a_turn_that_was_cut_off_goes_on_from_its_tools(maya: U
 
     failing = ScriptedModel([calls("book", flight=7), raises(ProviderOverloadedError("too busy"))])
     with pytest.raises(ProviderOverloadedError):
-        await talks.run_turn(talk.id, model=failing, user_text="Book 7", tools=[book], idempotency_key="k")
+        await conversations.run_turn(
+            conversation.id, model=failing, user_text="Book 7", tools=[book], idempotency_key="k"
+        )
     with ScriptedModel([says("Booked.")]) as model:
-        await talks.run_turn(talk.id, model=model, user_text="Book 7", tools=[book], idempotency_key="k")
+        await conversations.run_turn(
+            conversation.id, model=model, user_text="Book 7", tools=[book], idempotency_key="k"
+        )
     assert runs == [7]
     assert roles(model.requests[0].messages) == ["user", "assistant", "tool"]
-    assert roles(await talks.raw_turns(talk.id)) == ["user", "assistant", "tool", "assistant"]
+    assert roles(await conversations.raw_turns(conversation.id)) == ["user", "assistant", "tool", "assistant"]
 
 
 async def test_a_late_retry_does_not_see_what_came_after(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     with ScriptedModel([says("a"), says("b"), says("c")]) as model:
-        await talks.run_turn(talk.id, model=model, user_text="one", idempotency_key="k")
-        await talks.run_turn(talk.id, model=model, user_text="two")
-        await talks.run_turn(talk.id, model=model, user_text="one", idempotency_key="k")
+        await conversations.run_turn(conversation.id, model=model, user_text="one", idempotency_key="k")
+        await conversations.run_turn(conversation.id, model=model, user_text="two")
+        await conversations.run_turn(conversation.id, model=model, user_text="one", idempotency_key="k")
     assert [message_text(m) for m in model.requests[2].messages] == ["one"]
 
 
 async def test_a_call_that_needs_approval_waits_in_the_log(rc: Tellback, maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     paid: list[int] = []
 
     @tool(requires_approval=True)
@@ -519,8 +549,8 @@ async def test_a_call_that_needs_approval_waits_in_the_log(rc: Tellback, maya: U
         paid.append(amount)
         return "paid"
 
-    outcome = await talks.run_turn(
-        talk.id, model=ScriptedModel([calls("pay", amount=5)]), user_text="Pay 5", tools=[pay]
+    outcome = await conversations.run_turn(
+        conversation.id, model=ScriptedModel([calls("pay", amount=5)]), user_text="Pay 5", tools=[pay]
     )
     assert outcome.status == "approval"
     [pending] = outcome.pending
@@ -528,28 +558,28 @@ async def test_a_call_that_needs_approval_waits_in_the_log(rc: Tellback, maya: U
     assert paid == []
     with ScriptedModel([says("Paid.")]) as model:
         done = await rc.user("maya").conversations.run_turn(
-            talk.id, model=model, tools=[pay], approvals={pending.id: True}
+            conversation.id, model=model, tools=[pay], approvals={pending.id: True}
         )
     assert (done.status, done.text, paid) == ("completed", "Paid.", [5])
     assert done.turn_id == outcome.turn_id
-    stored = await talks.raw_turns(talk.id)
+    stored = await conversations.raw_turns(conversation.id)
     assert roles(stored) == ["user", "assistant", "tool", "assistant"]
     assert len({m.turn_id for m in stored}) == 1
 
 
 async def test_the_model_of_the_whole_is_used_where_none_is_named(url: str) -> None:
     async with Tellback(url, model=ScriptedModel([says("Hello!")])) as rc:
-        talks = rc.user("maya").conversations
-        talk = await talks.create("chat")
-        assert str(await talks.run_turn(talk.id, user_text="Hi")) == "Hello!"
+        conversations = rc.user("maya").conversations
+        conversation = await conversations.create("chat")
+        assert str(await conversations.run_turn(conversation.id, user_text="Hi")) == "Hello!"
 
 
 async def test_where_no_model_is_set_the_offline_one_answers_and_is_noted(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
-    outcome = await talks.run_turn(talk.id, user_text="Where do I live?")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
+    outcome = await conversations.run_turn(conversation.id, user_text="Where do I live?")
     assert outcome.text.startswith("I remember nothing about that. No model is set up")
-    [_, reply] = await talks.raw_turns(talk.id)
+    [_, reply] = await conversations.raw_turns(conversation.id)
     assert (reply.model, reply.provider) == ("offline", "offline")
 
 
@@ -570,11 +600,11 @@ async def test_where_no_model_is_set_the_offline_one_answers_and_is_noted(maya: 
 async def test_what_is_wrong_with_a_turn_is_found_before_anything_is_stored(
     maya: User, given: dict[str, Any], error: type[Exception], problem: str
 ) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     with pytest.raises(error, match=problem):
-        await talks.run_turn(talk.id, **given)
-    assert await talks.raw_turns(talk.id) == []
+        await conversations.run_turn(conversation.id, **given)
+    assert await conversations.raw_turns(conversation.id) == []
 
 
 async def test_the_named_provider_serves_whatever_model_is_named(maya: User) -> None:
@@ -584,30 +614,30 @@ async def test_the_named_provider_serves_whatever_model_is_named(maya: User) -> 
         return f"{model} here"
 
     entry = ProviderRegistration("house", lambda name: False, "House", chat_fn=chat)
-    talks = maya.conversations
-    talk = await talks.create("chat")
-    outcome = await talks.run_turn(
-        talk.id, "claude-lookalike", "Hi", provider="house", options={"providers": with_providers([entry])}
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
+    outcome = await conversations.run_turn(
+        conversation.id, "claude-lookalike", "Hi", provider="house", options={"providers": with_providers([entry])}
     )
     assert str(outcome) == "claude-lookalike here"
 
 
 async def test_no_turn_on_what_is_closed_or_unknown(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
-    await talks.close(talk.id)
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
+    await conversations.close(conversation.id)
     model = ScriptedModel([])
     with pytest.raises(ConversationClosedError):
-        await talks.run_turn(talk.id, model=model, user_text="Hi")
+        await conversations.run_turn(conversation.id, model=model, user_text="Hi")
     with pytest.raises(NotFoundError):
-        await talks.run_turn("conv_nothing", model=model, user_text="Hi")
+        await conversations.run_turn("conv_nothing", model=model, user_text="Hi")
 
 
 async def test_a_result_that_cannot_be_stored_does_not_stop_the_other_tools(
     rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
     finished: list[str] = []
 
     async def first() -> str:
@@ -631,14 +661,14 @@ async def test_a_result_that_cannot_be_stored_does_not_stop_the_other_tools(
     monkeypatch.setattr(store, "append", failing)
     model = ScriptedModel([calls(ToolCall("a", "first"), ToolCall("b", "second"))])
     with pytest.raises(StoreUnavailableError):
-        await talks.run_turn(talk.id, model=model, user_text="go", tools=[first, second])
+        await conversations.run_turn(conversation.id, model=model, user_text="go", tools=[first, second])
     assert finished == ["second"]
-    assert [m.text for m in await talks.raw_turns(talk.id)] == ["go", "", "second"]
+    assert [m.text for m in await conversations.raw_turns(conversation.id)] == ["go", "", "second"]
 
 
 async def test_a_crowd_of_turns_and_cancellations_leaves_a_sound_log(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
+    conversations = maya.conversations
+    conversation = await conversations.create("chat")
 
     async def answer(request: ChatRequest) -> Any:
         assert is_valid_history(request.messages)
@@ -649,7 +679,8 @@ async def test_a_crowd_of_turns_and_cancellations_leaves_a_sound_log(maya: User)
 
     model = FunctionModel(answer)
     turns = [
-        asyncio.create_task(talks.run_turn(talk.id, model=model, user_text=str(n), tools=[add])) for n in range(12)
+        asyncio.create_task(conversations.run_turn(conversation.id, model=model, user_text=str(n), tools=[add]))
+        for n in range(12)
     ]
     for n, turn in enumerate(turns):
         if n % 3 == 0:
@@ -657,8 +688,8 @@ async def test_a_crowd_of_turns_and_cancellations_leaves_a_sound_log(maya: User)
                 await asyncio.wait_for(asyncio.shield(turn), 0.01)
             turn.cancel()
     await asyncio.gather(*turns, return_exceptions=True)
-    stored: list[StoredMessage] = await talks.raw_turns(talk.id)
+    stored: list[StoredMessage] = await conversations.raw_turns(conversation.id)
     assert [m.seq for m in stored] == list(range(1, len(stored) + 1))
     order = [m.turn_id for m in stored]
     assert [id for n, id in enumerate(order) if n == 0 or order[n - 1] != id] == list(dict.fromkeys(order))
-    await talks.run_turn(talk.id, model=model, user_text="last", tools=[add], wait=5)
+    await conversations.run_turn(conversation.id, model=model, user_text="last", tools=[add], wait=5)

@@ -30,7 +30,7 @@ from tellback.types.conversations import Identity, Session
 from tellback.user import User
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
-ECHO = FunctionModel(lambda asked: f"re: {message_text(asked.messages[-1])}")
+ECHO = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def test_a_stream_that_is_closed_leaves_a_sound_log(maya: User) -> None:
     stream = maya.chat_stream("Tell me", model=ScriptedModel([says("A long story", chunks=1)]))
     assert await anext(stream) == TextDelta("A")
     await stream.aclose()
-    with ScriptedModel([says("ok", expect=lambda asked: is_valid_history(asked.messages))]) as model:
+    with ScriptedModel([says("ok", expect=lambda request: is_valid_history(request.messages))]) as model:
         result = await maya.chat("Stop.", model=model, wait=0)
     assert await texts(maya, result.conversation_id) == ["Tell me", "Stop.", "ok"]
 
@@ -164,8 +164,8 @@ async def test_space_and_binding_are_made_once(rc: Tellback, maya: User) -> None
     assert binding.matches("chat", "maya")
     assert not binding.matches("chat", "omar")
     assert not binding.matches("dinner", "maya")
-    [talk] = await maya.conversations.list()
-    assert talk.turns == 7
+    [conversation] = await maya.conversations.list()
+    assert conversation.turns == 7
 
 
 async def test_a_binding_for_everyone_is_enough(rc: Tellback, maya: User) -> None:
@@ -187,8 +187,8 @@ async def test_a_paused_binding_stays_paused(url: str) -> None:
         await maya.memory.update_binding(binding.id, enabled=False)
         again = Tellback(rc.store, extractor="verbatim", clock=lambda: NOON + timedelta(days=1)).user("maya")
         await again.chat("Still there?", model=ECHO)
-        [kept] = await maya.memory.list_bindings()
-        assert (kept.id, kept.enabled) == (binding.id, False)
+        [stored] = await maya.memory.list_bindings()
+        assert (stored.id, stored.enabled) == (binding.id, False)
         [space] = await maya.memory.list_spaces()
         assert await maya.memory.list_atoms(space.id) == []
 
@@ -270,9 +270,9 @@ async def test_tools_know_who_asks(maya: User) -> None:
     ]
     assert second.messages[0].metadata == {"lang": "pt"}
     assert (first.session_id, second.session_id) == (id, "tab")
-    talk = await maya.conversations.get(str(second.conversation_id))
-    assert talk is not None
-    assert talk.metadata == {"speakers": {"user": "Maya"}}
+    conversation = await maya.conversations.get(str(second.conversation_id))
+    assert conversation is not None
+    assert conversation.metadata == {"speakers": {"user": "Maya"}}
 
 
 async def test_a_retry_with_the_same_key_stores_the_message_once(maya: User) -> None:
@@ -295,11 +295,11 @@ def paying(paid: list[int]) -> Any:
 async def test_a_call_is_approved_in_the_chat(rc: Tellback, maya: User) -> None:
     paid: list[int] = []
     model = ScriptedModel([calls(ToolCall("c1", "pay", {"amount": 5})), says("Paid.")])
-    asked = await maya.chat("Pay 5", model=model, tools=[paying(paid)])
-    assert (asked.ok, asked.status, paid) == (False, "approval", [])
+    request = await maya.chat("Pay 5", model=model, tools=[paying(paid)])
+    assert (request.ok, request.status, paid) == (False, "approval", [])
     done = await Tellback(rc.store).user("maya").chat(model=model, tools=[paying(paid)], approvals={"c1": True})
     assert (done.ok, done.text, paid) == (True, "Paid.", [5])
-    assert done.conversation_id == asked.conversation_id
+    assert done.conversation_id == request.conversation_id
     assert done.message_id is None
 
 
@@ -325,7 +325,7 @@ async def test_a_store_that_fails_leaves_the_reply(rc: Tellback, maya: User, mon
 
     await maya.chat("Hi", model=ECHO)
     for name, steps in (
-        ("due", {"recall"}),
+        ("list_due", {"recall"}),
         ("begin_turn", {"store_user"}),
         ("append", {"store_reply"}),
         ("find_or_create", {"store_user"}),
@@ -337,7 +337,7 @@ async def test_a_store_that_fails_leaves_the_reply(rc: Tellback, maya: User, mon
         assert {problem.step for problem in reply.problems} == steps
     last = await maya.chat("End.", model=ECHO)
     assert await texts(maya, last.conversation_id) == [
-        *("Hi", "re: Hi", "due", "re: due", "begin_turn", "re: begin_turn", "append", "End.", "re: End."),
+        *("Hi", "re: Hi", "list_due", "re: list_due", "begin_turn", "re: begin_turn", "append", "End.", "re: End."),
     ]
 
 
@@ -364,7 +364,7 @@ async def test_what_is_wrong_is_named_before_anything_is_stored(maya: User) -> N
     await maya.conversations.close(closed.id)
     with pytest.raises(ConversationClosedError):
         await maya.chat("Hi", model=ECHO, conversation_id=closed.id)
-    assert all(talk.last_seq == 0 for talk in await maya.conversations.list())
+    assert all(conversation.last_seq == 0 for conversation in await maya.conversations.list())
 
 
 async def test_users_chat_apart(rc: Tellback, maya: User) -> None:

@@ -75,11 +75,11 @@ async def test_a_clinic_says_only_what_is_written() -> None:
 
 async def test_a_session_goes_on_in_the_next_process_and_a_new_one_begins_when_it_is_done(tmp_path: Path) -> None:
     path = str(tmp_path / "sessions.db")
-    code, first = await run("kept_sessions.py", path)
+    code, first = await run("sessions.py", path)
     assert code == 0, first
     assert "0 turns so far]\n> I want to send a parcel to Lisbon\nTo Lisbon: how heavy is it, and when" in first
     assert "[stored: version 1, active, 2 messages, gathered {'city': 'Lisbon'}]" in first
-    code, second = await run("kept_sessions.py", path)
+    code, second = await run("sessions.py", path)
     assert code == 0, second
     assert "1 turns so far]\n> 3 kilos" in second
     assert "Please write LIS-03-1201 on it. It is fetched on 2026-12-01." in second
@@ -87,11 +87,11 @@ async def test_a_session_goes_on_in_the_next_process_and_a_new_one_begins_when_i
     assert second.rstrip().endswith(
         "4 agent: Please write LIS-03-1201 on it. It is fetched on 2026-12-01. [ran print_label]"
     )
-    code, third = await run("kept_sessions.py", path)
+    code, third = await run("sessions.py", path)
     assert code == 0, third
     assert "0 turns so far]" in third
     assert "[stored: version 1, active" in third
-    code, output = await run("kept_sessions.py", str(tmp_path / "missing" / "sessions.db"))
+    code, output = await run("sessions.py", str(tmp_path / "missing" / "sessions.db"))
     assert code == 1
     assert "StoreUnavailableError" in output
     assert "Traceback" not in output

@@ -47,6 +47,8 @@ SERVERS = {
     "http://localhost:9200": ("OpenSearch", "opensearch_url"),
 }
 """By the address that a page has: which backend that is, and the fixture with the address of a real one."""
+PATIENCE = 200
+"""Seconds that a program may take: far more than it needs, for machines that do much else."""
 PYTEST_INI = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
 ON_SERVERS = [
     pytest.param(page, address, id=f"{page.stem}-{backend}", marks=pytest.mark.backend(backend))
@@ -87,11 +89,13 @@ async def run(script: Path, *before: str, has_key: bool = True) -> None:
     async with FakeHttpServer(play_anthropic) as wire:
         known = wire if has_key else None
         if not before:
-            code, text = await asyncio.to_thread(fork_server.run_script, script, env=environment(known), seconds=50)
+            code, text = await asyncio.to_thread(
+                fork_server.run_script, script, env=environment(known), seconds=PATIENCE
+            )
             assert code == 0, text
             return
         process = await started(script.parent, *before, str(script), wire=known)
-        output, _ = await asyncio.wait_for(process.communicate(), 50)
+        output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
     assert process.returncode == 0, output.decode()
 
 
@@ -114,11 +118,13 @@ async def started(folder: Path, *arguments: str, wire: FakeHttpServer | None = N
     )
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: str(page.relative_to(ROOT)))
 async def test_the_pages_snippets_run(page: Path, tmp_path: Path) -> None:
     await run(extract(page, tmp_path))
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("page", "address"), ON_SERVERS)
 async def test_the_pages_snippets_run_on_a_real_server(
     page: Path, address: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -127,7 +133,7 @@ async def test_the_pages_snippets_run_on_a_real_server(
     await run(extract(page, tmp_path, address, request.getfixturevalue(fixture)))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("has_key", [True, False], ids=["with a key", "with nothing set up"])
 async def test_the_tutorial_runs_from_its_first_page_to_its_last(has_key: bool, tmp_path: Path) -> None:
     for page, text in TUTORIAL.items():
@@ -149,13 +155,13 @@ async def served(folder: Path, command: str) -> AsyncIterator[str]:
     process = await started(folder, "-m", "tellback.cli", *shlex.split(command), "--port", str(port))
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE):
             while b"serves http" not in (line := await process.stdout.readline()):
                 assert line, "the server ended before it served"
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        await asyncio.wait_for(process.communicate(), 20)
+        await asyncio.wait_for(process.communicate(), PATIENCE)
 
 
 def free_port() -> int:
@@ -165,6 +171,7 @@ def free_port() -> int:
     return port
 
 
+@pytest.mark.timeout(300)
 async def test_the_adapter_that_a_page_shows_keeps_the_contract(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(PYTEST_INI)
     await run(extract(ROOT / "docs" / "howto" / "persistence.md", tmp_path), "-m", "pytest", "-q")

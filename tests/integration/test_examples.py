@@ -84,7 +84,7 @@ async def test_a_wrong_key_is_one_clear_sentence(status: int) -> None:
 
 
 async def test_what_was_said_is_remembered_without_a_model(tmp_path: Path) -> None:
-    code, output = await run("remembering.py", str(tmp_path / "remembered.db"))
+    code, output = await run("memory.py", str(tmp_path / "remembered.db"))
     assert code == 0, output
     assert "[4 turns remembered" in output
     assert "> Where does Maya live?\nMaya: I moved to Lisbon in March" in output
@@ -94,16 +94,16 @@ async def test_what_was_said_is_remembered_without_a_model(tmp_path: Path) -> No
 
 async def test_the_kept_conversation_goes_on_in_the_next_run(tmp_path: Path) -> None:
     path = str(tmp_path / "kept.db")
-    code, first = await run("kept_conversation.py", path)
+    code, first = await run("stored_conversation.py", path)
     assert code == 0, first
     assert "0 messages so far" in first
     assert "No, it is 18 degrees and clear in Lisbon." in first
     assert "[in short:]\nuser: I'm Maya, and I fly to Lisbon tomorrow." in first
-    code, second = await run("kept_conversation.py", path)
+    code, second = await run("stored_conversation.py", path)
     assert code == 0, second
     assert "6 messages so far" in second
     assert 'you have told me 3 thing(s), first of all: "I\'m Maya, and I fly to Lisbon tomorrow."' in second
-    code, output = await run("kept_conversation.py", str(tmp_path / "missing" / "kept.db"))
+    code, output = await run("stored_conversation.py", str(tmp_path / "missing" / "kept.db"))
     assert code == 1
     assert "StoreUnavailableError" in output
     assert "Traceback" not in output
@@ -111,7 +111,7 @@ async def test_the_kept_conversation_goes_on_in_the_next_run(tmp_path: Path) -> 
 
 async def test_conversations_become_memories_over_months(tmp_path: Path) -> None:
     for outcome in ("[done: 1 superseded, 1 cited]", "[done: 2 cited]"):  # told again, nothing changes
-        code, output = await run("becoming_memories.py", str(tmp_path / "diary.db"))
+        code, output = await run("extraction.py", str(tmp_path / "diary.db"))
         assert code == 0, output
         assert outcome in output
         assert "since 2026-03-01: User lives in Lisbon." in output.split("Today:")[1].split("In February:")[0]
@@ -121,7 +121,7 @@ async def test_conversations_become_memories_over_months(tmp_path: Path) -> None
 
 async def test_a_chat_is_remembered_in_another_process_and_asks_for_consent(tmp_path: Path) -> None:
     for _ in range(2):
-        code, output = await run("chatting.py", str(tmp_path / "chats.db"))
+        code, output = await run("chat_loop.py", str(tmp_path / "chats.db"))
         assert code == 0, output
         assert "Try Ao 26 in Lisbon: it is vegetarian, as you are. Shall I book?" in output
         assert "remembered since 2026-03-05" in output
@@ -129,7 +129,7 @@ async def test_a_chat_is_remembered_in_another_process_and_asks_for_consent(tmp_
 
 
 async def test_a_served_memory_is_one_tenants_alone() -> None:
-    code, output = await run("served_memory.py")
+    code, output = await run("server_client.py")
     assert code == 0, output
     assert "> I'm Maya. I moved to Lisbon, and I'm vegetarian now.\nNoted.\n" in output
     assert "  [message.appended]\n  [conversation.closed]\n  [extraction.queued]\n  [atom.added]\n" in output
@@ -275,7 +275,7 @@ def test_the_tests_of_a_flow_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_list_names_every_example_and_how_to_run_it() -> None:
     listed = re.findall(r"^\| `(\w+\.py)[^`]*` \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
-    programs = {path.name for path in EXAMPLES.glob("*.py")} - {"talking.py"}
+    programs = {path.name for path in EXAMPLES.glob("*.py")} - {"example_helpers.py"}
     assert sorted(listed) == sorted(programs)
     assert len(programs) >= 10
     for name in programs:

@@ -12,10 +12,10 @@ from tests.support.servers.database_pool import Connection, DatabasePool
 
 
 @pytest.fixture
-def databases(ready_postgres: DatabasePool) -> Iterator[DatabasePool]:
+def databases(prepared_databases: DatabasePool) -> Iterator[DatabasePool]:
     """The run's own: what a test here does to a database must not be seen by any other test."""
-    yield ready_postgres
-    with ready_postgres.lend() as url:
+    yield prepared_databases
+    with prepared_databases.lend() as url:
         assert rows(url) == 0
 
 

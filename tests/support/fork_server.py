@@ -1,8 +1,9 @@
 """A process that has imported everything already and forks children: each is a process of its own, at once.
 
-Most of what tests of several processes took was Python importing us, again and again. `python -m tests.support.fork_server`
-takes orders from the socket that is its standard input: what to run, with the ends of the pipes that are to be its
-standard input and output, a file for its errors, and a socket that is told its process id, and how it ended.
+Most of what tests of several processes took was Python importing us, again and again.
+`python -m tests.support.fork_server` takes orders from the socket that is its standard input: what to run, with the
+ends of the pipes that are to be its standard input and output, a file for its errors, and a socket that gets its
+process id, and how it ended.
 """
 
 from __future__ import annotations

@@ -23,6 +23,20 @@ SPEC_AGENT = "greeter"
 AGENT = "Wanda"
 LOOKUP: dict[str, Any] = {"name": "lookup", "description": "Look up an order.", "parameters": {"type": "object"}}
 
+_KINDS = {
+    "ai-conversations": "conversation",
+    "messages": "message",
+    "spaces": "space",
+    "atoms": "atom",
+    "entities": "entity",
+    "bindings": "binding",
+    "jobs": "job",
+    "keys": "key",
+    "sessions": "session",
+    "models": "model",
+    "ai-agents": "desk",
+}
+
 
 class EndlessModel(FlowModel):
     """Answers everything, for as long as it is asked. It calls the tool `lookup` when it is told to use it."""
@@ -65,21 +79,6 @@ class SampleData:
     def path(self, template: str) -> dict[str, str]:
         """The values of a path's parameters: the user's own things."""
         return {name: self.ids[kind] for name, kind in path_kinds(template).items()}
-
-
-_KINDS = {
-    "ai-conversations": "conversation",
-    "messages": "message",
-    "spaces": "space",
-    "atoms": "atom",
-    "entities": "entity",
-    "bindings": "binding",
-    "jobs": "job",
-    "keys": "key",
-    "sessions": "session",
-    "models": "model",
-    "ai-agents": "desk",
-}
 
 
 def path_kinds(template: str) -> dict[str, str]:

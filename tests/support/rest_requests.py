@@ -91,6 +91,8 @@ _LAST = frozenset({"respond", "replay_conversations", "delete_user_data"})
 
 CHOSEN_IDS = frozenset({("create_session", "id")})
 
+_KIND = re.compile(r"\$([a-z]+)")
+
 
 @dataclass(frozen=True, slots=True)
 class IdPlace:
@@ -163,9 +165,6 @@ def _find_places(path: str, id: str) -> Iterator[IdPlace]:
     for part, templates in (("params", QUERIES), ("headers", HEADERS), ("json", BODIES)):
         _fill_template(templates.get(id), part, "", note)
     yield from dict.fromkeys(seen)
-
-
-_KIND = re.compile(r"\$([a-z]+)")
 
 
 def _fill_template(template: Any, part: str, name: str, choose: Callable[[IdPlace, str], str]) -> Any:

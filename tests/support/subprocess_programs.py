@@ -15,11 +15,13 @@ import random
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from tellback import Tellback
 from tellback.conversations import Conversations
 from tellback.errors import StoreError, TellbackError
+from tellback.stores import catalogue
 from tellback.stores.catalogue import migrations, statements
 from tellback.stores.sqlite import SqliteStore
 from tellback.testing import FunctionModel, Step, calls, says
@@ -181,7 +183,9 @@ def _make_blocking_tool(log: Conversations, id: str) -> Callable[[str], Awaitabl
 
 
 async def open_once(job: Job) -> None:
-    """Open a store that may not exist yet, and write into it."""
+    """Open a store that may not exist yet, or has to be upgraded with the given `migrations`, and write into it."""
+    if "migrations" in job:
+        catalogue.MIGRATIONS_FOLDER = Path(job["migrations"])
     async with Tellback(job["url"]) as rc:
         log = rc.user(USER).conversations
         conversation = await log.create("race")

@@ -15,6 +15,12 @@ from tellback.agent import END_ROUTE, Agent, Response, Route, SessionState, sess
 from tellback.testing import ScriptedModel, understands
 from tellback.types.conversations import StoredMessage
 
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+FULL_REQUEST = "Two of us to Rome, please."
+RECALL_TOOLS = {"recall_by_topic", "recall_by_entity", "recall_timeline"}
+
+Respond = Callable[..., Any]
+
 
 class Flight(BaseModel):
     destination: str
@@ -43,11 +49,6 @@ def make_flight_agent(**more: Any) -> tuple[Agent, Route]:
     )
     weather.initial_state.transition_to(chat_state="Ask which city", gather=["city"]).transition_to(state=END_ROUTE)
     return agent, book
-
-
-NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
-FULL_REQUEST = "Two of us to Rome, please."
-RECALL_TOOLS = {"recall_by_topic", "recall_by_entity", "recall_timeline"}
 
 
 class Trip(BaseModel):
@@ -139,4 +140,3 @@ async def respond_once(agent: Agent, *arguments: Any, **more: Any) -> Response:
 
 
 respond_variants = pytest.mark.parametrize("ask", [respond_once, respond_streaming], ids=["respond", "respond_stream"])
-Respond = Callable[..., Any]

@@ -85,18 +85,18 @@ async def test_with_a_model_that_one_speaks_for_the_agent() -> None:
 
 
 def test_a_port_that_is_taken_is_passed_over() -> None:
-    with socket.socket() as held:
-        held.bind((serve.DEMO_HOST, 0))
-        taken = held.getsockname()[1]
+    with socket.socket() as sock:
+        sock.bind((serve.DEMO_HOST, 0))
+        taken = sock.getsockname()[1]
         assert taken < serve._find_free_port(taken) < taken + serve.PORT_ATTEMPTS
 
 
 def test_when_all_ports_are_taken_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "PORT_ATTEMPTS", 1)
-    with socket.socket() as held:
-        held.bind((serve.DEMO_HOST, 0))
+    with socket.socket() as sock:
+        sock.bind((serve.DEMO_HOST, 0))
         with pytest.raises(ConfigurationError, match="name another with --port"):
-            serve._find_free_port(held.getsockname()[1])
+            serve._find_free_port(sock.getsockname()[1])
 
 
 def test_without_the_console_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

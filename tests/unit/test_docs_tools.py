@@ -1,9 +1,22 @@
-"""What makes docstrings fit for the site."""
+"""What makes docstrings fit for the site, and the page that says where things are."""
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
 import pytest
 from tools.doctests import fence
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "tellback"
+ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
+PATH = re.compile(r"(?<![\w/.-])[a-z_]+(?:/[a-z_]+)*(?:\.py\b|/(?![\w/]))")
+"""A module, or a folder with a slash at its end."""
+CALL = re.compile(r"\b([A-Za-z_][\w.]*)\(\)")
 
 
 @pytest.mark.parametrize(
@@ -20,3 +33,94 @@ from tools.doctests import fence
 )
 def test_examples_in_docstrings_are_shown_as_code(written: str, shown: str) -> None:
     assert fence(written) == shown
+
+
+@cache
+def defined_names(path: Path) -> frozenset[str]:
+    """Functions and classes of a module, and methods as `Class.method`."""
+    names: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            inner = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+            names |= {f"{node.name}.{each.name}" for each in inner}
+    return frozenset(names)
+
+
+def is_defined(name: str, paths: list[Path]) -> bool:
+    """Whether a module defines it: a method alone counts too, and `parse_*` is any name that begins so."""
+    known = {known for path in paths for known in defined_names(path)}
+    if name.endswith("*"):
+        return any(each.startswith(name[:-1]) for each in known)
+    return name in known or any(each.endswith(f".{name}") for each in known)
+
+
+def named_paths(text: str) -> Iterator[tuple[str, list[tuple[str, Path | None]]]]:
+    """Each line with the paths it names, and where they are; a bare file name is in the folder that was named last."""
+    folder = SOURCE
+    for line in text.splitlines():
+        found: list[tuple[str, Path | None]] = []
+        for name in PATH.findall(line):
+            places = [base / name for base in (SOURCE, ROOT, folder) if (base / name).exists()]
+            found.append((name, places[0] if places else None))
+            if places and "/" in name:
+                folder = places[0] if name.endswith("/") else places[0].parent
+        yield line, found
+
+
+def question_rows() -> list[list[str]]:
+    section = ARCHITECTURE.read_text().split("## Where do I find")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    lines = [*named_paths(ARCHITECTURE.read_text())]
+    assert sum(len(found) for _, found in lines) > 60
+    assert [(name, line) for line, found in lines for name, path in found if path is None] == []
+
+
+def test_what_the_architecture_says_to_look_for_is_in_the_file_it_names() -> None:
+    rows = question_rows()
+    assert len(rows) >= 15
+    for question, files, names in rows:
+        paths = [SOURCE / name for name in re.findall(r"`([\w/]+\.py)`", files)]
+        for name in re.findall(r"`([^`]+)`", names):
+            assert is_defined(name, paths), f"{question} {name} is not in {files}"
+
+
+def test_calls_on_the_way_of_a_message_are_in_the_file_of_their_line() -> None:
+    for line, found in named_paths(ARCHITECTURE.read_text()):
+        paths = [path for _, path in found if path is not None and path.suffix == ".py"]
+        for name in CALL.findall(line):
+            assert is_defined(name, paths), f"{name} is not where this line says: {line}"
+
+
+def test_the_packages_of_the_architecture_are_those_there_are() -> None:
+    section = ARCHITECTURE.read_text().split("## Packages")[1].split("\n## ")[0]
+    first_cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    listed = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)} | {"turn"}  # beside `turns`
+    there = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert listed == there - {"__init__"}
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("`turns/engine.py`", []),
+        ("`turns/motor.py`, `stores/sqll/`", ["turns/motor.py", "stores/sqll/"]),
+        ("`server/middleware/auth.py`, then headers.py", []),
+        ("`server/auth.py`, then head.py", ["head.py"]),
+    ],
+)
+def test_a_path_that_is_not_there_is_found(line: str, missing: list[str]) -> None:
+    assert [name for _, found in named_paths(line) for name, path in found if path is None] == missing
+
+
+def test_a_name_that_is_not_there_is_found() -> None:
+    engine = [SOURCE / "turns" / "engine.py"]
+    assert is_defined("TurnEngine.run", engine)
+    assert is_defined("build_*", engine)
+    assert not is_defined("TurnEngine.walk", engine)
+    assert not is_defined("UserChat", engine)

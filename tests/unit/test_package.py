@@ -21,7 +21,7 @@ AlreadyDecidedError AnthropicModel ApiKey Approval AssistantTurn Atom AtomStatus
 Attachment Binding BudgetExceededError BuiltInSection CannedResponse CannedResponseError Capability
 Category CategoryKind ChatError ChatOptions ChatReply ChatRequest ChatUsage Citation CompatibleModel
 CompositionMode ConfigurationError Conversation ConversationClosedError ConversationScope
-DomainRegistry END_ROUTE Embedder EmbeddingError Entity EntityType Erased Event EventKind
+DomainRegistry END_ROUTE Embedder EmbeddingError Entity EntityType ErasureReport Event EventKind
 EventSource ExportReport ExtractedEntity ExtractedFact Extraction ExtractionError ExtractionPolicy
 ExtractionRun FlowError Forget FunctionEmbedder GeminiModel Guideline IdempotencyConflictError
 Identity InMemoryAdapter InMemorySessions InvalidArgumentError Job JobLostError JobStatus Limits

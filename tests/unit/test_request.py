@@ -37,7 +37,7 @@ def config(user: User, *steps: Any, tools: list[Any]) -> TurnConfig:
     return TurnConfig(user, "helper", chat_opts=ChatOptions(model=ScriptedModel(steps), tools=tools))
 
 
-def said(session: str = "web", **more: Any) -> TurnInput:
+def turn_input(session: str = "web", **more: Any) -> TurnInput:
     return TurnInput(Session(session), MAYA, "Hi", ctx_extras={"plan": "pro"}, **more)
 
 
@@ -62,11 +62,11 @@ def test_a_binding_ends_with_an_error() -> None:
 
 
 def test_extras_cannot_be_changed() -> None:
-    given = {"plan": "pro"}
-    with request.bind(extras=given):
+    extras = {"plan": "pro"}
+    with request.bind(extras=extras):
         with pytest.raises(TypeError):
             request.extras()["plan"] = "free"  # type: ignore[index]
-        given["plan"] = "free"
+        extras["plan"] = "free"
         assert request.extras()["plan"] == "pro"
     with pytest.raises(TypeError):
         request.extras()["plan"] = "free"  # type: ignore[index]
@@ -97,7 +97,7 @@ async def test_tools_of_every_kind_see_the_request(maya: User) -> None:
         return "ok"
 
     wanted = [ToolCall(name, name) for name in ("waits", "blocks", "spawns")]
-    result = await run_chat_turn(config(maya, calls(*wanted), says("ok"), tools=[waits, blocks, spawns]), said())
+    result = await run_chat_turn(config(maya, calls(*wanted), says("ok"), tools=[waits, blocks, spawns]), turn_input())
     expected = (Session("web"), MAYA, {"plan": "pro"}, result.conversation_id, result.messages[0].id)
     assert found == {"async": expected, "thread": expected, "task": expected}
     assert seen() == NOTHING
@@ -112,7 +112,7 @@ async def test_what_the_model_writes_does_not_matter(maya: User) -> None:
         return f"{session} {sender} {extras}"
 
     forged = calls("act", session="admin", sender="root", extras={"plan": "gold"})
-    await run_chat_turn(config(maya, forged, says("ok"), tools=[act]), said())
+    await run_chat_turn(config(maya, forged, says("ok"), tools=[act]), turn_input())
     assert found == [(Session("web"), MAYA, {"plan": "pro"})]
 
 
@@ -124,7 +124,7 @@ async def test_nothing_is_bound_when_that_is_switched_off(maya: User) -> None:
         found.append(seen())
         return "ok"
 
-    await run_chat_turn(config(maya, calls("act"), says("ok"), tools=[act]), said(bind_tool_ctx=False))
+    await run_chat_turn(config(maya, calls("act"), says("ok"), tools=[act]), turn_input(bind_tool_ctx=False))
     assert found == [NOTHING]
 
 
@@ -137,7 +137,7 @@ async def test_a_turn_of_which_nothing_is_kept_binds_no_message(maya: User) -> N
         return "ok"
 
     cfg = config(maya, calls("act"), says("ok"), tools=[act])
-    await run_chat_turn(cfg, said(persist_user=False, persist_assistant=False))
+    await run_chat_turn(cfg, turn_input(persist_user=False, persist_assistant=False))
     assert found == [(Session("web"), MAYA, {"plan": "pro"}, None, None)]
 
 
@@ -148,8 +148,8 @@ async def test_turns_at_the_same_time_keep_theirs(maya: User) -> None:
         bound = request.session()
         return bound.id if bound else "nobody"
 
-    def answer(asked: Any) -> Any:
-        last = asked.messages[-1]
+    def answer(question: Any) -> Any:
+        last = question.messages[-1]
         return calls("act", number=int(last.content)) if last.role == "user" else last.content
 
     async def turn(number: int) -> str:

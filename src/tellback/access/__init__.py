@@ -1,4 +1,7 @@
-"""Who may use a server: API keys, made, checked and revoked."""
+"""Who may use a server: API keys, created, checked and revoked.
+
+Imported by `app` and `cli`.
+"""
 
 from tellback.access.api_keys import Keys
 

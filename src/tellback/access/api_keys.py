@@ -27,6 +27,17 @@ _ID_PREFIX = "key"
 _SECRET_BYTES = 32
 _SECRET_PATTERN = re.compile(r"rk_([0-9a-f]{28})_([A-Za-z0-9_-]{43})")
 
+MAX_CACHED_KEYS = 10_000
+MAX_CACHED_MISSES = 1_000
+"""How many are held at most: keys, and ids that no key has, which must not drive out keys."""
+
+KeyLoader = Callable[[str], Awaitable[StoredKey | None]]
+
+CACHE_SECONDS = 5.0
+"""For how long a key that was checked is good for more requests without asking the store."""
+
+_UNKNOWN_DIGEST = "0" * 64
+
 
 def generate_secret() -> tuple[str, str, str]:
     """A new key's id, its secret text, and the digest to keep of it."""
@@ -37,8 +48,8 @@ def generate_secret() -> tuple[str, str, str]:
 def parse_secret(text: object) -> tuple[str, str] | None:
     """The id of the key that a text claims to be, and the digest of its secret part; None if it is no such text.
 
-    >>> id, secret, kept = generate_secret()
-    >>> parse_secret(secret) == (id, kept)
+    >>> id, secret, digest = generate_secret()
+    >>> parse_secret(secret) == (id, digest)
     True
     >>> parse_secret("letmein") is None
     True
@@ -52,13 +63,6 @@ def digest_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-MAX_CACHED_KEYS = 10_000
-MAX_CACHED_MISSES = 1_000
-"""How many are held at most: keys, and ids that no key has, which must not drive out keys."""
-
-KeyLoader = Callable[[str], Awaitable[StoredKey | None]]
-
-
 @dataclass(frozen=True, slots=True)
 class _CachedKey:
     stored: StoredKey | None
@@ -68,8 +72,8 @@ class _CachedKey:
 class ApiKeyCache:
     """Keys by id, each held for some seconds; the least recently used are forgotten first.
 
-    Those who ask for one key at the same time wait for one look-up. What was read before a `forget` is not held after
-    it, nor given to anyone who asks later.
+    Those who ask for one key at the same time wait for one look-up. What was read before `invalidate` or `clear` is
+    not held after it, nor given to anyone who asks later.
     """
 
     def __init__(self, load: KeyLoader, cache_seconds: float, timer: Callable[[], float] = time.monotonic) -> None:
@@ -151,12 +155,6 @@ def _clear_all_caches() -> None:
 register_cache(_clear_all_caches)  # a user who is erased takes their keys along, at once
 
 
-CACHE_SECONDS = 5.0
-"""For how long a key that was checked is good for more requests without asking the store."""
-
-_UNKNOWN_DIGEST = "0" * 64
-
-
 class Keys:
     """API keys of all tenants and apps. Their secrets are shown once, when they are made, and never stored.
 
@@ -164,8 +162,8 @@ class Keys:
     >>> from tellback import Tellback
     >>> async def main():
     ...     async with Tellback(":memory:", worker=False) as rc:
-    ...         made = await rc.keys.create("user", name="Maya's phone", user_id="maya")
-    ...         key = await rc.keys.check(made.secret)
+    ...         new = await rc.keys.create("user", name="Maya's phone", user_id="maya")
+    ...         key = await rc.keys.check(new.secret)
     ...         return key.name, key.user_id
     >>> asyncio.run(main())
     ("Maya's phone", 'maya')

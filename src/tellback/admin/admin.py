@@ -25,6 +25,16 @@ from tellback.types.access import Scope
 from tellback.types.ids import clear_text_caches
 from tellback.types.jobs import UsageRecord, UsageTotal
 
+TimeLike = datetime | str | None
+
+log = logging.getLogger("tellback.admin")
+
+ERASURE_POLL_SECONDS = 5.0
+"""How long a process may hold what another one has erased."""
+
+ForgetUsers = Callable[[Collection[str]], None]
+"""Drops what this process holds of users who were erased, named as in the events that tell of it."""
+
 
 class ErasureReport(dict[str, int]):
     """How many rows of each table were deleted. `job_ids` are those of the jobs among them.
@@ -43,9 +53,6 @@ class ErasureReport(dict[str, int]):
         return self
 
 
-TimeLike = datetime | str | None
-
-
 async def list_usage(
     runtime: Runtime,
     scope: Scope | None,
@@ -56,7 +63,7 @@ async def list_usage(
     before: str | None,
     **filters: str | None,
 ) -> list[UsageRecord]:
-    """Call by call, the newest first; of one user or, with None, of all, or `of` a tenant and app."""
+    """Call by call, the newest first; of one user or, with None, of all, or with `filters` of a tenant and app."""
     start, end = _parse_period(since, until)
     valid_job_id = validation.validate_optional_text("job_id", job_id, validation.KEY_LENGTH)
     max_records, before_id = (
@@ -79,15 +86,6 @@ async def total_usage(
 def _parse_period(since: TimeLike, until: TimeLike) -> tuple[datetime | None, datetime | None]:
     start = None if since is None else validation.parse_datetime("since", since)
     return start, None if until is None else validation.parse_datetime("until", until)
-
-
-log = logging.getLogger("tellback.admin")
-
-ERASURE_POLL_SECONDS = 5.0
-"""How long a process may hold what another one has erased."""
-
-ForgetUsers = Callable[[Collection[str]], None]
-"""Drops what this process holds of users who were erased, named as in the events that tell of it."""
 
 
 class Admin:

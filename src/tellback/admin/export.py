@@ -30,6 +30,14 @@ NESTED_COLLECTION: Collection = "messages"
 TOP_COLLECTIONS: tuple[Collection, ...] = tuple(name for name in COLLECTIONS if name != NESTED_COLLECTION)
 """The collections that stand for themselves: messages are part of their conversations."""
 
+ExportFormat = Literal["json", "zip"]
+EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+CHUNK_LENGTH = 500_000
+"""About so many characters are written at once."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
@@ -92,15 +100,6 @@ async def collect_export(export: UserDataExport) -> Record:
         else:
             collections[name].append({**record, NESTED_COLLECTION: []} if name == "conversations" else record)
     return {**export.header, **collections}
-
-
-ExportFormat = Literal["json", "zip"]
-EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
-CHUNK_LENGTH = 500_000
-"""About so many characters are written at once."""
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 async def write_export(

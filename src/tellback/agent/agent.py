@@ -31,7 +31,7 @@ from tellback.agent.prompts.understand import Limits
 from tellback.agent.response import AfterHook, BeforeHook, Response, StreamChunk
 from tellback.agent.runtime.memory import MemoryOptions, MemorySource
 from tellback.agent.runtime.responder import UNSET_MODEL, RespondArguments, Responder
-from tellback.agent.sessions.persistence import SessionStore
+from tellback.agent.sessions.persistence import Persistence, SessionStore
 from tellback.agent.sessions.session import SessionState
 from tellback.chat import ChatOptions, Model
 from tellback.errors import ConfigurationError, FlowError, InvalidArgumentError
@@ -100,8 +100,6 @@ def validate_model(name: str, value: Any) -> Any:
 def resolve_session_store(value: Any) -> Any:
     """Something that keeps sessions, or nothing; also an adapter, or the arguments of a `Persistence`."""
     if isinstance(value, Mapping) or hasattr(value, "session_repository"):
-        from tellback.agent.sessions.persistence import Persistence
-
         return build_instance("persistence", Persistence, value if isinstance(value, Mapping) else {"adapter": value})
     missing = [name for name in ("load", "save", "history") if not callable(getattr(value, name, None))]
     if value is not None and missing:
@@ -121,180 +119,7 @@ def parse_composition_mode(value: Any) -> CompositionMode:
         raise InvalidArgumentError(f"composition_mode is one of {known}, not {value!r:.80}.") from None
 
 
-"""The model's name where none is set."""
-
-
-class AgentBase:
-    """The part of an agent that its turns ask."""
-
-    place: str
-    limits: Limits
-    guidelines: list[Guideline]
-    capabilities: list[Capability]
-    canned_responses: tuple[CannedResponse, ...]
-    composition_mode: CompositionMode
-    domains: DomainRegistry
-    tools: tuple[Tool, ...]
-    skills: tuple[Any, ...]
-    memory: Any
-
-    def __init__(self) -> None:
-        self.routes_by_id: dict[str, Route] = {}
-        self.route_keys: dict[str, str] = {}
-        self._ranker_cache: tuple[tuple[int, ...], TextRanker] | None = None
-        self._last_validated: tuple[Any, ...] | None = None
-
-    def _register_route(self, route: Route) -> None:
-        self.routes_by_id[route.id] = route
-        # What models call it: short, and of one route only.
-        key = base = slug(route.title) or "route"
-        number = 1
-        while key in self.route_keys.values():
-            number += 1
-            key = f"{base}_{number}"
-        self.route_keys[route.id] = route.key = key
-
-    def check(self) -> None:
-        """Raise `FlowError` if something is wrong with the routes, or if there is a place where nothing can be said."""
-        snapshot = (
-            self._route_revisions(),
-            self.composition_mode,
-            self.canned_responses,
-            len(self.guidelines),
-            len(self.capabilities),
-            len(self.tools),
-            self.domains.names,
-        )
-        if self._last_validated == snapshot:
-            return
-        for route in self.routes_by_id.values():
-            route.check()
-        if self.composition_mode is CompositionMode.CANNED_STRICT:
-            self._validate_strict_mode()
-        self._validate_tools()
-        self._last_validated = snapshot
-
-    def _validate_strict_mode(self) -> None:
-        if any(
-            each.condition is None and isinstance(fill_canned_response(each, {}, None), str)
-            for each in self.canned_responses
-        ):
-            return
-        raise FlowError(
-            self.place,
-            "it only says what is written (strict_canned), so it needs a canned response of its own without a condition"
-            " and without values, for when no other can be said: Agent(canned_responses=[...]).",
-        )
-
-    def _validate_tools(self) -> None:
-        tools = [*self.tools, *(tool for each in self.capabilities for tool in each.tools), *self.domains.tools()]
-        for guideline in self._all_guidelines():
-            tools += guideline.tools
-        known: dict[str, Tool] = {}
-        for tool in tools:
-            if known.setdefault(tool.name, tool).fn != tool.fn:
-                raise FlowError(self.place, f"two tools are called {tool.name!r}; give one another name.")
-            if tool.requires_approval and self.memory is None:
-                raise FlowError(
-                    self.place,
-                    f"{tool.name} needs approval, and the model may call it: its call waits in the log of a memory, so"
-                    " pass memory=..., or run it in a state (tool_state=...).",
-                )
-
-    def _all_guidelines(self) -> list[Guideline]:
-        guidelines = [*self.guidelines]
-        for route in self.routes_by_id.values():
-            guidelines += route.guidelines
-            for state in route.states:
-                guidelines += state.guidelines
-        return guidelines
-
-    def rank_routes(self, message: str) -> Sequence[Route]:
-        """The routes by how much they have to do with what was said; in their order, if they can all be in play."""
-        routes = tuple(self.routes_by_id.values())
-        if len(routes) <= self.limits.in_play:
-            return routes
-        return [routes[index] for index in self._route_ranker(routes).rank(message)]
-
-    def _route_ranker(self, routes: Sequence[Route]) -> TextRanker:
-        revisions = self._route_revisions()
-        if self._ranker_cache is None or self._ranker_cache[0] != revisions:
-            self._ranker_cache = (revisions, TextRanker([_route_text(route) for route in routes]))
-        return self._ranker_cache[1]
-
-    def _route_revisions(self) -> tuple[int, ...]:
-        return tuple([route.revision for route in self.routes_by_id.values()])
-
-    async def prepare(self) -> None:
-        """Load what ranks routes, which the first turn does otherwise: up to half a second, in a thread. With a handful
-        of routes there is nothing to load."""
-        routes = tuple(self.routes_by_id.values())
-        if len(routes) > self.limits.in_play:
-            ranker = self._route_ranker(routes)
-            if not ranker.is_ready:
-                await asyncio.to_thread(ranker.prepare)
-
-    def offered_routes(self) -> Sequence[Route]:
-        """Routes to mention where none is active."""
-        return tuple(self.routes_by_id.values())[: self.limits.in_play]
-
-    def guidelines_at(self, route: Route | None, state: State | None) -> list[Guideline]:
-        """The guidelines of the agent, of the route and of the state."""
-        guidelines = [*self.guidelines]
-        if route is not None:
-            guidelines += route.guidelines
-        if state is not None:
-            guidelines += state.guidelines
-        return guidelines
-
-    def tools_at(
-        self, route: Route | None, matches: Sequence[GuidelineMatch], extra_tools: Sequence[Any]
-    ) -> tuple[Tool, ...]:
-        """What the model may call: its own tools, those of capabilities, of guidelines that hold, and of domains that
-        the route may use."""
-        tools = [
-            *self.tools,
-            *(tool for each in self.capabilities for tool in each.tools),
-            *(tool for match in matches for tool in match.guideline.tools),
-            *self.domains.tools(None if route is None else route.domains),
-            *map(as_tool, extra_tools),
-        ]
-        return tuple({tool.name: tool for tool in tools}.values())
-
-    def all_tools(self, extra_tools: Sequence[Any]) -> tuple[Tool, ...]:
-        """All tools that the model may ever have called: for a reply that is taken up again."""
-        matches = [GuidelineMatch(guideline) for guideline in self._all_guidelines()]
-        return self.tools_at(None, matches, extra_tools)
-
-    def restore_session(self, session: SessionState) -> SessionState:
-        """The session with its values typed again, if it comes from a database."""
-        current = session.current_route
-        last = session.route_history[-1] if session.route_history else None
-        id = current.id if current is not None else last.route_id if last is not None and last.completed else None
-        route = None if id is None else self.routes_by_id.get(id)
-        extracted = session.extracted if route is None else route.schema.restore(session.extracted)
-        paused_routes = {
-            id: replace(paused, extracted=self.routes_by_id[id].schema.restore(paused.extracted))
-            if id in self.routes_by_id
-            else paused
-            for id, paused in session.paused_routes.items()
-        }
-        return replace(session, extracted=extracted, paused_routes=paused_routes)
-
-    def _resolve_chat_options(self, source: ChatOptions | Mapping[str, Any] | None) -> ChatOptions:
-        unset: dict[str, Any] = {"provider": None, "tools": None, "tool_handler": None, "max_cycles": None}
-        options = resolve_options(source, model=None, default_model=UNSET_MODEL, **unset)
-        for name in ("output_type", "tools", "system", "skills", "skill_resolver"):
-            if getattr(options, name) is not None:
-                raise ConfigurationError(f"options of an agent take no {name}: it is the agent's own business.")
-        return replace(options, skills=self.skills) if self.skills else options
-
-
-def _route_text(route: Route) -> str:
-    return ". ".join(filter(None, (route.title, route.description, *route.conditions, " ".join(route.gatherable))))
-
-
-class Agent(AgentBase):
+class Agent:
     """An assistant that follows routes, gathers data on the way, uses tools, and remembers if it has a memory.
 
     - `model`, `options` (a `ChatOptions` or a mapping of its fields): who answers, and how. `understand_model` may be
@@ -348,7 +173,6 @@ class Agent(AgentBase):
         limits: Limits | Mapping[str, Any] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        super().__init__()
         self.name = validate_text("an agent's name", name)
         self.place = f"agent {name!r}"
         self.description = validate_optional_text("description", description)
@@ -368,6 +192,10 @@ class Agent(AgentBase):
         self.thresholds: Thresholds = thresholds  # type: ignore[assignment]
         self.limits: Limits = limits  # type: ignore[assignment]
         self.clock: Callable[[], datetime] = clock
+        self.routes_by_id: dict[str, Route] = {}
+        self.route_keys: dict[str, str] = {}
+        self._ranker_cache: tuple[tuple[int, ...], TextRanker] | None = None
+        self._last_validated: tuple[Any, ...] | None = None
         self.terms: list[Term] = []
         self.guidelines: list[Guideline] = []
         self.capabilities: list[Capability] = []
@@ -532,19 +360,168 @@ class Agent(AgentBase):
         """All routes as a Mermaid diagram, with the session's state lit."""
         return agent_to_mermaid(self, session)
 
+    def _register_route(self, route: Route) -> None:
+        self.routes_by_id[route.id] = route
+        # What models call it: short, and of one route only.
+        key = base = slug(route.title) or "route"
+        number = 1
+        while key in self.route_keys.values():
+            number += 1
+            key = f"{base}_{number}"
+        self.route_keys[route.id] = route.key = key
+
+    def check(self) -> None:
+        """Raise `FlowError` if something is wrong with the routes, or if there is a place where nothing can be said."""
+        snapshot = (
+            self._route_revisions(),
+            self.composition_mode,
+            self.canned_responses,
+            len(self.guidelines),
+            len(self.capabilities),
+            len(self.tools),
+            self.domains.names,
+        )
+        if self._last_validated == snapshot:
+            return
+        for route in self.routes_by_id.values():
+            route.check()
+        if self.composition_mode is CompositionMode.CANNED_STRICT:
+            self._validate_strict_mode()
+        self._validate_tools()
+        self._last_validated = snapshot
+
+    def _validate_strict_mode(self) -> None:
+        if any(
+            each.condition is None and isinstance(fill_canned_response(each, {}, None), str)
+            for each in self.canned_responses
+        ):
+            return
+        raise FlowError(
+            self.place,
+            "it only says what is written (strict_canned), so it needs a canned response of its own without a condition"
+            " and without values, for when no other can be said: Agent(canned_responses=[...]).",
+        )
+
+    def _validate_tools(self) -> None:
+        tools = [*self.tools, *(tool for each in self.capabilities for tool in each.tools), *self.domains.tools()]
+        for guideline in self._all_guidelines():
+            tools += guideline.tools
+        known: dict[str, Tool] = {}
+        for tool in tools:
+            if known.setdefault(tool.name, tool).fn != tool.fn:
+                raise FlowError(self.place, f"two tools are called {tool.name!r}; give one another name.")
+            if tool.requires_approval and self.memory is None:
+                raise FlowError(
+                    self.place,
+                    f"{tool.name} needs approval, and the model may call it: its call waits in the log of a memory, so"
+                    " pass memory=..., or run it in a state (tool_state=...).",
+                )
+
+    def _all_guidelines(self) -> list[Guideline]:
+        guidelines = [*self.guidelines]
+        for route in self.routes_by_id.values():
+            guidelines += route.guidelines
+            for state in route.states:
+                guidelines += state.guidelines
+        return guidelines
+
+    def rank_routes(self, message: str) -> Sequence[Route]:
+        """The routes by how much they have to do with what was said; in their order, if they can all be in play."""
+        routes = tuple(self.routes_by_id.values())
+        if len(routes) <= self.limits.in_play:
+            return routes
+        return [routes[index] for index in self._route_ranker(routes).rank(message)]
+
+    def _route_ranker(self, routes: Sequence[Route]) -> TextRanker:
+        revisions = self._route_revisions()
+        if self._ranker_cache is None or self._ranker_cache[0] != revisions:
+            self._ranker_cache = (revisions, TextRanker([_route_text(route) for route in routes]))
+        return self._ranker_cache[1]
+
+    def _route_revisions(self) -> tuple[int, ...]:
+        return tuple([route.revision for route in self.routes_by_id.values()])
+
+    async def prepare(self) -> None:
+        """Load what ranks routes, which the first turn does otherwise: up to half a second, in a thread. With a handful
+        of routes there is nothing to load."""
+        routes = tuple(self.routes_by_id.values())
+        if len(routes) > self.limits.in_play:
+            ranker = self._route_ranker(routes)
+            if not ranker.is_ready:
+                await asyncio.to_thread(ranker.prepare)
+
+    def offered_routes(self) -> Sequence[Route]:
+        """Routes to mention where none is active."""
+        return tuple(self.routes_by_id.values())[: self.limits.in_play]
+
+    def guidelines_at(self, route: Route | None, state: State | None) -> list[Guideline]:
+        """The guidelines of the agent, of the route and of the state."""
+        guidelines = [*self.guidelines]
+        if route is not None:
+            guidelines += route.guidelines
+        if state is not None:
+            guidelines += state.guidelines
+        return guidelines
+
+    def tools_at(
+        self, route: Route | None, matches: Sequence[GuidelineMatch], extra_tools: Sequence[Any]
+    ) -> tuple[Tool, ...]:
+        """What the model may call: its own tools, those of capabilities, of guidelines that hold, and of domains that
+        the route may use."""
+        tools = [
+            *self.tools,
+            *(tool for each in self.capabilities for tool in each.tools),
+            *(tool for match in matches for tool in match.guideline.tools),
+            *self.domains.tools(None if route is None else route.domains),
+            *map(as_tool, extra_tools),
+        ]
+        return tuple({tool.name: tool for tool in tools}.values())
+
+    def all_tools(self, extra_tools: Sequence[Any]) -> tuple[Tool, ...]:
+        """All tools that the model may ever have called: for a reply that is taken up again."""
+        matches = [GuidelineMatch(guideline) for guideline in self._all_guidelines()]
+        return self.tools_at(None, matches, extra_tools)
+
+    def restore_session(self, session: SessionState) -> SessionState:
+        """The session with its values typed again, if it comes from a database."""
+        current = session.current_route
+        last = session.route_history[-1] if session.route_history else None
+        id = current.id if current is not None else last.route_id if last is not None and last.completed else None
+        route = None if id is None else self.routes_by_id.get(id)
+        extracted = session.extracted if route is None else route.schema.restore(session.extracted)
+        paused_routes = {
+            id: replace(paused, extracted=self.routes_by_id[id].schema.restore(paused.extracted))
+            if id in self.routes_by_id
+            else paused
+            for id, paused in session.paused_routes.items()
+        }
+        return replace(session, extracted=extracted, paused_routes=paused_routes)
+
+    def _resolve_chat_options(self, source: ChatOptions | Mapping[str, Any] | None) -> ChatOptions:
+        unset: dict[str, Any] = {"provider": None, "tools": None, "tool_handler": None, "max_cycles": None}
+        options = resolve_options(source, model=None, default_model=UNSET_MODEL, **unset)
+        for name in ("output_type", "tools", "system", "skills", "skill_resolver"):
+            if getattr(options, name) is not None:
+                raise ConfigurationError(f"options of an agent take no {name}: it is the agent's own business.")
+        return replace(options, skills=self.skills) if self.skills else options
+
     def __repr__(self) -> str:
         return f"Agent({self.name!r}, routes={len(self.routes_by_id)})"
 
 
+def _route_text(route: Route) -> str:
+    return ". ".join(filter(None, (route.title, route.description, *route.conditions, " ".join(route.gatherable))))
+
+
 _VALIDATORS: dict[str, Callable[[Any, Agent], Any]] = {
-    "model": lambda given, _: validate_model("model", given),
-    "understand_model": lambda given, _: validate_model("understand_model", given),
-    "persistence": lambda given, _: resolve_session_store(given),
-    "composition_mode": lambda given, _: parse_composition_mode(given),
-    "canned_responses": lambda given, agent: validate_canned_responses(given, agent.place),
-    "before_response": lambda given, _: validate_callable("before_response", given),
-    "after_response": lambda given, _: validate_callable("after_response", given),
-    "thresholds": lambda given, _: build_instance("thresholds", Thresholds, given),
-    "limits": lambda given, _: build_instance("limits", Limits, given),
-    "clock": lambda given, _: validate_callable("clock", given),
+    "model": lambda value, _: validate_model("model", value),
+    "understand_model": lambda value, _: validate_model("understand_model", value),
+    "persistence": lambda value, _: resolve_session_store(value),
+    "composition_mode": lambda value, _: parse_composition_mode(value),
+    "canned_responses": lambda value, agent: validate_canned_responses(value, agent.place),
+    "before_response": lambda value, _: validate_callable("before_response", value),
+    "after_response": lambda value, _: validate_callable("after_response", value),
+    "thresholds": lambda value, _: build_instance("thresholds", Thresholds, value),
+    "limits": lambda value, _: build_instance("limits", Limits, value),
+    "clock": lambda value, _: validate_callable("clock", value),
 }

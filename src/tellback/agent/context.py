@@ -27,7 +27,7 @@ _OMITTED: Any = object()
 async def resolve_context(source: Any, session: SessionState, override: Mapping[str, Any] | None = None) -> Any:
     """The context of one turn: the given one, over it what tools added to the session, over that `override`.
 
-    `given` is a mapping, a dataclass, a pydantic model, any other object, None, or a function that makes one: without
+    `source` is a mapping, a dataclass, a pydantic model, any other object, None, or a function that makes one: without
     an argument, or with the session. A turn gets a copy, so that the given value stays as it is; only an object of
     another kind is passed on itself, and takes nothing over it.
 

@@ -16,8 +16,14 @@ from tellback.types import Message, ToolCall, as_message, assistant_message, mes
 from tellback.types.ids import as_utc, utc_now
 from tellback.types.jsontext import dump_json
 
+MAX_RESULT_LENGTH = 2_000
+"""So many characters of a tool's result are shown to a model."""
+
 _PARTICIPANT_NAMES = ("display_name", "displayName", "name")
 _TOOL_NAMES = ("tool_id", "toolId", "tool_name", "toolName", "name")
+_ROLE_ALIASES = {"customer": "user", "agent": "assistant"}
+# A customer who writes one of the marks that notes begin with must not pass for the system.
+_NOTE_MARKS = re.compile(r"(?im)^([^\w\n\[]{0,20})\[\s{0,5}(system|tool results)\s{0,5}\]")
 
 
 class EventKind(StrEnum):
@@ -109,8 +115,8 @@ class Event:
 
     `creation_utc` is ISO 8601 text in UTC. A datetime becomes that too; one without a timezone is refused.
 
-    >>> said = MessageEventData("Alice", "Hello!")
-    >>> Event(EventKind.MESSAGE, EventSource.CUSTOMER, said, "2026-03-01T12:00:00+02:00").creation_utc
+    >>> data = MessageEventData("Alice", "Hello!")
+    >>> Event(EventKind.MESSAGE, EventSource.CUSTOMER, data, "2026-03-01T12:00:00+02:00").creation_utc
     '2026-03-01T10:00:00+00:00'
     """
 
@@ -154,7 +160,7 @@ def parse_event(fields_by_name: Mapping[str, Any]) -> Event:
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
-    """An event as a mapping, which `event_of_mapping` reads.
+    """An event as a mapping, which `parse_event` reads.
 
     >>> event_to_dict(build_event("status", "agent", {"status": "typing"}))["data"]
     {'status': 'typing', 'data': {}}
@@ -222,25 +228,6 @@ def _validate_text(name: str, value: Any) -> None:
 
 def _first_present(mapping: Mapping[str, Any], *names: str) -> Any:
     return next((mapping[name] for name in names if mapping.get(name) is not None), None)
-
-
-__all__ = [
-    "Event",
-    "EventData",
-    "EventKind",
-    "EventSource",
-    "MessageEventData",
-    "StatusEventData",
-    "ToolEventData",
-    "adapt_event",
-    "create_message_event",
-    "create_status_event",
-    "create_tool_event",
-    "history_to_messages",
-]
-
-MAX_RESULT_LENGTH = 2_000
-"""So many characters of a tool's result are shown to a model."""
 
 
 def create_message_event(
@@ -327,9 +314,6 @@ _SOURCES = {
     "system": EventSource.SYSTEM,
     "tool": EventSource.AI_AGENT,
 }
-_ROLE_ALIASES = {"customer": "user", "agent": "assistant"}
-# A customer who writes one of the marks that notes begin with must not pass for the system.
-_NOTE_MARKS = re.compile(r"(?im)^([^\w\n\[]{0,20})\[\s{0,5}(system|tool results)\s{0,5}\]")
 
 
 def _adapt(event: Any) -> Event:
@@ -405,7 +389,8 @@ def _system_note(text: str) -> Message:
 
 def _tool_note(calls: Iterable[Mapping[str, Any]]) -> Message:
     lines = [
-        f"{call['tool_id']}({_format_result(call['arguments']) if call['arguments'] else ''}) → {_format_result(call['result'])}"
+        f"{call['tool_id']}({_format_result(call['arguments']) if call['arguments'] else ''})"
+        f" → {_format_result(call['result'])}"
         for call in calls
     ]
     return user_message("[Tool results] " + "\n".join(lines) if lines else "")

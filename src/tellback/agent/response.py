@@ -18,6 +18,8 @@ from tellback.types import ChatUsage, Message, ToolCall
 from tellback.types.conversations import ToolInvocation, TurnProblem
 from tellback.types.memory import Atom, WorkingContext
 
+log = logging.getLogger("tellback.agent")
+
 
 @dataclass(frozen=True, slots=True)
 class RouteInfo:
@@ -198,9 +200,6 @@ def last_chunk(accumulated: str, response: Response) -> StreamChunk:
         session=response.session,
         response=response,
     )
-
-
-log = logging.getLogger("tellback.agent")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Talking to models: one surface for every provider, the loop that runs tools, budgets, the registry."""
+"""Models behind one interface: options, the tool loop, budgets, approvals, and the registry of providers.
+
+`providers` holds the adapters, which load their SDKs when used. Turns, agents, memory and applications import this.
+"""
 
 from __future__ import annotations
 

@@ -20,6 +20,13 @@ from tellback.errors import ConfigurationError
 OLLAMA_PORT = 11_434
 DEFAULT_OLLAMA_HOST = f"127.0.0.1:{OLLAMA_PORT}"
 
+AUTO = "auto"
+MODEL_VARIABLE = "TELLBACK_MODEL"
+GGUF_VARIABLE = "TELLBACK_GGUF"
+OLLAMA_VARIABLE = "OLLAMA_HOST"
+OLLAMA_TIMEOUT_SECONDS = 0.5
+MAX_OLLAMA_RESPONSE_BYTES = 1_000_000
+
 
 def build_ollama_url(host: str | None) -> str:
     """The address of an Ollama; `host` may lack the scheme, the port, or the name, as Ollama takes it.
@@ -45,14 +52,6 @@ def build_ollama_url(host: str | None) -> str:
             f"OLLAMA_HOST is no address of an Ollama, as {address!r:.80} is none: {error}."
         ) from error
     return f"{parts.scheme}://{netloc}{parts.path}"
-
-
-AUTO = "auto"
-MODEL_VARIABLE = "TELLBACK_MODEL"
-GGUF_VARIABLE = "TELLBACK_GGUF"
-OLLAMA_VARIABLE = "OLLAMA_HOST"
-OLLAMA_TIMEOUT_SECONDS = 0.5
-MAX_OLLAMA_RESPONSE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

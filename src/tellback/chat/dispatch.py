@@ -1,6 +1,7 @@
 """Make one model call: by an explicit chat function, a model object, or the registered provider.
 
-`resolve_caller` picks the `ChatCaller`; each kind of caller completes or streams in the same way, and deltas go to a `DeltaSink`."""
+`resolve_caller` picks the `ChatCaller`; each kind of caller completes or streams in the same way, and deltas go to a
+`DeltaSink`."""
 
 from __future__ import annotations
 
@@ -30,6 +31,10 @@ from tellback.types import ChatReply, ChatUsage, Message, ReplyDelta, StreamStop
 log = logging.getLogger("tellback.chat")
 
 OnDelta = Callable[[ReplyDelta], Any]
+
+POSITIONAL_PARAMETERS = ("model", "messages", "system", "tools", "on_delta")
+
+_signatures: WeakKeyDictionary[Any, _FunctionSignature] = WeakKeyDictionary()
 
 
 class DeltaSink:
@@ -201,9 +206,6 @@ class TracedCaller:
         return model_span(self._model, self._provider, settings, messages=messages, system=system, streaming=streaming)
 
 
-POSITIONAL_PARAMETERS = ("model", "messages", "system", "tools", "on_delta")
-
-
 class FunctionCaller:
     """Calls the functions of `ChatOptions` or of a registration; where only one is given, it does for both."""
 
@@ -370,9 +372,6 @@ class _FunctionSignature:
         if "output_schema" in settings and "output_schema" not in self.keywords:
             system = append_schema_instructions(system, settings["output_schema"])
         return system, {name: value for name, value in settings.items() if name in self.keywords}
-
-
-_signatures: WeakKeyDictionary[Any, _FunctionSignature] = WeakKeyDictionary()
 
 
 def _get_signature(fn: Callable[..., Any], positional_count: int) -> _FunctionSignature:

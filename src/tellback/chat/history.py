@@ -22,6 +22,8 @@ UNDECIDED = (
     "It has most likely not run; ask before you repeat it."
 )
 
+_role, _tool_calls = attrgetter("role"), attrgetter("tool_calls")
+
 
 def repair_history(
     messages: Sequence[Message], unanswered: Callable[[ToolCall], str] = lambda _: INTERRUPTED
@@ -63,9 +65,6 @@ def repair_history(
                 used.add(result_index)
                 repaired.append(messages[result_index])
     return repaired
-
-
-_role, _tool_calls = attrgetter("role"), attrgetter("tool_calls")
 
 
 def is_valid_history(messages: Sequence[Message]) -> bool:

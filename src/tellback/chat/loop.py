@@ -1,6 +1,8 @@
 """The tool loop: call the model, run the tools it asks for, and call it again until it answers.
 
-Every public function drives one engine (`_iterate_run`), an async generator of deltas that ends with the `LoopResult`. There is no queue between the model's stream and the caller, so closing the iterator or cancelling the task reaches the provider call and running tools at once."""
+Every public function drives one engine (`_iterate_run`), an async generator of deltas that ends with the `LoopResult`.
+There is no queue between the model's stream and the caller, so closing the iterator or cancelling the task reaches the
+provider call and running tools at once."""
 
 from __future__ import annotations
 

@@ -24,6 +24,9 @@ from tellback.types import (
 )
 from tellback.types.jsontext import parse_arguments
 
+Messages = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
+ToolEntry = Tool | Callable[..., Any]
+
 
 class ReplyBuilder:
     """Collects deltas; `reply()` is what they add up to."""
@@ -85,10 +88,6 @@ class ReplyBuilder:
             usage=stop.usage if stop else None,
             thinking="".join(self._thinking),
         )
-
-
-Messages = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
-ToolEntry = Tool | Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,9 +152,9 @@ def _format_heading(best: float) -> str:
 def _format_quotes(atoms: Iterable[Atom]) -> list[str]:
     lines = []
     for number, atom in enumerate(atoms, 1):
-        who, text = _split_speaker(atom)
+        speaker, text = _split_speaker(atom)
         when = f"{atom.valid_from.day} {atom.valid_from:%B %Y}"
-        lines.append(f'[{number}] "{_truncate_quote(text)}" ({", ".join(filter(None, (who, when)))})')
+        lines.append(f'[{number}] "{_truncate_quote(text)}" ({", ".join(filter(None, (speaker, when)))})')
     return lines
 
 

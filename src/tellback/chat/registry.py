@@ -26,6 +26,15 @@ log = logging.getLogger("tellback.chat")
 
 ENTRY_POINT_GROUP = "tellback.providers"
 
+_failed_plugins: list[str] = []
+
+OPENROUTER_PREFIXES = (
+    *("openrouter/", "ai21/", "amazon/", "anthropic/", "cohere/", "deepseek/", "google/", "meta-llama/", "microsoft/"),
+    *("minimax/", "mistralai/", "moonshotai/", "nousresearch/", "nvidia/", "openai/", "perplexity/", "qwen/", "x-ai/"),
+    "z-ai/",
+)
+"""OpenRouter's own names begin with the vendor's; those of other vendors are written `openrouter/vendor/model`."""
+
 
 class Provider(StrEnum):
     """The providers known by name. Open: a registration's `variant` may be any string.
@@ -164,9 +173,6 @@ def _unknown_model_error(model: str, registry: Sequence[ProviderRegistration]) -
     return UnknownModelError(model, known, note)
 
 
-_failed_plugins: list[str] = []
-
-
 @functools.cache
 def _all_registrations() -> tuple[ProviderRegistration, ...]:
     return (*_builtin_registrations(), *_load_entry_points())
@@ -187,14 +193,6 @@ def _load_entry_points() -> list[ProviderRegistration]:
             _failed_plugins.append(entry.name)
             log.exception("provider plugin %s (%s) could not be loaded", entry.name, entry.value)
     return found
-
-
-OPENROUTER_PREFIXES = (
-    *("openrouter/", "ai21/", "amazon/", "anthropic/", "cohere/", "deepseek/", "google/", "meta-llama/", "microsoft/"),
-    *("minimax/", "mistralai/", "moonshotai/", "nousresearch/", "nvidia/", "openai/", "perplexity/", "qwen/", "x-ai/"),
-    "z-ai/",
-)
-"""OpenRouter's own names begin with the vendor's; those of other vendors are written `openrouter/vendor/model`."""
 
 
 def _builtin_registrations() -> tuple[ProviderRegistration, ...]:

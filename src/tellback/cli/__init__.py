@@ -1,4 +1,8 @@
-"""The command `tellback`."""
+"""The command `tellback`.
+
+One module per group of commands; `app` puts them together, `options`, `output` and `runner` are shared.
+The top layer: nothing imports it.
+"""
 
 from __future__ import annotations
 

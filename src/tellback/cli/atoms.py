@@ -36,7 +36,7 @@ from tellback.errors import NotFoundError
 if TYPE_CHECKING:
     from tellback.types.conversations import StoredMessage
     from tellback.types.memory import Atom, Entity
-    from tellback.user import User as Handle
+    from tellback.user import User
 
 atoms_app = typer.Typer(
     no_args_is_help=True,
@@ -99,7 +99,7 @@ def list_atoms(
 ) -> None:
     """List what is remembered of a user, the newest first."""
 
-    async def load(handle: Handle) -> list[Atom]:
+    async def load(handle: User) -> list[Atom]:
         found = await resolve_space(handle, space)
         status = "ARCHIVED" if archived else None
         return await handle.memory.list_atoms(
@@ -126,7 +126,7 @@ def show(
 ) -> None:
     """Show one memory: where it was said, whom it is about, and what stood in its place before and after."""
 
-    async def load(handle: Handle) -> tuple[Atom, list[Atom], list[Entity], list[StoredMessage]]:
+    async def load(handle: User) -> tuple[Atom, list[Atom], list[Entity], list[StoredMessage]]:
         atom = await handle.memory.get_atom(id)
         if atom is None:
             raise NotFoundError("atom", id)
@@ -179,7 +179,7 @@ def add(
     """Remember something."""
     parsed_category = None if category is None else parse_category(category)
 
-    async def add_to_space(handle: Handle) -> Atom:
+    async def add_to_space(handle: User) -> Atom:
         found = await resolve_space(handle, space, may_create=True)
         return await handle.memory.add_atom(found.id, text, parsed_category, importance, valid_from=valid_from)
 
@@ -204,7 +204,7 @@ def supersede(
     """Put something new in a memory's place: the old one held until then, and stays in the history."""
     parsed_category = None if category is None else parse_category(category)
 
-    async def replace(handle: Handle) -> Atom:
+    async def replace(handle: User) -> Atom:
         return await handle.memory.supersede_atom(id, text, parsed_category, importance, valid_from=valid_from)
 
     _print_result(f"takes the place of {id}", run_for_user(UserTarget(url, user, tenant, app_id), replace), as_json)
@@ -222,7 +222,7 @@ def archive(
 ) -> None:
     """Put a memory aside: it is kept, and no longer recalled."""
 
-    async def change_status(handle: Handle) -> Atom:
+    async def change_status(handle: User) -> Atom:
         return await (handle.memory.restore_atom(id) if restore else handle.memory.archive_atom(id))
 
     _print_result(
@@ -239,7 +239,7 @@ def _print_result(outcome: str, atom: Atom, as_json: bool) -> None:
         print_line(f"{atom.id} {outcome}: {atom.text}")
 
 
-async def load_history(user: Handle, atom: Atom) -> list[Atom]:
+async def load_history(user: User, atom: Atom) -> list[Atom]:
     """What stood in an atom's place one after the other, the oldest first, itself among it."""
     chain = [atom]
     while (

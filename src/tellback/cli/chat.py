@@ -1,4 +1,7 @@
-"""The command `tellback chat`: one answer, or a conversation in the terminal."""
+"""`tellback chat`: one answer, or a conversation in the terminal.
+
+An event loop in a thread of its own keeps background work going while the user types.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,12 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import typer
 
-from tellback.cli.chat_backends import ChatTurnReply
 from tellback.cli.conversations import wait_for_memories
 from tellback.cli.memory import atom_to_json, print_atoms, print_hits
 from tellback.cli.options import (
@@ -36,23 +38,42 @@ from tellback.cli.output import (
     to_json_value,
     to_one_line,
 )
-from tellback.cli.runner import UserTarget, format_error, open_app, report_errors, user_of_target
-from tellback.errors import TellbackError
+from tellback.cli.runner import (
+    OFFLINE_NOTE,
+    UserTarget,
+    format_error,
+    open_app,
+    report_errors,
+    resolve_model,
+    user_of_target,
+)
+from tellback.errors import ConfigurationError, TellbackError
 from tellback.types import TextDelta, ToolUseEnd, ToolUseInputDelta, ToolUseStart
 
 if TYPE_CHECKING:
     from tellback.agent import Agent, SessionState
     from tellback.app import Tellback
     from tellback.chat import ModelChoice
-    from tellback.cli.chat_backends import ChatBackend, ReplyStream
+    from tellback.cli.chat_backends import ChatBackend, ChatTurnReply, ReplyStream
     from tellback.types.conversations import Conversation, StoredMessage
     from tellback.user import User
-    from tellback.user import User as Handle
 
 T = TypeVar("T")
 
 WAKEUP_SECONDS = 0.5
 """How often the waiting thread looks up: on some systems a signal does not wake it."""
+
+SLASH_COMMANDS = {
+    "/memory [words]": "what is remembered, or what is on that topic",
+    "/why": "what the last answer was given: memories with scores and dates, and tokens",
+    "/routes": "the agent's routes, where you are, and what it has gathered",
+    "/close": "close the conversation: it becomes memories, and a new one begins (also /new)",
+    "/help": "this",
+    "/quit": "leave; the conversation stays open (also Ctrl-D)",
+}
+TAIL_MESSAGES = 6
+MEMORIES_SHOWN = 20
+REPLY_STOPPED = "The answer was stopped; your message is kept, and you can go on."
 
 
 class LoopThread:
@@ -102,21 +123,8 @@ def _wait_interruptibly(finished: threading.Event) -> None:
         pass
 
 
-SLASH_COMMANDS = {
-    "/memory [words]": "what is remembered, or what is on that topic",
-    "/why": "what the last answer was given: memories with scores and dates, and tokens",
-    "/routes": "the agent's routes, where you are, and what it has gathered",
-    "/close": "close the conversation: it becomes memories, and a new one begins (also /new)",
-    "/help": "this",
-    "/quit": "leave; the conversation stays open (also Ctrl-D)",
-}
-TAIL_MESSAGES = 6
-MEMORIES_SHOWN = 20
-REPLY_STOPPED = "The answer was stopped; your message is kept, and you can go on."
-
-
 class ChatRepl:
-    """One person's chat. `line` asks for the next message; it raises `EOFError` when there is none."""
+    """One person's chat. `read_line` asks for the next message; it raises `EOFError` when there is none."""
 
     def __init__(
         self,
@@ -138,7 +146,7 @@ class ChatRepl:
         self._last_reply: ChatTurnReply | None = None
 
     def open_conversation(self, conversation_id: str | None, *, starts_new: bool, is_quiet: bool) -> None:
-        """Find the conversation to go on with, and show how it ended; with `new` it is closed, and another begins."""
+        """Find the conversation to go on with and show its last messages; with `starts_new`, close it instead."""
         found = self._loop.run(self._backend.find_conversation(conversation_id))
         self._conversation_id = None if found is None else found.id
         if starts_new and found is not None:
@@ -190,6 +198,8 @@ class ChatRepl:
         return reply
 
     async def _print_stream(self, stream: ReplyStream) -> ChatTurnReply:
+        from tellback.cli.chat_backends import ChatTurnReply
+
         # A terminal shows that something goes on until there is something to show.
         with create_console(stderr=True).status("", spinner="dots") as spinner:
             printer = _StreamPrinter(spinner.stop, is_silent=self._as_json)
@@ -282,7 +292,10 @@ class ChatRepl:
 
 
 class _StreamPrinter:
-    """An answer on its way to the screen: text as it comes, and a line for each tool. `begin` is called before any."""
+    """Prints a reply while it streams: text as it comes, and a line for each tool.
+
+    `before_output` is called before anything is printed.
+    """
 
     def __init__(self, before_output: Callable[[], None], *, is_silent: bool) -> None:
         self._before_output = before_output
@@ -435,15 +448,12 @@ def chat(
 
     With a message, or with input from a pipe (a message a line), it answers and ends.
     """
-
     if new and conversation is not None:
         raise typer.BadParameter("--new begins a conversation, and --conversation goes on with one: leave one out.")
     target = UserTarget(url, user, tenant, app_id)
     is_interactive = message is None and sys.stdin.isatty() and not as_json
     with report_errors():
-        from tellback.cli import runner
-
-        choice = runner.resolve_model(model)
+        choice = resolve_model(model)
         with LoopThread() as loop:
             store_context = open_app(url, may_create=True, allow_in_memory=True, worker=True, model=choice.name)
             rc = loop.run(store_context.__aenter__())
@@ -463,7 +473,7 @@ def chat(
                     loop, user_handle, backend, space, _read_line if is_interactive else input, as_json=as_json
                 )
                 if backend.model == choice.name and choice.is_offline:
-                    print_line(runner.OFFLINE_NOTE, style="yellow", stderr=True)
+                    print_line(OFFLINE_NOTE, style="yellow", stderr=True)
                 repl.open_conversation(conversation, starts_new=new, is_quiet=not is_interactive)
                 if is_interactive:
                     _run_interactive(repl, user, backend.model or "the agent's model")
@@ -496,16 +506,14 @@ def _run_piped(repl: ChatRepl, message: str | None) -> None:
 
 
 def _read_line(prompt: str) -> str:
-    import contextlib
-
-    with contextlib.suppress(ImportError):  # editing and history, where there is such a thing
+    with suppress(ImportError):  # editing and history, where there is such a thing
         import readline  # noqa: F401
     return input(prompt)
 
 
 def _build_backend(
     rc: Tellback,
-    user: Handle,
+    user: User,
     choice: ModelChoice,
     source: str | None,
     arguments: list[str],
@@ -516,7 +524,6 @@ def _build_backend(
 ) -> ChatBackend:
     from tellback.agent_sources import find_agents
     from tellback.cli.chat_backends import ModelBackend, RouteBackend, SpecBackend
-    from tellback.errors import ConfigurationError
 
     if source is None:
         return ModelBackend(user, namespace, space, choice.name)

@@ -32,44 +32,25 @@ from tellback.cli.output import (
     to_json_value,
     to_one_line,
 )
-from tellback.cli.runner import UserTarget, format_missing_data, open_app, run_async, run_for_user, user_of_target
+from tellback.cli.runner import (
+    UserTarget,
+    extraction_options,
+    format_missing_data,
+    open_app,
+    run_async,
+    run_for_user,
+    user_of_target,
+)
 from tellback.errors import NotFoundError
 
 if TYPE_CHECKING:
     from tellback.types.conversations import Conversation, StoredMessage
     from tellback.types.jobs import Job
     from tellback.user import User
-    from tellback.user import User as Handle
 
 POLL_SECONDS = 0.25
 MAX_WAIT_SECONDS = 300.0
 MAX_ERROR_LENGTH = 160
-
-
-async def wait_for_memories(
-    user: User, conversation_id: str, max_seconds: float = MAX_WAIT_SECONDS
-) -> tuple[bool, str]:
-    """Wait until a closed conversation has become memories; gives whether it has, and what came of it in words.
-
-    Jobs that fail are tried again later: nobody is kept waiting for that.
-    """
-    deadline = time.monotonic() + max_seconds
-    while not await user.memory.wait_for_extraction(POLL_SECONDS):
-        if _failed_jobs(await user.memory.list_jobs(conversation_id)):
-            break
-        if time.monotonic() > deadline:
-            return False, "its memories are still being made."
-    jobs = await user.memory.list_jobs(conversation_id)
-    if failed := _failed_jobs(jobs):
-        reason = to_one_line(failed[0].error or "", MAX_ERROR_LENGTH).rstrip(".")
-        return False, f"its memories could not be made yet ({reason}): see tellback jobs list."
-    added = sum(int(job.result.get("added", 0)) for job in jobs)
-    return True, f"{format_count(added, 'memory was', 'memories were')} made of it."
-
-
-def _failed_jobs(jobs: list[Job]) -> list[Job]:
-    return [job for job in jobs if job.error is not None and job.status.value != "done"]
-
 
 conversations_app = typer.Typer(
     no_args_is_help=True,
@@ -104,7 +85,7 @@ def list_conversations(
 ) -> None:
     """List a user's conversations, the newest first."""
 
-    async def load(user: Handle) -> tuple[list[Conversation], str]:
+    async def load(user: User) -> tuple[list[Conversation], str]:
         found = await user.conversations.list(namespace, None if status is None else status.value, limit)
         return found, format_missing_data(user, "such conversation" if status or namespace else "conversation")
 
@@ -134,7 +115,7 @@ def show(
 ) -> None:
     """Show a conversation and what was said in it."""
 
-    async def load(user: Handle) -> tuple[Conversation, list[StoredMessage]]:
+    async def load(user: User) -> tuple[Conversation, list[StoredMessage]]:
         found = await user.conversations.get(id)
         if found is None:
             raise NotFoundError("conversation", id)
@@ -183,8 +164,6 @@ def close(
     target = UserTarget(url, user, tenant, app_id)
 
     async def close_and_wait() -> tuple[Conversation, bool, str]:
-        from tellback.cli.runner import extraction_options
-
         async with open_app(url, worker=wait, **(extraction_options(model) if wait else {})) as rc:
             found = user_of_target(rc, target)
             closed = await found.conversations.close(id)
@@ -197,6 +176,31 @@ def close(
         print_json({**_conversation_to_json(closed), "remembered": remembered})
     else:
         print_line(f"{closed.id} is closed: {outcome}")
+
+
+async def wait_for_memories(
+    user: User, conversation_id: str, max_seconds: float = MAX_WAIT_SECONDS
+) -> tuple[bool, str]:
+    """Wait until a closed conversation has become memories; gives whether it has, and what came of it in words.
+
+    Jobs that fail are tried again later: nobody is kept waiting for that.
+    """
+    deadline = time.monotonic() + max_seconds
+    while not await user.memory.wait_for_extraction(POLL_SECONDS):
+        if _failed_jobs(await user.memory.list_jobs(conversation_id)):
+            break
+        if time.monotonic() > deadline:
+            return False, "its memories are still being made."
+    jobs = await user.memory.list_jobs(conversation_id)
+    if failed := _failed_jobs(jobs):
+        reason = to_one_line(failed[0].error or "", MAX_ERROR_LENGTH).rstrip(".")
+        return False, f"its memories could not be made yet ({reason}): see tellback jobs list."
+    added = sum(int(job.result.get("added", 0)) for job in jobs)
+    return True, f"{format_count(added, 'memory was', 'memories were')} made of it."
+
+
+def _failed_jobs(jobs: list[Job]) -> list[Job]:
+    return [job for job in jobs if job.error is not None and job.status.value != "done"]
 
 
 def print_message(message: StoredMessage) -> None:

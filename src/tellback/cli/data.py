@@ -34,6 +34,7 @@ from tellback.cli.runner import (
     missing_data_error,
     open_app,
     report_errors,
+    resolve_model,
     run_async,
     run_for_user,
     user_of_target,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from tellback.admin import ErasureReport, ExportReport
     from tellback.importers import ImportProgress, ImportReport
     from tellback.importers.importer import ImportProgressCallback
-    from tellback.user import User as Handle
+    from tellback.user import User
 
 IMPORT_STOPPED = "Stopped. What was imported is kept; the same command goes on where this one ended."
 _STAGES = {"reading": "Looking for chats", "importing": "Importing chats", "remembering": "Making memories"}
@@ -81,7 +82,7 @@ def import_command(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="So many chats that are not there yet, the oldest first.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run_async", help="Change nothing; tell what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; tell what would be done.")] = False,
     no_extract: Annotated[bool, typer.Option("--no-extract", help="Make no memories of them.")] = False,
     model: ModelOption = None,
     url: UrlOption = DEFAULT_URL,
@@ -137,8 +138,6 @@ def _store_options(model: str | None, *, needs_model: bool) -> dict[str, Any]:
     """How to open Tellback: nobody goes on with these chats, so they get no rolling summaries."""
     if not needs_model:
         return {}
-    from tellback.cli.runner import resolve_model
-
     choice = resolve_model(model)
     if choice.is_offline:
         print_line("No model reads the chats: every message is kept word for word.", stderr=True)
@@ -212,7 +211,7 @@ def export(
     target = UserTarget(url, user, tenant, app_id)
     buffer = io.BytesIO()
 
-    async def run_export(handle: Handle) -> ExportReport:
+    async def run_export(handle: User) -> ExportReport:
         if not await _has_data(handle):
             raise missing_data_error(handle, "data")
         with create_console(stderr=True).status("Exporting…") as status:
@@ -255,7 +254,7 @@ def delete(
     if not yes:
         _confirm_deletion(user)
 
-    async def run_delete(handle: Handle) -> ErasureReport:
+    async def run_delete(handle: User) -> ErasureReport:
         return await handle.admin.delete_user_data(confirm=True)
 
     erased = run_for_user(target, run_delete)
@@ -274,7 +273,7 @@ def _confirm_deletion(user: str) -> None:
         fail("Nothing was deleted: that was not the user's id.")
 
 
-async def _has_data(user: Handle) -> bool:
+async def _has_data(user: User) -> bool:
     async with aclosing(user.admin.export_stream()) as records:
         return await anext(records, None) is not None
 

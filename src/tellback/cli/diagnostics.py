@@ -1,6 +1,7 @@
 """Inspect a store without changing it, and run the checks of `tellback doctor`.
 
-Loaded on demand: it imports the stores."""
+Loaded on demand: it imports the stores.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tellback.cli import MIN_PYTHON
 from tellback.errors import ConfigurationError, StoreCorruptError, StoreUnavailableError, TellbackError
 from tellback.stores import Store, open_store
 from tellback.stores.catalogue import migrations
@@ -32,6 +34,19 @@ MAX_CHECKED_BYTES = 500_000_000
 
 MAX_TABLES_NAMED = 3
 """How many tables of another program are named."""
+
+LOCAL_HOST = "127.0.0.1"
+PROBE_TIMEOUT = 1.0
+"""How long whoever listens at the port may take to answer."""
+
+INTERNAL_EXTRAS = ("all", "dev", "docs", "test")
+UNCONFIGURED_NOTES = ("is not set", "names no GGUF file", "nothing answers")
+"""What is said of models that nobody has set up."""
+
+_REQUIREMENT_NAME = re.compile(r"^([A-Za-z0-9._-]+)")
+_EXTRA_MARKER = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
+
+CheckStatus = Literal["ok", "off", "warn", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +117,8 @@ def _validate_file(path: Path) -> None:
     tables = _list_tables(path)
     if tables and "tellback_migrations" not in tables:
         raise ConfigurationError(
-            f"{path} belongs to another program (it has {_format_tables(tables)}): name a file of Tellback's own with --url."
+            f"{path} belongs to another program (it has {_format_tables(tables)}):"
+            " name a file of Tellback's own with --url."
         )
 
 
@@ -133,7 +149,7 @@ def _open_read_only(path: Path) -> sqlite3.Connection:
 async def inspect_store(url: str, *, is_thorough: bool = False) -> StoreInfo:
     """What is there. Raises what opening it would raise if it cannot be reached, is damaged, or is not ours.
 
-    A `thorough` look counts what a file holds, and reads it for damage unless it is very large.
+    With `is_thorough` it counts what a file holds, and reads it for damage unless it is very large.
     """
     store = open_store(url)
     if store.url.startswith("sqlite"):
@@ -190,7 +206,7 @@ async def _inspect_postgres(store: Any) -> StoreInfo:
         connection = await asyncpg.connect(settings.dsn, timeout=10)
         try:
             if not await connection.fetchval(exists_query, settings.schema):
-                return StoreInfo("PostgreSQL", settings.place, False, needed=needed)
+                return StoreInfo("PostgreSQL", settings.display_url, False, needed=needed)
             await connection.execute(f"SET ROLE {quote_identifier(settings.role)}")
             version_query = (
                 f"SELECT COALESCE(MAX(version), 0) FROM {quote_identifier(settings.schema)}.tellback_migrations"
@@ -199,23 +215,8 @@ async def _inspect_postgres(store: Any) -> StoreInfo:
         finally:
             await connection.close()
     except DRIVER_ERRORS as error:
-        raise to_store_error(error, settings.place) from error
-    return StoreInfo("PostgreSQL", settings.place, True, version, needed)
-
-
-CheckStatus = Literal["ok", "off", "warn", "fail"]
-
-MIN_PYTHON = (3, 11)
-LOCAL_HOST = "127.0.0.1"
-PROBE_TIMEOUT = 1.0
-"""How long whoever listens at the port may take to answer."""
-
-INTERNAL_EXTRAS = ("all", "dev", "docs", "test")
-UNCONFIGURED_NOTES = ("is not set", "names no GGUF file", "nothing answers")
-"""What is said of models that nobody has set up."""
-
-_REQUIREMENT_NAME = re.compile(r"^([A-Za-z0-9._-]+)")
-_EXTRA_MARKER = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
+        raise to_store_error(error, settings.display_url) from error
+    return StoreInfo("PostgreSQL", settings.display_url, True, version, needed)
 
 
 @dataclass(frozen=True, slots=True)

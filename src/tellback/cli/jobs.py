@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellback.app import Tellback
 from tellback.cli.options import (
     DEFAULT_URL,
     DEFAULT_USER,
     AppOption,
+    ExtractorName,
     JsonOption,
     LimitOption,
     ModelOption,
+    RequiredUrlOption,
     TenantOption,
     UrlOption,
     UserOption,
+    VerboseOption,
     format_examples,
     register_command,
 )
@@ -28,14 +31,20 @@ from tellback.cli.output import (
     SHORT_LENGTH,
     format_count,
     format_minute,
+    log_to_console,
     print_json,
     print_line,
     print_table,
     to_one_line,
 )
-from tellback.cli.runner import UserTarget, open_app, run_async, run_for_user, stop_on_signals
-from tellback.errors import NotFoundError
-from tellback.types.jobs import Job
+from tellback.cli.runner import UserTarget, extraction_options, open_app, run_async, run_for_user, stop_on_signals
+from tellback.errors import NotFoundError, TellbackError
+
+if TYPE_CHECKING:
+    from tellback.app import Tellback
+    from tellback.types.jobs import Job
+
+log = logging.getLogger("tellback.cli")
 
 jobs_app = typer.Typer(
     no_args_is_help=True,
@@ -139,7 +148,6 @@ def drain(
 
     The model reads the conversations. Without one they are remembered word for word.
     """
-    from tellback.cli.runner import extraction_options
 
     async def run_due_jobs() -> None:
         async with open_app(url, worker=True, **extraction_options(model)) as rc:
@@ -159,7 +167,50 @@ def drain(
     raise typer.Exit(1 if failed else 0)
 
 
-log = logging.getLogger("tellback.cli")
+def worker(
+    url: RequiredUrlOption,
+    model: Annotated[str | None, typer.Option(envvar="TELLBACK_MODEL", help="The model that reads.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="How many jobs at once.")] = 2,
+    extractor: Annotated[
+        ExtractorName | None, typer.Option(help="How conversations are read: by the model if there is one.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(envvar="TELLBACK_PROMPTS", help="A folder with prompts of your own.")
+    ] = None,
+    close_stale_after: Annotated[
+        float | None, typer.Option(min=0, help="Close conversations after so many hours without a change.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End when no job is due; 1 if jobs failed.")] = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run jobs: make memories of conversations, refresh summaries, look for patterns.
+
+    Any number of workers may run on the same store.
+    """
+    from tellback.app import Tellback
+    from tellback.chat import ChatOptions, resolve_registration
+    from tellback.jobs import WorkerOptions
+    from tellback.memory.extraction.extractors import ExtractorLike, LlmExtractor
+
+    if model is None and (extractor is not ExtractorName.VERBATIM or prompts is not None):
+        raise typer.BadParameter(
+            "reading needs --model, or TELLBACK_MODEL; --extractor verbatim keeps every message word for word."
+        )
+    log_to_console(verbose=verbose)
+    options = WorkerOptions(concurrency=concurrency)
+    hours = None if close_stale_after is None else timedelta(hours=close_stale_after)
+    try:
+        if model is not None:
+            resolve_registration(ChatOptions(model=model))  # a mistake in its name should not fail every job
+        reader: ExtractorLike = extractor and extractor.value
+        if prompts is not None and reader != "verbatim":
+            reader = LlmExtractor(prompts=prompts)
+        rc = Tellback(url, model=model, extractor=reader, worker=options, close_stale_after=hours)
+        code = asyncio.run(run_worker(rc, once=once))
+    except TellbackError as error:
+        typer.secho(f"{error}", err=True, fg="red")
+        raise typer.Exit(2) from error
+    raise typer.Exit(code)
 
 
 async def run_worker(rc: Tellback, *, once: bool) -> int:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from tellback.cli.options import format_examples, register_command
-from tellback.errors import ConfigurationError, NotFoundError, TellbackError
-from tellback.types.access import ApiKey
+from tellback.cli.options import JsonOption, RequiredUrlOption, format_examples, register_command
+from tellback.cli.output import print_json, print_line, print_table, to_json_value
+from tellback.cli.runner import fail, open_app, run_async
+from tellback.errors import NotFoundError
 from tellback.types.ids import utc_now
+
+if TYPE_CHECKING:
+    from tellback.access import Keys
+    from tellback.types.access import ApiKey
 
 T = TypeVar("T")
 
@@ -28,11 +30,6 @@ keys_app = typer.Typer(
 
 _DURATION = re.compile(r"(\d{1,5})\s*([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-RequiredUrlOption = Annotated[
-    str, typer.Option(envvar="TELLBACK_URL", help="The store: a file, or postgresql://…", show_default=False)
-]
-KeyJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class RoleName(StrEnum):
@@ -66,7 +63,7 @@ def create(
     url: RequiredUrlOption,
     role: Annotated[RoleName, typer.Option(help="One user, any user of the app, or who runs it.")] = RoleName.APP,
     tenant: Annotated[str, typer.Option(help="The tenant it is for.")] = "default",
-    app_id: Annotated[str, typer.Option("--keys_app", help="The app it is for.")] = "default",
+    app_id: Annotated[str, typer.Option("--app", help="The app it is for.")] = "default",
     user: Annotated[str | None, typer.Option(help="The one user it is for, with --role user.")] = None,
     name: Annotated[str, typer.Option(help="What you will know it by.")] = "",
     expires: Annotated[
@@ -74,7 +71,7 @@ def create(
         typer.Option(parser=_parse_expiry, metavar="90d|2027-01-01", help="After how long, or when, it expires."),
     ] = None,
     rate_limit: Annotated[int | None, typer.Option(min=1, help="Requests a minute.")] = None,
-    as_json: KeyJsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a key, and print its secret: this once."""
     if (role is RoleName.USER) != (user is not None):
@@ -91,7 +88,10 @@ def create(
             rate_limit=rate_limit,
         ),
     )
-    typer.echo(json.dumps({**_key_to_json(created.key), "secret": created.secret}) if as_json else created.secret)
+    if as_json:
+        print_json({**to_json_value(created.key), "secret": created.secret})
+    else:
+        typer.echo(created.secret)
     typer.secho(f"This is the secret of {created.key.id}: keep it now, it cannot be shown again.", err=True)
 
 
@@ -99,19 +99,16 @@ def create(
 def list_keys(
     url: RequiredUrlOption,
     tenant: Annotated[str | None, typer.Option(help="Keys of this tenant alone.")] = None,
-    app_id: Annotated[str | None, typer.Option("--keys_app", help="Keys of this app alone.")] = None,
-    as_json: KeyJsonOption = False,
+    app_id: Annotated[str | None, typer.Option("--app", help="Keys of this app alone.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List keys, also those that are over, the oldest first."""
     found = _run_with_keys(url, lambda keys: keys.list(tenant, app_id))
     if as_json:
-        typer.echo(json.dumps([_key_to_json(key) for key in found]))
+        print_json(found)
         return
     now = utc_now()
-    lines = [("ID", "ROLE", "FOR", "STATE", "NAME"), *(_key_row(key, now) for key in found)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    print_table(("ID", "ROLE", "FOR", "STATE", "NAME"), [_key_row(key, now) for key in found], title_column="ID")
 
 
 @register_command(keys_app, "tellback keys revoke --url tellback.db key_01J9")
@@ -119,40 +116,33 @@ def revoke(
     url: RequiredUrlOption,
     id: Annotated[str, typer.Argument(help="The key's id, as `tellback keys list` shows it.")],
     tenant: Annotated[str | None, typer.Option(help="Only if it is of this tenant.")] = None,
-    app_id: Annotated[str | None, typer.Option("--keys_app", help="Only if it is of this app.")] = None,
-    as_json: KeyJsonOption = False,
+    app_id: Annotated[str | None, typer.Option("--app", help="Only if it is of this app.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """End a key for good. Servers that run notice within seconds."""
     key = _run_with_keys(url, lambda keys: keys.revoke(id, tenant_id=tenant, app_id=app_id))
-    typer.echo(json.dumps(_key_to_json(key)) if as_json else f"{key.id} is revoked.")
+    if as_json:
+        print_json(key)
+    else:
+        print_line(f"{key.id} is revoked.")
 
 
-def _run_with_keys(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
-    """Do something with the keys of a store; what goes wrong is told in one sentence."""
-    from tellback.app import Tellback
+def _run_with_keys(url: str, work: Callable[[Keys], Awaitable[T]]) -> T:
+    """Run `work` with the keys of a store, which is created if it is missing."""
 
     async def run_work() -> T:
-        async with Tellback(url, worker=False, embedder=None) as rc:
-            if rc.store.url.endswith(":memory:"):
-                raise ConfigurationError("What is in memory ends with this command: name a file, or postgresql://… .")
-            return await work(rc.keys)
+        async with open_app(url, may_create=True, embedder=None) as rc:
+            try:
+                return await work(rc.keys)
+            except NotFoundError as error:
+                fail(f"There is no API key {error.id!r} there.")
 
-    try:
-        return asyncio.run(run_work())
-    except TellbackError as error:
-        message = f"There is no API key {error.id!r} there." if isinstance(error, NotFoundError) else f"{error}"
-        typer.secho(message, err=True, fg="red")
-        raise typer.Exit(2) from error
+    return run_async(run_work)
 
 
 def _key_row(key: ApiKey, now: datetime) -> tuple[str, str, str, str, str]:
     holder = "/".join(part for part in (key.tenant_id, key.app_id, key.user_id) if part is not None)
-    return key.id, key.role, _escape(holder), _format_state(key, now), _escape(key.name)
-
-
-def _escape(text: str) -> str:
-    """A text as a terminal may see it: whoever named a key may be someone else."""
-    return text if text.isprintable() else ascii(text)
+    return key.id, key.role, holder, _format_state(key, now), key.name
 
 
 def _format_state(key: ApiKey, now: datetime) -> str:
@@ -161,7 +151,3 @@ def _format_state(key: ApiKey, now: datetime) -> str:
     if key.expires_at is None:
         return "valid"
     return f"{'expired' if key.is_expired(now) else 'valid until'} {key.expires_at:%Y-%m-%d}"
-
-
-def _key_to_json(key: ApiKey) -> dict[str, Any]:
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(key).items()}

@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,6 +26,32 @@ if TYPE_CHECKING:
     from tellback.cli.diagnostics import StoreInfo
 
 STATUS_STYLES = {"ok": "green", "off": "dim", "warn": "yellow", "fail": "bold red"}
+
+BENCH_NOTE = (
+    "This measures this installation on this machine, now, and compares nothing: `make bench` in the repository"
+    " measures it beside others, in one run."
+)
+INTERPRETER_STARTS = 5
+"""How often an interpreter is started: that is slow, and varies little."""
+
+SUBJECTS = ("Maya", "Tom", "Lena", "the dentist", "grandmother", "the landlord", "Ravi", "the choir")
+ACTIONS = ("moved to", "called about", "booked a table in", "wrote from", "dreams of", "was born in", "works in")
+PLACES = ("Lisbon", "Porto", "Hamburg", "a village near Turin", "the old town", "Kyoto", "Cork", "the harbour")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How long something took, in milliseconds: half of the times at most `median_ms`, and 95 of 100 at most `p95_ms`.
+
+    `cpu_ms` is what all threads of the process used for it each time, on average.
+    """
+
+    what: str
+    rounds: int
+    median_ms: float
+    p95_ms: float
+    cpu_ms: float
+    note: str = ""
 
 
 def doctor(
@@ -115,12 +140,6 @@ def _store_to_json(found: StoreInfo) -> dict[str, object]:
     return {name: fields[name] for name in ("kind", "place", "version", "needed")}
 
 
-BENCH_NOTE = (
-    "This measures this installation on this machine, now, and compares nothing: `make bench` in the repository"
-    " measures it beside others, in one run."
-)
-
-
 def bench(
     atoms: Annotated[
         int, typer.Option("--atoms", min=10, max=100_000, help="How many memories to recall from.")
@@ -132,7 +151,6 @@ def bench(
 
     A turn is with a model that answers at once, so it is what Tellback itself takes. CPU is that of all threads.
     """
-
     with create_console(stderr=True).status("Measuring…") as status:
         measures = run_async(lambda: measure_all(atoms, rounds, lambda step: status.update(f"Measuring: {step}…")))
     if as_json:
@@ -157,31 +175,8 @@ def _format_ms(value: float) -> str:
     return f"{value:.2f} ms" if value < 100 else f"{value:.0f} ms"
 
 
-INTERPRETER_STARTS = 5
-"""How often an interpreter is started: that is slow, and varies little."""
-
-SUBJECTS = ("Maya", "Tom", "Lena", "the dentist", "grandmother", "the landlord", "Ravi", "the choir")
-ACTIONS = ("moved to", "called about", "booked a table in", "wrote from", "dreams of", "was born in", "works in")
-PLACES = ("Lisbon", "Porto", "Hamburg", "a village near Turin", "the old town", "Kyoto", "Cork", "the harbour")
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """How long something took, in milliseconds: half of the times at most `median_ms`, and 95 of 100 at most `p95_ms`.
-
-    `cpu_ms` is what all threads of the process used for it each time, on average.
-    """
-
-    what: str
-    rounds: int
-    median_ms: float
-    p95_ms: float
-    cpu_ms: float
-    note: str = ""
-
-
 async def measure_all(atoms: int, rounds: int, on_step: Callable[[str], None]) -> list[Measure]:
-    """Measure it all; `tell` is called with what comes next."""
+    """Measure it all; `on_step` is called with what comes next."""
     from tellback.app import Tellback
     from tellback.testing import FunctionModel
 
@@ -261,6 +256,8 @@ async def _time_rounds(label: str, rounds: int, work: Callable[[int], Awaitable[
 
 
 def _summarize(label: str, wall_ms: list[float], cpu_ms: float, note: str) -> Measure:
+    from statistics import median  # slow to import, and only this command needs it
+
     ordered = sorted(wall_ms)
     p95 = ordered[min(len(ordered) - 1, round(0.95 * (len(ordered) - 1)))]
     return Measure(label, len(wall_ms), round(median(wall_ms), 3), round(p95, 3), round(cpu_ms, 3), note)

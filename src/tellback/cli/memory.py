@@ -42,10 +42,44 @@ if TYPE_CHECKING:
     from tellback.types.conversations import StoredMessage
     from tellback.types.memory import Atom, Entity, MemorySpace, RecallHit, RecallResult
     from tellback.user import User
-    from tellback.user import User as Handle
 
 MAX_MESSAGES_QUOTED = 3
 """How many of an atom's messages are quoted."""
+
+MAX_ATOMS_SHOWN = 20
+"""How many of an entity's memories are shown with it."""
+
+ENTITY_COLUMNS = ("ID", "TYPE", "NAME", "ALSO", "ATOMS", "DESCRIPTION")
+
+entities_app = typer.Typer(
+    no_args_is_help=True,
+    help="List, search, show and merge entities: whom and what memories are about.",
+    epilog=format_examples("tellback entities list --user maya"),
+)
+spaces_app = typer.Typer(
+    no_args_is_help=True,
+    help="List and make memory spaces: the parts of a user's memory.",
+    epilog=format_examples("tellback spaces list --user maya"),
+)
+
+
+class EntityTypeChoice(StrEnum):
+    """What an entity is."""
+
+    PERSON = "person"
+    ORGANIZATION = "organization"
+    PLACE = "place"
+    OBJECT = "object"
+    CONCEPT = "concept"
+    EVENT = "event"
+    AGREEMENT = "agreement"
+
+
+CategoriesOption = Annotated[
+    list[str] | None, typer.Option("--category", "-c", help="Memories of this category alone.")
+]
+EntityTypeOption = Annotated[EntityTypeChoice | None, typer.Option("--type", "-t", help="Those of this type alone.")]
+EntityArgument = Annotated[str, typer.Argument(help="The entity's id, or its name.", show_default=False)]
 
 
 def format_validity(atom: Atom) -> str:
@@ -151,14 +185,6 @@ def _entity_description(entity: Entity) -> str:
     return "" if entity.description is None else to_one_line(entity.description, SHORT_LENGTH)
 
 
-ENTITY_COLUMNS = ("ID", "TYPE", "NAME", "ALSO", "ATOMS", "DESCRIPTION")
-
-
-CategoriesOption = Annotated[
-    list[str] | None, typer.Option("--category", "-c", help="Memories of this category alone.")
-]
-
-
 def recall(
     topic: Annotated[
         str | None, typer.Argument(help="A question, or words: what it is about.", show_default=False)
@@ -189,7 +215,7 @@ def recall(
     if (topic is None) == (entity is None):
         raise typer.BadParameter('name a topic ("where does she live?"), or --entity Lena: one of the two.')
 
-    async def load(handle: Handle) -> RecallResult:
+    async def load(handle: User) -> RecallResult:
         found = await resolve_space(handle, space)
         if entity is not None:
             return await handle.memory.recall_by_entity(found.id, entity, limit, category, valid_at=at)
@@ -235,7 +261,7 @@ def timeline(
     if since is not None and until is not None and since > until:
         raise typer.BadParameter(f"--from ({since:%Y-%m-%d %H:%M}) is later than --to ({until:%Y-%m-%d %H:%M}).")
 
-    async def load(handle: Handle) -> RecallResult:
+    async def load(handle: User) -> RecallResult:
         found = await resolve_space(handle, space)
         return await handle.memory.recall_timeline(
             found.id, entity, query, since, until, limit, not current, category_names=category
@@ -263,32 +289,6 @@ def _result_to_json(result: RecallResult) -> dict[str, object]:
     }
 
 
-entities_app = typer.Typer(
-    no_args_is_help=True,
-    help="List, search, show and merge entities: whom and what memories are about.",
-    epilog=format_examples("tellback entities list --user maya"),
-)
-
-MAX_ATOMS_SHOWN = 20
-"""How many of an entity's memories are shown with it."""
-
-
-class EntityTypeChoice(StrEnum):
-    """What an entity is."""
-
-    PERSON = "person"
-    ORGANIZATION = "organization"
-    PLACE = "place"
-    OBJECT = "object"
-    CONCEPT = "concept"
-    EVENT = "event"
-    AGREEMENT = "agreement"
-
-
-EntityTypeOption = Annotated[EntityTypeChoice | None, typer.Option("--type", "-t", help="Those of this type alone.")]
-EntityArgument = Annotated[str, typer.Argument(help="The entity's id, or its name.", show_default=False)]
-
-
 @register_command(entities_app, "tellback entities list --user maya --type person", name="list")
 def list_entities(
     space: SpaceOption = None,
@@ -302,7 +302,7 @@ def list_entities(
 ) -> None:
     """List what memories are about, the oldest first."""
 
-    async def load(handle: Handle) -> list[Entity]:
+    async def load(handle: User) -> list[Entity]:
         found = await resolve_space(handle, space)
         return await handle.memory.list_entities(found.id, _type_value(type), limit)
 
@@ -323,7 +323,7 @@ def search(
 ) -> None:
     """Search entities by name and description, the best first."""
 
-    async def load(handle: Handle) -> list[Entity]:
+    async def load(handle: User) -> list[Entity]:
         found = await resolve_space(handle, space)
         return await handle.memory.search_entities(found.id, query, _type_value(type), limit)
 
@@ -342,7 +342,7 @@ def show(
 ) -> None:
     """Show one entity, and what is remembered about it."""
 
-    async def load(handle: Handle) -> tuple[Entity, list[Atom]]:
+    async def load(handle: User) -> tuple[Entity, list[Atom]]:
         found = await find_entity(handle, entity, space)
         recalled = await handle.memory.recall_by_entity(found.memory_space_id, found.id, MAX_ATOMS_SHOWN)
         return found, recalled.atoms
@@ -384,7 +384,7 @@ def merge(
 ) -> None:
     """Let one entity stand for another: memories about both become memories about the first."""
 
-    async def merge_both(handle: Handle) -> Entity:
+    async def merge_both(handle: User) -> Entity:
         kept_entity = await find_entity(handle, canonical, space)
         merged_entity = await find_entity(handle, alias, space)
         return await handle.memory.merge_entities(kept_entity.id, merged_entity.id)
@@ -396,7 +396,7 @@ def merge(
         print_line(f"{merged.canonical_name} ({merged.id}) stands for both, also called {', '.join(merged.aliases)}.")
 
 
-async def find_entity(user: Handle, id_or_name: str, space: str | None) -> Entity:
+async def find_entity(user: User, id_or_name: str, space: str | None) -> Entity:
     """The entity of that id or name."""
     found = await user.memory.get_entity(id_or_name)
     if found is None:
@@ -419,13 +419,6 @@ def _print_entities(entities: list[Entity], as_json: bool) -> None:
         print_line("There are no such entities.", stderr=True)
 
 
-spaces_app = typer.Typer(
-    no_args_is_help=True,
-    help="List and make memory spaces: the parts of a user's memory.",
-    epilog=format_examples("tellback spaces list --user maya"),
-)
-
-
 @register_command(spaces_app, "tellback spaces list --user maya", name="list")
 def list_spaces(
     url: UrlOption = DEFAULT_URL,
@@ -436,7 +429,7 @@ def list_spaces(
 ) -> None:
     """List a user's memory spaces, the oldest first."""
 
-    async def load(handle: Handle) -> tuple[list[MemorySpace], str]:
+    async def load(handle: User) -> tuple[list[MemorySpace], str]:
         return await handle.memory.list_spaces(), format_missing_data(handle, "memory space")
 
     found, empty_note = run_for_user(UserTarget(url, user, tenant, app_id), load)

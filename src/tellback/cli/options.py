@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -24,11 +25,20 @@ CHAT_PANEL, MEMORY_PANEL, DATA_PANEL, RUN_PANEL, CHECK_PANEL = "Talk", "Memory",
 TARGET_PANEL = "Where, and whose"
 """The panel of what nearly every command takes."""
 
+TIME_METAVAR = "2026-03|yesterday|2w"
+
+_AGO = re.compile(r"(\d{1,5})\s*(m|h|d|w|mo|y)(?:\s+ago)?")
+_UNIT_SECONDS = {"m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400, "mo": 30 * 86_400, "y": 365 * 86_400}
+_PERIOD = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
+
 UrlOption = Annotated[
     str,
     typer.Option(
         "--url", envvar="TELLBACK_URL", help="The store: a file, or postgresql://…", rich_help_panel=TARGET_PANEL
     ),
+]
+RequiredUrlOption = Annotated[
+    str, typer.Option(envvar="TELLBACK_URL", help="The store: a file, or postgresql://…", show_default=False)
 ]
 UserOption = Annotated[
     str, typer.Option("--user", "-u", envvar="TELLBACK_USER", help="The user's id.", rich_help_panel=TARGET_PANEL)
@@ -55,6 +65,13 @@ ModelOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.")]
+
+
+class ExtractorName(StrEnum):
+    """What makes memories of conversations."""
+
+    LLM = "llm"
+    VERBATIM = "verbatim"
 
 
 def format_examples(*lines: str) -> str:
@@ -89,12 +106,6 @@ def register_command(
         return function
 
     return decorate
-
-
-_AGO = re.compile(r"(\d{1,5})\s*(m|h|d|w|mo|y)(?:\s+ago)?")
-_UNIT_SECONDS = {"m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400, "mo": 30 * 86_400, "y": 365 * 86_400}
-_PERIOD = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
-TIME_METAVAR = "2026-03|yesterday|2w"
 
 
 def parse_period(text: str, now: datetime) -> tuple[datetime, datetime]:

@@ -1,6 +1,7 @@
 """Output of commands: tables and sentences for people, JSON for scripts, log lines on standard error.
 
-Control characters are escaped, so that stored text cannot send commands to the terminal."""
+Control characters are escaped, so that stored text cannot send commands to the terminal.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def create_console(*, stderr: bool = False) -> Console:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title_column: str | None = None) -> None:
     """Print rows under the names of their columns.
 
-    Where a terminal is too narrow for that, each row is a block that begins with the column `head`, or the last one.
+    Where a terminal is too narrow for that, each row is a block that begins with `title_column`, or the last column.
     """
     terminal = create_console()
     cells = [[to_one_line(cell) for cell in row] for row in rows]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
-from tellback.app import Tellback
 from tellback.cli.output import escape_controls
 from tellback.errors import (
     ConfigurationError,
@@ -25,16 +23,38 @@ from tellback.errors import (
 )
 
 if TYPE_CHECKING:
+    from tellback.app import Tellback
     from tellback.chat import ModelChoice
     from tellback.types.memory import MemorySpace
     from tellback.user import User
+
+T = TypeVar("T")
+
+INTERRUPT_EXIT_CODE = 130
+OFFLINE_NOTE = (
+    "No model is set up, so answers are only what memory holds: set ANTHROPIC_API_KEY, OPENAI_API_KEY or"
+    " GEMINI_API_KEY, start Ollama, or pass --model. `tellback doctor` tells more."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UserTarget:
+    """A user, and the store that holds their data."""
+
+    url: str
+    user: str
+    tenant: str = "default"
+    app: str = "default"
 
 
 def format_error(error: TellbackError) -> str:
     """One sentence: what happened, and what to do next."""
     if isinstance(error, UnknownModelError):
         known_providers = f" (there are {', '.join(error.known)})" if error.known else ""
-        return f"No provider{known_providers} knows the model {error.model!r}: `tellback doctor` shows which can be used here."
+        return (
+            f"No provider{known_providers} knows the model {error.model!r}:"
+            " `tellback doctor` shows which can be used here."
+        )
     if isinstance(error, MissingKeyError):
         names = " or ".join(error.variables)
         return f"{error.provider} needs an API key: set {names} in the environment, or choose another with --model."
@@ -49,12 +69,6 @@ def format_error(error: TellbackError) -> str:
     return str(error)
 
 
-OFFLINE_NOTE = (
-    "No model is set up, so answers are only what memory holds: set ANTHROPIC_API_KEY, OPENAI_API_KEY or"
-    " GEMINI_API_KEY, start Ollama, or pass --model. `tellback doctor` tells more."
-)
-
-
 def resolve_model(model: str | None = None) -> ModelChoice:
     """The model that answers: the one that is named, or the best that is set up here. An unknown name raises."""
     from tellback.chat import ChatOptions, choose_model, resolve_registration
@@ -67,21 +81,6 @@ def resolve_model(model: str | None = None) -> ModelChoice:
 def extraction_options(model: str | None = None) -> dict[str, Any]:
     """What `Tellback` takes to make memories: the model that reads. The offline one keeps what was said as it is."""
     return {"model": resolve_model(model).name}
-
-
-T = TypeVar("T")
-
-INTERRUPT_EXIT_CODE = 130
-
-
-@dataclass(frozen=True, slots=True)
-class UserTarget:
-    """A user, and the store that holds what is kept of them."""
-
-    url: str
-    user: str
-    tenant: str = "default"
-    app: str = "default"
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
@@ -180,7 +179,7 @@ def format_missing_data(user: User, kind: str) -> str:
     return f"User {scope.user_id!r}{scope_note} has no {kind} here: check --user, --tenant, --app and --url."
 
 
-@contextlib.contextmanager
+@contextmanager
 def stop_on_signals() -> Iterator[asyncio.Event]:
     """Set by the first signal to stop; a second one ends the process at once."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -191,13 +190,13 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
         for number in signals:
             loop.remove_signal_handler(number)
 
-    with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C cancels this task, which stops as well
+    with suppress(NotImplementedError):  # Windows: Ctrl-C cancels this task, which stops as well
         for number in signals:
             loop.add_signal_handler(number, on_signal)
     try:
         yield stop
     finally:
         if not stop.is_set():
-            with contextlib.suppress(NotImplementedError):
+            with suppress(NotImplementedError):
                 for number in signals:
                     loop.remove_signal_handler(number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import socket
 import webbrowser
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellback.cli.options import ModelOption
+from tellback.cli.options import ExtractorName, ModelOption, RequiredUrlOption, VerboseOption
 from tellback.cli.output import log_to_console
-from tellback.cli.runner import fail
+from tellback.cli.runner import fail, stop_on_signals
 from tellback.errors import ConfigurationError, MissingExtraError, TellbackError
 
 if TYPE_CHECKING:
@@ -24,7 +23,12 @@ if TYPE_CHECKING:
     from tellback.server.middleware.browser_auth import WebUI
     from tellback.server.settings import JwtSettings, ServeOptions
 
+log = logging.getLogger("tellback.cli")
+
 ENV_PREFIX = "TELLBACK_"
+DEMO_HOST = "127.0.0.1"
+DEMO_PORT = 8765
+PORT_ATTEMPTS = 20
 
 
 class LogFormat(StrEnum):
@@ -33,13 +37,6 @@ class LogFormat(StrEnum):
     AUTO = "auto"
     JSON = "json"
     TEXT = "text"
-
-
-class ServeExtractorName(StrEnum):
-    """What makes memories of conversations."""
-
-    LLM = "llm"
-    VERBATIM = "verbatim"
 
 
 def env_option(name: str, help: str, **settings: Any) -> Any:
@@ -60,7 +57,7 @@ def serve(
         list[str] | None, env_option("agents", "Agents: a file, a folder, or module:attribute for those with routes.")
     ] = None,
     extractor: Annotated[
-        ServeExtractorName | None, env_option("extractor", "How conversations are read: by the model if there is one.")
+        ExtractorName | None, env_option("extractor", "How conversations are read: by the model if there is one.")
     ] = None,
     prompts: Annotated[str | None, env_option("prompts", "A folder with prompts of your own.")] = None,
     worker: Annotated[
@@ -115,7 +112,7 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.")] = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Serve conversations, memory and agents over HTTP: REST, streams, an OpenAI-compatible API, MCP, and a console.
 
@@ -173,7 +170,10 @@ def serve(
 
 
 def run_server(options: ServeOptions, extra_lines: Callable[[str], list[str]] = lambda address: []) -> int:
-    """Serve by these options until told to stop; gives the exit code. `guide` gives more to say of the address."""
+    """Serve by these options until told to stop, and return the exit code.
+
+    `extra_lines` builds more lines to print at the start, from the server's address.
+    """
     from tellback.server.operations.logs import log_to_stderr
     from tellback.server.operations.supervisor import supervise
 
@@ -204,7 +204,7 @@ def startup_lines(options: ServeOptions, address: str) -> list[str]:
     from tellback.chat.offline import SETUP_HINT, is_offline
     from tellback.server.operations.http_server import key_creation_command
 
-    mcp_note = ", MCP at /mcp" if importlib.util.find_spec("mcp") else ""
+    mcp_note = ", MCP at /mcp" if find_spec("mcp") else ""
     lines = [f"Tellback serves {address}: its paths are described at /docs{mcp_note}."]
     if options.web_uis:
         lines.append(f"Open {address}/console/ in a browser.")
@@ -224,10 +224,10 @@ def startup_lines(options: ServeOptions, address: str) -> list[str]:
 def _web_uis(console: bool | None, workers: int) -> tuple[Callable[[], WebUI], ...]:
     """The console, if it is wanted, or could be had and nobody said otherwise."""
     if console is None:
-        console = workers == 1 and importlib.util.find_spec("nicegui") is not None
+        console = workers == 1 and find_spec("nicegui") is not None
     if not console:
         return ()
-    if importlib.util.find_spec("nicegui") is None:
+    if find_spec("nicegui") is None:
         raise MissingExtraError("nicegui", "console", "The console")
     from tellback.console import create_console_ui
 
@@ -242,11 +242,6 @@ def _jwt_settings(issuer: str | None, audience: str | None, jwks_url: str | None
     if issuer is None or audience is None or jwks_url is None:
         raise ConfigurationError("Tokens need all of --jwt-issuer, --jwt-audience and --jwks-url.")
     return JwtSettings(issuer=issuer, audience=audience, jwks_url=jwks_url, **claims)
-
-
-DEMO_HOST = "127.0.0.1"
-DEMO_PORT = 8765
-PORT_ATTEMPTS = 20
 
 
 def demo(
@@ -265,11 +260,10 @@ def demo(
     Nothing needs to be set up. Without a model it answers from memory; a provider's key in the environment, an Ollama
     on this machine, or --model with a GGUF file makes it converse. What you say stays in the file.
     """
-
     try:
         options = _demo_options(url, port, model)
         has_sample = asyncio.run(_load_sample(url))
-        logging.getLogger("tellback.server.auth").setLevel(logging.WARNING)
+        logging.getLogger("tellback.server.access").setLevel(logging.WARNING)
         code = run_server(options, lambda address: _guide_lines(address, url, open_browser, has_sample))
     except TellbackError as error:
         fail(str(error))
@@ -287,7 +281,7 @@ def _demo_options(url: str, port: int | None, model: str | None) -> ServeOptions
         host=DEMO_HOST,
         port=_find_free_port(DEMO_PORT) if port is None else port,
         model=model,
-        agents=("tellback.demo:tables",),
+        agents=("tellback.demo:build_tables_agent",),
         web_uis=(create_console_ui,),
         log_format="text",
     )
@@ -330,18 +324,13 @@ def _guide_lines(address: str, url: str, open_browser: bool, has_sample: bool) -
     return ["", "Things to try:", *numbered, "", f"What you say stays in {store_name}. Ctrl-C stops."]
 
 
-log = logging.getLogger("tellback.cli")
-
-
 def mcp(
-    url: Annotated[
-        str, typer.Option(envvar="TELLBACK_URL", help="The store: a file, or postgresql://…", show_default=False)
-    ],
+    url: RequiredUrlOption,
     user: Annotated[str, typer.Option(envvar="TELLBACK_USER", help="Whose memory it is.", show_default=False)],
     tenant: Annotated[str, typer.Option(envvar="TELLBACK_TENANT", help="The user's tenant.")] = "default",
     app: Annotated[str, typer.Option(envvar="TELLBACK_APP", help="The user's app.")] = "default",
     read_only: Annotated[bool, typer.Option("--read-only", help="Leave out the tools that change something.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.")] = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Serve one user's memory over MCP, on standard input and output.
 
@@ -360,7 +349,6 @@ def mcp(
 
 async def serve_mcp(rc: Tellback, user: str, tenant: str, app: str, *, read_only: bool = False) -> None:
     """Serve until the input ends, or until told to stop; then close the store."""
-    from tellback.cli.runner import stop_on_signals
     from tellback.mcp import serve_stdio
 
     with stop_on_signals() as stop:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from tellback.errors import MissingExtraError
 
 try:
-    from tellback.client.client import TellbackClient
+    from tellback.client.client import RemoteUser, TellbackClient
 except ModuleNotFoundError as error:
     if error.name != "httpx2":
         raise
     raise MissingExtraError("httpx2", "client", "TellbackClient") from error
-
-from tellback.client.client import RemoteUser
 
 __all__ = ["RemoteUser", "TellbackClient"]

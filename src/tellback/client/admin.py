@@ -39,6 +39,12 @@ from tellback.wire.extraction import BindingWire, JobWire
 
 FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 1.0
 
+KEYS_PATH = ("ai-admin", "keys")
+
+RECONNECT_SECONDS = 1.0
+
+ADMIN_PATH = "ai-admin"
+
 
 class RemoteJobs(RemoteHandle):
     """Jobs of everyone in the credential's tenant and app or, at another path, of one user."""
@@ -135,9 +141,6 @@ def decode_binding(payload: object) -> Binding:
     return binding
 
 
-KEYS_PATH = ("ai-admin", "keys")
-
-
 class RemoteKeys(RemoteHandle):
     """API keys of the credential's tenant and app."""
 
@@ -181,9 +184,6 @@ class RemoteKeys(RemoteHandle):
         payload = await self._delete(build_path(*KEYS_PATH, require_server_id("API key", id)))
         key: ApiKey = ApiKeyWire.model_validate(payload).value()
         return key
-
-
-RECONNECT_SECONDS = 1.0
 
 
 class RemoteEvents(RemoteHandle):
@@ -237,9 +237,6 @@ class RemoteEvents(RemoteHandle):
         if self._everyone and user is None:
             query["everyone"] = "true"
         return self._transport.stream_events("GET", build_path("ai-events"), user=user, query=query)
-
-
-ADMIN_PATH = "ai-admin"
 
 
 class RemoteAdmin(RemoteHandle):

@@ -34,6 +34,8 @@ from tellback.types.conversations import SESSION_STATUSES, MessageData, SessionD
 from tellback.wire.agents import AgentResponseWire, AgentWire, SessionMessageWire, SessionWire, session_etag
 from tellback.wire.turns import TurnOutcomeWire, decode_delta
 
+AGENTS_PATH = "ai-agents"
+
 
 class RemoteSessions(RemoteHandle):
     """The methods of `Persistence`, for one user and one agent. How the agent got where it is stays on the server."""
@@ -122,9 +124,6 @@ class RemoteSessions(RemoteHandle):
 def _decode_session(payload: Any) -> SessionData:
     session: SessionData = SessionWire.model_validate(payload).value()
     return session
-
-
-AGENTS_PATH = "ai-agents"
 
 
 class RemoteAgents(RemoteHandle):

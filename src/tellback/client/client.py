@@ -40,9 +40,84 @@ from tellback.wire.turns import TurnResultWire
 
 CHAT_PATH = build_path("ai-conversations", "chat")
 
+EVERYONE_FILTER = {"everyone": "true"}
 
-class RemoteChat(TurnRunner):
-    """What a user says, and what a server answers."""
+
+def _chat_turn_loop(
+    text: str | None, namespace: str, space: str | None, model: str | Model | None, more: ChatArguments
+) -> TurnLoop[TurnResult]:
+    unknown = more.keys() - ChatArguments.__annotations__.keys()
+    if unknown:
+        raise InvalidArgumentError(f"chat takes no {', '.join(sorted(unknown))}.")
+    if more.get("skills") is not None:
+        raise InvalidArgumentError("skills cannot be sent to a server: give them to an agent that it serves.")
+    common_fields = encode_arguments(
+        namespace=namespace,
+        system=more.get("system"),
+        session_id=more.get("session_id"),
+        conversation_id=more.get("conversation_id"),
+        memory_wait=more.get("memory_wait"),
+    )
+    # Null is not the same as leaving them out: without a space nothing is remembered, and `closeAfter` never closes.
+    common_fields["space"] = space
+    if "close_after" in more:
+        common_fields["closeAfter"] = encode_duration("close_after", more["close_after"])
+    first_fields: dict[str, Any] = encode_arguments(text=text)
+    if more.get("attachments") is not None:
+        first_fields["attachments"] = [_encode_attachment(each) for each in parse_attachments(more["attachments"])]
+    return TurnLoop(TurnResultWire, model, more, common_fields=common_fields, first_fields=first_fields)
+
+
+def _encode_attachment(attachment: Any) -> dict[str, Any]:
+    data = attachment.data
+    encoded = encode_arguments(
+        name=attachment.name, mime=attachment.mime, text=attachment.text, url=attachment.url, size=attachment.size
+    )
+    if data is not None:
+        encoded["data"] = base64.b64encode(data).decode("ascii")
+    return {name: encode_value(value) for name, value in encoded.items()}
+
+
+class RemoteUser(TurnRunner):
+    """One user's handle, as `rc.user(...)` gives it, of what a server keeps.
+
+    `user_id` is None for a credential that is of one user: then it is that one.
+    """
+
+    @property
+    def user_id(self) -> str | None:
+        """The user's id, if the client was told."""
+        return self._user
+
+    @property
+    def conversations(self) -> RemoteConversations:
+        """What was said."""
+        return RemoteConversations(self._transport, self._user)
+
+    @property
+    def memory(self) -> RemoteMemory:
+        """What is remembered of the user."""
+        return RemoteMemory(self._transport, self._user)
+
+    @property
+    def working_context(self) -> RemoteWorkingContexts:
+        """What a model should know before it answers."""
+        return RemoteWorkingContexts(self._transport, self._user)
+
+    @property
+    def agents(self) -> RemoteAgents:
+        """The agents that the server has, for this user."""
+        return RemoteAgents(self._transport, self._user)
+
+    @property
+    def events(self) -> RemoteEvents:
+        """The feed of this user's changes."""
+        return RemoteEvents(self._transport, self._user)
+
+    @property
+    def admin(self) -> RemoteAdmin:
+        """All that is kept of the user: to be exported, erased, or counted."""
+        return RemoteAdmin(self._transport, self._user)
 
     async def chat(
         self,
@@ -90,87 +165,6 @@ class RemoteChat(TurnRunner):
         return loop
 
 
-def _chat_turn_loop(
-    text: str | None, namespace: str, space: str | None, model: str | Model | None, more: ChatArguments
-) -> TurnLoop[TurnResult]:
-    unknown = more.keys() - ChatArguments.__annotations__.keys()
-    if unknown:
-        raise InvalidArgumentError(f"chat takes no {', '.join(sorted(unknown))}.")
-    if more.get("skills") is not None:
-        raise InvalidArgumentError("skills cannot be sent to a server: give them to an agent that it serves.")
-    common_fields = encode_arguments(
-        namespace=namespace,
-        system=more.get("system"),
-        session_id=more.get("session_id"),
-        conversation_id=more.get("conversation_id"),
-        memory_wait=more.get("memory_wait"),
-    )
-    common_fields["space"] = (
-        space  # null remembers nothing, and below it never closes: that is not what leaving them out is
-    )
-    if "close_after" in more:
-        common_fields["closeAfter"] = encode_duration("close_after", more["close_after"])
-    first_fields: dict[str, Any] = encode_arguments(text=text)
-    if more.get("attachments") is not None:
-        first_fields["attachments"] = [_encode_attachment(each) for each in parse_attachments(more["attachments"])]
-    return TurnLoop(TurnResultWire, model, more, common_fields=common_fields, first_fields=first_fields)
-
-
-def _encode_attachment(attachment: Any) -> dict[str, Any]:
-    data = attachment.data
-    encoded = encode_arguments(
-        name=attachment.name, mime=attachment.mime, text=attachment.text, url=attachment.url, size=attachment.size
-    )
-    if data is not None:
-        encoded["data"] = base64.b64encode(data).decode("ascii")
-    return {name: encode_value(value) for name, value in encoded.items()}
-
-
-class RemoteUser(RemoteChat):
-    """One user's handle, as `rc.user(...)` gives it, of what a server keeps.
-
-    `user_id` is None for a credential that is of one user: then it is that one.
-    """
-
-    @property
-    def user_id(self) -> str | None:
-        """The user's id, if the client was told."""
-        return self._user
-
-    @property
-    def conversations(self) -> RemoteConversations:
-        """What was said."""
-        return RemoteConversations(self._transport, self._user)
-
-    @property
-    def memory(self) -> RemoteMemory:
-        """What is remembered of the user."""
-        return RemoteMemory(self._transport, self._user)
-
-    @property
-    def working_context(self) -> RemoteWorkingContexts:
-        """What a model should know before it answers."""
-        return RemoteWorkingContexts(self._transport, self._user)
-
-    @property
-    def agents(self) -> RemoteAgents:
-        """The agents that the server has, for this user."""
-        return RemoteAgents(self._transport, self._user)
-
-    @property
-    def events(self) -> RemoteEvents:
-        """The feed of this user's changes."""
-        return RemoteEvents(self._transport, self._user)
-
-    @property
-    def admin(self) -> RemoteAdmin:
-        """All that is kept of the user: to be exported, erased, or counted."""
-        return RemoteAdmin(self._transport, self._user)
-
-
-EVERYONE_FILTER = {"everyone": "true"}
-
-
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
     """What a replay queued. `skipped` counts conversations that no binding matches."""
@@ -180,10 +174,56 @@ class ReplayResult:
     skipped: int
 
 
-class AdminOperations:
-    """What concerns all users of the credential's tenant and app. It needs the role "admin"."""
+class TellbackClient:
+    """A server over HTTP. `client.user("maya")` has what `rc.user("maya")` has: same methods, values and errors.
 
-    _transport: Transport
+    `api_key` is an API key or a JWT; one that is of a single user needs no name: `client.user()`. What can be sent
+    again without harm is, up to `retries` times, when there was no answer. `timeout` is in seconds. `http` is an
+    `httpx2.AsyncClient` of your own.
+
+    Use it with `async with`, or with a plain `with` from synchronous code: every method then waits by itself.
+
+    >>> client = TellbackClient("https://memory.example.com", api_key="rk_...")
+    >>> client.user("maya").user_id
+    'maya'
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        *,
+        timeout: float = 120.0,
+        retries: int = 2,
+        http: httpx2.AsyncClient | None = None,
+    ) -> None:
+        self._transport = Transport(url, api_key, seconds=timeout, retries=retries, http=http)
+
+    def user(self, user_id: str | None = None) -> RemoteUser:
+        """The handle of a user of the credential's tenant and app."""
+        return RemoteUser(
+            self._transport, None if user_id is None else validation.validate_scope_id("user_id", user_id)
+        )
+
+    @property
+    def events(self) -> RemoteEvents:
+        """The feed of everyone's changes in the credential's tenant and app: for admins."""
+        return RemoteEvents(self._transport, None, everyone=True)
+
+    @property
+    def jobs(self) -> RemoteJobs:
+        """Everyone's jobs in the credential's tenant and app: for admins."""
+        return RemoteJobs(self._transport, None)
+
+    @property
+    def bindings(self) -> RemoteBindings:
+        """Everyone's bindings in the credential's tenant and app: for admins."""
+        return RemoteBindings(self._transport, None)
+
+    @property
+    def keys(self) -> RemoteKeys:
+        """The API keys of the credential's tenant and app: for admins."""
+        return RemoteKeys(self._transport, None)
 
     async def close_stale(self, older_than: timedelta | float) -> list[str]:
         """Close every user's open conversations in which nothing happened for that long; gives their ids."""
@@ -236,58 +276,6 @@ class AdminOperations:
     ) -> list[UsageTotal]:
         """What model calls for memory cost, added up by user, purpose and model."""
         return await list_usage_totals(self._transport, None, EVERYONE_FILTER, since, until)
-
-
-class TellbackClient(AdminOperations):
-    """A server over HTTP. `client.user("maya")` has what `rc.user("maya")` has: same methods, values and errors.
-
-    `api_key` is an API key or a JWT; one that is of a single user needs no name: `client.user()`. What can be sent
-    again without harm is, up to `retries` times, when there was no answer. `timeout` is in seconds. `http` is an
-    `httpx2.AsyncClient` of your own.
-
-    Use it with `async with`, or with a plain `with` from synchronous code: every method then waits by itself.
-
-    >>> client = TellbackClient("https://memory.example.com", api_key="rk_...")
-    >>> client.user("maya").user_id
-    'maya'
-    """
-
-    def __init__(
-        self,
-        url: str,
-        api_key: str | None = None,
-        *,
-        timeout: float = 120.0,
-        retries: int = 2,
-        http: httpx2.AsyncClient | None = None,
-    ) -> None:
-        self._transport = Transport(url, api_key, seconds=timeout, retries=retries, http=http)
-
-    def user(self, user_id: str | None = None) -> RemoteUser:
-        """The handle of a user of the credential's tenant and app."""
-        return RemoteUser(
-            self._transport, None if user_id is None else validation.validate_scope_id("user_id", user_id)
-        )
-
-    @property
-    def events(self) -> RemoteEvents:
-        """The feed of everyone's changes in the credential's tenant and app: for admins."""
-        return RemoteEvents(self._transport, None, everyone=True)
-
-    @property
-    def jobs(self) -> RemoteJobs:
-        """Everyone's jobs in the credential's tenant and app: for admins."""
-        return RemoteJobs(self._transport, None)
-
-    @property
-    def bindings(self) -> RemoteBindings:
-        """Everyone's bindings in the credential's tenant and app: for admins."""
-        return RemoteBindings(self._transport, None)
-
-    @property
-    def keys(self) -> RemoteKeys:
-        """The API keys of the credential's tenant and app: for admins."""
-        return RemoteKeys(self._transport, None)
 
     async def open(self) -> Self:
         """Nothing to do: connections are made when they are needed."""

@@ -44,47 +44,6 @@ from tellback.wire.turns import TurnOutcomeWire
 CONVERSATIONS_PATH = "ai-conversations"
 
 
-class RemoteTurns(TurnRunner):
-    """Turns of one user's conversations."""
-
-    async def run_turn(
-        self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
-    ) -> TurnOutcome:
-        """Let the server store the user's message, ask the model, and store everything as it comes.
-
-        The arguments are those of `conversations.run_turn`; `model` is a name. `tools` and `tool_handler` are called
-        here, whenever the model asks for them.
-        """
-        return await self._run(
-            self._conversation_path(id, "run-turn"), await self._build_loop(id, model, user_text, more)
-        )
-
-    async def stream_turn(
-        self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
-    ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
-        """`run_turn` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
-        loop = await self._build_loop(id, model, user_text, more)
-        async with aclosing(self._run_streamed(self._conversation_path(id, "run-turn"), loop)) as items:
-            async for item in items:
-                yield item
-
-    async def pending(self, id: str) -> tuple[ToolCall, ...]:
-        """The tool calls that wait for a person's decision, which `run_turn(id, approvals={call_id: True})` takes."""
-        found = await self._transport.call("GET", self._conversation_path(id, "pending"), user=self._user)
-        return tuple(ToolCallOut.model_validate(each).value() for each in found["items"])
-
-    async def _build_loop(
-        self, id: str, model: str | Model | None, user_text: str | None, more: TurnArguments
-    ) -> TurnLoop[TurnOutcome]:
-        loop = _conversation_turn_loop(model, user_text, more)
-        if more.get("approvals") is not None:
-            await loop.resume(await self.pending(id))
-        return loop
-
-    def _conversation_path(self, id: str, *more: str) -> str:
-        return build_path(CONVERSATIONS_PATH, require_server_id("conversation", id), *more)
-
-
 def _conversation_turn_loop(
     model: str | Model | None, user_text: str | None, more: TurnArguments
 ) -> TurnLoop[TurnOutcome]:
@@ -107,10 +66,7 @@ def _conversation_turn_loop(
     )
 
 
-CONVERSATIONS = "ai-conversations"
-
-
-class RemoteConversations(RemoteTurns):
+class RemoteConversations(TurnRunner):
     """One user's conversations, kept by a server. It has the methods of `user.conversations`."""
 
     async def create(
@@ -130,13 +86,13 @@ class RemoteConversations(RemoteTurns):
             metadata=encode_metadata(metadata),
             close_after=encode_duration("close_after", close_after),
         )
-        return self._decode_conversation(await self._post(build_path(CONVERSATIONS), body))
+        return self._decode_conversation(await self._post(build_path(CONVERSATIONS_PATH), body))
 
     async def find(self, namespace: str, session_id: str | None = None) -> Conversation | None:
         """The newest open conversation of a namespace and session, or None."""
         query = encode_arguments(namespace=validation.validate_name("namespace", namespace), session_id=session_id)
         found = await self._transport.call_or_none(
-            "GET", build_path(CONVERSATIONS, "open"), user=self._user, query=query
+            "GET", build_path(CONVERSATIONS_PATH, "open"), user=self._user, query=query
         )
         return None if found is None else self._decode_conversation(found)
 
@@ -157,11 +113,11 @@ class RemoteConversations(RemoteTurns):
             metadata=encode_metadata(metadata),
             close_after=encode_duration("close_after", close_after),
         )
-        return self._decode_conversation(await self._post(build_path(CONVERSATIONS, "find-or-create"), body))
+        return self._decode_conversation(await self._post(build_path(CONVERSATIONS_PATH, "find-or-create"), body))
 
     async def get(self, id: str) -> Conversation | None:
         """The conversation of that id, or None."""
-        found = await self._get_by_id(CONVERSATIONS, id)
+        found = await self._get_by_id(CONVERSATIONS_PATH, id)
         return None if found is None else self._decode_conversation(found)
 
     async def list(
@@ -176,7 +132,7 @@ class RemoteConversations(RemoteTurns):
         query = encode_arguments(namespace=namespace, status=status)
         return await list_all(
             self._transport,
-            build_path(CONVERSATIONS),
+            build_path(CONVERSATIONS_PATH),
             ConversationWire,
             limit,
             user=self._user,
@@ -191,7 +147,7 @@ class RemoteConversations(RemoteTurns):
     async def close_stale(self, older_than: timedelta | float) -> builtins.list[Conversation]:
         """Close this user's open conversations in which nothing happened for that long (a timedelta, or seconds)."""
         body = {"olderThan": encode_duration("older_than", older_than)}
-        found = await self._post(build_path(CONVERSATIONS, "close-stale"), body)
+        found = await self._post(build_path(CONVERSATIONS_PATH, "close-stale"), body)
         return [self._decode_conversation(each) for each in found["items"]]
 
     async def append_user_message(
@@ -311,7 +267,7 @@ class RemoteConversations(RemoteTurns):
 
     async def message(self, message_id: str) -> StoredMessage | None:
         """One message by its id, or None: what a citation points to."""
-        found = await self._get_by_id(CONVERSATIONS, "messages", message_id)
+        found = await self._get_by_id(CONVERSATIONS_PATH, "messages", message_id)
         return None if found is None else self._decode_message(found)
 
     async def refresh_rolling_summary(self, id: str, model: str | None = None) -> RollingSummary:
@@ -319,6 +275,43 @@ class RemoteConversations(RemoteTurns):
         found = await self._post(self._conversation_path(id, "rolling-summary"), encode_arguments(model=model))
         summary: RollingSummary = RollingSummaryWire.model_validate(found).value()
         return summary
+
+    async def run_turn(
+        self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
+    ) -> TurnOutcome:
+        """Let the server store the user's message, ask the model, and store everything as it comes.
+
+        The arguments are those of `conversations.run_turn`; `model` is a name. `tools` and `tool_handler` are called
+        here, whenever the model asks for them.
+        """
+        return await self._run(
+            self._conversation_path(id, "run-turn"), await self._build_loop(id, model, user_text, more)
+        )
+
+    async def stream_turn(
+        self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
+    ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
+        """`run_turn` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
+        loop = await self._build_loop(id, model, user_text, more)
+        async with aclosing(self._run_streamed(self._conversation_path(id, "run-turn"), loop)) as items:
+            async for item in items:
+                yield item
+
+    async def pending(self, id: str) -> tuple[ToolCall, ...]:
+        """The tool calls that wait for a person's decision, which `run_turn(id, approvals={call_id: True})` takes."""
+        found = await self._transport.call("GET", self._conversation_path(id, "pending"), user=self._user)
+        return tuple(ToolCallOut.model_validate(each).value() for each in found["items"])
+
+    async def _build_loop(
+        self, id: str, model: str | Model | None, user_text: str | None, more: TurnArguments
+    ) -> TurnLoop[TurnOutcome]:
+        loop = _conversation_turn_loop(model, user_text, more)
+        if more.get("approvals") is not None:
+            await loop.resume(await self.pending(id))
+        return loop
+
+    def _conversation_path(self, id: str, *more: str) -> str:
+        return build_path(CONVERSATIONS_PATH, require_server_id("conversation", id), *more)
 
     async def _read_messages(
         self,

@@ -37,115 +37,6 @@ MAX_WAIT_SECONDS = 20.0
 RECONNECT_SECONDS = 1.0
 
 
-class RemoteExtraction(RemoteHandle):
-    """What turns conversations into memories."""
-
-    async def create_binding(
-        self,
-        conversation_scope: ScopeLike | Iterable[ScopeLike],
-        memory_space_ids: Iterable[str],
-        extraction_policy: PolicyLike | None = None,
-        *,
-        once: bool = False,
-    ) -> Binding:
-        """From now on, let conversations become memories."""
-        if isinstance(conversation_scope, ConversationScope | Mapping):
-            scopes: Any = encode_mapping(conversation_scope)
-        else:
-            scopes = [encode_mapping(each) for each in conversation_scope]
-        body = encode_arguments(
-            memory_space_ids=memory_space_ids, extraction_policy=encode_mapping(extraction_policy), once=once or None
-        )
-        return decode_binding(
-            await self._post(build_path(MEMORY_PATH, "bindings"), {**body, "conversationScope": scopes})
-        )
-
-    async def get_binding(self, id: str) -> Binding | None:
-        """The binding of that id, if this user made it or it is about this user's conversations, or None."""
-        return await self._bindings.get(id)
-
-    async def list_bindings(self) -> list[Binding]:
-        """The bindings this user made, and those that are about this user's conversations."""
-        return await self._bindings.list()
-
-    async def update_binding(
-        self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
-    ) -> Binding:
-        """Change when a binding extracts, or pause it with `enabled=False`; what it is about never changes."""
-        return await self._bindings.update(id, extraction_policy, enabled)
-
-    async def delete_binding(self, id: str) -> None:
-        """End a binding, for everyone it is about; memories it made stay."""
-        await self._bindings.delete(id)
-
-    async def run_extraction_for_conversation(
-        self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
-    ) -> ExtractionRun:
-        """Extract a conversation now, open or closed: what is known already is not added again."""
-        body = encode_arguments(
-            conversation_id=conversation_id, extraction_version=extraction_version, memory_space_id=space_id
-        )
-        found = await self._post(build_path(MEMORY_PATH, "extractions"), body)
-        return ExtractionRun(tuple(decode_job(each) for each in found["jobs"]))
-
-    async def list_jobs(
-        self, conversation_id: str | None = None, status: str | None = None, limit: int | None = None
-    ) -> list[Job]:
-        """This user's extraction jobs, the newest first."""
-        return await self._jobs.list(status, conversation_id=conversation_id, limit=100 if limit is None else limit)
-
-    async def get_job(self, id: str) -> Job | None:
-        """A job as it stands now, or None."""
-        return await self._jobs.get(id)
-
-    async def retry_job(self, id: str) -> Job:
-        """Queue a job that failed, was cancelled or is done again, as if it were new."""
-        return await self._jobs.retry(id)
-
-    async def cancel_job(self, id: str) -> Job:
-        """End a job that has not ended yet."""
-        return await self._jobs.cancel(id)
-
-    async def follow_job(self, id: str) -> AsyncGenerator[Job, None]:
-        """A job as it stands, and again at each change, until it is over. While the server is away it waits."""
-        path, job = build_path(MEMORY_PATH, "jobs", require_server_id("job", id), "events"), None
-        while job is None or not job.status.is_finished:
-            try:
-                async with aclosing(self._transport.stream_events("GET", path, user=self._user)) as events:
-                    async for item in events:
-                        found = decode_job(json.loads(item.data))
-                        if found != job:
-                            job = found
-                            yield job
-            except (RemoteUnavailableError, StoreError):
-                if job is None:
-                    raise
-            if job is None or not job.status.is_finished:
-                await asyncio.sleep(RECONNECT_SECONDS)
-
-    async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
-        """Wait until this user's closed conversations have become memories; False if they have not by then."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            remaining = (
-                MAX_WAIT_SECONDS if deadline is None else min(MAX_WAIT_SECONDS, max(0.0, deadline - time.monotonic()))
-            )
-            path = build_path(MEMORY_PATH, "extractions", "wait")
-            payload = await self._transport.call(
-                "POST", path, user=self._user, body={"timeout": remaining}, is_read=True
-            )
-            if payload["done"] or (deadline is not None and time.monotonic() >= deadline):
-                return bool(payload["done"])
-
-    @property
-    def _bindings(self) -> RemoteBindings:
-        return RemoteBindings(self._transport, self._user, path=(MEMORY_PATH, "bindings"))
-
-    @property
-    def _jobs(self) -> RemoteJobs:
-        return RemoteJobs(self._transport, self._user, path=(MEMORY_PATH, "jobs"))
-
-
 class RemoteWorkingContexts(RemoteHandle):
     """Builds the working context of a user's conversations, on a server."""
 
@@ -184,10 +75,7 @@ class RemoteWorkingContexts(RemoteHandle):
         return context
 
 
-MEMORY = "ai-memory"
-
-
-class RemoteMemory(RemoteExtraction):
+class RemoteMemory(RemoteHandle):
     """One user's memory, kept by a server. It has the methods of `user.memory`."""
 
     async def create_space(
@@ -195,18 +83,18 @@ class RemoteMemory(RemoteExtraction):
     ) -> MemorySpace:
         """Make a space. With `once`, the first space of that name is given back if there is one."""
         body = encode_arguments(name=name, metadata=encode_metadata(metadata), once=once or None)
-        return self._decode_space(await self._post(build_path(MEMORY, "spaces"), body))
+        return self._decode_space(await self._post(build_path(MEMORY_PATH, "spaces"), body))
 
     async def get_space(self, id: str) -> MemorySpace | None:
         """The space of that id, or None."""
-        found = await self._get_by_id(MEMORY, "spaces", id)
+        found = await self._get_by_id(MEMORY_PATH, "spaces", id)
         return None if found is None else self._decode_space(found)
 
     async def list_spaces(self, name: str | None = None) -> list[MemorySpace]:
         """The spaces, the oldest first; with a name, those called that."""
         return await list_all(
             self._transport,
-            build_path(MEMORY, "spaces"),
+            build_path(MEMORY_PATH, "spaces"),
             SpaceWire,
             None,
             user=self._user,
@@ -215,7 +103,7 @@ class RemoteMemory(RemoteExtraction):
 
     async def delete_space(self, id: str) -> None:
         """Hide a space with all that is in it."""
-        await self._delete(build_path(MEMORY, "spaces", require_server_id("space", id)))
+        await self._delete(build_path(MEMORY_PATH, "spaces", require_server_id("space", id)))
 
     async def add_atom(
         self,
@@ -252,7 +140,7 @@ class RemoteMemory(RemoteExtraction):
 
     async def get_atom(self, id: str) -> Atom | None:
         """The atom of that id, whatever its status, or None."""
-        found = await self._get_by_id(MEMORY, "atoms", id)
+        found = await self._get_by_id(MEMORY_PATH, "atoms", id)
         return None if found is None else self._decode_atom(found)
 
     async def supersede_atom(
@@ -281,24 +169,24 @@ class RemoteMemory(RemoteExtraction):
             valid_to=encode_datetime("valid_to", valid_to),
         )
         return self._decode_atom(
-            await self._post(build_path(MEMORY, "atoms", require_server_id("atom", old_id), "supersede"), body)
+            await self._post(build_path(MEMORY_PATH, "atoms", require_server_id("atom", old_id), "supersede"), body)
         )
 
     async def archive_atom(self, id: str) -> Atom:
         """Put an atom aside: it is kept, and recalled only when asked for."""
         return self._decode_atom(
-            await self._post(build_path(MEMORY, "atoms", require_server_id("atom", id), "archive"))
+            await self._post(build_path(MEMORY_PATH, "atoms", require_server_id("atom", id), "archive"))
         )
 
     async def restore_atom(self, id: str) -> Atom:
         """Bring back what was archived."""
         return self._decode_atom(
-            await self._post(build_path(MEMORY, "atoms", require_server_id("atom", id), "restore"))
+            await self._post(build_path(MEMORY_PATH, "atoms", require_server_id("atom", id), "restore"))
         )
 
     async def delete_atom(self, id: str) -> Atom:
         """Forget an atom: it is never recalled again."""
-        return self._decode_atom(await self._delete(build_path(MEMORY, "atoms", require_server_id("atom", id))))
+        return self._decode_atom(await self._delete(build_path(MEMORY_PATH, "atoms", require_server_id("atom", id))))
 
     async def list_atoms(
         self,
@@ -351,7 +239,7 @@ class RemoteMemory(RemoteExtraction):
 
     async def get_entity(self, id: str) -> Entity | None:
         """The entity of that id, also one that was merged, or None."""
-        found = await self._get_by_id(MEMORY, "entities", id)
+        found = await self._get_by_id(MEMORY_PATH, "entities", id)
         return None if found is None else self._decode_entity(found)
 
     async def find_entity_by_name(self, space_id: str, type: str | None = None, name: str = "") -> Entity | None:
@@ -367,7 +255,7 @@ class RemoteMemory(RemoteExtraction):
 
     async def merge_entities(self, canonical_id: str, alias_id: str) -> Entity:
         """Let one entity stand for another: atoms about the alias become atoms about it, and the names are kept."""
-        path = build_path(MEMORY, "entities", require_server_id("entity", canonical_id), "merge")
+        path = build_path(MEMORY_PATH, "entities", require_server_id("entity", canonical_id), "merge")
         return self._decode_entity(await self._post(path, {"aliasId": require_server_id("entity", alias_id)}))
 
     async def list_entities(
@@ -491,6 +379,111 @@ class RemoteMemory(RemoteExtraction):
         )
         return await self._recall(space_id, "recall-timeline", body)
 
+    async def create_binding(
+        self,
+        conversation_scope: ScopeLike | Iterable[ScopeLike],
+        memory_space_ids: Iterable[str],
+        extraction_policy: PolicyLike | None = None,
+        *,
+        once: bool = False,
+    ) -> Binding:
+        """From now on, let conversations become memories."""
+        if isinstance(conversation_scope, ConversationScope | Mapping):
+            scopes: Any = encode_mapping(conversation_scope)
+        else:
+            scopes = [encode_mapping(each) for each in conversation_scope]
+        body = encode_arguments(
+            memory_space_ids=memory_space_ids, extraction_policy=encode_mapping(extraction_policy), once=once or None
+        )
+        return decode_binding(
+            await self._post(build_path(MEMORY_PATH, "bindings"), {**body, "conversationScope": scopes})
+        )
+
+    async def get_binding(self, id: str) -> Binding | None:
+        """The binding of that id, if this user made it or it is about this user's conversations, or None."""
+        return await self._bindings.get(id)
+
+    async def list_bindings(self) -> list[Binding]:
+        """The bindings this user made, and those that are about this user's conversations."""
+        return await self._bindings.list()
+
+    async def update_binding(
+        self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
+    ) -> Binding:
+        """Change when a binding extracts, or pause it with `enabled=False`; what it is about never changes."""
+        return await self._bindings.update(id, extraction_policy, enabled)
+
+    async def delete_binding(self, id: str) -> None:
+        """End a binding, for everyone it is about; memories it made stay."""
+        await self._bindings.delete(id)
+
+    async def run_extraction_for_conversation(
+        self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
+    ) -> ExtractionRun:
+        """Extract a conversation now, open or closed: what is known already is not added again."""
+        body = encode_arguments(
+            conversation_id=conversation_id, extraction_version=extraction_version, memory_space_id=space_id
+        )
+        found = await self._post(build_path(MEMORY_PATH, "extractions"), body)
+        return ExtractionRun(tuple(decode_job(each) for each in found["jobs"]))
+
+    async def list_jobs(
+        self, conversation_id: str | None = None, status: str | None = None, limit: int | None = None
+    ) -> list[Job]:
+        """This user's extraction jobs, the newest first."""
+        return await self._jobs.list(status, conversation_id=conversation_id, limit=100 if limit is None else limit)
+
+    async def get_job(self, id: str) -> Job | None:
+        """A job as it stands now, or None."""
+        return await self._jobs.get(id)
+
+    async def retry_job(self, id: str) -> Job:
+        """Queue a job that failed, was cancelled or is done again, as if it were new."""
+        return await self._jobs.retry(id)
+
+    async def cancel_job(self, id: str) -> Job:
+        """End a job that has not ended yet."""
+        return await self._jobs.cancel(id)
+
+    async def follow_job(self, id: str) -> AsyncGenerator[Job, None]:
+        """A job as it stands, and again at each change, until it is over. While the server is away it waits."""
+        path, job = build_path(MEMORY_PATH, "jobs", require_server_id("job", id), "events"), None
+        while job is None or not job.status.is_finished:
+            try:
+                async with aclosing(self._transport.stream_events("GET", path, user=self._user)) as events:
+                    async for item in events:
+                        found = decode_job(json.loads(item.data))
+                        if found != job:
+                            job = found
+                            yield job
+            except (RemoteUnavailableError, StoreError):
+                if job is None:
+                    raise
+            if job is None or not job.status.is_finished:
+                await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
+        """Wait until this user's closed conversations have become memories; False if they have not by then."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            remaining = (
+                MAX_WAIT_SECONDS if deadline is None else min(MAX_WAIT_SECONDS, max(0.0, deadline - time.monotonic()))
+            )
+            path = build_path(MEMORY_PATH, "extractions", "wait")
+            payload = await self._transport.call(
+                "POST", path, user=self._user, body={"timeout": remaining}, is_read=True
+            )
+            if payload["done"] or (deadline is not None and time.monotonic() >= deadline):
+                return bool(payload["done"])
+
+    @property
+    def _bindings(self) -> RemoteBindings:
+        return RemoteBindings(self._transport, self._user, path=(MEMORY_PATH, "bindings"))
+
+    @property
+    def _jobs(self) -> RemoteJobs:
+        return RemoteJobs(self._transport, self._user, path=(MEMORY_PATH, "jobs"))
+
     async def _recall(self, space_id: str, operation: str, body: Mapping[str, Any]) -> RecallResult:
         path = self._space_path(space_id, operation)
         # Nothing is changed by it, so it may be asked again; it needs no key.
@@ -503,7 +496,7 @@ class RemoteMemory(RemoteExtraction):
             raise NotFoundError("space", space_id)
 
     def _space_path(self, space_id: str, *more: str) -> str:
-        return build_path(MEMORY, "spaces", require_server_id("space", space_id), *more)
+        return build_path(MEMORY_PATH, "spaces", require_server_id("space", space_id), *more)
 
     @staticmethod
     def _decode_space(payload: Any) -> MemorySpace:

@@ -33,6 +33,19 @@ from tellback.wire.problems import UNAVAILABLE_STATUSES, error_from_problem
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 
+SAFE_METHODS = ("GET", "HEAD")
+RETRY_STATUSES = (429, 503)
+MAX_RETRY_SECONDS = 20.0
+LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+"""Each stream has a connection to itself while it is open: how many there may be, the server says."""
+MAX_POLLS = 8
+"""How often one asks, with longer and longer pauses, for what came of the same request, which is being answered."""
+
+_SERVER_ID = re.compile(r"[a-z]+_[0-9a-z]+")
+
+PAGE_SIZE = 200
+"""How many to ask for at once; a server may give fewer, and tells where it goes on."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
@@ -86,15 +99,6 @@ def _parse_event(block: bytearray) -> ServerEvent | None:
     return ServerEvent(event, "\n".join(data), id) if data else None
 
 
-SAFE_METHODS = ("GET", "HEAD")
-RETRY_STATUSES = (429, 503)
-MAX_RETRY_SECONDS = 20.0
-LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-"""Each stream has a connection to itself while it is open: how many there may be, the server says."""
-MAX_POLLS = 8
-"""How often one asks, with longer and longer pauses, for what came of the same request, which is being answered."""
-
-
 def build_path(*parts: str) -> str:
     """A path of which each part is one, whatever is in it.
 
@@ -141,7 +145,7 @@ class Transport:
     ) -> Any:
         """The JSON of an answer. What may be sent twice is, if there was no answer.
 
-        A request that changes something has an idempotency key, unless it `is_native`: then the caller's own is in it,
+        A request that changes something gets an idempotency key, unless it `has_own_key`: then the caller's is in it,
         or it is sent once. One that `is_read` changes nothing, whatever its method.
         """
         all_headers, is_read = self._request_headers(user, headers), is_read or method in SAFE_METHODS
@@ -283,8 +287,8 @@ def decode_response(response: httpx2.Response) -> Any:
                 response.status_code,
             ) from None
         raise RemoteError(
-            f"The server answered {response.request.method} {response.request.url.path} with {response.status_code} and what"
-            " is no JSON: is it a Tellback server?",
+            f"The server answered {response.request.method} {response.request.url.path} with {response.status_code}"
+            " and what is no JSON: is it a Tellback server?",
             response.status_code,
         ) from None
     if response.status_code < 400:
@@ -414,9 +418,6 @@ def _validate_key(name: Any) -> str:
     return name
 
 
-_SERVER_ID = re.compile(r"[a-z]+_[0-9a-z]+")
-
-
 def is_server_id(id: Any) -> bool:
     """Whether a server may have made that id.
 
@@ -432,10 +433,6 @@ def require_server_id(kind: str, id: Any) -> str:
         raise NotFoundError(kind, id)
     checked: str = id
     return checked
-
-
-PAGE_SIZE = 200
-"""How many to ask for at once; a server may give fewer, and tells where it goes on."""
 
 
 async def list_all(

@@ -54,6 +54,10 @@ UNSUPPORTED_OPTIONS = {
 """The options that a server does not take."""
 _DEFAULT_OPTIONS = ChatOptions()
 
+DEFAULT_CYCLES = ChatOptions().max_iterations
+
+TurnEnd = TypeVar("TurnEnd", TurnOutcome, TurnResult)
+
 
 def resolve_turn_options(
     options: ChatOptions | Mapping[str, Any] | None,
@@ -98,8 +102,8 @@ def _sampling_settings(config: Any) -> dict[str, Any]:
     others = [str(name) for name in config or () if name not in SAMPLING_SETTINGS]
     if others:
         raise InvalidArgumentError(
-            f"options.config cannot send {', '.join(others)} to a server, which takes {' and '.join(SAMPLING_SETTINGS)}:"
-            " its provider's other settings are its own."
+            f"options.config cannot send {', '.join(others)} to a server, which takes"
+            f" {' and '.join(SAMPLING_SETTINGS)}: its provider's other settings are its own."
         )
     return dict(config or {})
 
@@ -174,16 +178,11 @@ def _encode_result(result: ToolResult) -> dict[str, Any]:
     return {"toolUseId": result.id, "content": content, "isError": result.is_error}
 
 
-DEFAULT_CYCLES = ChatOptions().max_iterations
-
-TurnEnd = TypeVar("TurnEnd", TurnOutcome, TurnResult)
-
-
 class TurnLoop(Generic[TurnEnd]):
     """What is sent next, until nothing waits for tools that run here.
 
-    `more` is what the caller passed by keyword, and `wire` reads what the server gives. `rest` is in every request, and
-    `first` in the first one, besides what all turns have in common.
+    `arguments` is what the caller passed by keyword, and `model_class` reads what the server gives. `common_fields` are
+    in every request, and `first_fields` in the first one, besides what all turns have in common.
 
     All requests of a turn share its cycles, which the server counts too. When they are used up, what the tools gave
     is sent once more, for an answer without tools, as in process.
@@ -276,7 +275,7 @@ class TurnLoop(Generic[TurnEnd]):
 
 
 class TurnRunner(RemoteHandle):
-    """Sends a turn to its path, leg by leg."""
+    """Sends a turn to its path, request by request."""
 
     async def _run(self, path: str, loop: TurnLoop[TurnEnd]) -> TurnEnd:
         while (body := loop.body) is not None:

@@ -26,6 +26,8 @@ KIND_LABELS = {
 }
 """The kinds that a person can write. Patterns are found, not written."""
 
+MAX_HISTORY_LENGTH = 50
+
 IMPORTANCE_LABELS = {1: "1 · trivial", 2: "2 · minor", 3: "3 · usual", 4: "4 · important", 5: "5 · vital"}
 
 SCORE_PART_LABELS = {
@@ -254,9 +256,6 @@ class AtomForm:
         self.text.on("keydown.ctrl.enter", on_save)
         self.text.on("keydown.meta.enter", on_save)
         widgets.dialog_buttons(dialog, label, on_save)
-
-
-MAX_HISTORY_LENGTH = 50
 
 
 async def load_history(ctx: PageContext, found: Atom) -> list[Atom]:

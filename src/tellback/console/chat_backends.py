@@ -1,6 +1,7 @@
 """What the chat page talks to: the model with the user's memory, an agent with routes, or an agent from a spec.
 
-All of them yield the same values."""
+All of them yield the same values.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ class PageReply:
 class ChatHistory:
     """What is gone on with: the conversation if it is known, its newest messages, and calls that wait for a decision.
 
-    `left` is a conversation that was left so long ago that the next message begins another.
+    `expired` is a conversation that was left so long ago that the next message begins another.
     """
 
     conversation: Conversation | None = None
@@ -70,7 +71,7 @@ class PageChatBackend(Protocol):
         """What was said so far."""
 
     def send(self, text: str) -> AsyncGenerator[ReplyDelta | PageReply, None]:
-        """The answer as it comes; the last item is an `Answer`. Closing it cancels the turn."""
+        """The answer as it comes; the last item is a `PageReply`. Closing it cancels the turn."""
 
     def approve(self, approvals: Mapping[str, bool]) -> AsyncGenerator[ReplyDelta | PageReply, None]:
         """Go on with a turn whose calls waited."""
@@ -101,10 +102,9 @@ class MemoryChatBackend:
         return self._stream_reply(self._user.chat_stream(text, CHAT_NAMESPACE))
 
     def approve(self, approvals: Mapping[str, bool]) -> AsyncGenerator[ReplyDelta | PageReply, None]:
-        approvals_by_id = dict(approvals)
         return self._stream_reply(
             self._user.chat_stream(
-                None, CHAT_NAMESPACE, approvals=approvals_by_id, conversation_id=self._conversation_id
+                None, CHAT_NAMESPACE, approvals=dict(approvals), conversation_id=self._conversation_id
             )
         )
 
@@ -265,7 +265,7 @@ def list_partners(ctx: PageContext) -> dict[str, str]:
 
 
 def create_backend(ctx: PageContext, partner: str | None) -> PageChatBackend:
-    """The conversation of a page: with one of `partners`, or with the model and the user's memory."""
+    """The conversation of a page: with one of `list_partners`, or with the model and the user's memory."""
     if partner is None:
         return MemoryChatBackend(ctx)
     if partner in ctx.agents:

@@ -33,7 +33,6 @@ log = logging.getLogger("tellback.console")
 
 SERVER_FAILED = "The server failed: its log has the reason."
 
-
 _ADVICE: Mapping[type[TellbackError], str] = {
     ProviderAuthError: "Set a key that is valid where the server runs, and start it again.",
     ProviderConnectionError: "Look whether the provider, or the Ollama, can be reached from the server, and try again.",
@@ -67,7 +66,7 @@ class PageContext:
 
     @classmethod
     def from_request(cls, request: Request) -> PageContext:
-        """The seat of a request that the reception let in."""
+        """The context of a request that has passed the credential check."""
         state = request.scope["state"]
         return cls(
             state["caller"],
@@ -112,7 +111,7 @@ class PageContext:
         return self.caller.server.settings.open
 
     def link(self, path: str, **query: str | None) -> str:
-        """The address of a page of the console, for the same user: `seat.link("/atom", id=atom.id)`.
+        """The address of a page of the console, for the same user: `ctx.link("/atom", id=atom.id)`.
 
         It is relative to the pages, which are all beside each other: NiceGUI puts its own path before some addresses
         that begin with a slash, and a proxy may put another.
@@ -142,16 +141,16 @@ class PageContext:
     def guard(self, handler: Callable[..., Any], *, is_background: bool = False) -> Callable[..., Awaitable[None]]:
         """An event handler whose errors are told in one sentence, and which acts only while the credential holds.
 
-        All handlers that read or change something go through it. What a page does `by_itself`, such as looking again
-        now and then, is no use of the credential, and its errors are in the log, as nobody wants to be told again and
-        again; everything else counts as a request of it.
+        All handlers that read or change something go through it. What a page does in the background (`is_background`),
+        such as looking again now and then, is no use of the credential, and its errors are in the log, as nobody wants
+        to be told again and again; everything else counts as a request of it.
         """
         parameter_count = len(inspect.signature(handler).parameters)
 
         async def guarded(*arguments: Any) -> None:
             try:
                 if not await self._is_still_valid(is_used=not is_background):
-                    ui.navigate.to(self.link("/"))  # the reception asks for another one
+                    ui.navigate.to(self.link("/"))  # where the server asks for another one
                     return
                 if not is_background:
                     await self._count_request()

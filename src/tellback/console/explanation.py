@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from nicegui import ui
@@ -45,12 +44,8 @@ def show_gathered(session: SessionState) -> None:
     """What the user has said so far, by field."""
     if session.extracted:
         widgets.pairs(
-            *((name, widgets.truncate(_format_value(value), 300)) for name, value in session.extracted.items())
+            *((name, widgets.truncate(widgets.format_value(value), 300)) for name, value in session.extracted.items())
         )
-
-
-def _format_value(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def citation_links(ctx: PageContext, reply: PageReply) -> list[tuple[str, str]]:

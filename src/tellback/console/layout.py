@@ -49,7 +49,7 @@ PageBuilder = Callable[[PageContext], Awaitable[None]]
 
 
 def console_page(path: str, title: str) -> Callable[[PageBuilder], PageBuilder]:
-    """Make a page of the console of a function that builds it for a seat.
+    """Make a function that builds a page for a `PageContext` a page of the console.
 
     A page that needs a user is shown once one is named. What a build raises of ours is told in its place.
     """

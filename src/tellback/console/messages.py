@@ -1,4 +1,8 @@
-"""Messages of a chat as widgets: Markdown, tool cards, answers that stream in."""
+"""Messages on a page: stored ones and replies while they stream, with their Markdown and tool calls.
+
+Markdown is parsed into values and drawn as elements that hold text: no HTML of the writer reaches the page, and links
+lead to `http` or `https` only.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,10 @@ from tellback.types.conversations import StoredMessage, ToolInvocation
 MAX_LENGTH, MAX_SPANS = 50_000, 2_000
 """A text that is longer, or has more pieces, is shown as it is."""
 MAX_DEPTH = 4
+SPAN_LENGTH = 600
+"""A streamed text is shown in pieces of about so many characters: what is sent again with each of them stays small."""
+
+OnDecision = Callable[[bool], Any]
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r"^(#{1,6}) +(\S.*)$")
@@ -47,7 +55,7 @@ class MarkdownSpan:
 
 @dataclass(frozen=True, slots=True)
 class MarkdownBlock:
-    """A piece of a text: `kind` is "text", "heading", "item" (with its `mark`, so many levels `deep`) or "code"."""
+    """A piece of a text: `kind` is "text", "heading", "item" (with its `marker` and `depth`) or "code"."""
 
     kind: str
     text: str
@@ -159,8 +167,8 @@ def is_plain_text(text: str) -> bool:
     return all(kind == "text" and not any(span.kind for span in spans) for kind, spans in found)
 
 
-def render_markdown(text: str, addresses: Sequence[tuple[str, str]] = ()) -> None:
-    """Draw a text here. `addresses` are where its numbers in brackets lead, each with what it stands for in words."""
+def render_markdown(text: str, citation_links: Sequence[tuple[str, str]] = ()) -> None:
+    """Draw a text here. `citation_links` are where its numbers in brackets lead, each with the text that it cites."""
     for each in parse_blocks(text):
         if each.kind == "code":
             code_block(each.text)
@@ -174,12 +182,12 @@ def render_markdown(text: str, addresses: Sequence[tuple[str, str]] = ()) -> Non
             if each.marker:
                 TextElement(tag="span", text="•" if each.marker in "-*+" else each.marker).classes("mark")
             for span in each.spans:
-                _render_span(span, addresses)
+                _render_span(span, citation_links)
 
 
-def _render_span(span: MarkdownSpan, addresses: Sequence[tuple[str, str]]) -> None:
-    if span.kind == "cite" and 1 <= int(span.target) <= len(addresses):
-        address, description = addresses[int(span.target) - 1]
+def _render_span(span: MarkdownSpan, citation_links: Sequence[tuple[str, str]]) -> None:
+    if span.kind == "cite" and 1 <= int(span.target) <= len(citation_links):
+        address, description = citation_links[int(span.target) - 1]
         widgets.set_accessible_name(
             ui.link(span.text, address).classes("cite"), f"{span.text} {widgets.truncate(description, 120)}"
         )
@@ -188,12 +196,6 @@ def _render_span(span: MarkdownSpan, addresses: Sequence[tuple[str, str]]) -> No
         link.props["title"] = span.target
     else:
         TextElement(tag=span.kind if span.kind in ("code", "strong", "em") else "span", text=span.text)
-
-
-SPAN_LENGTH = 600
-"""A streamed text is shown in pieces of about so many characters: what is sent again with each of them stays small."""
-
-OnDecision = Callable[[bool], Any]
 
 
 class StreamingText:
@@ -245,7 +247,7 @@ class ToolCard:
         self._input += part
 
     def set_input(self, value: Any) -> None:
-        self._input = _format_json(value)
+        self._input = widgets.format_value(value, indent=2)
 
     def flush(self) -> None:
         if self._input_block.text != self._input:
@@ -254,7 +256,7 @@ class ToolCard:
     def finish_input(self) -> None:
         """Its input has come: show it so that people can read it."""
         with suppress(ValueError):  # else as the model wrote it, who is told of its mistake
-            self._input = _format_json(json.loads(self._input or "{}"))
+            self._input = widgets.format_value(json.loads(self._input or "{}"), indent=2)
         self.flush()
         self._set_caption("running…")
 
@@ -290,7 +292,7 @@ class ToolCard:
 
 
 class ReplyView:
-    """An answer while it comes. `addresses` are where the numbers in it lead, once that is known."""
+    """An answer while it comes. `citation_links` are where the numbers in it lead, once that is known."""
 
     def __init__(self, speaker: str) -> None:
         self.root = widgets.box("answer", tag="article").props("aria-busy=true")
@@ -438,9 +440,9 @@ def show_conversation(
     show_footer: Callable[[StoredMessage], None],
     pending_ids: Collection[str] = (),
 ) -> None:
-    """The messages of a chat that a person sees; `foot` adds something to each answer.
+    """The messages of a chat that a person sees; `show_footer` adds something to each answer.
 
-    Calls that are `waiting` for a decision are left out: they are shown where it is asked for.
+    Calls that wait for a decision (`pending_ids`) are left out: they are shown where it is asked for.
     """
     results = tool_results_by_id(messages)
     for message in messages:
@@ -458,7 +460,3 @@ def show_conversation(
             if not is_user and not message.tool_calls:
                 with widgets.box("line", "foot"):
                     show_footer(message)
-
-
-def _format_json(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)

@@ -93,7 +93,6 @@ pre.block { font: .8125rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospa
 @media (prefers-reduced-motion: reduce) { * { transition: none !important; animation: none !important; } }
 """
 
-
 WIDGET_CSS = """
 .stack { display: flex; flex-direction: column; gap: .75rem; width: 100%; min-width: 0; }
 .stack.tight { gap: .35rem; } .stack > .q-btn { align-self: flex-start; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, time, timedelta
@@ -14,6 +15,8 @@ from tellback.console.context import PageContext
 from tellback.console.theme import WIDGET_CSS
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.types.memory import MemorySpace
+
+Work = Callable[[], Awaitable[Any]]
 
 
 def text_label(text: str) -> ui.label:
@@ -35,9 +38,6 @@ def note(text: str, *, is_error: bool = False) -> ui.label:
     """A remark beside what was said; what is wrong is told at once to those who do not see it."""
     label = text_label(text).classes("note wrong" if is_error else "note")
     return label.props("role=alert") if is_error else label
-
-
-Work = Callable[[], Awaitable[Any]]
 
 
 def add_widget_css() -> None:
@@ -213,6 +213,11 @@ def format_count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
+def format_value(value: object, *, indent: int | None = None) -> str:
+    """A value as text: a string as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+
+
 def truncate(text: str, length: int = 80) -> str:
     """A text for a place that is small."""
     flat = " ".join(text.split())
@@ -243,7 +248,7 @@ def space_select(ctx: PageContext, spaces: list[MemorySpace], chosen: MemorySpac
 
 
 def show_no_memory(ctx: PageContext, icon: str, extra_hint: str = "") -> None:
-    """What is shown to whom nothing is remembered of; `here` says what there will be."""
+    """What is shown to whom nothing is remembered of; `extra_hint` says what there will be."""
     hint = (
         "What you say in a chat becomes memories when the conversation closes, each with the place where it was said."
         " You can also write one yourself."

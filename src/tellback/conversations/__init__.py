@@ -1,4 +1,7 @@
-"""Conversations: the log of what was said, the turns that write it, and its rolling summary."""
+"""`user.conversations`: create, read, append to and close conversations, and their rolling summaries.
+
+The user handle, importers and the server import this; turns are run by `tellback.turns`.
+"""
 
 from tellback.conversations.conversations import Conversations
 

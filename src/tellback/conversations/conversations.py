@@ -245,7 +245,7 @@ class Conversations:
         With an `idempotency_key` the user's message is stored once; the assistant's is always a new one of its turn.
         """
         now = self._runtime.clock()
-        said = build_draft(
+        user_draft = build_draft(
             "user",
             user_content,
             now,
@@ -253,7 +253,7 @@ class Conversations:
             created_at=created_at,
             idempotency_key=idempotency_key,
         )
-        turn = TurnDraft(new_id("turn"), [said, build_assistant_draft(assistant, now)], starts=True)
+        turn = TurnDraft(new_id("turn"), [user_draft, build_assistant_draft(assistant, now)], starts=True)
         appended = await self._append(id, [turn], now)
         user_message, assistant_message = appended.messages
         return AppendedTurn(assistant_message.turn_id, user_message, assistant_message)

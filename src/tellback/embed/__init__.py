@@ -1,4 +1,7 @@
-"""Embedders: what turns texts into vectors. Importing this loads neither numpy nor any model; using it does."""
+"""Embedders: what turns texts into vectors. Importing this loads neither numpy nor any model; using it does.
+
+Imported by `memory`, `agent`, `app` and `cli`.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from os import PathLike
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellback.embed.vectors import Vectors, normalize_rows, to_unit_vectors, validate_texts
+from tellback.embed.vectors import SURROGATES, Vectors, normalize_rows, to_unit_vectors, validate_texts
 from tellback.errors import ConfigurationError, EmbeddingError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ _MAX_TOKENS = 256
 _MAX_PIECES = 16
 _BATCH_TOKENS = 8192
 _BATCH_TEXTS = 64
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
 class OnnxEmbedder:
@@ -166,7 +164,7 @@ class _OnnxModel:
         pieces: list[tuple[int, Encoding]] = []
         for index, text in enumerate(texts):
             if text.strip():
-                encoded = self._tokenizer.encode(_SURROGATES.sub("\ufffd", text))
+                encoded = self._tokenizer.encode(SURROGATES.sub("\ufffd", text))
                 pieces += [(index, piece) for piece in [encoded, *encoded.overflowing][:_MAX_PIECES]]
         # Texts of like length go together: a batch is as wide as its longest.
         pieces.sort(key=lambda piece: len(piece[1].ids))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
@@ -22,12 +21,17 @@ from tellback.chat.providers.errors import unreadable_response_error
 from tellback.chat.providers.gemini import GeminiModel
 from tellback.chat.providers.openai import CompatibleModel, OllamaModel, OpenAIModel, OpenRouterModel
 from tellback.chat.providers.retry import RetryAttempts
-from tellback.embed.vectors import Vectors, normalize_rows, to_unit_vectors, validate_texts
+from tellback.embed.vectors import SURROGATES, Vectors, normalize_rows, to_unit_vectors, validate_texts
 from tellback.errors import ConfigurationError, EmbeddingError, ProviderError
 
 MAX_CONCURRENT_REQUESTS = 4
 
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
+
+_OPENAI_DIMENSIONS = {
+    "text-embedding-3-small": 1536,
+    "text-embedding-3-large": 3072,
+    "text-embedding-ada-002": 1536,
+}
 
 
 class EmbedderOptions(TypedDict, total=False):
@@ -102,7 +106,7 @@ class ProviderEmbedder:
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """The texts' vectors. Equal texts are sent once, blank ones never."""
-        texts = [_SURROGATES.sub("\ufffd", text) for text in validate_texts(texts)]
+        texts = [SURROGATES.sub("\ufffd", text) for text in validate_texts(texts)]
         pieces = {text: list(split_text(text, self.limits.max_text_bytes)) for text in texts if text.strip()}
         distinct = list(dict.fromkeys(piece for parts in pieces.values() for piece in parts))
         rows = await self._embed_texts(distinct, query)
@@ -207,13 +211,6 @@ def split_text(text: str, limit: int) -> Iterator[str]:
         yield data[start:end].decode()
         start = end
     yield data[start:].decode()
-
-
-_OPENAI_DIMENSIONS = {
-    "text-embedding-3-small": 1536,
-    "text-embedding-3-large": 3072,
-    "text-embedding-ada-002": 1536,
-}
 
 
 class OpenAIEmbedder(ProviderEmbedder):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tellback.embed.vectors import Vectors, normalize_rows, validate_texts
+from tellback.embed.vectors import SURROGATES, Vectors, normalize_rows, validate_texts
 from tellback.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ _FREQUENT_TOKENS = slice(_FIRST_WORD_ID, _FIRST_WORD_ID + 4096)
 
 _SPECIAL_TOKEN = re.compile(r"<s>|</s>|<unk>")
 _SPACED_PIECE = re.compile(r" +[^ ]*")
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 _MAX_CACHED_PIECES = 20_000
 _MAX_CACHED_PIECE_LENGTH = 32
@@ -49,6 +48,9 @@ _MAX_PIECE_LENGTH = 4096
 _MAX_CACHED_WORDS = 20_000
 _MAX_WORD_LENGTH = 64
 _BATCH_TOKENS = 32_768
+
+MAX_INLINE_TEXTS = 256
+MAX_INLINE_CHARACTERS = 50_000
 
 
 class StaticWeights:
@@ -111,7 +113,7 @@ class StaticWeights:
             return []
         text = text.replace(_SPACE, " ")
         if "<" in text and _SPECIAL_TOKEN.search(text):
-            return self._tokenizer.encode(_SURROGATES.sub("\ufffd", text), add_special_tokens=False).ids
+            return self._tokenizer.encode(SURROGATES.sub("\ufffd", text), add_special_tokens=False).ids
         if "  " in text or text[0] == " ":
             pieces = [piece[1:].replace(" ", _SPACE) for piece in _SPACED_PIECE.findall(" " + text)]
         else:
@@ -127,7 +129,7 @@ class StaticWeights:
         """The tokens of a piece that comes after a space."""
         if not piece:
             return (_SPACE_ID,)
-        clean = _SPACE + (piece if piece.isascii() else _SURROGATES.sub("\ufffd", piece))
+        clean = _SPACE + (piece if piece.isascii() else SURROGATES.sub("\ufffd", piece))
         # A word of the vocabulary is its own token, and found ten times faster so.
         whole_id = self._tokenizer.token_to_id(clean) if len(piece) <= _MAX_CACHED_PIECE_LENGTH else None
         if whole_id is not None:
@@ -169,7 +171,7 @@ class StaticWeights:
         for index, word in enumerate(words):
             if len(word) > _MAX_WORD_LENGTH:
                 continue
-            # As in `_read`, but most words need not be looked at for spaces and signs first.
+            # As in `token_ids`, but most words need not be looked at for spaces and signs first.
             id = token_to_id(_SPACE + word) if word.isascii() else None
             if id is not None and id != _SPACE_ID:
                 tokens: Sequence[int] = (id,)
@@ -218,7 +220,7 @@ _weights_lock = threading.RLock()
 
 
 def weights_loaded() -> bool:
-    """Whether `load` will answer at once."""
+    """Whether `load_weights` will answer at once."""
     return _weights is not None
 
 
@@ -272,10 +274,6 @@ def _map_matrix(path: Path) -> NDArray[np.float16]:
         path, dtype="<f2", mode="r", offset=8 + size + entry["data_offsets"][0], shape=tuple(entry["shape"])
     )
     return mapped.view(np.ndarray)
-
-
-MAX_INLINE_TEXTS = 256
-MAX_INLINE_CHARACTERS = 50_000
 
 
 class StaticEmbedder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from tellback.errors import EmbeddingError, InvalidArgumentError
 
 Vectors = NDArray[np.float32]
+
+SURROGATES = re.compile(r"[\ud800-\udfff]")
+"""Halves of characters, which no tokenizer and no API takes."""
 
 
 def validate_texts(texts: Sequence[str]) -> list[str]:
@@ -58,7 +62,7 @@ def to_unit_vectors(rows: Any, count: int, source: str) -> Vectors:
 
 
 def validate_vectors(rows: Any, count: int, source: str) -> Vectors:
-    """What any embedder gave, as `clean_vectors` makes it; what is so already stays as it is."""
+    """What any embedder gave, as `to_unit_vectors` makes it; what is so already stays as it is."""
     if isinstance(rows, np.ndarray) and rows.dtype == np.float32 and rows.ndim == 2 and len(rows) == count > 0:
         squares = np.einsum("ij,ij->i", rows, rows).tolist()
         # That of a row with a value that is not finite is neither, so what passes is finite.

@@ -20,6 +20,32 @@ Format = Literal["auto", "chatgpt", "claude", "jsonl"]
 FORMATS: tuple[Format, ...] = ("auto", "chatgpt", "claude", "jsonl")
 Stage = Literal["reading", "importing", "remembering"]
 
+_MAX_KEY_LENGTH = 400
+"""Keys may have 500 characters, and a number may follow."""
+
+EARLIEST_TIME, MAX_AHEAD = datetime(1990, 1, 1, tzinfo=UTC), timedelta(days=1)
+"""A time before the one, or further ahead than the other, is a mistake, and would date memories by it."""
+
+MIN_EPOCH_MILLISECONDS = 100_000_000_000
+"""Seconds since 1970 have not come so far; whoever writes such a number counts milliseconds."""
+
+_EPOCH_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+
+MAX_TEXT_LENGTH = 500_000
+"""How many characters of a message are kept: servers take no larger requests, and no book is a message."""
+
+MAX_TITLE_LENGTH, MAX_ID_LENGTH, MAX_MODEL_LENGTH = 1_000, 2_000, 200
+
+LEFT_OUT_BRANCH = "on a branch that was not shown"
+LEFT_OUT_TOOL_CALL = "a call of a tool"
+LEFT_OUT_OVERLONG = f"past {MAX_TEXT_LENGTH:,} characters of a message"
+LEFT_OUT_EMPTY = "empty"
+LEFT_OUT_MISSING_PARENT = "missing before the first one that is there"
+LEFT_OUT_REPEATED = "in another file of the export as well"
+LEFT_OUT_TOOL_RESULT = "what a tool gave"
+LEFT_OUT_THINKING = "what the model thought"
+LEFT_OUT_UNKNOWN_ROLE = "of an unknown role"
+
 
 @dataclass(frozen=True, slots=True)
 class ImportedMessage:
@@ -151,10 +177,6 @@ class ImportReport:
         return ". ".join(sentence[0].upper() + sentence[1:] for sentence in sentences) + "."
 
 
-_MAX_KEY_LENGTH = 400
-"""Keys may have 500 characters, and a number may follow."""
-
-
 def digest_texts(*texts: str) -> str:
     """The same for the same texts in the same order, and for no others."""
 
@@ -168,15 +190,6 @@ def digest_texts(*texts: str) -> str:
 
 def _pluralize(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-EARLIEST_TIME, MAX_AHEAD = datetime(1990, 1, 1, tzinfo=UTC), timedelta(days=1)
-"""A time before the one, or further ahead than the other, is a mistake, and would date memories by it."""
-
-MIN_EPOCH_MILLISECONDS = 100_000_000_000
-"""Seconds since 1970 have not come so far; whoever writes such a number counts milliseconds."""
-
-_EPOCH_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
 def parse_time(value: Any) -> datetime | None:
@@ -243,22 +256,6 @@ def file_placeholder(name: Any) -> str:
     """
     short_name = parse_short_text(name, 200)
     return f"[file: {' '.join(short_name.split())}]" if short_name else "[file]"
-
-
-MAX_TEXT_LENGTH = 500_000
-"""How many characters of a message are kept: servers take no larger requests, and no book is a message."""
-
-MAX_TITLE_LENGTH, MAX_ID_LENGTH, MAX_MODEL_LENGTH = 1_000, 2_000, 200
-
-LEFT_OUT_BRANCH = "on a branch that was not shown"
-LEFT_OUT_TOOL_CALL = "a call of a tool"
-LEFT_OUT_OVERLONG = f"past {MAX_TEXT_LENGTH:,} characters of a message"
-LEFT_OUT_EMPTY = "empty"
-LEFT_OUT_MISSING_PARENT = "missing before the first one that is there"
-LEFT_OUT_REPEATED = "in another file of the export as well"
-LEFT_OUT_TOOL_RESULT = "what a tool gave"
-LEFT_OUT_THINKING = "what the model thought"
-LEFT_OUT_UNKNOWN_ROLE = "of an unknown role"
 
 
 class ChatBuilder:

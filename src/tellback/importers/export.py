@@ -1,6 +1,7 @@
 """`ChatExport`: an opened export, a zip, folder or file, with its chats in order, the oldest first.
 
-Its JSON is read value by value, with offsets, so an export may be larger than memory: each chat is read again on demand."""
+Its JSON is read value by value, with offsets, so an export may be larger than memory: each chat is read again on
+demand."""
 
 from __future__ import annotations
 
@@ -41,6 +42,29 @@ _CHAT_FILE_NAME = re.compile(r"conversations(-\d+)?\.json|.*\.(jsonl|ndjson)", r
 _MAX_LISTED_NAMES = 8
 _ZIP_MAGIC = b"PK\x03\x04"
 """How every zip begins; whether it is whole only its end tells."""
+
+MAX_VALUE_LENGTH = 256 * 1024**2
+"""How many characters one chat may have."""
+
+TRUNCATION_MARGIN = 32
+"""An error this near to the end of what was read may be no error once there is more."""
+
+TRUNCATED_FILE = "the file ends before its chats do. Was the download cut off? Get it again"
+
+_VALUE_END = tuple(" \t\r\n,]")
+_WHITESPACE = re.compile(r"[ \t\r\n]*")
+
+SKIPPED_EMPTY = "nothing was said in it"
+SKIPPED_NOT_REMEMBERED = "it was marked not to be remembered"
+SKIPPED_DUPLICATE = "it stands in the export twice"
+SKIPPED_UNKNOWN_SHAPE = "it is none that this format knows"
+
+_PARSERS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Mapping[str, Any]], ImportedChat]]] = {
+    chatgpt.SOURCE: (chatgpt.is_chat, chatgpt.parse_chat),
+    claude.SOURCE: (claude.is_chat, claude.parse_chat),
+    jsonl.SOURCE: (jsonl.is_chat, jsonl.parse_chat),
+}
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +186,6 @@ def _open_temporary(stack: ExitStack) -> IO[bytes]:
 
 def _as_binary(file: IO[bytes]) -> BinaryIO:
     return file  # type: ignore[return-value]  # what `open` and `TemporaryFile` give is one
-
-
-MAX_VALUE_LENGTH = 256 * 1024**2
-"""How many characters one chat may have."""
-
-TRUNCATION_MARGIN = 32
-"""An error this near to the end of what was read may be no error once there is more."""
-
-TRUNCATED_FILE = "the file ends before its chats do. Was the download cut off? Get it again"
-
-_VALUE_END = tuple(" \t\r\n,]")
-_WHITESPACE = re.compile(r"[ \t\r\n]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,19 +347,6 @@ class _JsonStreamReader:
         return ImportFormatError(self._file.name, f"{problem} (at byte {byte_offset}).")
 
 
-SKIPPED_EMPTY = "nothing was said in it"
-SKIPPED_NOT_REMEMBERED = "it was marked not to be remembered"
-SKIPPED_DUPLICATE = "it stands in the export twice"
-SKIPPED_UNKNOWN_SHAPE = "it is none that this format knows"
-
-_PARSERS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Mapping[str, Any]], ImportedChat]]] = {
-    chatgpt.SOURCE: (chatgpt.is_chat, chatgpt.parse_chat),
-    claude.SOURCE: (claude.is_chat, claude.parse_chat),
-    jsonl.SOURCE: (jsonl.is_chat, jsonl.parse_chat),
-}
-_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
-
-
 @dataclass(frozen=True, slots=True)
 class ChatPiece:
     """What of a chat stands in one file: `spans` are the places, each where it begins and how long it is."""
@@ -363,7 +362,7 @@ class ChatPiece:
 
 @dataclass(frozen=True, slots=True)
 class ExportEntry:
-    """A chat of an export, without its words. One that `is_lines` may stand in several files."""
+    """A chat of an export, without its words. One that `is_message_lines` may stand in several files."""
 
     id: str
     pieces: Sequence[ChatPiece]
@@ -378,7 +377,7 @@ class ChatExport:
 
     They are gone through once to find the chats and their dates, and each is read again when it is asked for, so an
     export may be larger than memory; a single chat may not. `skipped` counts what is not among `entries`, by reason.
-    `goes_on` is asked now and then, and ends the search by raising.
+    `on_chat_found` is called now and then, and ends the search by raising.
     """
 
     def __init__(

@@ -22,6 +22,40 @@ from tellback.types.ids import utc_now
 from tellback.types.jobs import Binding, Job, JobStatus
 from tellback.types.memory import MemorySpace
 
+T = TypeVar("T")
+
+PAGE_SIZE = 200
+NEWEST_COUNT = 5
+"""How many of the newest conversations tell whether anyone else has begun one meanwhile."""
+
+METADATA_KEY = "import"
+"""Under this name a conversation's metadata says which chat it was."""
+
+PROGRESS_SECONDS = 0.5
+"""How often to tell how far it is."""
+
+MAX_RETRY_WAIT = timedelta(seconds=30)
+"""How long a job that failed may have to wait for its next attempt, and with it those behind it, which go in order.
+Where it is longer, whoever makes memories is not there."""
+
+MAX_JOBS = 1_000
+_UNFINISHED = ("queued", "running")
+
+BATCH_MESSAGES, BATCH_LENGTH = 500, 500_000
+"""How many messages, and characters of them, are stored at once: a server takes no larger requests."""
+
+BLOCK_LENGTH = 100_000
+"""How long one text of a message may be; a longer one is stored in several."""
+
+MAX_ATTEMPTS = 5
+PROGRESS_INTERVAL = 100
+"""After how many chats that were found to tell so."""
+
+SKIPPED_BEFORE_SINCE = "nothing was said in it since the given time"
+SKIPPED_OVER_LIMIT = "the limit was reached"
+
+ImportProgressCallback = Callable[[ImportProgress], Any]
+
 
 class ImportConversations(Protocol):
     """`user.conversations`."""
@@ -93,9 +127,6 @@ class ImportUser(Protocol):
     def memory(self) -> ImportMemory: ...
 
 
-T = TypeVar("T")
-
-
 class WorkCancelled(Exception):
     """Nobody wants the result any more."""
 
@@ -106,7 +137,7 @@ async def run_in_thread(
     """What `work` gives. It is passed a function to call now and then, which ends it once the task is cancelled.
 
     Files are closed when nobody reads them any more, so a cancelled task waits for its thread; a result that came too
-    late goes to `unwanted`.
+    late goes to `discard`.
     """
     stop = threading.Event()
 
@@ -123,14 +154,6 @@ async def run_in_thread(
         if future.exception() is None:
             discard(future.result())
         raise
-
-
-PAGE_SIZE = 200
-NEWEST_COUNT = 5
-"""How many of the newest conversations tell whether anyone else has begun one meanwhile."""
-
-METADATA_KEY = "import"
-"""Under this name a conversation's metadata says which chat it was."""
 
 
 def build_metadata(chat: ImportedChat, messages: int) -> dict[str, Any]:
@@ -201,17 +224,6 @@ def _holds_whole_chat(part: Conversation, digest: str) -> bool:
     return isinstance(messages, int) and part.last_seq >= messages
 
 
-PROGRESS_SECONDS = 0.5
-"""How often to tell how far it is."""
-
-MAX_RETRY_WAIT = timedelta(seconds=30)
-"""How long a job that failed may have to wait for its next attempt, and with it those behind it, which go in order.
-Where it is longer, whoever makes memories is not there."""
-
-MAX_JOBS = 1_000
-_UNFINISHED = ("queued", "running")
-
-
 @dataclass(frozen=True, slots=True)
 class ExtractionCounts:
     """How many memories there are of what was imported, and how many jobs failed or are still to be done."""
@@ -278,22 +290,6 @@ async def _count_results(
 
 def _count_memories(job: Job) -> int:
     return sum(count for name in ("added", "superseded") if isinstance(count := job.result.get(name), int))
-
-
-BATCH_MESSAGES, BATCH_LENGTH = 500, 500_000
-"""How many messages, and characters of them, are stored at once: a server takes no larger requests."""
-
-BLOCK_LENGTH = 100_000
-"""How long one text of a message may be; a longer one is stored in several."""
-
-MAX_ATTEMPTS = 5
-PROGRESS_INTERVAL = 100
-"""After how many chats that were found to tell so."""
-
-SKIPPED_BEFORE_SINCE = "nothing was said in it since the given time"
-SKIPPED_OVER_LIMIT = "the limit was reached"
-
-ImportProgressCallback = Callable[[ImportProgress], Any]
 
 
 async def import_chats(

@@ -1,4 +1,8 @@
-"""Jobs: work that is kept until it is done, and the workers that do it."""
+"""Jobs: work that is stored until it is done, and the workers that do it.
+
+The `rc.jobs` handle, the runner, the scheduler, and a worker for each kind of store.
+Imported by `runtime`, `turns`, `app`, `cli` and `testing`.
+"""
 
 from tellback.jobs.handle import Jobs
 from tellback.jobs.runner import Handler, Postponed, WorkerOptions

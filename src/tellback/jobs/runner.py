@@ -26,6 +26,25 @@ from tellback.stores import JobEnd, Store
 from tellback.types.jobs import Job, JobStatus
 from tellback.types.jsontext import make_storable
 
+log = logging.getLogger("tellback.jobs")
+
+Handler = Callable[[Job], Awaitable[JobEnd | None]]
+"""Does a job. It gives what came of it, or None if it has ended the job itself."""
+
+TRANSIENT_ERRORS = (StoreUnavailableError, StoreBusyError, StoreFullError)
+"""What a store says when the same call may work later."""
+
+PERMANENT_ERRORS = (ExtractionError, InvalidArgumentError, NotFoundError)
+"""What is no better at the next attempt. A mistake in the setup is: another worker may be set up better."""
+
+LOGGABLE_ERRORS = (StoreError, ConfigurationError)
+"""What says nothing of what was said."""
+
+MAX_ERROR_LENGTH = 2_000
+RETRY_SECONDS = 1.0
+REQUEUE_TIMEOUT = 5.0
+"""How long a stopping worker waits for the store to take its job back; it comes back by itself when the lease ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
@@ -72,26 +91,6 @@ class WorkerOptions:
 
 
 DEFAULT_OPTIONS = WorkerOptions()
-
-
-log = logging.getLogger("tellback.jobs")
-
-Handler = Callable[[Job], Awaitable[JobEnd | None]]
-"""Does a job. It gives what came of it, or None if it has ended the job itself."""
-
-TRANSIENT_ERRORS = (StoreUnavailableError, StoreBusyError, StoreFullError)
-"""What a store says when the same call may work later."""
-
-PERMANENT_ERRORS = (ExtractionError, InvalidArgumentError, NotFoundError)
-"""What is no better at the next attempt. A mistake in the setup is: another worker may be set up better."""
-
-LOGGABLE_ERRORS = (StoreError, ConfigurationError)
-"""What says nothing of what was said."""
-
-MAX_ERROR_LENGTH = 2_000
-RETRY_SECONDS = 1.0
-REQUEUE_TIMEOUT = 5.0
-"""How long a stopping worker waits for the store to take its job back; it comes back by itself when the lease ends."""
 
 
 class Postponed(Exception):

@@ -21,6 +21,19 @@ LIVENESS_CHECKS = 4
 LIVENESS_PAUSE_SECONDS = 0.8
 """Between looks at an owner of which nothing certain is known: some stores must miss it for a while to be sure."""
 
+EVENT_BATCH = 100
+"""How many events are looked at in one transaction, for which others who write have to wait."""
+
+DISPATCH_PAUSE_SECONDS = 0.5
+"""What happens within this time is looked at together, unless there is a hurry: turns should not pay for each look."""
+
+DISPATCH_INTERVAL_SECONDS = 30.0
+"""How often to dispatch even if nothing asks for jobs: it moves on in the events, which keeps later looks short."""
+
+
+MAX_TICK_SECONDS = 30.0
+"""How often to see whether something has come round, at most."""
+
 
 async def requeue_orphaned_jobs(store: Store, clock: Callable[[], datetime], *, patient: bool = True) -> list[Job]:
     """Put back in the queue what owners were running that are certainly dead; gives those jobs.
@@ -45,20 +58,10 @@ async def requeue_orphaned_jobs(store: Store, clock: Callable[[], datetime], *, 
     return released
 
 
-EVENT_BATCH = 100
-"""How many events are looked at in one transaction, for which others who write have to wait."""
-
-DISPATCH_PAUSE_SECONDS = 0.5
-"""What happens within this time is looked at together, unless there is a hurry: turns should not pay for each look."""
-
-DISPATCH_INTERVAL_SECONDS = 30.0
-"""How often to dispatch even if nothing asks for jobs: it moves on in the events, which keeps later looks short."""
-
-
 class Dispatcher:
-    """Makes the jobs that events ask for. `told` is called after each change, whether it made any or not.
+    """Makes the jobs that events ask for. `on_dispatched` is called after each change, whether it made any or not.
 
-    Once `hurry` is set, the next change is looked at without waiting for others.
+    Once `urgent` is set, the next change is looked at without waiting for others.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class Dispatcher:
         try:
             async for _ in changes:
                 with contextlib.suppress(TimeoutError):
-                    # Not `wait_for`, which forgets a cancellation that comes together with the hurry.
+                    # Not `wait_for`, which forgets a cancellation that comes together with `_urgent`.
                     async with asyncio.timeout(DISPATCH_PAUSE_SECONDS):
                         await self._urgent.wait()
                 self._urgent.clear()
@@ -98,12 +101,6 @@ class Dispatcher:
         while more and (time.monotonic() >= self._next_dispatch or await jobs.has_pending_events()):
             more = (await jobs.dispatch(window_length=window_length, limit=EVENT_BATCH, now=self._clock())).has_more
             self._next_dispatch = time.monotonic() + DISPATCH_INTERVAL_SECONDS
-
-
-log = logging.getLogger("tellback.jobs")
-
-MAX_TICK_SECONDS = 30.0
-"""How often to see whether something has come round, at most."""
 
 
 @dataclass(frozen=True, slots=True)

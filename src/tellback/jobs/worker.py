@@ -117,7 +117,7 @@ class Worker(ABC):
 
     @abstractmethod
     async def _work(self) -> None:
-        """Bring jobs to their handlers until `_stopping` is set, then stop in good order."""
+        """Bring jobs to their handlers until `_stop_event` is set, then stop in good order."""
 
     async def _supervise(self, activity: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run it again whenever it breaks, until it ends by itself, or the store is closed or takes no changes."""
@@ -142,9 +142,6 @@ async def wait_for_first(*events: asyncio.Event, timeout_seconds: float | None =
         await asyncio.wait(waits, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await cancel_and_wait(*waits)
-
-
-log = logging.getLogger("tellback.jobs")
 
 
 class EmbeddedWorker(Worker):
@@ -207,9 +204,6 @@ class EmbeddedWorker(Worker):
         if self._running:
             await asyncio.wait(self._running, timeout=self._options.grace)
         await cancel_and_wait(*self._running)
-
-
-log = logging.getLogger("tellback.jobs")
 
 
 def open_worker(

@@ -19,6 +19,17 @@ from tellback.types.memory import Atom, Entity
 from tellback.validation import NAME_LENGTH
 
 MAX_PROBLEMS = 5
+MAX_QUESTION_LENGTH = 2_000
+MAX_REMEMBERED_LENGTH = 2_000
+MAX_DATE_LENGTH = 40
+MAX_ID_LENGTH = 200
+MAX_LISTED = 50
+MAX_ATOM_LENGTH = 2_000
+MAX_MESSAGE_LENGTH = 6_000
+MAX_NAMES_LISTED = 10
+MAX_TOOL_NAME_LENGTH = 100
+MAX_OUTPUT_CHARACTERS = 30_000
+"""What the parts of one answer take as JSON, at most. Its text takes about as much again."""
 
 OmittedNone = SkipJsonSchema[None]
 """None that schemas do not speak of: some models write null for what they leave out, and answers leave it out."""
@@ -90,12 +101,6 @@ class _PlainJsonSchema(GenerateJsonSchema):
             return self.generate_inner(schema["schema"])
         return super().default_schema(schema)
 
-
-MAX_QUESTION_LENGTH = 2_000
-MAX_REMEMBERED_LENGTH = 2_000
-MAX_DATE_LENGTH = 40
-MAX_ID_LENGTH = 200
-MAX_LISTED = 50
 
 QuestionText = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION_LENGTH)]
 DateText = Annotated[str, Field(min_length=4, max_length=MAX_DATE_LENGTH)]
@@ -199,12 +204,6 @@ class ForgetInput(ToolInput):
     """Something to forget."""
 
     atom_id: IdText = Field(description="The id of the memory, as recall or timeline gave it.")
-
-
-MAX_ATOM_LENGTH = 2_000
-MAX_MESSAGE_LENGTH = 6_000
-MAX_NAMES_LISTED = 10
-MAX_TOOL_NAME_LENGTH = 100
 
 
 class CategoryItem(ToolOutput):
@@ -474,9 +473,6 @@ def format_minute(timestamp: str) -> str:
     """The day and time of a moment, in UTC."""
     return timestamp[:16].replace("T", " ")
 
-
-MAX_OUTPUT_CHARACTERS = 30_000
-"""What the parts of one answer take as JSON, at most. Its text takes about as much again."""
 
 Item = TypeVar("Item", bound=ToolOutput)
 

@@ -51,6 +51,13 @@ INTERNAL_ERRORS = (StoreError, EmbeddingError, ConfigurationError, ChatError)
 
 CALL_FAILED = "The memory could not do this now. It is not about your arguments: try again in a moment."
 
+MAX_MESSAGE_BYTES = 1024 * 1024
+CHUNK_BYTES = 64 * 1024
+MAX_BODY_BYTES = 1024 * 1024
+GRACE_SECONDS = 5.0
+LOOPBACK_HOSTS = tuple(f"{host}{port}" for host in ("127.0.0.1", "localhost", "[::1]") for port in ("", ":*"))
+LOOPBACK_ORIGINS = tuple(f"http://{host}" for host in LOOPBACK_HOSTS)
+
 
 def build_server(
     user_of: UserOf,
@@ -139,12 +146,6 @@ def _error_result(message: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=replace_surrogates(message))], is_error=True)
 
 
-log = logging.getLogger("tellback.mcp")
-
-MAX_MESSAGE_BYTES = 1024 * 1024
-CHUNK_BYTES = 64 * 1024
-
-
 async def serve_stdio(
     rc: Tellback,
     user_id: str,
@@ -156,7 +157,7 @@ async def serve_stdio(
     """Serve one user's memory over standard input and output, until the input ends.
 
     While it runs, what the process prints goes to standard error: the output is the protocol's alone. Cancelling it
-    ends it at once, also while it waits for input. A message of more than `MOST_BYTES` ends it too.
+    ends it at once, also while it waits for input. A message of more than `MAX_MESSAGE_BYTES` ends it too.
     """
     user = rc.user(user_id, tenant_id, app_id)
     server = build_server(lambda scope: user, read_only=read_only)
@@ -240,12 +241,6 @@ def _stdout_redirected() -> Iterator[int]:
         sys.stdout.flush()
         # It is not closed: a thread may still be writing, and its number would be given to another file.
         os.dup2(protocol_descriptor, stdout_descriptor)
-
-
-MAX_BODY_BYTES = 1024 * 1024
-GRACE_SECONDS = 5.0
-LOOPBACK_HOSTS = tuple(f"{host}{port}" for host in ("127.0.0.1", "localhost", "[::1]") for port in ("", ":*"))
-LOOPBACK_ORIGINS = tuple(f"http://{host}" for host in LOOPBACK_HOSTS)
 
 
 def http_app(

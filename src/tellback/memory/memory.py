@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from tellback import validation as common
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.memory import bindings, recall_service, validation
 from tellback.memory.bindings import PolicyLike, ScopeLike
-from tellback.memory.embedding import EmbeddingService
+from tellback.memory.embedding import EmbeddingService, embed_changes
 from tellback.memory.extraction.extractors import build_verbatim_drafts
 from tellback.memory.extraction.service import ExtractionService, Replay, ReplayProgress, ReplayReport
 from tellback.memory.recall_service import RecallRequest, RecallService
@@ -25,316 +25,18 @@ from tellback.types.ids import new_id, to_micros, utc_now
 from tellback.types.jobs import Binding, ExtractionRun, Job, JobStatus
 from tellback.types.memory import Atom, AtomStatus, Entity, EntityType, MemorySpace, RecallResult
 
+DEFAULT_SPACE_NAME = "default"
 DEFAULT_RECALL_LIMIT = 10
 DEFAULT_TIMELINE_LIMIT = 20
-MAX_NEIGHBOURS = 50
-
-
-class MemoryRecall:
-    """What can be asked of a memory: by topic, by entity, along time."""
-
-    def __init__(self, runtime: Runtime, scope: Scope, recall: RecallService) -> None:
-        self._runtime = runtime
-        self._scope = scope
-        self._recall = recall
-
-    async def recall_by_topic(
-        self,
-        space_id: str,
-        query: str,
-        limit: int | None = None,
-        category_names: Iterable[str] | None = None,
-        min_importance: int | None = None,
-        valid_at: DatetimeLike = None,
-        *,
-        known_at: DatetimeLike = None,
-        now: DatetimeLike = None,
-        min_score: float = 0.0,
-        neighbours: int = 0,
-        include_archived: bool = False,
-    ) -> RecallResult:
-        """What answers a question best, ranked by words, meaning, time, speakers, entities, age and importance.
-
-        `valid_at` recalls what held at a moment and `known_at` what was known then; without them, whatever is not over.
-        Expressions such as "last May" in the query are understood relative to `now`. With `neighbours`, a hit that was
-        said in a conversation brings so many turns before and after it along, as `hit.context`.
-        """
-        request = self._recall_request(
-            space_id,
-            limit,
-            now,
-            valid_at=valid_at,
-            known_at=known_at,
-            categories=category_names,
-            min_importance=min_importance,
-            include_archived=include_archived,
-            neighbours=neighbours,
-        )
-        return await self._recall.by_topic(
-            request, validation.validate_query("query", query), validation.validate_ratio("min_score", min_score)
-        )
-
-    async def recall_by_entity(
-        self,
-        space_id: str,
-        entity_id_or_name: str,
-        limit: int | None = None,
-        category_names: Iterable[str] | None = None,
-        *,
-        valid_at: DatetimeLike = None,
-        known_at: DatetimeLike = None,
-        now: DatetimeLike = None,
-        include_archived: bool = False,
-    ) -> RecallResult:
-        """Everything about an entity, the newest first.
-
-        A name that no entity has recalls what mentions it, or was said by somebody of that name.
-        """
-        request = self._recall_request(
-            space_id,
-            limit,
-            now,
-            valid_at=valid_at,
-            known_at=known_at,
-            categories=category_names,
-            include_archived=include_archived,
-        )
-        entity_ids, name = await self._resolve_entity(request.space_id, entity_id_or_name)
-        return await self._recall.by_entity(request, entity_ids, name)
-
-    async def recall_timeline(
-        self,
-        space_id: str,
-        entity_id_or_name: str | None = None,
-        query: str | None = None,
-        from_: DatetimeLike = None,
-        to: DatetimeLike = None,
-        limit: int | None = None,
-        include_superseded: bool = True,
-        *,
-        category_names: Iterable[str] | None = None,
-        known_at: DatetimeLike = None,
-        now: DatetimeLike = None,
-    ) -> RecallResult:
-        """How things changed: what held at some moment from `from_` to `to`, the oldest first, even if it is over.
-
-        About an entity, on a topic, or both; without either, everything. Where there is more than `limit`, the best for
-        the query stay, or the newest.
-        """
-        start, end = validation.validate_moment("from_", from_), validation.validate_moment("to", to)
-        if start is not None and end is not None and start > end:
-            raise InvalidArgumentError(f"from_ ({start.isoformat()}) is after to ({end.isoformat()}).")
-        limit = DEFAULT_TIMELINE_LIMIT if limit is None else limit
-        request = self._recall_request(space_id, limit, now, known_at=known_at, categories=category_names)
-        request = replace(request, filter=replace(request.filter, include_superseded=include_superseded))
-        entity_ids: list[str] | None = None
-        name = None
-        if entity_id_or_name is not None:
-            entity_ids, name = await self._resolve_entity(request.space_id, entity_id_or_name)
-        return await self._recall.timeline(
-            request,
-            entity_ids=entity_ids,
-            name=name,
-            query=None if query is None else validation.validate_query("query", query),
-            start=-NEVER if start is None else to_micros(start),
-            end=NEVER if end is None else to_micros(end),
-        )
-
-    def _recall_request(
-        self,
-        space_id: str,
-        limit: int | None,
-        now: DatetimeLike,
-        *,
-        valid_at: DatetimeLike = None,
-        known_at: DatetimeLike = None,
-        categories: Iterable[str] | None = None,
-        min_importance: int | None = None,
-        include_archived: bool = False,
-        neighbours: int = 0,
-    ) -> RecallRequest:
-        moment = validation.validate_moment("now", now) or self._runtime.clock()
-        valid, known = (
-            validation.validate_moment("valid_at", valid_at),
-            validation.validate_moment("known_at", known_at),
-        )
-        return RecallRequest(
-            scope=self._scope,
-            space_id=common.validate_id("space", space_id),
-            now=to_micros(moment),
-            filter=RecallFilter(
-                valid_at=to_micros(valid or moment),
-                known_at=NEVER if known is None else to_micros(known),
-                must_have_started=valid is not None,
-                include_archived=include_archived,
-                categories=validation.validate_names("category_names", categories) or None,
-                min_importance=0 if not min_importance else validation.validate_importance(min_importance),
-            ),
-            limit=DEFAULT_RECALL_LIMIT if limit is None else common.validate_count("limit", limit),
-            neighbours=min(common.validate_count("neighbours", neighbours), MAX_NEIGHBOURS),
-        )
-
-    async def _resolve_entity(self, space_id: str, id_or_name: str) -> tuple[list[str], str | None]:
-        """The entity of that id, or those of that name; and the name, if it is one."""
-        reference = common.validate_name("entity_id_or_name", id_or_name, validation.MAX_NAME_LENGTH)
-        entity = await self._runtime.store.memories.entity(self._scope, reference)
-        while entity is not None and entity.merged_into is not None:
-            entity = await self._runtime.store.memories.entity(self._scope, entity.merged_into)
-        if entity is not None and entity.memory_space_id == space_id:
-            return [entity.id], None
-        if reference.startswith("ent_"):
-            raise NotFoundError("entity", reference)
-        found = await self._runtime.store.memories.find_entities(self._scope, space_id, reference)
-        return [entity.id for entity in found], reference
-
-
-DEFAULT_JOB_LIMIT = 100
-
-
-class MemoryExtraction(MemoryRecall):
-    """What turns conversations into memories."""
-
-    def __init__(self, runtime: Runtime, scope: Scope, recall: RecallService, extraction: ExtractionService) -> None:
-        super().__init__(runtime, scope, recall)
-        self._extraction = extraction
-
-    async def create_binding(
-        self,
-        conversation_scope: ScopeLike | Iterable[ScopeLike],
-        memory_space_ids: Iterable[str],
-        extraction_policy: PolicyLike | None = None,
-        *,
-        once: bool = False,
-    ) -> Binding:
-        """From now on, let conversations become memories.
-
-        `conversation_scope` says which: `{"namespace": "chat", "user_id": "*"}`, where "*" is any, or a list of such.
-        `memory_space_ids` are spaces of this user; conversations of others go to their own spaces of the same names,
-        made when missing. By default a conversation is extracted when it closes. With `once`, a binding that this user
-        made before of the same scopes and spaces is given back as it is: for programs that bind whenever they start.
-        """
-        scopes = bindings.validate_scopes(conversation_scope)
-        policy = bindings.validate_policy(extraction_policy)
-        self._extraction.check_version(policy.extraction_version)
-        ids = validation.validate_ids("memory_space_ids", memory_space_ids)
-        if not ids:
-            raise InvalidArgumentError("memory_space_ids is empty: name at least one space.")
-        names = []
-        for id in ids:
-            space = await self._runtime.store.memories.space(self._scope, common.validate_id("space", id))
-            if space is None:
-                raise NotFoundError("space", id)
-            names.append(space.name)
-        now = self._runtime.clock()
-        binding = Binding(
-            id=new_id("bind"),
-            tenant_id=self._scope.tenant_id,
-            app_id=self._scope.app_id,
-            conversation_scope=scopes,
-            memory_space_ids=ids,
-            memory_space_names=tuple(names),
-            extraction_policy=policy,
-            created_at=now,
-            updated_at=now,
-            created_by=self._scope.user_id,
-        )
-        stored = await self._runtime.store.bindings.create(self._scope, binding, reuse_existing=once)
-        self._extraction.wake()
-        return stored
-
-    async def get_binding(self, id: str) -> Binding | None:
-        """The binding of that id, if this user made it or it is about this user's conversations, or None."""
-        return await self._runtime.store.bindings.get(self._scope, id) if common.is_valid_id(id) else None
-
-    async def list_bindings(self) -> list[Binding]:
-        """The bindings this user made, and those that are about this user's conversations."""
-        return await self._runtime.store.bindings.list_bindings(self._scope)
-
-    async def update_binding(
-        self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
-    ) -> Binding:
-        """Change when a binding extracts, or pause it with `enabled=False`; what it is about never changes.
-
-        What was closed before is extracted; what is closed while it is paused is not, unless someone asks for it.
-        """
-        return await self._extraction.update_binding(self._scope, id, extraction_policy, enabled)
-
-    async def delete_binding(self, id: str) -> None:
-        """End a binding, for everyone it is about; memories it made stay, and what was closed before is extracted."""
-        await self._extraction.delete_binding(self._scope, id)
-
-    async def run_extraction_for_conversation(
-        self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
-    ) -> ExtractionRun:
-        """Extract a conversation now, open or closed, as often as you like: what is known already is not added again.
-
-        Every enabled binding that matches gives its jobs, at `extraction_version` instead of its own; or name a space,
-        and no binding is needed. `await rc.jobs.drain()` waits for them.
-        """
-        if extraction_version is not None:
-            self._extraction.check_version(bindings.validate_extraction_version(extraction_version))
-        jobs = await self._runtime.store.jobs.plan(
-            self._scope,
-            common.validate_id("conversation", conversation_id),
-            version=extraction_version,
-            space_id=None if space_id is None else common.validate_id("space", space_id),
-            window_length=self._extraction.window_length,
-            now=self._runtime.clock(),
-        )
-        self._extraction.wake()
-        return ExtractionRun(tuple(jobs))
-
-    async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
-        """Wait until this user's conversations that were closed have become memories; False if they have not by then.
-
-        Jobs that failed and wait for their next attempt are not waited for.
-        """
-        try:
-            async with asyncio.timeout(timeout):
-                await self._extraction.dispatch_pending()
-                now = utc_now()  # leases and retries go by the machine's clock
-                # In the order in which a job goes: one that begins meanwhile is found where it was, or where it is.
-                jobs = [job for status in ("queued", "running") for job in await self.list_jobs(status=status)]
-                return await self._runtime.jobs.wait([job.id for job in jobs if job.due_at <= now])
-        except TimeoutError:
-            return False
-
-    async def replay(
-        self,
-        namespace: str | None = None,
-        extraction_version: str | None = None,
-        *,
-        on_progress: Callable[[ReplayProgress], Any] | None = None,
-    ) -> ReplayReport:
-        """Extract all of this user's conversations of a namespace again, the oldest first, and wait until that is done.
-
-        `on_progress` is called as jobs end. Cancelling it cancels the jobs that were not begun.
-        """
-        if extraction_version is not None:
-            self._extraction.check_version(bindings.validate_extraction_version(extraction_version))
-        name = common.validate_optional_text("namespace", namespace, common.NAME_LENGTH)
-        return await Replay(self._runtime, self._extraction, extraction_version, on_progress).run(self._scope, name)
-
-    async def list_jobs(
-        self, conversation_id: str | None = None, status: str | None = None, limit: int | None = None
-    ) -> list[Job]:
-        """This user's extraction jobs, the newest first."""
-        return await self._runtime.store.jobs.list_jobs(
-            self._scope,
-            status=None if status is None else JobStatus(common.validate_choice("status", status, tuple(JobStatus))),
-            conversation_id=common.validate_optional_text("conversation_id", conversation_id, common.KEY_LENGTH),
-            limit=DEFAULT_JOB_LIMIT if limit is None else common.validate_count("limit", limit),
-        )
-
-
-DEFAULT_SPACE_NAME = "default"
 DEFAULT_ENTITY_LIMIT = 20
+DEFAULT_JOB_LIMIT = 100
+MAX_NEIGHBOURS = 50
 MESSAGE_BATCH_SIZE = 500
 BEGINNING_OF_TIME = datetime(1, 1, 1, tzinfo=UTC)
 """Before anything was over."""
 
 
-class Memory(MemoryExtraction):
+class Memory:
     """One user's memory: spaces that hold atoms and entities, never seen by anyone else.
 
     `get_…` gives None for an unknown id, everything else raises `NotFoundError`; an id of another user is unknown.
@@ -348,8 +50,11 @@ class Memory(MemoryExtraction):
         recall: RecallService,
         extraction: ExtractionService,
     ) -> None:
-        super().__init__(runtime, scope, recall, extraction)
+        self._runtime = runtime
+        self._scope = scope
         self._embedding = embedding
+        self._recall = recall
+        self._extraction = extraction
 
     # Spaces
 
@@ -601,7 +306,241 @@ class Memory(MemoryExtraction):
         best = await recall_service.rank_entities(found, (query or "")[: validation.MAX_NAME_LENGTH])
         return best[: DEFAULT_ENTITY_LIMIT if limit is None else common.validate_count("limit", limit)]
 
-    # What was said
+    # Recall
+
+    async def recall_by_topic(
+        self,
+        space_id: str,
+        query: str,
+        limit: int | None = None,
+        category_names: Iterable[str] | None = None,
+        min_importance: int | None = None,
+        valid_at: DatetimeLike = None,
+        *,
+        known_at: DatetimeLike = None,
+        now: DatetimeLike = None,
+        min_score: float = 0.0,
+        neighbours: int = 0,
+        include_archived: bool = False,
+    ) -> RecallResult:
+        """What answers a question best, ranked by words, meaning, time, speakers, entities, age and importance.
+
+        `valid_at` recalls what held at a moment and `known_at` what was known then; without them, whatever is not over.
+        Expressions such as "last May" in the query are understood relative to `now`. With `neighbours`, a hit that was
+        said in a conversation brings so many turns before and after it along, as `hit.context`.
+        """
+        request = self._recall_request(
+            space_id,
+            limit,
+            now,
+            valid_at=valid_at,
+            known_at=known_at,
+            categories=category_names,
+            min_importance=min_importance,
+            include_archived=include_archived,
+            neighbours=neighbours,
+        )
+        return await self._recall.by_topic(
+            request, validation.validate_query("query", query), validation.validate_ratio("min_score", min_score)
+        )
+
+    async def recall_by_entity(
+        self,
+        space_id: str,
+        entity_id_or_name: str,
+        limit: int | None = None,
+        category_names: Iterable[str] | None = None,
+        *,
+        valid_at: DatetimeLike = None,
+        known_at: DatetimeLike = None,
+        now: DatetimeLike = None,
+        include_archived: bool = False,
+    ) -> RecallResult:
+        """Everything about an entity, the newest first.
+
+        A name that no entity has recalls what mentions it, or was said by somebody of that name.
+        """
+        request = self._recall_request(
+            space_id,
+            limit,
+            now,
+            valid_at=valid_at,
+            known_at=known_at,
+            categories=category_names,
+            include_archived=include_archived,
+        )
+        entity_ids, name = await self._resolve_entity(request.space_id, entity_id_or_name)
+        return await self._recall.by_entity(request, entity_ids, name)
+
+    async def recall_timeline(
+        self,
+        space_id: str,
+        entity_id_or_name: str | None = None,
+        query: str | None = None,
+        from_: DatetimeLike = None,
+        to: DatetimeLike = None,
+        limit: int | None = None,
+        include_superseded: bool = True,
+        *,
+        category_names: Iterable[str] | None = None,
+        known_at: DatetimeLike = None,
+        now: DatetimeLike = None,
+    ) -> RecallResult:
+        """How things changed: what held at some moment from `from_` to `to`, the oldest first, even if it is over.
+
+        About an entity, on a topic, or both; without either, everything. Where there is more than `limit`, the best for
+        the query stay, or the newest.
+        """
+        start, end = validation.validate_moment("from_", from_), validation.validate_moment("to", to)
+        if start is not None and end is not None and start > end:
+            raise InvalidArgumentError(f"from_ ({start.isoformat()}) is after to ({end.isoformat()}).")
+        limit = DEFAULT_TIMELINE_LIMIT if limit is None else limit
+        request = self._recall_request(space_id, limit, now, known_at=known_at, categories=category_names)
+        request = replace(request, filter=replace(request.filter, include_superseded=include_superseded))
+        entity_ids: list[str] | None = None
+        name = None
+        if entity_id_or_name is not None:
+            entity_ids, name = await self._resolve_entity(request.space_id, entity_id_or_name)
+        return await self._recall.timeline(
+            request,
+            entity_ids=entity_ids,
+            name=name,
+            query=None if query is None else validation.validate_query("query", query),
+            start=-NEVER if start is None else to_micros(start),
+            end=NEVER if end is None else to_micros(end),
+        )
+
+    # Bindings and extraction
+
+    async def create_binding(
+        self,
+        conversation_scope: ScopeLike | Iterable[ScopeLike],
+        memory_space_ids: Iterable[str],
+        extraction_policy: PolicyLike | None = None,
+        *,
+        once: bool = False,
+    ) -> Binding:
+        """From now on, let conversations become memories.
+
+        `conversation_scope` says which: `{"namespace": "chat", "user_id": "*"}`, where "*" is any, or a list of such.
+        `memory_space_ids` are spaces of this user; conversations of others go to their own spaces of the same names,
+        made when missing. By default a conversation is extracted when it closes. With `once`, a binding that this user
+        made before of the same scopes and spaces is given back as it is: for programs that bind whenever they start.
+        """
+        scopes = bindings.validate_scopes(conversation_scope)
+        policy = bindings.validate_policy(extraction_policy)
+        self._extraction.check_version(policy.extraction_version)
+        ids = validation.validate_ids("memory_space_ids", memory_space_ids)
+        if not ids:
+            raise InvalidArgumentError("memory_space_ids is empty: name at least one space.")
+        names = []
+        for id in ids:
+            space = await self._memories.space(self._scope, common.validate_id("space", id))
+            if space is None:
+                raise NotFoundError("space", id)
+            names.append(space.name)
+        now = self._runtime.clock()
+        binding = Binding(
+            id=new_id("bind"),
+            tenant_id=self._scope.tenant_id,
+            app_id=self._scope.app_id,
+            conversation_scope=scopes,
+            memory_space_ids=ids,
+            memory_space_names=tuple(names),
+            extraction_policy=policy,
+            created_at=now,
+            updated_at=now,
+            created_by=self._scope.user_id,
+        )
+        stored = await self._runtime.store.bindings.create(self._scope, binding, reuse_existing=once)
+        self._extraction.wake()
+        return stored
+
+    async def get_binding(self, id: str) -> Binding | None:
+        """The binding of that id, if this user made it or it is about this user's conversations, or None."""
+        return await self._runtime.store.bindings.get(self._scope, id) if common.is_valid_id(id) else None
+
+    async def list_bindings(self) -> list[Binding]:
+        """The bindings this user made, and those that are about this user's conversations."""
+        return await self._runtime.store.bindings.list_bindings(self._scope)
+
+    async def update_binding(
+        self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
+    ) -> Binding:
+        """Change when a binding extracts, or pause it with `enabled=False`; what it is about never changes.
+
+        What was closed before is extracted; what is closed while it is paused is not, unless someone asks for it.
+        """
+        return await self._extraction.update_binding(self._scope, id, extraction_policy, enabled)
+
+    async def delete_binding(self, id: str) -> None:
+        """End a binding, for everyone it is about; memories it made stay, and what was closed before is extracted."""
+        await self._extraction.delete_binding(self._scope, id)
+
+    async def run_extraction_for_conversation(
+        self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
+    ) -> ExtractionRun:
+        """Extract a conversation now, open or closed, as often as you like: what is known already is not added again.
+
+        Every enabled binding that matches gives its jobs, at `extraction_version` instead of its own; or name a space,
+        and no binding is needed. `await rc.jobs.drain()` waits for them.
+        """
+        if extraction_version is not None:
+            self._extraction.check_version(bindings.validate_extraction_version(extraction_version))
+        jobs = await self._runtime.store.jobs.plan(
+            self._scope,
+            common.validate_id("conversation", conversation_id),
+            version=extraction_version,
+            space_id=None if space_id is None else common.validate_id("space", space_id),
+            window_length=self._extraction.window_length,
+            now=self._runtime.clock(),
+        )
+        self._extraction.wake()
+        return ExtractionRun(tuple(jobs))
+
+    async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
+        """Wait until this user's conversations that were closed have become memories; False if they have not by then.
+
+        Jobs that failed and wait for their next attempt are not waited for.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self._extraction.dispatch_pending()
+                now = utc_now()  # leases and retries go by the machine's clock
+                # In the order in which a job goes: one that begins meanwhile is found where it was, or where it is.
+                jobs = [job for status in ("queued", "running") for job in await self.list_jobs(status=status)]
+                return await self._runtime.jobs.wait([job.id for job in jobs if job.due_at <= now])
+        except TimeoutError:
+            return False
+
+    async def replay(
+        self,
+        namespace: str | None = None,
+        extraction_version: str | None = None,
+        *,
+        on_progress: Callable[[ReplayProgress], Any] | None = None,
+    ) -> ReplayReport:
+        """Extract all of this user's conversations of a namespace again, the oldest first, and wait until that is done.
+
+        `on_progress` is called as jobs end. Cancelling it cancels the jobs that were not begun.
+        """
+        if extraction_version is not None:
+            self._extraction.check_version(bindings.validate_extraction_version(extraction_version))
+        name = common.validate_optional_text("namespace", namespace, common.NAME_LENGTH)
+        return await Replay(self._runtime, self._extraction, extraction_version, on_progress).run(self._scope, name)
+
+    async def list_jobs(
+        self, conversation_id: str | None = None, status: str | None = None, limit: int | None = None
+    ) -> list[Job]:
+        """This user's extraction jobs, the newest first."""
+        return await self._runtime.store.jobs.list_jobs(
+            self._scope,
+            status=None if status is None else JobStatus(common.validate_choice("status", status, tuple(JobStatus))),
+            conversation_id=common.validate_optional_text("conversation_id", conversation_id, common.KEY_LENGTH),
+            limit=DEFAULT_JOB_LIMIT if limit is None else common.validate_count("limit", limit),
+        )
+
+    # Conversations
 
     async def remember_conversation(self, space_id: str, conversation_id: str) -> list[Atom]:
         """Remember a conversation word for word, without any model: each message becomes a dated, cited EPISODE atom.
@@ -628,6 +567,53 @@ class Memory(MemoryExtraction):
             seq = messages[-1].seq
         return stored
 
+    def _recall_request(
+        self,
+        space_id: str,
+        limit: int | None,
+        now: DatetimeLike,
+        *,
+        valid_at: DatetimeLike = None,
+        known_at: DatetimeLike = None,
+        categories: Iterable[str] | None = None,
+        min_importance: int | None = None,
+        include_archived: bool = False,
+        neighbours: int = 0,
+    ) -> RecallRequest:
+        moment = validation.validate_moment("now", now) or self._runtime.clock()
+        valid, known = (
+            validation.validate_moment("valid_at", valid_at),
+            validation.validate_moment("known_at", known_at),
+        )
+        return RecallRequest(
+            scope=self._scope,
+            space_id=common.validate_id("space", space_id),
+            now=to_micros(moment),
+            filter=RecallFilter(
+                valid_at=to_micros(valid or moment),
+                known_at=NEVER if known is None else to_micros(known),
+                must_have_started=valid is not None,
+                include_archived=include_archived,
+                categories=validation.validate_names("category_names", categories) or None,
+                min_importance=0 if not min_importance else validation.validate_importance(min_importance),
+            ),
+            limit=DEFAULT_RECALL_LIMIT if limit is None else common.validate_count("limit", limit),
+            neighbours=min(common.validate_count("neighbours", neighbours), MAX_NEIGHBOURS),
+        )
+
+    async def _resolve_entity(self, space_id: str, id_or_name: str) -> tuple[list[str], str | None]:
+        """The entity of that id, or those of that name; and the name, if it is one."""
+        reference = common.validate_name("entity_id_or_name", id_or_name, validation.MAX_NAME_LENGTH)
+        entity = await self._memories.entity(self._scope, reference)
+        while entity is not None and entity.merged_into is not None:
+            entity = await self._memories.entity(self._scope, entity.merged_into)
+        if entity is not None and entity.memory_space_id == space_id:
+            return [entity.id], None
+        if reference.startswith("ent_"):
+            raise NotFoundError("entity", reference)
+        found = await self._memories.find_entities(self._scope, space_id, reference)
+        return [entity.id for entity in found], reference
+
     async def _add_drafts(self, space_id: str, drafts: Sequence[AtomDraft]) -> list[Atom]:
         space_id = common.validate_id("space", space_id)
         if not drafts:
@@ -637,12 +623,7 @@ class Memory(MemoryExtraction):
         return await self._memories.add(self._scope, space_id, embedded, now=self._runtime.clock())
 
     async def _embed_drafts(self, drafts: Sequence[AtomDraft]) -> list[AtomDraft]:
-        vectors = await self._embedding.encode([draft.text for draft in drafts])
-        name = self._embedding.name
-        return [
-            draft if vector is None else replace(draft, embedder=name, vector=vector)
-            for draft, vector in zip(drafts, vectors, strict=True)
-        ]
+        return cast("list[AtomDraft]", [*await embed_changes(self._embedding, drafts)])
 
     async def _set_status(self, id: str, status: AtomStatus) -> Atom:
         id = common.validate_id("atom", id)

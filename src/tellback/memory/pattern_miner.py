@@ -16,6 +16,10 @@ from tellback.stores import AtomFilter, MemoryStore, Reconciliation
 from tellback.types.access import Scope
 from tellback.types.memory import Atom, AtomStatus, CategoryKind
 
+BATCH_SIZE = 256
+MAX_ATTEMPTS = 10
+BEGINNING_OF_TIME = datetime(1, 1, 1, tzinfo=UTC)
+
 
 @dataclass(frozen=True, slots=True)
 class PatternMining:
@@ -45,11 +49,6 @@ def resolve_pattern_mining(value: Any) -> PatternMining | None:
     if value is None or isinstance(value, PatternMining):
         return value
     raise ConfigurationError(f"patterns is 'daily', a PatternMining or None, not {value!r:.80}.")
-
-
-BATCH_SIZE = 256
-MAX_ATTEMPTS = 10
-BEGINNING_OF_TIME = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class PatternMiner:

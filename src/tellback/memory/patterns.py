@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from itertools import pairwise
 
-from tellback.memory.extraction.reconciliation.change_tracker import TURN_CATEGORY_NAME, merge_citations, with_citations
+from tellback.memory.extraction.reconciliation.change_tracker import merge_citations, with_citations
 from tellback.memory.recall.dates.parser import parse_time_spans
 from tellback.memory.recall.tokenizer import HAS_NUMBER, HAS_TIME, extract_words
-from tellback.memory.similarity import negates, overlap
+from tellback.memory.text_similarity import negates, overlap
 from tellback.stores import AddedCitation, AtomChange, AtomDraft, Reconciliation, Replacement
 from tellback.types.ids import fold_name, new_id, to_micros
-from tellback.types.memory import Atom, AtomStatus, Category, CategoryKind, Citation
+from tellback.types.memory import TURN_CATEGORY, Atom, AtomStatus, Category, CategoryKind, Citation
 
 MIN_REGULAR_SHARE = 0.8
 """A rule that has more exceptions than this leaves is none."""
@@ -29,6 +29,22 @@ PATTERN_PREFIX = "Recurs"
 _PREPOSITION = r"(?:,?\s*\b(?:on|in|at|during|am|im|den|el|en|le|vom)\s+)?"
 _EVERY = re.compile(r"(?:every|each|jeden|jede|cada|chaque)\s*$", re.IGNORECASE)
 _LOOSE_PUNCTUATION = re.compile(r"\s+(?=[.,;:!?])|^[\s,;:.]+|[\s,;:]+(?=\.?$)")
+
+MIN_SIMILARITY = 2 / 3
+"""Episodes are of one kind if they share this much of what they say: with whom and where must be the same, too."""
+
+Signature = frozenset[str]
+
+_IGNORED_STEMS = frozenset({"user", "im", "den", "el", "en", "le", "vom"})
+"""Words that tell no episode from another: whom it is about, and what stands before dates."""
+
+_WORD = re.compile(r"[^\W\d_][\w'\u2019]*")
+
+_MIN_OVERLAP = 1 / 3
+
+PATTERN_CATEGORY = Category("pattern", CategoryKind.PATTERN)
+DEFAULT_MIN_DAYS = 3
+"""On how many days something must have happened to be called a pattern."""
 
 
 def describe_regularity(days: Collection[date], *, at_least: int) -> str:
@@ -90,17 +106,6 @@ def remove_dates(text: str, said_us: int) -> str:
             remaining = remaining[: found.start()] + remaining[found.end() :]
     remaining = _LOOSE_PUNCTUATION.sub("", " ".join(remaining.split()))
     return remaining[:1].upper() + remaining[1:] if remaining != text and len(extract_words(remaining)) > 1 else text
-
-
-MIN_SIMILARITY = 2 / 3
-"""Episodes are of one kind if they share this much of what they say: with whom and where must be the same, too."""
-
-Signature = frozenset[str]
-
-_IGNORED_STEMS = frozenset({"user", "im", "den", "el", "en", "le", "vom"})
-"""Words that tell no episode from another: whom it is about, and what stands before dates."""
-
-_WORD = re.compile(r"[^\W\d_][\w'\u2019]*")
 
 
 @dataclass(slots=True)
@@ -225,9 +230,6 @@ class _ClusterIndex:
         return sorted(signature, key=lambda stem: (self._stem_counts[stem], stem))[:needed]
 
 
-_MIN_OVERLAP = 1 / 3
-
-
 class Recurrence:
     """Episodes of one kind, with what a pattern of them would say and cite."""
 
@@ -283,7 +285,8 @@ def cited_message_ids(citations: Iterable[Citation]) -> set[str]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PatternMatch:
-    """A cluster and a pattern that may be of it: the greater, the more likely. `place` is the cluster's, negative."""
+    """A cluster and a pattern that may be of it: the greater, the more likely. `order` is the
+    number of the cluster, negative."""
 
     says_same: bool
     shared_messages: int
@@ -297,7 +300,8 @@ def match_patterns(
 ) -> Iterator[PatternMatch]:
     """What may belong together: a pattern says what one of the episodes does, or cites most of them.
 
-    `living` are the messages that any episode cites: those of episodes that are gone say nothing for or against it.
+    `live_message_ids` are the messages that any episode cites: those of episodes that are gone say nothing
+    for or against it.
     """
     by_message: dict[str, set[int]] = defaultdict(set)
     by_signature: dict[Signature, set[int]] = defaultdict(set)
@@ -336,11 +340,6 @@ def assign_patterns(
         if -match.order not in assigned and match.pattern_id in by_id:
             assigned[-match.order] = by_id.pop(match.pattern_id)
     return assigned
-
-
-PATTERN_CATEGORY = Category("pattern", CategoryKind.PATTERN)
-DEFAULT_MIN_DAYS = 3
-"""On how many days something must have happened to be called a pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +398,7 @@ def find_patterns(
 def _is_counted(episode: Atom, excluded: Set[str]) -> bool:
     return (
         episode.category.kind is CategoryKind.EPISODE
-        and episode.category.name != TURN_CATEGORY_NAME
+        and episode.category.name != TURN_CATEGORY.name
         and fold_name(episode.category.name) not in excluded
         and episode.status is AtomStatus.ACTIVE
         and episode.superseded_by is None
@@ -410,7 +409,7 @@ class _ExistingPatterns:
     """The patterns of a space.
 
     `known` are those that an episode may be of: the last of their chains, and those that a user has replaced. What a
-    deleted one had replaced is the last of its chain again, but goes with it. `shown` are those that hold.
+    deleted one had replaced is the last of its chain again, but goes with it. `active` are those that hold.
     """
 
     def __init__(self, existing: Iterable[Atom]) -> None:

@@ -49,6 +49,14 @@ ENTITY_BONUS = 1.5
 MENTION_BONUS = 1.0
 """What it counts, in log-odds, that a memory is about what the question names, or about what was asked for at all."""
 
+P = ParamSpec("P")
+
+ABOUT = "about it"
+
+MAX_INLINE_ENTITIES = 200
+MIN_NAME_SIMILARITY = 0.75
+"""Names that are this much alike are taken for one another's misspelling."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecallRequest:
@@ -62,7 +70,6 @@ class RecallRequest:
     neighbours: int = 0
 
 
-P = ParamSpec("P")
 RecallMethod = Callable[Concatenate["RecallService", RecallRequest, P], Awaitable[RecallResult]]
 TracedRecallMethod = Callable[Concatenate["RecallService", RecallRequest, P], Coroutine[Any, Any, RecallResult]]
 
@@ -241,9 +248,6 @@ def _uniform_scores(view: SpaceView, now: int, part: str) -> _Scores:
     return _Scores(prior.total + np.float32(MENTION_BONUS), parts, 2.0 if part == ABOUT else 1.0)
 
 
-ABOUT = "about it"
-
-
 def _match_entity(view: SpaceView, entity_ids: list[str], name: str | None) -> tuple[Bools, str]:
     if entity_ids or name is None:
         return view.mask_mentioning(entity_ids), ABOUT
@@ -309,11 +313,6 @@ def _probability(log_odds: float) -> float:
 
 def _build_result(mode: RecallMode, hits: list[RecallHit], candidates: int, started: float) -> RecallResult:
     return RecallResult(mode, tuple(hits), candidates, (time.perf_counter() - started) * 1000)
-
-
-MAX_INLINE_ENTITIES = 200
-MIN_NAME_SIMILARITY = 0.75
-"""Names that are this much alike are taken for one another's misspelling."""
 
 
 async def rank_entities(entities: Sequence[Entity], query: str) -> list[Entity]:

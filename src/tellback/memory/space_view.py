@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,9 +23,6 @@ from tellback.stores.ports.store import erasure_subject
 from tellback.types.access import Scope
 from tellback.types.ids import fold_name
 from tellback.types.memory import MIN_DECAY_WEIGHT, Atom, AtomStatus, CategoryKind, Entity, EntityStatus
-
-if TYPE_CHECKING:
-    from tellback.memory.recall.index import WordVectors
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -53,10 +50,20 @@ MAX_CACHED_ATOMS = 1_000
 ROW_BYTES = 900
 """About what a row takes besides its text: the tuple, its ids, its moments."""
 
+SearchFactory = Callable[[], Awaitable[SpaceSearch]]
+"""What to look for in a space that is too large to be held; asked for only where one is."""
+
+DEFAULT_BYTES = 256 * 1024 * 1024
+DEFAULT_ATOMS = 50_000
+INLINE_ATOMS = 200
+INLINE_CHARACTERS = 50_000
+"""So many are taken in at once; more of them in a thread, so that nobody else has to wait."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecallFilter:
-    """Which atoms recall may give, by moments in microseconds; `begun` leaves out what begins only after `valid_at`."""
+    """Which atoms recall may give, by moments in microseconds; `must_have_started`
+    leaves out what begins only after `valid_at`."""
 
     valid_at: int
     known_at: int = NEVER
@@ -354,16 +361,6 @@ def _entity_names(entity: Entity) -> frozenset[str]:
     return frozenset(" ".join(_name_words(name)) for name in (entity.canonical_name, *entity.aliases))
 
 
-SearchFactory = Callable[[], Awaitable[SpaceSearch]]
-"""What to look for in a space that is too large to be held; asked for only where one is."""
-
-DEFAULT_BYTES = 256 * 1024 * 1024
-DEFAULT_ATOMS = 50_000
-INLINE_ATOMS = 200
-INLINE_CHARACTERS = 50_000
-"""So many are taken in at once; more of them in a thread, so that nobody else has to wait."""
-
-
 class _CachedSpace:
     """A space that is held, and the lock of whoever uses it."""
 
@@ -397,10 +394,10 @@ class _LoopCache:
 
 
 class SpaceCache:
-    """Spaces by scope and id, the least recently used forgotten first when they take more than `limit` bytes.
+    """Spaces by scope and id, the least recently used forgotten first when they take more than `max_bytes`.
 
-    Of a space with more than `most` atoms, only what a search finds is looked at, if the store can search. Every event
-    loop holds its own: they may run in threads of their own. `ordered` is for the index.
+    Of a space with more than `max_atoms` atoms, only what a search finds is looked at, if the store can search. Every
+    event loop holds its own: they may run in threads of their own. `ordered` is for the index.
     """
 
     def __init__(
@@ -499,7 +496,6 @@ class SpaceCache:
         return cached
 
     def _new_view(self) -> SpaceView:
-
         return SpaceView(self._word_vectors, ordered=self._ordered)
 
     def _update_size(self, scope: Scope, space_id: str, cached: _CachedSpace) -> None:

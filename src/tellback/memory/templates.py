@@ -1,8 +1,8 @@
 """Templates of the working context: Mustache, registered by id.
 
 A template is rendered with `summary`, `always_on`, `recalled` and `turns`; `SAMPLE` shows the fields of each.
-Values are already sanitized as plain text, so write them raw as `{{{text}}}`; `{{text}}` escapes `&`, `<`, `>` and `"` for
-templates that mark sections with tags."""
+Values are already sanitized as plain text, so write them raw as `{{{text}}}`; `{{text}}` escapes `&`, `<`, `>` and `"`
+for templates that mark sections with tags."""
 
 from __future__ import annotations
 

@@ -9,18 +9,31 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from tellback import validation
-from tellback import validation as common
 from tellback.errors import InvalidArgumentError
 from tellback.stores import AtomDraft
 from tellback.types.ids import new_id
 from tellback.types.memory import Category, CategoryKind
-from tellback.validation import validate_name
 
 EnumT = TypeVar("EnumT", bound=StrEnum)
 
 MAX_TEXT_LENGTH = 50_000
 MAX_NAME_LENGTH = 500
 MAX_IDS = 10_000
+
+DEFAULT_CATEGORY = Category("fact", CategoryKind.FACT)
+ATOM_FIELDS = frozenset(AtomDraft.__dataclass_fields__) - {
+    "id",
+    "origin",
+    "embedder",
+    "vector",
+    "other_sources",
+    "slot",
+    "value",
+}
+
+DatetimeLike = datetime | str | None
+
+CategoryLike = Category | Mapping[str, Any] | tuple[str, str]
 
 
 def validate_text(value: Any) -> str:
@@ -39,7 +52,9 @@ def parse_category_name(value: Any) -> str:
     """The name of a category: of a value, of a mapping, or by itself."""
     if isinstance(value, Category):
         return value.name
-    return validate_name("category", value["name"] if isinstance(value, Mapping) and "name" in value else value)
+    return validation.validate_name(
+        "category", value["name"] if isinstance(value, Mapping) and "name" in value else value
+    )
 
 
 def validate_category(value: Any) -> Category:
@@ -120,18 +135,6 @@ def validate_moment(what: str, value: datetime | str | None) -> datetime | None:
     return None if value is None else validation.parse_datetime(what, value)
 
 
-DEFAULT_CATEGORY = Category("fact", CategoryKind.FACT)
-ATOM_FIELDS = frozenset(AtomDraft.__dataclass_fields__) - {
-    "id",
-    "origin",
-    "embedder",
-    "vector",
-    "other_sources",
-    "slot",
-    "value",
-}
-
-
 def build_atom_draft(fields: Mapping[str, Any], now: datetime) -> AtomDraft:
     """An atom from what `add_atom` takes; None is as if it were not given."""
     unknown = set(fields) - ATOM_FIELDS
@@ -152,13 +155,9 @@ def build_atom_draft(fields: Mapping[str, Any], now: datetime) -> AtomDraft:
         importance=validate_importance(values.get("importance", 3)),
         confidence=validate_ratio("confidence", values.get("confidence", 1.0)),
         valid_to=valid_to,
-        source_conversation_id=common.validate_optional_text("source_conversation_id", source, common.KEY_LENGTH),
+        source_conversation_id=validation.validate_optional_text(
+            "source_conversation_id", source, validation.KEY_LENGTH
+        ),
         source_message_ids=validate_ids("source_message_ids", values.get("source_message_ids", ())),
         entity_ids=validate_ids("entity_ids", values.get("entity_ids", ())),
     )
-
-
-DatetimeLike = datetime | str | None
-
-
-CategoryLike = Category | Mapping[str, Any] | tuple[str, str]

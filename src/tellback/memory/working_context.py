@@ -17,6 +17,7 @@ from tellback.chat.history import repair_history
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.memory.sanitizer import sanitize_block, sanitize_line
 from tellback.memory.templates import Template, Templates
+from tellback.memory.validation import validate_ratio
 from tellback.types import Message, MessagePart, ToolCall, message_text, system_message
 from tellback.types.conversations import Conversation, StoredMessage
 from tellback.types.ids import utc_now
@@ -29,6 +30,16 @@ MAX_TOOL_TEXT = 2_000
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 _TemplateValues = Mapping[str, Any]
+
+TokenCounter = Callable[[str], int | Awaitable[int]]
+"""How many tokens a text has, such as your provider's own count; it may be async."""
+
+PAGE_SIZE = 50
+MAX_PAGE_SIZE = 1_000
+SPARE_HITS = 8
+MAX_SPARE_HITS = 200
+PRESENT_TOLERANCE = timedelta(minutes=1)
+"""So near to the clock, `now` is the present: whoever passes it read a clock a moment before, or another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,17 +251,6 @@ def _format_date(moment: datetime) -> str:
     return moment.date().isoformat()
 
 
-TokenCounter = Callable[[str], int | Awaitable[int]]
-"""How many tokens a text has, such as your provider's own count; it may be async."""
-
-PAGE_SIZE = 50
-MAX_PAGE_SIZE = 1_000
-SPARE_HITS = 8
-MAX_SPARE_HITS = 200
-PRESENT_TOLERANCE = timedelta(minutes=1)
-"""So near to the clock, `now` is the present: whoever passes it read a clock a moment before, or another one."""
-
-
 class ConversationReader(Protocol):
     """What is asked of `user.conversations`."""
 
@@ -324,7 +324,7 @@ class WorkingContextBuilder:
         token_budget = validation.validate_count("token_budget", 8_000 if token_budget is None else token_budget)
         always_on_names = _validate_category_names(always_on_category_names or ())
         query = validation.validate_optional_text("recall_query", recall_query, validation.CONTENT_LENGTH)
-        score_threshold = _validate_score("min_score", min_score)
+        score_threshold = 0.0 if min_score is None else validate_ratio("min_score", min_score)
         present = self._clock()
         moment = present if now is None else validation.parse_datetime("now", now)
         moment = present if abs(moment - present) <= PRESENT_TOLERANCE else moment
@@ -435,7 +435,7 @@ class _BudgetFitter:
         )
 
     async def _find_largest(self, high: int, sizes: Callable[[int], tuple[int, int]]) -> _MeasuredDraft | None:
-        """The largest of 0..most that fits, where more is never smaller; where it is, one that fits all the same."""
+        """The largest of 0..`high` that fits, where more is never smaller; where it is, one that fits all the same."""
         found = None
         low = 0
         while low <= high:
@@ -489,14 +489,6 @@ def _validate_category_names(names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Sequence | set | frozenset):
         raise InvalidArgumentError(f"always_on_category_names is a list of names, not {names!r:.80}.")
     return tuple(dict.fromkeys(validation.validate_name("a category's name", name) for name in names))
-
-
-def _validate_score(what: str, value: float | None) -> float:
-    if value is None:
-        return 0.0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise InvalidArgumentError(f"{what} is a number from 0 to 1, not {value!r:.80}.")
-    return float(value)
 
 
 def _always_on_sort_key(atom: Atom, names: Sequence[str]) -> tuple[int, int, float, str]:

@@ -41,9 +41,11 @@ _EXPOSED_HEADERS = (
     *("X-Tellback-Conversation", "X-Tellback-Session", "X-Request-Id"),
 )
 
+_TELEMETRY_OFF: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
+
 
 def add_cors(app: FastAPI, settings: ServerSettings) -> None:
-    """Let pages of `cors_origins` ask and read answers. Add it after the guard, so that it stands outside it."""
+    """Let pages of `cors_origins` ask and read answers. Add it after `AuthMiddleware`, so that it is outside it."""
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -53,9 +55,6 @@ def add_cors(app: FastAPI, settings: ServerSettings) -> None:
             expose_headers=_EXPOSED_HEADERS,
             max_age=600,
         )
-
-
-_TELEMETRY_OFF: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
 
 
 def create_app(
@@ -71,7 +70,7 @@ def create_app(
     It opens the Tellback when it starts and closes it when it ends, unless `opens` is False: then that is yours.
     `agents` are those with routes that are served under `/ai-agents`, besides what `rc.register_agent` knows. Without
     `ServerSettings(open=True)` every request needs a credential: `rc.keys.create(...)`, or `tellback keys create`.
-    `faces` are pages for people: `tellback.console.ConsoleFace()`.
+    `web_uis` are pages for people: `tellback.console.ConsoleUI()`.
     """
     mounted_uis = tuple(web_uis)
     server_context = ServerContext(rc, settings or ServerSettings(), _agents_by_name(agents))
@@ -97,8 +96,8 @@ def create_app(
         lifespan=lifespan,
         exception_handlers=handlers,
         redirect_slashes=False,
-        openapi_url=None,  # `describe` serves it
-        # What it would note of requests holds what was said; `Observing` has spans and metrics without.
+        openapi_url=None,  # `add_openapi` serves it
+        # Its spans would hold message texts; `ObservabilityMiddleware` has spans and metrics without.
         telemetry=_TELEMETRY_OFF,
     )
     for router in (*all_routers(), health.router, metrics.router):
@@ -114,7 +113,7 @@ def create_app(
         web_uis=mounted_uis,
     )
     add_cors(app, server_context.settings)
-    app.state.home = server_context
+    app.state.server_context = server_context
     app.state.stopping = ShutdownSignal()
     app.state.readiness = health.Readiness(rc)
     app.state.metrics = metrics.Metrics()

@@ -36,6 +36,51 @@ from tellback.user import User
 if TYPE_CHECKING:
     from tellback.agent import Agent
 
+log = logging.getLogger("tellback.server")
+
+FRESH_SECONDS = 300.0
+"""For so long keys are used as they are. After it they are fetched again, while requests go on with those there are."""
+STALE_SECONDS = 900.0
+"""After so long requests wait for newer ones; what cannot be fetched leaves those there are in use."""
+MIN_FETCH_INTERVAL = 30.0
+"""So long between two fetches at least: tokens that name keys nobody has must not drive requests to the issuer."""
+FIRST_FETCH_INTERVAL = 5.0
+"""The same while there are no keys at all."""
+FETCH_TIMEOUT = 5.0
+MAX_JWKS_BYTES = 500_000
+MAX_KEYS = 200
+MIN_RSA_BITS = 2048
+
+_ALGORITHM_BY_CURVE = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "secp256k1": "ES256K"}
+_RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+
+JwksLoader = Callable[[], Awaitable[Mapping[str, Any]]]
+
+MAX_TOKEN_LENGTH = 16_384
+TOKEN_CACHE_SECONDS = 30.0
+"""For so long, and not past its end, a token that was checked is good for more requests: a check costs as much as
+many a request, and a key that the issuer takes back is noticed late anyway."""
+MAX_CACHED_TOKENS = 10_000
+MAX_TIMESTAMP = 10**12
+"""No moment is later, in seconds: larger numbers cannot be reckoned with."""
+
+# The first that matches decides: subclasses stand before their bases.
+_JWT_ERROR_MESSAGES: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
+    (jwt.ExpiredSignatureError, "The token has expired: get a new one."),
+    (jwt.ImmatureSignatureError, "The token is not valid yet (nbf or iat): is the issuer's clock right?"),
+    (jwt.InvalidAudienceError, "The token is for another audience (aud)."),
+    (jwt.InvalidIssuerError, "The token is of another issuer (iss)."),
+    (jwt.InvalidIssuedAtError, "The token's iat is no number."),
+    (
+        jwt.InvalidAlgorithmError,
+        "The token is signed with an algorithm that is not taken here.",
+    ),
+    (jwt.InvalidSignatureError, "The token's signature is wrong."),
+)
+
+API_KEY_PREFIX = "rk_"
+"""How our API keys begin. One of them is meant, also where none is needed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -108,7 +153,7 @@ class Caller:
 
 
 async def get_caller(request: Request) -> Caller:
-    """The caller of a request, whom the guard has let in."""
+    """The caller of a request, whom `AuthMiddleware` has let in."""
     caller: Caller = request.scope["state"]["caller"]
     return caller
 
@@ -129,27 +174,6 @@ async def get_admin(request: Request) -> Caller:
 CallerDep = Annotated[Caller, Depends(get_caller)]
 UserDep = Annotated[User, Depends(get_user)]
 AdminDep = Annotated[Caller, Depends(get_admin)]
-
-
-log = logging.getLogger("tellback.server")
-
-FRESH_SECONDS = 300.0
-"""For so long keys are used as they are. After it they are fetched again, while requests go on with those there are."""
-STALE_SECONDS = 900.0
-"""After so long requests wait for newer ones; what cannot be fetched leaves those there are in use."""
-MIN_FETCH_INTERVAL = 30.0
-"""So long between two fetches at least: tokens that name keys nobody has must not drive requests to the issuer."""
-FIRST_FETCH_INTERVAL = 5.0
-"""The same while there are no keys at all."""
-FETCH_TIMEOUT = 5.0
-MAX_JWKS_BYTES = 500_000
-MAX_KEYS = 200
-MIN_RSA_BITS = 2048
-
-_ALGORITHM_BY_CURVE = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "secp256k1": "ES256K"}
-_RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-
-JwksLoader = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,29 +328,6 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 _opener = urllib.request.build_opener(_NoRedirects)
 
 
-MAX_TOKEN_LENGTH = 16_384
-TOKEN_CACHE_SECONDS = 30.0
-"""For so long, and not past its end, a token that was checked is good for more requests: a check costs as much as
-many a request, and a key that the issuer takes back is noticed late anyway."""
-MAX_CACHED_TOKENS = 10_000
-MAX_TIMESTAMP = 10**12
-"""No moment is later, in seconds: larger numbers cannot be reckoned with."""
-
-# The first that matches decides: subclasses stand before their bases.
-_JWT_ERROR_MESSAGES: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
-    (jwt.ExpiredSignatureError, "The token has expired: get a new one."),
-    (jwt.ImmatureSignatureError, "The token is not valid yet (nbf or iat): is the issuer's clock right?"),
-    (jwt.InvalidAudienceError, "The token is for another audience (aud)."),
-    (jwt.InvalidIssuerError, "The token is of another issuer (iss)."),
-    (jwt.InvalidIssuedAtError, "The token's iat is no number."),
-    (
-        jwt.InvalidAlgorithmError,
-        "The token is signed with an algorithm that is not taken here.",
-    ),
-    (jwt.InvalidSignatureError, "The token's signature is wrong."),
-)
-
-
 class JwtVerifier:
     """Checks tokens."""
 
@@ -452,9 +453,6 @@ def _jwt_error_message(error: jwt.PyJWTError) -> str:
 
 OPEN_PRINCIPAL = Principal("open", "default", "default", "admin")
 """Everyone, where there are no credentials."""
-
-API_KEY_PREFIX = "rk_"
-"""How our API keys begin. One of them is meant, also where none is needed."""
 
 
 class Authenticator:

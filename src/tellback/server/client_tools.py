@@ -1,6 +1,7 @@
 """Tools that the client runs: validate their schemas, end a turn with pending calls, and continue it with results.
 
-Schemas are checked in a time that grows with their size alone: a general validator would compile their patterns."""
+Schemas are checked in a time that grows with their size alone: a general validator would compile their patterns.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +26,9 @@ MAX_SCHEMA_CHARACTERS = 65_536
 """How large the schemas of all tools of a request may be together."""
 
 _JSON_TYPES = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
+
+MAX_LOOKBACK = 500
+"""How far back in a conversation a call is looked for that does not wait any more."""
 
 
 def validate_schemas(named_schemas: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
@@ -140,10 +144,6 @@ _KEYWORD_RULES: Mapping[str, _KeywordRule] = {
 }
 
 
-MAX_LOOKBACK = 500
-"""How far back in a conversation a call is looked for that does not wait any more."""
-
-
 def build_client_tools(descriptions: Sequence[ToolIn], results: Mapping[str, ToolResult] | None = None) -> list[Tool]:
     """Tools for the model to call, which give what clients have posted for the calls.
 
@@ -220,9 +220,10 @@ class TurnContinuation:
                 raise InvalidArgumentError(f"call {id!r} is yours to run: post what it gave in toolResults.")
         tool_names = {tool.name for tool in self._tools}
         for id in self._results:
-            if calls_by_id[id].name not in tool_names:
+            name = calls_by_id[id].name
+            if name not in tool_names:
                 raise InvalidArgumentError(
-                    f"call {id!r} is of the tool {calls_by_id[id].name!r}, which is not in `tools`: pass the same as before."
+                    f"call {id!r} is of the tool {name!r}, which is not in `tools`: pass the same as before."
                 )
 
 

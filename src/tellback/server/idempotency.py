@@ -1,7 +1,9 @@
 """`Idempotency-Key`: store the response to a request for a day, and replay it when the request is sent again.
 
-A route that reads the header itself handles it in its own way; routes marked `NOT_STORED` do not support it, because they
-change nothing or can be repeated safely. Error responses, streams, and turns that wait for client tools are not stored."""
+A route that reads the header itself handles it in its own way; routes marked `NOT_STORED` do not support it, because
+they change nothing or can be repeated safely. Error responses, streams, and turns that wait for client tools are not
+stored.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,12 @@ log = logging.getLogger("tellback.server")
 
 KEY_HEADER = "Idempotency-Key"
 REPLAYED_HEADER = "Idempotency-Replayed"
-LEASES = {"kept": timedelta(minutes=2), "turn": timedelta(minutes=15)}
+LEASES = {"stored": timedelta(minutes=2), "turn": timedelta(minutes=15)}
 """How long a request that never ended keeps its key: longer than what it does may take."""
 
 NOT_STORED: dict[str, Any] = {"x-idempotency": "none"}
 LONG_RUNNING: dict[str, Any] = {"x-idempotency": "turn"}
-"""Mark a route whose answers must not be kept, and one that waits for a model: `openapi_extra=UNKEPT`."""
+"""Mark a route whose answers are not stored, and one that waits for a model: `openapi_extra=NOT_STORED`."""
 
 KEY_PARAMETER: dict[str, Any] = {
     "name": KEY_HEADER,
@@ -51,10 +53,10 @@ RequestHandler = Callable[[Request], Awaitable[Response]]
 
 
 def resolve_lease(methods: set[str] | None, dependant: Dependant, extra: dict[str, Any] | None) -> timedelta | None:
-    """How long a request of a route may take with its key, or None for a route whose answers are not kept."""
+    """How long a request of a route may take with its key, or None for a route whose answers are not stored."""
     if not (methods or set()) & _WRITE_METHODS or _takes_header(dependant):
         return None
-    return LEASES.get((extra or {}).get("x-idempotency", "kept"))
+    return LEASES.get((extra or {}).get("x-idempotency", "stored"))
 
 
 def _takes_header(dependant: Dependant) -> bool:
@@ -64,7 +66,7 @@ def _takes_header(dependant: Dependant) -> bool:
 
 
 async def run_once(request: Request, handle: RequestHandler, lease: timedelta) -> Response:
-    """The answer to a request: the kept one if it came before, else that of `handle`."""
+    """The answer to a request: the stored one if it came before, else that of `handle`."""
     key = request.headers.get(KEY_HEADER)
     if key is None or await _requests_stream(request):
         return await handle(request)

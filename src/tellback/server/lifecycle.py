@@ -19,6 +19,8 @@ T = TypeVar("T")
 CLIENT_CLOSED_REQUEST = 499
 """The status, in the log, of a request whose client went away."""
 
+RETRY_AFTER_SECONDS = 1
+
 
 async def wait_for_disconnect(receive: Receive) -> None:
     """Returns when the client has gone away. The request's body must have been read."""
@@ -37,9 +39,6 @@ async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -
     finally:
         await cancel_and_wait(task, watcher)
     raise HTTPException(CLIENT_CLOSED_REQUEST, "The client went away.")
-
-
-RETRY_AFTER_SECONDS = 1
 
 
 class ShutdownSignal:

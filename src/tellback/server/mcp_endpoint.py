@@ -79,7 +79,7 @@ class McpEndpoint:
 def _build_mcp_app(settings: ServerSettings) -> McpApp:
     from tellback.mcp import http_app
 
-    # The guard has looked at the host and the credential; pages of other origins are refused here as well.
+    # `AuthMiddleware` has checked the host and the credential; pages of other origins are refused here as well.
     return http_app(
         _request_user, allowed_hosts=None, allowed_origins=settings.cors_origins, max_body_bytes=settings.body_bytes
     )

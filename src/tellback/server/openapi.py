@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete it with examples, streams and error responses, and serve `/openapi.json` and `/docs`."""
+"""The OpenAPI document: complete it with examples, streams and errors, and serve `/openapi.json` and `/docs`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from starlette.routing import BaseRoute
 
 from tellback.server.idempotency import KEY_PARAMETER
 from tellback.server.middleware.auth import PUBLIC_PATHS
-from tellback.server.problems import MEDIA_TYPE as PROBLEM
+from tellback.server.problems import MEDIA_TYPE as PROBLEM_MEDIA_TYPE
+from tellback.server.responses import JSON_MEDIA_TYPE
 from tellback.server.streaming.sse import MEDIA_TYPE, encode_frame
 from tellback.wire.agents import AgentDelta
 from tellback.wire.base import WireModel
@@ -48,76 +49,6 @@ _EXAMPLES_BY_FORMAT = {"date-time": "2026-03-01T09:00:00Z", "date": "2026-03-01"
 _EXAMPLES_BY_TYPE: Mapping[str, Any] = {"boolean": True, "object": {}, "null": None}
 _MAX_DEPTH = 8
 
-
-class ExampleBuilder:
-    """Writes values that the schemas of a document describe."""
-
-    def __init__(self, schemas: Mapping[str, Schema]) -> None:
-        self._schemas = schemas
-
-    def build_request(self, schema: Schema) -> Any:
-        """What one may send: fields that must be there, and those that have an example."""
-        return self._build(schema, "", False, 0)
-
-    def build_response(self, schema: Schema) -> Any:
-        """What one may get: all fields."""
-        return self._build(schema, "", True, 0)
-
-    def _build(self, schema: Schema, name: str, include_optional: bool, depth: int) -> Any:
-        schema = self._resolve(schema)
-        for key in ("examples", "enum"):
-            if schema.get(key):
-                return schema[key][0]
-        for key in ("example", "const", "default"):
-            if key in schema:
-                return schema[key]
-        for key in ("anyOf", "oneOf", "allOf"):
-            if schema.get(key):
-                return self._one_of(schema[key], name, include_optional, depth)
-        kind = schema.get("type")
-        if name in _EXAMPLES_BY_NAME and isinstance(_EXAMPLES_BY_NAME[name], list if kind == "array" else str):
-            return _EXAMPLES_BY_NAME[name]
-        if kind == "array":
-            count = range(schema.get("minItems", 1)) if depth < _MAX_DEPTH else ()
-            return [self._build(schema.get("items", {}), name, include_optional, depth + 1) for _ in count]
-        if kind == "object" and "properties" in schema:
-            return self._fields(schema, include_optional, depth)
-        return _default_example(schema)
-
-    def _one_of(self, options: list[Schema], name: str, include_optional: bool, depth: int) -> Any:
-        """The first option that has an example; else null where that may be, else the first."""
-        for option in options:
-            if self._resolve(option).get("examples"):
-                return self._build(option, name, include_optional, depth)
-        if any(option.get("type") == "null" for option in options):
-            return None
-        return self._build(options[0], name, include_optional, depth)
-
-    def _fields(self, schema: Schema, include_optional: bool, depth: int) -> dict[str, Any]:
-        required = schema.get("required", ())
-        return {
-            name: self._build(each, name, include_optional, depth + 1)
-            for name, each in schema["properties"].items()
-            if name in required or each.get("examples") or (include_optional and depth < _MAX_DEPTH)
-        }
-
-    def _resolve(self, schema: Schema) -> Schema:
-        while "$ref" in schema:
-            target = self._schemas[schema["$ref"].rpartition("/")[2]]
-            schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
-        return schema
-
-
-def _default_example(schema: Schema) -> Any:
-    kind = schema.get("type")
-    if kind in ("integer", "number"):
-        minimum = schema.get("minimum", schema.get("exclusiveMinimum", 0) + (1 if "exclusiveMinimum" in schema else 0))
-        return max(1, minimum) if schema.get("maximum", 1) >= 1 else minimum
-    if kind == "string":
-        return _EXAMPLES_BY_FORMAT.get(schema.get("format", ""), "a text")
-    return _EXAMPLES_BY_TYPE.get(str(kind))
-
-
 EVENTS_EXTENSION = "x-events"
 ERROR_EVENT = "error"
 _SCHEMA_REFERENCE = "#/components/schemas/{model}"
@@ -145,41 +76,6 @@ _STREAM_ONLY_MODELS: tuple[type[WireModel], ...] = (
 )
 """What no body has: other schemas are in the contract by their routes."""
 
-
-def stream_responses(description: str, events: dict[str, type[WireModel]]) -> dict[int | str, dict[str, Any]]:
-    """What a route answers as a stream, for OpenAPI: the events by name, in the order they come in."""
-    models: dict[str, type[WireModel]] = {**events, ERROR_EVENT: Problem}
-    references = {name: {"$ref": _SCHEMA_REFERENCE.format(model=model.__name__)} for name, model in models.items()}
-    return {
-        200: {
-            "description": description,
-            "content": {MEDIA_TYPE: {"schema": _STREAM_SCHEMA, EVENTS_EXTENSION: references}},
-        }
-    }
-
-
-def build_stream_schemas() -> dict[str, Schema]:
-    """The schemas of what only streams have."""
-    _, document = models_json_schema(
-        [(model, "serialization") for model in _STREAM_ONLY_MODELS], ref_template=_SCHEMA_REFERENCE
-    )
-    schemas: dict[str, Schema] = document["$defs"]
-    return schemas
-
-
-def build_stream_example(media: Schema, examples: ExampleBuilder) -> str:
-    """A stream as it may be, without an error."""
-    frames = []
-    for number, (name, schema) in enumerate(media[EVENTS_EXTENSION].items(), 1):
-        if name != ERROR_EVENT:
-            data = examples.build_response(schema)
-            is_numbered = isinstance(data, dict) and "position" in data
-            if is_numbered:
-                data = {**data, "position": number, **({"type": name} if "type" in data else {})}
-            frames.append(encode_frame(name, json.dumps(data).encode(), number if is_numbered else None))
-    return b"".join(frames).decode()
-
-
 DOCS_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 _DOCS_STYLE = """
@@ -190,47 +86,6 @@ details > div { margin: 0 0 1rem 4.5rem; } table { border-collapse: collapse; } 
 :root { color-scheme: light dark; }
 """
 
-
-def render_docs_page(document: dict[str, Any], openapi_url: str) -> str:
-    """The page."""
-    operations: dict[str, list[str]] = defaultdict(list)
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            operations[operation.get("tags", [""])[0]].append(_render_operation(document, method, path, operation))
-    sections = "".join(
-        f"<h2>{escape(tag['name'])}</h2><p>{escape(tag['description'])}</p>{''.join(operations[tag['name']])}"
-        for tag in document["tags"]
-    )
-    intro = "".join(f"<p>{escape(part)}</p>" for part in document["info"]["description"].split("\n\n"))
-    link = f'<p>All fields, with examples: <a href="{escape(openapi_url)}">{escape(openapi_url)}</a></p>'
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><style>{_DOCS_STYLE}</style>'
-    title = escape(document["info"]["title"])
-    top = f"<!doctype html><html lang=en><head>{head}<title>{title}</title></head>"
-    return f"{top}<body><h1>{title}</h1>{intro}{link}{sections}</body></html>"
-
-
-def _render_operation(document: dict[str, Any], method: str, path: str, operation: dict[str, Any]) -> str:
-    description = "".join(f"<p>{escape(part)}</p>" for part in operation.get("description", "").split("\n\n"))
-    parameters = [_resolve_reference(document, each) for each in operation.get("parameters", ())]
-    rows = "".join(
-        f"<tr><td><code>{escape(each['name'])}</code><td>{escape(each['in'])}<td>{escape(each.get('description', ''))}"
-        for each in parameters
-    )
-    statuses = ", ".join(escape(status) for status in operation["responses"])
-    line = f"<b>{escape(method.upper())}</b> <code>{escape(path)}</code> {escape(operation.get('summary', ''))}"
-    return f"<details><summary>{line}</summary><div>{description}<table>{rows}</table><p>Answers: {statuses}</div></details>"
-
-
-def _resolve_reference(document: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
-    found: Any = document
-    if "$ref" not in value:
-        return value
-    for part in value["$ref"].removeprefix("#/").split("/"):
-        found = found[part]
-    return dict(found)
-
-
-JSON_MEDIA_TYPE = "application/json"
 OPENAPI_PATH = "/openapi.json"
 DOCS_PATH = "/docs"
 OPENAI_PREFIX = "/v1/"
@@ -307,6 +162,149 @@ _COMMON_ERRORS = {
     500: "The server failed; its log has the reason, under the request's id.",
 }
 _IN_PROGRESS = "A request with the same Idempotency-Key is not over yet."
+
+
+class ExampleBuilder:
+    """Writes values that the schemas of a document describe."""
+
+    def __init__(self, schemas: Mapping[str, Schema]) -> None:
+        self._schemas = schemas
+
+    def build_request(self, schema: Schema) -> Any:
+        """What one may send: fields that must be there, and those that have an example."""
+        return self._build(schema, "", False, 0)
+
+    def build_response(self, schema: Schema) -> Any:
+        """What one may get: all fields."""
+        return self._build(schema, "", True, 0)
+
+    def _build(self, schema: Schema, name: str, include_optional: bool, depth: int) -> Any:
+        schema = self._resolve(schema)
+        for key in ("examples", "enum"):
+            if schema.get(key):
+                return schema[key][0]
+        for key in ("example", "const", "default"):
+            if key in schema:
+                return schema[key]
+        for key in ("anyOf", "oneOf", "allOf"):
+            if schema.get(key):
+                return self._one_of(schema[key], name, include_optional, depth)
+        kind = schema.get("type")
+        if name in _EXAMPLES_BY_NAME and isinstance(_EXAMPLES_BY_NAME[name], list if kind == "array" else str):
+            return _EXAMPLES_BY_NAME[name]
+        if kind == "array":
+            count = range(schema.get("minItems", 1)) if depth < _MAX_DEPTH else ()
+            return [self._build(schema.get("items", {}), name, include_optional, depth + 1) for _ in count]
+        if kind == "object" and "properties" in schema:
+            return self._fields(schema, include_optional, depth)
+        return _default_example(schema)
+
+    def _one_of(self, options: list[Schema], name: str, include_optional: bool, depth: int) -> Any:
+        """The first option that has an example; else null where that may be, else the first."""
+        for option in options:
+            if self._resolve(option).get("examples"):
+                return self._build(option, name, include_optional, depth)
+        if any(option.get("type") == "null" for option in options):
+            return None
+        return self._build(options[0], name, include_optional, depth)
+
+    def _fields(self, schema: Schema, include_optional: bool, depth: int) -> dict[str, Any]:
+        required = schema.get("required", ())
+        return {
+            name: self._build(each, name, include_optional, depth + 1)
+            for name, each in schema["properties"].items()
+            if name in required or each.get("examples") or (include_optional and depth < _MAX_DEPTH)
+        }
+
+    def _resolve(self, schema: Schema) -> Schema:
+        while "$ref" in schema:
+            target = self._schemas[schema["$ref"].rpartition("/")[2]]
+            schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+        return schema
+
+
+def _default_example(schema: Schema) -> Any:
+    kind = schema.get("type")
+    if kind in ("integer", "number"):
+        minimum = schema.get("minimum", schema.get("exclusiveMinimum", 0) + (1 if "exclusiveMinimum" in schema else 0))
+        return max(1, minimum) if schema.get("maximum", 1) >= 1 else minimum
+    if kind == "string":
+        return _EXAMPLES_BY_FORMAT.get(schema.get("format", ""), "a text")
+    return _EXAMPLES_BY_TYPE.get(str(kind))
+
+
+def stream_responses(description: str, events: dict[str, type[WireModel]]) -> dict[int | str, dict[str, Any]]:
+    """What a route answers as a stream, for OpenAPI: the events by name, in the order they come in."""
+    models: dict[str, type[WireModel]] = {**events, ERROR_EVENT: Problem}
+    references = {name: {"$ref": _SCHEMA_REFERENCE.format(model=model.__name__)} for name, model in models.items()}
+    return {
+        200: {
+            "description": description,
+            "content": {MEDIA_TYPE: {"schema": _STREAM_SCHEMA, EVENTS_EXTENSION: references}},
+        }
+    }
+
+
+def build_stream_schemas() -> dict[str, Schema]:
+    """The schemas of what only streams have."""
+    _, document = models_json_schema(
+        [(model, "serialization") for model in _STREAM_ONLY_MODELS], ref_template=_SCHEMA_REFERENCE
+    )
+    schemas: dict[str, Schema] = document["$defs"]
+    return schemas
+
+
+def build_stream_example(media: Schema, examples: ExampleBuilder) -> str:
+    """A stream as it may be, without an error."""
+    frames = []
+    for number, (name, schema) in enumerate(media[EVENTS_EXTENSION].items(), 1):
+        if name != ERROR_EVENT:
+            data = examples.build_response(schema)
+            is_numbered = isinstance(data, dict) and "position" in data
+            if is_numbered:
+                data = {**data, "position": number, **({"type": name} if "type" in data else {})}
+            frames.append(encode_frame(name, json.dumps(data).encode(), number if is_numbered else None))
+    return b"".join(frames).decode()
+
+
+def render_docs_page(document: dict[str, Any], openapi_url: str) -> str:
+    """The page."""
+    operations: dict[str, list[str]] = defaultdict(list)
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            operations[operation.get("tags", [""])[0]].append(_render_operation(document, method, path, operation))
+    sections = "".join(
+        f"<h2>{escape(tag['name'])}</h2><p>{escape(tag['description'])}</p>{''.join(operations[tag['name']])}"
+        for tag in document["tags"]
+    )
+    intro = "".join(f"<p>{escape(part)}</p>" for part in document["info"]["description"].split("\n\n"))
+    link = f'<p>All fields, with examples: <a href="{escape(openapi_url)}">{escape(openapi_url)}</a></p>'
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><style>{_DOCS_STYLE}</style>'
+    title = escape(document["info"]["title"])
+    top = f"<!doctype html><html lang=en><head>{head}<title>{title}</title></head>"
+    return f"{top}<body><h1>{title}</h1>{intro}{link}{sections}</body></html>"
+
+
+def _render_operation(document: dict[str, Any], method: str, path: str, operation: dict[str, Any]) -> str:
+    description = "".join(f"<p>{escape(part)}</p>" for part in operation.get("description", "").split("\n\n"))
+    parameters = [_resolve_reference(document, each) for each in operation.get("parameters", ())]
+    rows = "".join(
+        f"<tr><td><code>{escape(each['name'])}</code><td>{escape(each['in'])}<td>{escape(each.get('description', ''))}"
+        for each in parameters
+    )
+    statuses = ", ".join(escape(status) for status in operation["responses"])
+    line = f"<b>{escape(method.upper())}</b> <code>{escape(path)}</code> {escape(operation.get('summary', ''))}"
+    details = f"<div>{description}<table>{rows}</table><p>Answers: {statuses}</div>"
+    return f"<details><summary>{line}</summary>{details}</details>"
+
+
+def _resolve_reference(document: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
+    found: Any = document
+    if "$ref" not in value:
+        return value
+    for part in value["$ref"].removeprefix("#/").split("/"):
+        found = found[part]
+    return dict(found)
 
 
 def name_operations(router: APIRouter) -> list[BaseRoute]:
@@ -461,7 +459,7 @@ class _OperationCompleter:
 
     def _error_reference(self, status: str, description: str) -> Schema:
         """A reference to what is said of that status, once for all operations that say it alike."""
-        media, model = (JSON_MEDIA_TYPE, "ErrorOut") if self._is_openai else (PROBLEM, "Problem")
+        media, model = (JSON_MEDIA_TYPE, "ErrorOut") if self._is_openai else (PROBLEM_MEDIA_TYPE, "Problem")
         response = {
             "description": description,
             "headers": {name: _header_reference(name) for name in _error_headers(status)},

@@ -16,7 +16,6 @@ from starlette.routing import compile_path
 
 from tellback import errors
 from tellback.errors import TellbackError
-from tellback.wire.problems import Problem as Problem
 from tellback.wire.problems import encode_error_data, status_and_code
 
 log = logging.getLogger("tellback.server")
@@ -44,6 +43,8 @@ _TITLES = {
     504: "No answer in time",
     507: "No room left",
 }
+
+_INTERNAL_ERRORS = (errors.StoreError, errors.ConfigurationError, errors.ProviderError, errors.EmbeddingError)
 
 
 def problem_response(
@@ -110,9 +111,6 @@ def public_message(error: TellbackError) -> str:
     if isinstance(error, errors.EmbeddingError):
         return "What compares meanings has failed; the server's log says why."
     return str(error)
-
-
-_INTERNAL_ERRORS = (errors.StoreError, errors.ConfigurationError, errors.ProviderError, errors.EmbeddingError)
 
 
 def public_job_error(failure: str | None) -> str | None:

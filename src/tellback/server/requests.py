@@ -1,4 +1,4 @@
-"""Read requests: strict JSON of bounded size, conditional headers (`If-Match`, `If-None-Match`), and the route class."""
+"""Read requests: strict JSON of bounded size, the headers `If-Match` and `If-None-Match`, and the route class."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ from tellback.server.idempotency import KEY_PARAMETER, resolve_lease, run_once
 MAX_VALUES = 30_000
 """A thousand imported messages with all that can be told of them have fewer; reading so many takes a moment."""
 
+IfMatchHeader = Annotated[
+    list[str] | None, Header(alias="If-Match", description="ETags: act only if it is still so; else 412.")
+]
+IfNoneMatchHeader = Annotated[
+    list[str] | None, Header(alias="If-None-Match", description="ETags that you have: 304 if it is still so.")
+]
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
 
 def validate_size(document: Any, text_length: int, is_attachment: Callable[[str, str], bool]) -> None:
     """Refuse a body of too many values, or with a text that is too long, unless that is something attached.
@@ -31,7 +40,7 @@ def validate_size(document: Any, text_length: int, is_attachment: Callable[[str,
 
 
 def iter_values(document: Any, max_values: int) -> Iterator[tuple[str, Any]]:
-    """Every value in a JSON value, with the name it stands under; raises `RequestTooLargeError` beyond `most`."""
+    """Every value in a JSON value, with the name it stands under; raises `RequestTooLargeError` beyond `max_values`."""
     remaining, pending = max_values, [("", document)]
     while pending:
         name, value = pending.pop()
@@ -43,16 +52,8 @@ def iter_values(document: Any, max_values: int) -> Iterator[tuple[str, Any]]:
             pending.extend(value.items() if isinstance(value, dict) else ((name, each) for each in value))
 
 
-IfMatchHeader = Annotated[
-    list[str] | None, Header(alias="If-Match", description="ETags: act only if it is still so; else 412.")
-]
-IfNoneMatchHeader = Annotated[
-    list[str] | None, Header(alias="If-None-Match", description="ETags that you have: 304 if it is still so.")
-]
-
-
 def require_match(etags: Sequence[str] | None, etag: str | None) -> None:
-    """Refuse to act on what is not as the client has seen it; `tag` is None for what is not there."""
+    """Refuse to act on what is not as the client has seen it; `etag` is None for what is not there."""
     if etags is not None and not _matches(etags, etag, weakly=False):
         raise PreconditionFailedError(
             "It is not as If-Match says: read it again, and decide then."
@@ -75,9 +76,6 @@ def _matches(etags: Sequence[str], etag: str | None, *, weakly: bool) -> bool:
     if "*" in candidates:
         return etag is not None
     return etag is not None and etag in [each.removeprefix("W/") if weakly else each for each in candidates]
-
-
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class StrictRequest(Request):

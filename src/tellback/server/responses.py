@@ -21,6 +21,30 @@ from tellback.wire.problems import Problem
 
 JSON_MEDIA_TYPE = "application/json"
 
+LimitParam = Annotated[
+    int | None, Query(ge=1, description="How many at most; a page may have fewer, and lead on by nextCursor.")
+]
+CursorParam = Annotated[str | None, Query(max_length=1_000, description="nextCursor of the page before.")]
+
+_DESCRIPTIONS = {
+    400: "The request cannot be read.",
+    401: "No credential, or one that is not valid.",
+    403: "The credential is not for that.",
+    404: "Nothing of that id is in the credential's scope.",
+    409: "In conflict with what is there.",
+    412: "It has changed meanwhile.",
+    413: "The body, or a text in it, is too large.",
+    415: "The body is not JSON.",
+    422: "A field cannot be used; `errors` says which.",
+    429: "Too many requests; see Retry-After.",
+    502: "A model's provider failed.",
+    503: "The store or a provider is not available now.",
+    504: "A model's provider gave no answer in time.",
+    507: "The store's disk is full.",
+}
+
+CHUNK_BYTES = 256 * 1024
+
 
 def json_response(value: WireModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A value as JSON."""
@@ -35,7 +59,7 @@ def no_content() -> Response:
 def page_response(
     model: type[WireModel], rows: Sequence[Any], limit: int, cursor_value: Callable[[Any], str]
 ) -> Response:
-    """A page of at most `limit` values; `found` holds one more than that if there is more."""
+    """A page of at most `limit` values; `rows` holds one more than that if there is more."""
     items = rows[:limit]
     next_cursor = encode_cursor(cursor_value(items[-1])) if len(rows) > limit and items else None
     return json_response(Page[Any](items=[model.of(each) for each in items], next_cursor=next_cursor))
@@ -80,38 +104,11 @@ def resolve_result_limit(caller: Caller, limit: int | None) -> int:
     return min(settings.page_size, settings.largest_page) if limit is None else limit
 
 
-LimitParam = Annotated[
-    int | None, Query(ge=1, description="How many at most; a page may have fewer, and lead on by nextCursor.")
-]
-CursorParam = Annotated[str | None, Query(max_length=1_000, description="nextCursor of the page before.")]
-
-
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What a route may answer besides: for OpenAPI."""
     all_statuses = sorted({400, 401, 403, 413, 415, 422, 429, 503, *statuses})
     common = {"content": {"application/problem+json": {}}, "model": Problem}
     return {status: {**common, "description": _DESCRIPTIONS[status]} for status in all_statuses}
-
-
-_DESCRIPTIONS = {
-    400: "The request cannot be read.",
-    401: "No credential, or one that is not valid.",
-    403: "The credential is not for that.",
-    404: "Nothing of that id is in the credential's scope.",
-    409: "In conflict with what is there.",
-    412: "It has changed meanwhile.",
-    413: "The body, or a text in it, is too large.",
-    415: "The body is not JSON.",
-    422: "A field cannot be used; `errors` says which.",
-    429: "Too many requests; see Retry-After.",
-    502: "A model's provider failed.",
-    503: "The store or a provider is not available now.",
-    504: "A model's provider gave no answer in time.",
-    507: "The store's disk is full.",
-}
-
-
-CHUNK_BYTES = 256 * 1024
 
 
 class FileDownload(StreamingResponse):

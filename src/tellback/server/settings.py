@@ -19,6 +19,28 @@ if TYPE_CHECKING:
 
 _PROXY_HEADERS = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 
+LOCAL_USER = "local"
+"""Whose data it is where there are no credentials and no user is named."""
+
+ASYMMETRIC_ALGORITHMS = (
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "ES256K",
+    "EdDSA",
+)
+"""How tokens may be signed: so that who can check them cannot make them."""
+
+_POSITIVE_FIELDS = (
+    *("body_bytes", "text_length", "page_size", "largest_page", "heartbeat_seconds", "stalled_seconds", "body_seconds"),
+)
+
 
 @lru_cache(maxsize=1_000)
 def host_name(host: str) -> str:
@@ -95,25 +117,6 @@ class HostPolicy:
             return urlsplit(origin).netloc == host and bool(host)
         except ValueError:
             return False
-
-
-LOCAL_USER = "local"
-"""Whose data it is where there are no credentials and no user is named."""
-
-ASYMMETRIC_ALGORITHMS = (
-    "RS256",
-    "RS384",
-    "RS512",
-    "PS256",
-    "PS384",
-    "PS512",
-    "ES256",
-    "ES384",
-    "ES512",
-    "ES256K",
-    "EdDSA",
-)
-"""How tokens may be signed: so that who can check them cannot make them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +213,6 @@ class ServerSettings:
             raise ConfigurationError(f"concurrency is at least 1, or None for no limit, not {self.concurrency!r}.")
 
 
-_POSITIVE_FIELDS = (
-    *("body_bytes", "text_length", "page_size", "largest_page", "heartbeat_seconds", "stalled_seconds", "body_seconds"),
-)
-
-
 def _validate_origin(origin: str) -> None:
     if "*" in origin:
         raise ConfigurationError("cors_origins names origins one by one: '*' would let every page in.")
@@ -237,8 +235,8 @@ def _validate_jwks_url(url: str) -> None:
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
     """How to serve. `agents` are files, folders, or `module:attribute`; `models` may be named by callers besides
-    `model`. `trust_proxy` are addresses of proxies whose word on who calls is taken. `faces` make pages for people.
-    `open` is found out by `checked`, not given."""
+    `model`. `trust_proxy` are addresses of proxies whose word on who calls is taken. `web_uis` build pages for people.
+    `open` is found out by `check_options`, not passed."""
 
     url: str = field(default="tellback.db", repr=False)
     host: str = "127.0.0.1"

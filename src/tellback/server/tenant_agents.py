@@ -1,7 +1,8 @@
 """Agents as served to each tenant and app, with sessions of their own.
 
-An agent without `persistence` stores its sessions in the Tellback. One with its own stores them there, under ids that are
-prefixed by tenant and app. Whatever its `memory` is, the caller's is used."""
+An agent without `persistence` stores its sessions in the Tellback. One with its own stores them there, under ids that
+are prefixed by tenant and app. Whatever its `memory` is, the caller's is used.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +35,11 @@ from tellback.types.jsontext import dump_json
 from tellback.user import User
 
 _PREFIX_PATTERN = re.compile(r"~[0-9a-f]{32}~")
+
+MAX_RECENT_AGENTS = 1_000
+"""So many tenants' agents are held at least; others are made again when they are asked for."""
+
+_TenantKey = tuple[str, str, str]
 
 
 class TenantIds:
@@ -210,12 +216,6 @@ class TenantSessionStore:
         return await self._inner.history(self._ids.to_stored(session_id), limit)
 
 
-MAX_RECENT_AGENTS = 1_000
-"""So many tenants' agents are held at least; others are made again when they are asked for."""
-
-_TenantKey = tuple[str, str, str]
-
-
 class TenantAgents:
     """The agents of an application, by tenant and app. Turns of one session wait for each other as long as one runs."""
 
@@ -316,14 +316,14 @@ def _tenant_session_store(source: Agent, rc: Tellback, scope: Scope) -> SessionS
     store = source.persistence
     if store is None or _is_stored_in(store, rc):
         options = source.memory_options
-        sessions = StoreBackend(
+        backend = StoreBackend(
             rc.store,
             tenant_id=scope.tenant_id,
             app_id=scope.app_id,
             namespace=options.namespace,
             close_after=options.close_after,
         )
-        return Persistence(SqlAdapter(sessions), clock=lambda: rc.clock())
+        return Persistence(SqlAdapter(backend), clock=lambda: rc.clock())
     ids = TenantIds(scope.tenant_id, scope.app_id)
     if isinstance(store, Persistence):
         return Persistence(TenantSessionAdapter(store.adapter, ids), clock=store.clock)
@@ -331,5 +331,5 @@ def _tenant_session_store(source: Agent, rc: Tellback, scope: Scope) -> SessionS
 
 
 def _is_stored_in(store: SessionStore, rc: Tellback) -> bool:
-    sessions = getattr(getattr(store, "adapter", None), "kept", None)
-    return isinstance(sessions, StoreBackend) and sessions.store is rc.store
+    backend = getattr(getattr(store, "adapter", None), "store_backend", None)
+    return isinstance(backend, StoreBackend) and backend.store is rc.store

@@ -1,4 +1,7 @@
-"""Skills: instructions with optional tools, which a model reads when it needs them."""
+"""Skills: instructions with optional tools, which a model reads when it needs them.
+
+They come from functions, folders or a resolver. Chat, agents and applications import this.
+"""
 
 from tellback.skills.body import MAX_BODY, load_body
 from tellback.skills.folder import SkillFolder

@@ -12,6 +12,14 @@ from tellback.skills.resolver import SkillResolver
 from tellback.skills.skill import Skill, strip_control_characters
 from tellback.tools.dispatch import call_function
 
+MAX_BODY = 100_000
+"""How many characters of a skill reach the model; more would crowd out the conversation."""
+_NOTE_CHARS = 100
+"""Room for the note, so that a text that was cut once is not cut again."""
+
+MAX_REQUIRED_SKILLS = 50
+"""How many skills one may bring with it, so that a resolver that makes them up cannot go on for ever."""
+
 
 def bind_context(fn: Callable[..., Any], ctx: Mapping[str, Any], skill_name: str) -> tuple[list[Any], dict[str, Any]]:
     """Positional and keyword arguments for a body function, taken from the context by name.
@@ -49,12 +57,6 @@ def _read_parameters(fn: Callable[..., Any], skill_name: str) -> Mapping[str, in
         return inspect.signature(fn).parameters
     except (TypeError, ValueError) as error:
         raise SkillError(skill_name, f"the signature of {fn!r:.80} cannot be read: {error}.") from error
-
-
-MAX_BODY = 100_000
-"""How many characters of a skill reach the model; more would crowd out the conversation."""
-_NOTE_CHARS = 100
-"""Room for the note, so that a text that was cut once is not cut again."""
 
 
 async def load_body(skill: Skill, ctx: Mapping[str, Any]) -> str:
@@ -105,10 +107,6 @@ def truncate(text: str, limit: int) -> str:
         return text
     length = max(limit - _NOTE_CHARS, 0)
     return f"{text[:length]}\n\n[Cut here: these are the first {length} of {len(text)} characters.]"
-
-
-MAX_REQUIRED_SKILLS = 50
-"""How many skills one may bring with it, so that a resolver that makes them up cannot go on for ever."""
 
 
 async def resolve_requirements(resolver: SkillResolver, name: str) -> list[Skill]:

@@ -18,6 +18,10 @@ _MAX_VALUES = 2_000
 _DELIMITER = re.compile(r"^---[ \t]*$", re.MULTILINE)
 _NAME_PATTERN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 
+SKILL_FILE = "SKILL.md"
+MAX_SKILL_FILE_BYTES = 1_000_000
+_KNOWN_SETTINGS = ("name", "description", "when", "modalities", "requires")
+
 
 def parse_skill_file(text: str, skill: str, file: str) -> tuple[dict[str, Any], str]:
     """The settings and the body of a SKILL.md."""
@@ -61,11 +65,6 @@ def _parse_settings(settings: str, skill: str, file: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise SkillError(skill, f"the settings of {file} are not names with values, such as 'name: {skill}'.")
     return value
-
-
-SKILL_FILE = "SKILL.md"
-MAX_SKILL_FILE_BYTES = 1_000_000
-_KNOWN_SETTINGS = ("name", "description", "when", "modalities", "requires")
 
 
 def load_skills(path: str | os.PathLike[str]) -> list[Skill]:

@@ -13,6 +13,13 @@ from tellback.tools.dispatch import call_function
 
 HEADER = "Available skills you can read with read_skill(name):"
 
+T = TypeVar("T")
+
+_MAX_QUERY_WORDS = 50
+"""A query is a few words; one of a million would only cost time."""
+
+SkillEntry = Skill | Callable[..., Any]
+
 
 def build_index(skills: Iterable[Skill | Callable[..., Any]]) -> str:
     """A piece of a system prompt that lists the skills; empty when there are none.
@@ -57,10 +64,6 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-_MAX_QUERY_WORDS = 50
-"""A query is a few words; one of a million would only cost time."""
-
-
 def find_skill(skills: Iterable[Skill | Callable[..., Any]], name: str) -> Skill | None:
     """The skill of that name, or None.
 
@@ -100,9 +103,6 @@ def _score_skill(skill: Skill, words: list[str]) -> int:
     return sum(3 * (word in name) + 2 * (word in when) + (word in description) for word in words)
 
 
-T = TypeVar("T")
-
-
 async def await_resolver(work: Awaitable[T], source: str, seconds: float | None) -> T:
     """What a resolver's function gives. That it fails, or is not done in time, is a `SkillError` that names it."""
     try:
@@ -116,9 +116,6 @@ async def await_resolver(work: Awaitable[T], source: str, seconds: float | None)
         else:
             problem = f"it failed: {type(error).__name__}: {error}"
         raise SkillError(source, problem) from error
-
-
-SkillEntry = Skill | Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,10 @@ from tellback.tools import Tool, tools_by_name
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters but for tabs and line ends, which forge what a terminal shows, and lone surrogates."""
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+_METADATA_ATTRIBUTE = "__tellback_skill__"
+
 
 def strip_control_characters(text: str) -> str:
     """The text without control characters and halves of characters.
@@ -33,10 +37,6 @@ def find_control_character(text: str) -> str | None:
     """
     match = _CONTROL_CHARACTERS.search(text)
     return None if match is None else match.group()
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-_METADATA_ATTRIBUTE = "__tellback_skill__"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from tellback.tools import Tool, tools_by_name
 from tellback.tools.dispatch import run_in_thread
 from tellback.types import Message, ToolCall, as_message
 
+log = logging.getLogger("tellback.skills")
+
 MAX_SEARCH_RESULTS = 50
 BUILTIN_NAMES = ("list_skills", "read_skill", "apply_skill", "search_skills", "read_skill_file")
 TOOL_TIMEOUT_SECONDS = 30.0
@@ -30,6 +32,9 @@ TOOL_TIMEOUT_SECONDS = 30.0
 
 OnOpen = Callable[[Skill], None]
 SkillSource = SkillResolver | Iterable[SkillEntry]
+
+
+SEARCH_LINE = "Skills that are not listed here can be found with search_skills(query), then read with read_skill(name)."
 
 
 class Skillset:
@@ -230,11 +235,6 @@ def _validate_context(value: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _empty_turn_context() -> dict[str, Any]:
     return {"messages": (), "system": None, "model": ""}
-
-
-log = logging.getLogger("tellback.skills")
-
-SEARCH_LINE = "Skills that are not listed here can be found with search_skills(query), then read with read_skill(name)."
 
 
 class SkillOffer:

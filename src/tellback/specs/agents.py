@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tellback.types import ReplyDelta
     from tellback.types.conversations import Identity, Session, TurnOutcome
 
+LOOK_BACK = 100
+"""How many messages a reply, the decisions on its calls and their results may take at the end of a log."""
+
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSpec:
@@ -100,10 +103,6 @@ def _validate_functions(spec: AgentSpec, functions: Mapping[str, Tool]) -> None:
             raise AgentSpecError(
                 f"tools[{index}].name", f"{problem} Pass it: register_agent(spec, tools=[…]).", spec.name
             )
-
-
-LOOK_BACK = 100
-"""How many messages a reply, the decisions on its calls and their results may take at the end of a log."""
 
 
 def build_invocation_metadata(agent: str, arguments: Mapping[str, Any]) -> dict[str, str]:
@@ -252,7 +251,8 @@ class Agents:
         """That the keywords are those of a turn, and how to recall is right, which a turn would only find out later."""
         if unknown_options := set(turn) - InvokeOptions.__annotations__.keys():
             raise InvalidArgumentError(
-                f"invoke takes no {', '.join(sorted(unknown_options))}: the description of {name!r:.80} says what is run."
+                f"invoke takes no {', '.join(sorted(unknown_options))}: the description of {name!r:.80} says what is"
+                " run."
             )
         recall = turn.get("recall")
         if recall is not None:

@@ -57,7 +57,7 @@ def _parameter_names(tree: Any) -> set[str]:
 
 
 def _resolve_arguments(spec: AgentSpec, arguments: Any, optional: Collection[str]) -> dict[str, Any]:
-    """The arguments as plain JSON, checked against those declared, with the defaults; `spared` may be missing."""
+    """The arguments as plain JSON, checked against those declared, with defaults; `optional` ones may be missing."""
     if not isinstance(arguments, Mapping):
         raise AgentSpecError("arguments", f"they are a mapping, not {arguments!r:.60}.", spec.name)
     values: dict[str, Any] = {}

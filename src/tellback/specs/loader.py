@@ -31,11 +31,27 @@ MAX_VALUES = 10_000
 MAX_LENGTH = 256 * 1024
 """How deep a description may be nested, how many values it may have, and how long it may be, in bytes."""
 
+SpecSource: TypeAlias = "AgentSpec | Mapping[str, Any] | str | PathLike[str]"
+
+FILE_SUFFIXES = (".json", ".yaml", ".yml")
+USER_MESSAGE = "userMessage"
+
+_EXPECTED = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+}
+
 
 def copy_plain_json(value: Any, path: str = "", *, max_length: int | None = MAX_LENGTH, agent: str = "") -> Any:
     """A copy made of dicts, lists, texts, numbers, booleans and None; anything else is an `AgentSpecError`.
 
-    Without a `length`, texts are as long as they like and hold what they like: the place they go to decides.
+    Without a `max_length`, texts are as long as they like and hold what they like: the place they go to decides.
     """
     return _PlainCopier(max_length, agent).copy(value, path, 0)
 
@@ -94,9 +110,6 @@ class _PlainCopier:
             if not is_storable(text):
                 raise self._error(path, f"it holds characters that cannot be stored: {text!r:.60}.")
         return str(text)
-
-
-FILE_SUFFIXES = (".json", ".yaml", ".yml")
 
 
 def read_spec_file(path: PathLike[str]) -> Any:
@@ -211,8 +224,8 @@ def _describe_unknown_key(key: str, model: type[BaseModel]) -> str:
 
 def _describe_config_key(key: str) -> str:
     return (
-        f"{format_unknown_name(key, CONFIG_KEYS, 'option')} A provider's other options are set in code, on a model object:"
-        " invoke(model=...), or Tellback(model=...)."
+        f"{format_unknown_name(key, CONFIG_KEYS, 'option')} A provider's other options are set in code, on a model"
+        " object: invoke(model=...), or Tellback(model=...)."
     )
 
 
@@ -241,19 +254,8 @@ def _describe_unknown_type(value: Any) -> str:
 
 
 def _describe_literal_only(parameter: Parameter) -> str:
-    return f"it cannot be read from the arguments ({parameter}): write it out, or {'$' + str(parameter)!r} for that very text."
-
-
-_EXPECTED = {
-    "string_type": "a text",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "tuple_type": "a list",
-    "dict_type": "an object",
-    "model_type": "an object",
-    "model_attributes_type": "an object",
-}
+    escaped = "$" + str(parameter)
+    return f"it cannot be read from the arguments ({parameter}): write it out, or {escaped!r} for that very text."
 
 
 def _describe_problem(problem: Any) -> str:
@@ -270,11 +272,6 @@ def _describe_problem(problem: Any) -> str:
         return f"{value!r:.80} cannot be a tool's name: take 1 to 64 letters, digits, '_' and '-'."
     message = str(problem["msg"]).replace("Input should", "it should").replace("String should", "it should")
     return f"{message}, not {value!r:.60}."
-
-
-SpecSource: TypeAlias = "AgentSpec | Mapping[str, Any] | str | PathLike[str]"
-
-USER_MESSAGE = "userMessage"
 
 
 def load_spec(source: SpecSource) -> AgentSpec:

@@ -65,7 +65,7 @@ def parse_parameter(text: str, path: str = "") -> str | Parameter:
 
 
 def escape_text(text: str) -> str:
-    """A text as a description has it: the inverse of `read_text`.
+    """A text as a description has it: the inverse of `parse_parameter`.
 
     >>> escape_text("$space"), escape_text("costs $5")
     ('$$space', 'costs $5')
@@ -320,15 +320,12 @@ def _to_written(value: Any, excluded: tuple[str, ...] = ()) -> Any:
     return value
 
 
-_UNBOUND_FIELDS = ("arguments",)
-
-
 def spec_to_tree(spec: AgentSpec) -> dict[str, Any]:
     """All that a description says, by the keys of JSON, but for the arguments it declares."""
     tree = {
         _json_key(spec, name): _to_plain(getattr(spec, name))
         for name in spec.model_fields_set
-        if name not in _UNBOUND_FIELDS
+        if name not in spec.LITERAL_FIELDS
     }
     return {**tree, "userMessage": spec.user_message}
 

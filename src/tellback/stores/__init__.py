@@ -1,4 +1,8 @@
-"""Where everything is kept: the ports, and the stores that serve them."""
+"""Stores: the ports (`ports`), the operations behind them in SQL, and the engines for SQLite and PostgreSQL.
+
+`open_store` gives the store that a URL names. Every package above may import this one; it imports `tellback.types`
+and `tellback.errors`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ from tellback.stores.ports import (
     TurnDraft,
     TurnStarted,
 )
-from tellback.stores.rows import SESSION_NOTE as SESSION_NOTE
+from tellback.stores.rows import SESSION_NOTE
 from tellback.stores.url import open_store
 
 if TYPE_CHECKING:

@@ -1,6 +1,8 @@
 """The catalogue of named SQL statements and numbered migrations, loaded once per dialect.
 
-Shared files are read first, then the engine's own; `{name}` in a statement is replaced by the file of that name in `sql/parts`."""
+Shared files are read first, then the engine's own; `{name}` in a statement is replaced by the file of that name in
+`sql/parts`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from typing import Literal
 
 from tellback.errors import SchemaVersionError
 
-STORES_FOLDER = Path(__file__).parent
+SQL_FOLDER = Path(__file__).parent / "sql"
+MIGRATIONS_FOLDER = Path(__file__).parent / "migrations"
 Dialect = Literal["sqlite", "postgres"]
 _NUMBERED_PARAMETER = re.compile(r"\$(\d+)")
 _PART_REFERENCE = re.compile(r"\{(\w+)\}")
@@ -34,7 +37,7 @@ def statements(dialect: Dialect) -> Mapping[str, Statement]:
     import aiosql
 
     loaded: dict[str, Statement] = {}
-    for folder in (STORES_FOLDER / "sql", STORES_FOLDER / "sql" / dialect):
+    for folder in (SQL_FOLDER, SQL_FOLDER / dialect):
         for path in sorted(folder.glob("*.sql")):
             queries = aiosql.from_str(
                 _PART_REFERENCE.sub(_load_part, _read_sql(path)), "asyncpg", mandatory_parameters=False
@@ -51,7 +54,7 @@ def statements(dialect: Dialect) -> Mapping[str, Statement]:
 
 
 def _load_part(reference: re.Match[str]) -> str:
-    return _PART_REFERENCE.sub(_load_part, _read_sql(STORES_FOLDER / "sql" / "parts" / f"{reference[1]}.sql").rstrip())
+    return _PART_REFERENCE.sub(_load_part, _read_sql(SQL_FOLDER / "parts" / f"{reference[1]}.sql").rstrip())
 
 
 def _read_sql(path: Path) -> str:
@@ -79,11 +82,15 @@ class Migration:
     sql: str
 
 
-@functools.cache
 def migrations(dialect: Dialect) -> tuple[Migration, ...]:
-    """All steps, in order."""
+    """All steps, in order: the baseline, which creates every table, and what has changed since."""
+    return _load_migrations(MIGRATIONS_FOLDER, dialect)
+
+
+@functools.cache
+def _load_migrations(folder: Path, dialect: Dialect) -> tuple[Migration, ...]:
     loaded = []
-    for path in sorted((STORES_FOLDER / "migrations").glob(f"*.{dialect}.sql")):
+    for path in sorted(folder.glob(f"*.{dialect}.sql")):
         number, _, name = path.name.removesuffix(f".{dialect}.sql").partition("_")
         loaded.append(Migration(int(number), name, _read_sql(path)))
     return tuple(loaded)

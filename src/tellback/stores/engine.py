@@ -1,7 +1,8 @@
 """Operations, the engine protocol that runs them, and the change notifier both engines share.
 
 An operation is a generator: it yields a statement's name and parameters, and is sent the rows. It does no I/O, so the
-same code runs in SQLite's writer thread and in PostgreSQL's asynchronous transactions."""
+same code runs in SQLite's writer thread and in PostgreSQL's asynchronous transactions.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +34,10 @@ class SqlEngine(Protocol):
     function that makes it. A `brief` read looks up a row or two by their keys: it may be done at once, without handing
     it to anyone else. `changes` yields once at the start, and whenever any process may have committed events.
     `search` says whether the database finds texts itself: not at all, by their words, or by vectors as well.
-    `show_alive` comes before anything is claimed for `owner`: from then on, `is_alive` in other processes sees it.
-    `leaves_traces` says that bytes of deleted rows stay in files until `wipe`; whoever deletes what must not stay sets
-    the mark `erasing.WIPE` in the same transaction, and `wipe` does nothing without it. It raises `StoreBusyError` or
-    `StoreFullError` if traces are left, and can be called again.
+    `announce_owner` comes before anything is claimed for `owner`: from then on, `is_alive` in other processes sees it.
+    `keeps_deleted_bytes` says that bytes of deleted rows stay in files until `wipe`; whoever deletes what must not stay
+    sets the mark `WIPE_MARK` (`operations.user_data`) in the same transaction, and `wipe` does nothing without it. It
+    raises `StoreBusyError` or `StoreFullError` if traces are left, and can be called again.
     """
 
     owner: str
@@ -82,6 +83,11 @@ def run_in_scope(scope: Scope, operation: Operation[T]) -> Operation[T]:
         return result
 
 
+def event_statement(type: str, subject_id: str, data: dict[str, Any], now: int) -> tuple[str, dict[str, Any]]:
+    """The statement that writes an event."""
+    return EVENT_STATEMENT, {"type": type, "subject_id": subject_id, "data": dump_stored_json(data), "now": now}
+
+
 class ChangeNotifier:
     """Rings for everyone who waits. Ringing is cheap when nobody does, and safe from any thread."""
 
@@ -125,8 +131,3 @@ class ChangeNotifier:
         finally:
             with self._lock:
                 del self._waiters[event]
-
-
-def event_statement(type: str, subject_id: str, data: dict[str, Any], now: int) -> tuple[str, dict[str, Any]]:
-    """The statement that tells of a change."""
-    return "event_insert", {"type": type, "subject_id": subject_id, "data": dump_stored_json(data), "now": now}

@@ -22,9 +22,14 @@ from tellback.stores.engine import Operation, SqlEngine
 from tellback.stores.ports import EventLog
 from tellback.types.conversations import Event
 
+log = logging.getLogger("tellback.stores")
+
+READ_BATCH = 500
+RETRY_SECONDS = 1.0
+
 
 class SqlEventLog:
-    """`EventLog` on an engine. `sequenced` says that the engine gives positions only once events are committed."""
+    """`EventLog` on an engine. `positions_after_commit`: the engine gives positions only to what is committed."""
 
     def __init__(self, engine: SqlEngine, *, positions_after_commit: bool) -> None:
         self._engine = engine
@@ -75,12 +80,6 @@ def _assign_positions() -> Operation[bool]:
     yield "platform_events_lock", {}
     positioned = yield "platform_events_sequence", {}
     return len(positioned) >= 5_000
-
-
-log = logging.getLogger("tellback.stores")
-
-READ_BATCH = 500
-RETRY_SECONDS = 1.0
 
 
 class EventFeed:

@@ -1,6 +1,7 @@
 """Convert rows of spaces, atoms and entities to values; the column positions of an atom's row.
 
-Columns are in the order in which the SQL files list them."""
+Columns are in the order in which the SQL files list them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from tellback.stores.rows import optional_datetime
 from tellback.types.access import Scope
 from tellback.types.ids import from_micros, register_cache
 from tellback.types.jsontext import dump_stored_json
@@ -28,6 +30,8 @@ from tellback.types.memory import (
 TEXT, CATEGORY, KIND, IMPORTANCE, STATUS, VALID_FROM, CREATED_AT = 5, 6, 7, 8, 10, 11, 13
 SUPERSEDES, SUPERSEDED_BY, SOURCE_CONVERSATION_ID, ENTITY_IDS, SEQ, SLOT, VALUE = 16, 17, 18, 20, 22, 23, 24
 """Places in a row of `atoms`, for whoever needs a few of them of many rows."""
+
+_ATOM_STATUSES = {status.value: status for status in AtomStatus}
 
 
 def space_from_row(row: Sequence[Any]) -> MemorySpace:
@@ -55,10 +59,10 @@ def atom_from_row(row: Sequence[Any]) -> Atom:
         confidence=row[9],
         status=_ATOM_STATUSES[row[10]],
         valid_from=from_micros(row[11]),
-        valid_to=_optional_datetime(row[12]),
+        valid_to=optional_datetime(row[12]),
         created_at=from_micros(row[13]),
         updated_at=from_micros(row[14]),
-        superseded_at=_optional_datetime(row[15]),
+        superseded_at=optional_datetime(row[15]),
         supersedes=row[16],
         superseded_by=row[17],
         source_conversation_id=row[18],
@@ -99,8 +103,8 @@ def entity_from_row(row: Sequence[Any]) -> Entity:
         aliases=parse_ids(row[9]),
         status=EntityStatus(row[10]),
         merged_into=row[11],
-        first_seen_at=_optional_datetime(row[12]),
-        last_seen_at=_optional_datetime(row[13]),
+        first_seen_at=optional_datetime(row[12]),
+        last_seen_at=optional_datetime(row[13]),
         atom_count=row[14],
         created_at=from_micros(row[15]),
         updated_at=from_micros(row[16]),
@@ -128,9 +132,6 @@ def vector_to_floats(vector: bytes) -> tuple[float, ...]:
     return struct.unpack(f"<{len(vector) // 2}e", vector)
 
 
-_ATOM_STATUSES = {status.value: status for status in AtomStatus}
-
-
 @functools.lru_cache(maxsize=1_024)
 def _cached_category(name: str, kind: str) -> Category:
     return Category(name, CategoryKind(kind))
@@ -143,7 +144,3 @@ def _cached_scope(tenant_id: str, app_id: str, user_id: str) -> Scope:
 
 register_cache(_cached_category.cache_clear)
 register_cache(_cached_scope.cache_clear)
-
-
-def _optional_datetime(micros: int | None) -> Any:
-    return None if micros is None else from_micros(micros)

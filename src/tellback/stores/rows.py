@@ -1,6 +1,7 @@
 """Convert rows to values and back: conversations, messages, events, agent sessions, bindings, jobs, usage, API keys.
 
-Columns are in the order in which the SQL files list them. Rows of memory are in `memory_rows`."""
+Columns are in the order in which the SQL files list them. Rows of memory are in `memory_rows`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,20 @@ from tellback.types.messages import Message
 from tellback.types.replies import ChatUsage
 
 _decode_json = json.JSONDecoder().raw_decode
-"""How far values may be nested: what is deeper could be written here and not be read from further down the stack."""
+
+
+SESSION_NOTE = "tellback.session"
+"""The name in a message's metadata of what only a session's message has."""
+
+SESSION_SINCE = 13
+"""The place in a row of the id that the session's conversations come after."""
+
+API_KEY_DIGEST = 10
+"""Where the digest stands behind the columns of a key."""
+
+_POSITIONS_PER_CONVERSATION = 2**32
+_SESSION_ROLES: dict[str, MessageRole] = {"user": "user", "assistant": "agent", "system": "system"}
+_LOG_ROLES = {role: name for name, role in _SESSION_ROLES.items()}
 
 
 def conversation_from_row(row: Sequence[Any]) -> Conversation:
@@ -54,7 +68,7 @@ def conversation_from_row(row: Sequence[Any]) -> Conversation:
         title=row[8],
         session_id=row[9],
         metadata=json.loads(row[10]),
-        closed_at=None if row[11] is None else from_micros(row[11]),
+        closed_at=optional_datetime(row[11]),
         last_seq=row[12],
         turns=row[13],
         rolling_summary=row[14],
@@ -182,17 +196,6 @@ def stored_message_from_draft(draft: MessageDraft, conversation_id: str, seq: in
     )
 
 
-SESSION_NOTE = "tellback.session"
-"""The name in a message's metadata of what only a session's message has."""
-
-SESSION_SINCE = 13
-"""The place in a row of the id that the session's conversations come after."""
-
-_POSITIONS_PER_CONVERSATION = 2**32
-_SESSION_ROLES: dict[str, MessageRole] = {"user": "user", "assistant": "agent", "system": "system"}
-_LOG_ROLES = {role: name for name, role in _SESSION_ROLES.items()}
-
-
 def session_from_row(row: Sequence[Any]) -> SessionData:
     """A row of `sessions`."""
     return SessionData(
@@ -204,8 +207,8 @@ def session_from_row(row: Sequence[Any]) -> SessionData:
         current_state=row[5],
         collected_data=json.loads(row[6]),
         message_count=row[7],
-        last_message_at=None if row[8] is None else from_micros(row[8]),
-        completed_at=None if row[9] is None else from_micros(row[9]),
+        last_message_at=optional_datetime(row[8]),
+        completed_at=optional_datetime(row[9]),
         created_at=from_micros(row[10]),
         updated_at=from_micros(row[11]),
         version=row[12],
@@ -226,8 +229,8 @@ def session_values(session: SessionData) -> dict[str, Any]:
         "current_state": session.current_state,
         "collected_data": collected,
         "message_count": session.message_count,
-        "last_message_at": None if session.last_message_at is None else to_micros(session.last_message_at),
-        "completed_at": None if session.completed_at is None else to_micros(session.completed_at),
+        "last_message_at": _optional_micros(session.last_message_at),
+        "completed_at": _optional_micros(session.completed_at),
         "created_at": to_micros(session.created_at),
         "updated_at": to_micros(session.updated_at),
         "version": session.version,
@@ -252,7 +255,8 @@ def draft_from_session_message(message: MessageData, agent_name: str | None) -> 
 def session_message_from_stored(
     stored: StoredMessage, session_id: str, user_id: str, conversation_number: int
 ) -> MessageData | None:
-    """A message of the log as its session's, or None if it is not for users to see. `part` counts conversations."""
+    """A message of the log as its session's, or None if it is not for users to see. `conversation_number` counts
+    the session's conversations."""
     metadata = stored.metadata or {}
     note = metadata.get(SESSION_NOTE) if isinstance(metadata.get(SESSION_NOTE), Mapping) else None
     if stored.role not in _SESSION_ROLES or (note is None and (stored.visibility != "user" or not stored.text.strip())):
@@ -349,7 +353,7 @@ def job_from_row(row: Sequence[Any]) -> Job:
         due_at=from_micros(row[13]),
         created_at=from_micros(row[14]),
         updated_at=from_micros(row[15]),
-        finished_at=None if row[16] is None else from_micros(row[16]),
+        finished_at=optional_datetime(row[16]),
         error=row[17],
         raw_output=row[18],
         result={} if row[19] is None else json.loads(row[19]),
@@ -397,10 +401,6 @@ def usage_total_from_row(row: Sequence[Any]) -> UsageTotal:
     )
 
 
-API_KEY_DIGEST = 10
-"""Where the digest stands behind the columns of a key."""
-
-
 def api_key_from_row(row: Sequence[Any]) -> ApiKey:
     """A row of `api_keys`."""
     return ApiKey(
@@ -412,8 +412,8 @@ def api_key_from_row(row: Sequence[Any]) -> ApiKey:
         name=row[5],
         rate_limit=row[6],
         created_at=from_micros(row[7]),
-        expires_at=_optional_datetime(row[8]),
-        revoked_at=_optional_datetime(row[9]),
+        expires_at=optional_datetime(row[8]),
+        revoked_at=optional_datetime(row[9]),
     )
 
 
@@ -449,7 +449,8 @@ def stored_response_values(response: StoredResponse) -> dict[str, Any]:
     }
 
 
-def _optional_datetime(micros: int | None) -> datetime | None:
+def optional_datetime(micros: int | None) -> datetime | None:
+    """A moment that may be missing."""
     return None if micros is None else from_micros(micros)
 
 

@@ -1,7 +1,8 @@
 """Spans for OpenTelemetry: turns, model calls, tools, recall, embeddings and jobs, for whoever wants to see them.
 
-There are none, and nothing is loaded, until the application sets up a tracer provider. What was said stays out of them
-unless `configure(capture_content=True)` lets it in; users' ids are never in them.
+There are none, and nothing is loaded, until the application sets up a tracer provider. Messages stay out of them
+unless `configure(capture_content=True)` lets it in; users' ids are never in them. Every
+package may import this.
 """
 
 from tellback.telemetry.config import configure, tracer

@@ -24,6 +24,17 @@ CONVERSATION_KEY = "tellback-conversation-id"
 CANCELLATION_ERRORS = (asyncio.CancelledError, GeneratorExit)
 """What is raised where work is called off: nobody's error."""
 
+_NOTHING: Mapping[str, Any] = {}
+_SETTING_ATTRIBUTES = {
+    "max_tokens": semconv.REQUEST_MAX_TOKENS,
+    "temperature": semconv.REQUEST_TEMPERATURE,
+    "top_p": semconv.REQUEST_TOP_P,
+    "top_k": semconv.REQUEST_TOP_K,
+    "seed": semconv.REQUEST_SEED,
+    "frequency_penalty": semconv.REQUEST_FREQUENCY_PENALTY,
+    "presence_penalty": semconv.REQUEST_PRESENCE_PENALTY,
+}
+
 
 class BaseSpan:
     """A span that ends once. What it is told after that, or when it is off, is ignored."""
@@ -256,17 +267,6 @@ def drop_missing(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-_NOTHING: Mapping[str, Any] = {}
-_SETTING_ATTRIBUTES = {
-    "max_tokens": semconv.REQUEST_MAX_TOKENS,
-    "temperature": semconv.REQUEST_TEMPERATURE,
-    "top_p": semconv.REQUEST_TOP_P,
-    "top_k": semconv.REQUEST_TOP_K,
-    "seed": semconv.REQUEST_SEED,
-    "frequency_penalty": semconv.REQUEST_FREQUENCY_PENALTY,
-    "presence_penalty": semconv.REQUEST_PRESENCE_PENALTY,
-}
-
 _NO_SPAN = CurrentSpan(None)
 _NO_TURN_SPAN = TurnSpan(None)
 _NO_MODEL_SPAN = ModelSpan(None)
@@ -284,7 +284,7 @@ def turn_span(
 ) -> TurnSpan:
     """A turn, for a `with` block: whatever happens in it is below it. Say by `set_outcome` how it went.
 
-    `said` gives what the user said, and is called only where content is captured.
+    `get_messages` gives what the user said, and is called only where content is captured.
 
     >>> with turn_span("conv_1") as span:
     ...     span.set_outcome("completed")
@@ -316,12 +316,12 @@ def model_span(
     system: str | None = None,
     streaming: bool = False,
 ) -> ModelSpan:
-    """A model call, below what is current now, to be told of its end by `ended(reply)` or `failed(error)`.
+    """A model call, below what is current now, to be ended by `finish(reply)` or `fail(error)`.
 
     `settings` are those of the call, as the loop has them.
 
     >>> from tellback.types import ChatReply
-    >>> model_span("gpt-5", "OpenAI").ended(ChatReply("Hello!"))
+    >>> model_span("gpt-5", "OpenAI").finish(ChatReply("Hello!"))
     """
     active_tracer = tracer()
     if active_tracer is None:
@@ -451,5 +451,5 @@ def _settings_attributes(settings: Mapping[str, Any]) -> dict[str, Any]:
     return numbers
 
 
-def _format_span_name(operation: str, what: str | None) -> str:
-    return f"{operation} {what}" if what else operation
+def _format_span_name(operation: str, target: str | None) -> str:
+    return f"{operation} {target}" if target else operation

@@ -26,9 +26,9 @@ class Dialogue:
     >>> from tellback.agent import Agent
     >>> from tellback.testing import says
     >>> async def test():
-    ...     talk = Dialogue(Agent("Wanda"))
-    ...     await talk.says("Hi!", says("Hello! Where to?"))
-    ...     talk.expect(message="Where to?", calls=1)
+    ...     dialogue = Dialogue(Agent("Wanda"))
+    ...     await dialogue.says("Hi!", says("Hello! Where to?"))
+    ...     dialogue.expect(said="Where to?", calls=1)
     >>> asyncio.run(test())
     """
 
@@ -202,8 +202,8 @@ async def play(
 
     >>> import asyncio
     >>> from tellback.agent import Agent
-    >>> talk = [("Hi!", "Hello! Where to?", {"calls": 1}), ("To Rome.", "Rome it is.")]
-    >>> [str(response) for response in asyncio.run(play(Agent("Wanda"), talk))]
+    >>> turns = [("Hi!", "Hello! Where to?", {"calls": 1}), ("To Rome.", "Rome it is.")]
+    >>> [str(response) for response in asyncio.run(play(Agent("Wanda"), turns))]
     ['Hello! Where to?', 'Rome it is.']
     """
     dialogue = Dialogue(agent, session, user=user)

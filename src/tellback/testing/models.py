@@ -15,6 +15,8 @@ from tellback.types.jsontext import dump_json
 
 Expectation = str | Callable[[ChatRequest], Any] | None
 
+_call_ids = itertools.count(1)
+
 
 class ScriptError(AssertionError):
     """The conversation did not go as scripted."""
@@ -58,9 +60,6 @@ def says(
         pieces = None if chunks is None else tuple(chunks)
     reply = ChatReply(text=text, stop_reason=stop_reason, usage=usage, thinking=thinking)
     return Step(reply, pieces, expect=expect, delay=delay)
-
-
-_call_ids = itertools.count(1)
 
 
 def calls(

@@ -1,4 +1,7 @@
-"""Functions a model may call: schemas from type hints, checked input, concurrent dispatch."""
+"""Functions a model may call: schemas from type hints, validated input, concurrent dispatch.
+
+`mcp` turns the tools of MCP servers into such functions. Skills, chat, agents, memory and applications import this.
+"""
 
 from tellback.tools.dispatch import dispatch, dispatch_all
 from tellback.tools.tool import Tool, as_tool, tool, tools_by_name

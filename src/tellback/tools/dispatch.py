@@ -41,11 +41,14 @@ R = TypeVar("R")
 
 _thread_numbers = itertools.count(1)
 
+Tools = Mapping[str, Tool] | Iterable[Tool | Callable[..., Any]]
+OnResult = Callable[[ToolResult], Awaitable[None]]
+
 
 class _CallState(Enum):
     WAITING = "waiting"
     RUNNING = "running"
-    ABANDONED = "left"
+    ABANDONED = "abandoned"
     DONE = "done"
 
 
@@ -93,7 +96,7 @@ def _run_and_capture(work: Callable[[], Any]) -> tuple[Any, BaseException | None
 
 
 class ThreadPool:
-    """Runs functions in threads of its own, up to `most` at once; more wait for their turn."""
+    """Runs functions in threads of its own, up to `max_threads` at once; more wait for their turn."""
 
     def __init__(self, max_threads: int = MAX_THREADS, idle_seconds: float = IDLE_SECONDS) -> None:
         self._max_threads = max_threads
@@ -241,7 +244,11 @@ atexit.register(lambda: _pool.wait_idle(GRACE_SECONDS))
 
 async def call_function(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """The function's result; a sync one runs in a thread, with the caller's context variables."""
-    if _is_async_callable(fn):
+    return await _invoke(fn, args, kwargs, is_async=_is_async_callable(fn))
+
+
+async def _invoke(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, is_async: bool) -> Any:
+    if is_async:
         return await fn(*args, **kwargs)
     value = await run_in_thread(fn, *args, **kwargs)
     return await value if inspect.isawaitable(value) else value
@@ -251,12 +258,6 @@ def _is_async_callable(fn: Any) -> bool:
     while isinstance(fn, functools.partial):
         fn = fn.func
     return inspect.iscoroutinefunction(fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn))  # noqa: B004
-
-
-log = logging.getLogger("tellback.tools")
-
-Tools = Mapping[str, Tool] | Iterable[Tool | Callable[..., Any]]
-OnResult = Callable[[ToolResult], Awaitable[None]]
 
 
 def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> Coroutine[Any, Any, ToolResult]:
@@ -292,10 +293,10 @@ async def _run_call(call: ToolCall, tools: Mapping[str, Tool], span: ToolSpan | 
         args, kwargs = tool.bind(call.input)
         with bind_call(call):
             if tool.timeout is None:
-                value = await _invoke(tool, args, kwargs)
+                value = await _invoke(tool.fn, args, kwargs, is_async=tool.is_async)
             else:
                 async with asyncio.timeout(tool.timeout) as limit:
-                    value = await _invoke(tool, args, kwargs)
+                    value = await _invoke(tool.fn, args, kwargs, is_async=tool.is_async)
         return _render_result(call, value)
     except InvalidInput as problem:
         _set_span_error(span, "invalid_arguments")
@@ -304,9 +305,8 @@ async def _run_call(call: ToolCall, tools: Mapping[str, Tool], span: ToolSpan | 
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        return _error_result(
-            call, _log_and_describe(call, error, span)
-        )  # nobody cancelled us: something inside the tool was
+        # Nobody cancelled us: something inside the tool was.
+        return _error_result(call, _log_and_describe(call, error, span))
     except TimeoutError as error:
         if limit is not None and limit.expired():
             _set_span_error(span, "timeout")
@@ -345,13 +345,6 @@ async def dispatch_all(calls: Sequence[ToolCall], tools: Tools, on_result: OnRes
     if failures:
         raise failures[0]
     return results
-
-
-async def _invoke(tool: Tool, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if tool.is_async:
-        return await tool.fn(*args, **kwargs)
-    value = await run_in_thread(tool.fn, *args, **kwargs)
-    return await value if inspect.isawaitable(value) else value
 
 
 def _set_span_error(span: ToolSpan | None, kind: str, error: BaseException | None = None) -> None:

@@ -16,6 +16,10 @@ from tellback.tools.schema import Bind, ToolSignature, build_binder, read_signat
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
+# A signature takes a millisecond to read, so it is read once per function. It must not hold the function itself, nor
+# the object behind a method, or neither would ever be freed.
+_signatures: WeakKeyDictionary[Any, dict[tuple[bool, str], ToolSignature]] = WeakKeyDictionary()
+
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Tool:
@@ -134,11 +138,6 @@ def as_tool(entry: Tool | Callable[..., Any]) -> Tool:
     if not callable(entry):
         raise ConfigurationError(f"{entry!r} is not a tool: pass a function or a Tool.")
     return Tool.from_fn(entry)
-
-
-# A signature takes a millisecond to read, so it is read once per function. It must not hold the function itself, nor
-# the object behind a method, or neither would ever be freed.
-_signatures: WeakKeyDictionary[Any, dict[tuple[bool, str], ToolSignature]] = WeakKeyDictionary()
 
 
 def _cached_signature(fn: Callable[..., Any], name: str) -> ToolSignature:

@@ -1,4 +1,5 @@
 """The engine of a turn and the functions that start one.
 
 `engine` runs a turn, `request` describes it, `claims` locks the conversation, `writer` stores the messages; `chat` and
-`chat_turn` are entry points. Agents, specs and the user handle import this package; `tellback.turn` has its public names."""
+`chat_turn` are entry points. Agents, specs and the user handle import this package,
+applications `tellback.turn`."""

@@ -12,6 +12,8 @@ from tellback.types import Message, MessagePart, audio_part, file_part, image_pa
 MAX_TEXT_LENGTH = 20_000
 """How much of an attached text the model is shown."""
 
+_FIELD_ALIASES = {"filename": "name", "mime_type": "mime", "content_type": "mime"}
+
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
@@ -66,7 +68,6 @@ class Attachment:
         return audio_part(**arguments) if self.kind == "audio" else file_part(name=self.name, **arguments)
 
 
-_FIELD_ALIASES = {"filename": "name", "mime_type": "mime", "content_type": "mime"}
 _FIELD_NAMES = tuple(field.name for field in fields(Attachment))
 
 

@@ -195,7 +195,7 @@ def _recall_step(
 async def _build_system_and_context(
     cfg: TurnConfig, input: TurnInput, conversation: Conversation | None, *, bind_space: bool
 ) -> tuple[str, WorkingContext]:
-    """The system prompt with what is remembered, and that. With `make`, what is said now will be remembered too."""
+    """The system prompt with what is remembered, and that. With `bind_space`, this turn is remembered too."""
     recall_options = {**DEFAULT_RECALL_OPTIONS, **(input.recall_opts or {})}
     space_id, space = (
         recall_options.pop("space_id", recall_options.pop("memory_space_id", None)),
@@ -258,8 +258,8 @@ async def _open_conversation(cfg: TurnConfig, input: TurnInput) -> Conversation:
 
 async def _append(cfg: TurnConfig, conversation: Conversation, draft: MessageDraft, *, starts: bool) -> StoredMessage:
     turn = TurnDraft(new_id("turn"), [draft], starts=starts, joins=not starts)
-    log_ = cfg.runtime.conversations.runtime.store.conversations
-    appended = await log_.append(cfg.runtime.scope, conversation.id, [turn], now=_now(cfg))
+    conversation_log = cfg.runtime.conversations.runtime.store.conversations
+    appended = await conversation_log.append(cfg.runtime.scope, conversation.id, [turn], now=_now(cfg))
     return appended.messages[0]
 
 

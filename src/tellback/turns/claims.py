@@ -96,7 +96,8 @@ class TurnClaims:
     ) -> ConversationClaim:
         """Wait for the conversation, and append the user's message. The claim is ours until it is given back.
 
-        `before` is awaited when it is our turn and nothing has been stored yet; it gives how much of the tail to read.
+        `before_claim` is awaited when it is our turn and nothing has been stored yet; it gives how much of
+        the tail to read.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait

@@ -83,7 +83,7 @@ class _OpenTurn:
 
 
 class TurnEngine:
-    """Runs turns. `after` is told how far the conversation has come whenever a turn has ended."""
+    """Runs turns. `on_turn_end` is called with the conversation's progress whenever a turn has ended."""
 
     def __init__(
         self, runtime: Runtime, claims: TurnClaims, on_turn_end: Callable[[Scope, str, AppendResult], None]
@@ -321,8 +321,9 @@ def _build_tool_request(request: TurnRequest, claim: ConversationClaim | None, r
     stored = None if claim is None else claim.started.user_message
     bound = request.request
     message_id = None if stored is None else stored.id
-    where = request.conversation_id, message_id
-    return Request(bound.session, bound.sender, bound.extras, *where, bound.agent, recalled.context)
+    return Request(
+        bound.session, bound.sender, bound.extras, request.conversation_id, message_id, bound.agent, recalled.context
+    )
 
 
 def _build_event_payload(request: TurnRequest, claim: ConversationClaim | None) -> Mapping[str, Any]:

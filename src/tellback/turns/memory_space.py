@@ -19,7 +19,6 @@ MAX_CACHED = 10_000
 LOCAL_WAIT_SECONDS, REMOTE_WAIT_SECONDS = 15.0, 3.0
 """How long to wait for memories that are being made by this process's worker, or by another's if there is one."""
 
-
 DEFAULT_SPACE = "default"
 
 
@@ -27,7 +26,7 @@ class NamespaceMemory:
     """The space of a user's conversations of one namespace, found or made with its binding at the first use.
 
     Without a name it is the space called "default", or the only one there is. A namespace that is bound to another
-    space already stays so; with `only`, that is refused.
+    space already stays so; with `exclusive`, that is refused.
     """
 
     def __init__(self, user: UserHandle, namespace: str, space: str | None, *, exclusive: bool = False) -> None:
@@ -58,7 +57,7 @@ class NamespaceMemory:
         return id
 
     async def use_space(self, action: Callable[[str], Awaitable[T]]) -> T:
-        """What `use` gives for the space; if that was deleted meanwhile, for the one that takes its place."""
+        """What `action` gives for the space; if that was deleted meanwhile, for the one that takes its place."""
         id = await self.space_id()
         try:
             return await action(id)

@@ -35,6 +35,18 @@ _FIELD_ALIASES = {
 }
 _ASSISTANT_FIELDS = tuple(field.name for field in fields(AssistantTurn))
 
+ToolHandler = Callable[[str, dict[str, Any]], Any]
+
+_NO_OPTIONS = ChatOptions()
+_OPTIONS = frozenset(field.name for field in fields(ChatOptions))
+_FUNCTIONS = frozenset(("chat_fn", "chat_stream_fn"))
+
+TAIL_LIMIT = 30
+WAIT_SECONDS = 60.0
+
+BuildContext = Callable[..., Awaitable[WorkingContext]]
+"""`user.working_context.build`."""
+
 
 def build_draft(
     role: str,
@@ -116,9 +128,6 @@ def _parse_mapping(label: str, values: Any, field_names: Sequence[str]) -> dict[
     return renamed
 
 
-ToolHandler = Callable[[str, dict[str, Any]], Any]
-
-
 def resolve_options(
     options: ChatOptions | Mapping[str, Any] | None,
     *,
@@ -150,11 +159,6 @@ def resolve_options(
     if provider is not None:
         changes["providers"] = [_find_provider(provider, changes.get("providers", options.providers))]
     return ChatOptions(**changes) if options is _NO_OPTIONS else replace(options, **changes)
-
-
-_NO_OPTIONS = ChatOptions()
-_OPTIONS = frozenset(field.name for field in fields(ChatOptions))
-_FUNCTIONS = frozenset(("chat_fn", "chat_stream_fn"))
 
 
 def _has_function(options: ChatOptions) -> bool:
@@ -211,13 +215,9 @@ def _find_provider(provider: str, registry: Sequence[ProviderRegistration] | Non
     raise ConfigurationError(f"No provider is called {provider!r}. Known: {known}.")
 
 
-TAIL_LIMIT = 30
-WAIT_SECONDS = 60.0
-
-
 class TurnLog(Protocol):
-    """What a plan may ask of the log: whether the message was `answered` before (what was said then), and whether an
-    approved call `begins`: it is noted, and may not if it was noted before."""
+    """What a plan may ask of the log: the `previous_answer` if the message was answered before, and
+    whether an approved call may begin, which is noted: not if it was noted before."""
 
     previous_answer: str | None
 
@@ -253,10 +253,6 @@ class SessionSave(Protocol):
     saved: bool
 
     def after(self, text: str, invoked: Sequence[ToolInvocation]) -> SessionTurn: ...
-
-
-BuildContext = Callable[..., Awaitable[WorkingContext]]
-"""`user.working_context.build`."""
 
 
 class TurnArguments(TypedDict, total=False):
@@ -298,11 +294,11 @@ class TurnRequest:
     """A turn to run: the options with everything resolved, and the user's message, unless a turn is resumed.
 
     `prepare` recalls; it is awaited before the message is stored, so that nobody is reminded of what they have just
-    said. `request` is bound for the tools (None: nothing is). `reply_to` goes with every event of the reply, whose is
-    `agent`. `lenient` lets the turn go on when the store fails, and gathers what failed in `problems`; without
-    `conversation_id` there is nowhere to keep it. `said` is what the model is sent in the place of the draft. `plan`
-    has the last word on options and history, and `planning_usage` says what it cost. `session_end` is saved in one step
-    with the turn's last message.
+    said. `request` is bound for the tools (None: nothing is). `event_payload` goes with every event of the reply, which
+    is that of `agent`. `lenient` lets the turn go on when the store fails, and gathers what failed in `problems`;
+    without `conversation_id` nothing is stored. `user_messages` are sent to the model in the place of the draft. `plan`
+    has the last word on options and history, and `planning_usage` says what it cost. `session_save` is saved in one
+    step with the turn's last message.
     """
 
     scope: Scope

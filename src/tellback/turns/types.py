@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from tellback.memory.memory import Memory
     from tellback.memory.working_context import WorkingContextBuilder
 
+log = logging.getLogger("tellback.turn")
+
+T = TypeVar("T")
+
+DEFAULT_RECALL_OPTIONS = {"limit": 5, "min_score": 0.3}
+
 
 class UserHandle(Protocol):
     """`rc.user(...)`."""
@@ -49,9 +55,6 @@ async def get_conversation(user: UserHandle, id: str) -> Conversation:
     if conversation is None:
         raise NotFoundError("conversation", id)
     return conversation
-
-
-DEFAULT_RECALL_OPTIONS = {"limit": 5, "min_score": 0.3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +196,6 @@ def build_turn_result(outcome: TurnOutcome, event_payload: Mapping[str, Any]) ->
         output=outcome.output,
         model_calls=outcome.model_calls,
     )
-
-
-log = logging.getLogger("tellback.turn")
-
-T = TypeVar("T")
 
 
 async def try_step(work: Awaitable[T], step: str, problems: list[TurnProblem]) -> T | None:

@@ -27,9 +27,14 @@ from tellback.types.blocks import TextBlock, ToolResultBlock, ToolUseBlock, bloc
 from tellback.types.conversations import MessageDraft, StoredMessage, ToolInvocation, TurnOutcome, TurnProblem
 from tellback.types.ids import new_id
 
+log = logging.getLogger("tellback.conversations")
+
 APPROVED, WAITING, SKILLS = "approved_calls", "waiting_calls", "open_skills"
 APPROVAL_LOOKBACK = 500
 """How many messages a reply, the decisions on its calls and their results may take at the end of a log."""
+
+
+_STATUS = {"approval": "approval", "max_iterations": "max_cycles", "max_tokens": "truncated"}
 
 
 def approval_note(kind: str, calls: Sequence[ToolCall], now: datetime, open_skills: Sequence[str] = ()) -> MessageDraft:
@@ -58,12 +63,15 @@ class ApprovalState:
     open_skills: tuple[str, ...] = ()
 
 
-async def load_approval_state(log: ConversationLog, scope: Scope, id: str) -> ApprovalState:
+async def load_approval_state(conversation_log: ConversationLog, scope: Scope, id: str) -> ApprovalState:
     """What the end of the log says. A provider may use a call's id again: what was noted before is not meant then."""
     noted: dict[str, set[str]] = {APPROVED: set(), WAITING: set()}
     message_id, open_skills = None, ()
     messages: list[Message] = []
-    for stored in await log.messages(scope, id, limit=APPROVAL_LOOKBACK, include_internal=True, include_hidden=True):
+    recent = await conversation_log.messages(
+        scope, id, limit=APPROVAL_LOOKBACK, include_internal=True, include_hidden=True
+    )
+    for stored in recent:
         if stored.visibility == "hidden":
             open_skills = (stored.metadata or {}).get(SKILLS, open_skills)
             for kind, calls in noted.items():
@@ -78,11 +86,6 @@ async def load_approval_state(log: ConversationLog, scope: Scope, id: str) -> Ap
             messages.append(message)
     waiting = [call for call in pending_calls(messages) if call.id in noted[WAITING] - noted[APPROVED]]
     return ApprovalState(tuple(waiting), frozenset(noted[APPROVED]), message_id, tuple(open_skills))
-
-
-log = logging.getLogger("tellback.conversations")
-
-_STATUS = {"approval": "approval", "max_iterations": "max_cycles", "max_tokens": "truncated"}
 
 
 class TurnWriter:
@@ -128,7 +131,7 @@ class TurnWriter:
             await self._append([approval_note(APPROVED, calls, self._runtime.clock())], last=False, require_claim=True)
 
     async def begin_call(self, call: ToolCall) -> bool:
-        """Note that an approved call is about to run; not if it was noted before, by whoever has it begun."""
+        """Note that an approved call is about to run; not if it was noted before, by whoever started it."""
         id = self._request.conversation_id
         if self._claim is None or id is None:
             return True
@@ -168,7 +171,7 @@ class TurnWriter:
             self._store_failed = True
             self._in_doubt = self._in_doubt or _is_in_doubt(error)
             self._request.problems.append(TurnProblem("store_reply", error))
-            log.warning("a turn of %s goes on unkept", self._request.conversation_id, exc_info=error)
+            log.warning("a turn of %s goes on without being stored", self._request.conversation_id, exc_info=error)
         except SessionConflictError:
             self._unsaved.clear()  # another turn was faster: nothing of this one is kept any more
             raise
@@ -180,8 +183,8 @@ class TurnWriter:
         """What is not stored yet: a store that broke while committing may have kept it after all."""
         if not self._in_doubt:
             return [*self._unsaved]
-        log_, scope = self._runtime.store.conversations, self._request.scope
-        stored = [await log_.message(scope, draft.id) for draft in self._unsaved]
+        conversation_log, scope = self._runtime.store.conversations, self._request.scope
+        stored = [await conversation_log.message(scope, draft.id) for draft in self._unsaved]
         missing = [draft for draft, found in zip(self._unsaved, stored, strict=True) if found is None]
         for found in filter(None, stored):
             self._stored.append(found)

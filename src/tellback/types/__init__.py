@@ -1,4 +1,7 @@
-"""The values that every part of Tellback speaks in."""
+"""The values that all packages share: messages, replies, conversations, memory, jobs, scopes and ids.
+
+Every package may import this one; it imports none of them.
+"""
 
 from tellback.types.messages import (
     Message,

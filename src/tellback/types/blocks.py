@@ -1,7 +1,8 @@
 """Content blocks: the parts of a message in the log.
 
 A block is a frozen value that also reads as a mapping of the fields that are set, so `block.text`, `block["text"]`
-and `dict(block)` all work, and a block equals the mapping it can be made of."""
+and `dict(block)` all work, and a block equals the mapping it can be made of.
+"""
 
 from __future__ import annotations
 

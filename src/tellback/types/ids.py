@@ -1,6 +1,7 @@
-"""Ids (`conv_…`: prefixed, sortable by creation), timestamps (UTC, stored as microseconds), names folded for comparison.
+"""Ids (`conv_…`, sortable by creation), timestamps (UTC, stored as microseconds), names folded for comparison.
 
-Caches that hold users' text register here, so that an erasure can clear all of them."""
+Caches that hold users' text register here, so that an erasure can clear all of them.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +14,17 @@ import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-_RANDOM_BITS = 64
+MAX_CACHED_LENGTH = 100
+SLUG_LENGTH = 40
 
+_RANDOM_BITS = 64
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_NON_WORD = re.compile(r"[\W_]+")
+_ACCENTS = re.compile("([a-z\u00df-\u024f\u0370-\u03ff])[\u0300-\u036f]+")
+"""Marks that a reader may leave out: those of Latin and Greek letters. Elsewhere they make another letter."""
+
+_cache_clearers: list[Callable[[], object]] = []
 _lock = threading.Lock()
 _last_number = 0
 
@@ -52,10 +62,6 @@ def new_id(prefix: str) -> str:
             number = now << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS - 1)
         _last_number = number
     return f"{prefix}_{number:028x}"
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def utc_now() -> datetime:
@@ -96,7 +102,9 @@ def from_micros(micros: int) -> datetime:
     return _EPOCH + timedelta(0, 0, micros)
 
 
-_cache_clearers: list[Callable[[], object]] = []
+def now_micros() -> int:
+    """Microseconds since 1970 by the machine's clock, which delays and leases go by."""
+    return int(time.time() * 1_000_000)
 
 
 def register_cache(clear: Callable[[], object]) -> None:
@@ -108,13 +116,6 @@ def clear_text_caches() -> None:
     """Empty all of them. They fill again by themselves."""
     for clear in _cache_clearers:
         clear()
-
-
-MAX_CACHED_LENGTH = 100
-SLUG_LENGTH = 40
-_NON_WORD = re.compile(r"[\W_]+")
-_ACCENTS = re.compile("([a-z\u00df-\u024f\u0370-\u03ff])[\u0300-\u036f]+")
-"""Marks that a reader may leave out: those of Latin and Greek letters. Elsewhere they make another letter."""
 
 
 def fold_name(name: str) -> str:
@@ -144,8 +145,3 @@ def _fold(name: str) -> str:
 
 _fold_cached = functools.lru_cache(maxsize=16_384)(_fold)
 register_cache(_fold_cached.cache_clear)
-
-
-def now_micros() -> int:
-    """By the machine's clock, which delays and leases go by."""
-    return int(time.time() * 1_000_000)

@@ -90,10 +90,9 @@ class JobStatus(StrEnum):
 class Job(Scoped):
     """The extraction of one window of a conversation into one space, as it stood when it was read.
 
-    The window is the messages from `from_seq` to `to_seq`. `attempts` counts how often it was begun since it
-    was queued, `runs` how often at all. `error` says why
-    the last attempt failed, and `raw_output` keeps what the model had said, if it could not be read. `result` counts
-    what a job that is done has changed.
+    The window is the messages from `from_seq` to `to_seq`. `attempts` counts how often it was begun since it was
+    queued, `runs` how often at all. `error` says why the last attempt failed, and `raw_output` keeps what the model had
+    said, if it could not be read. `result` counts what a job that is done has changed.
     """
 
     id: str

@@ -7,6 +7,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+MAX_JSON_DEPTH = 100
+"""How far values may be nested: what is deeper could be written here and not be read from further down the stack."""
+
+_LINE_BREAKS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"})
+
 
 def dump_json(value: Any) -> str:
     """Compact JSON for a model to read; values JSON does not know are converted where pydantic can."""
@@ -27,9 +32,6 @@ def _to_jsonable(value: Any) -> Any:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_to_jsonable)
-
-
-_LINE_BREAKS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"})
 
 
 def dump_json_line(value: Any) -> str:
@@ -96,9 +98,6 @@ def _mapping_to_dict(value: Any) -> Any:
 
 _STORED_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_mapping_to_dict)
 _STORED_ASCII_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_mapping_to_dict)
-
-
-MAX_JSON_DEPTH = 100
 
 
 def validate_depth(value: Any, levels_left: int = MAX_JSON_DEPTH) -> None:

@@ -18,6 +18,8 @@ MAX_AGE_SECONDS = 365_000 * 86_400
 
 BatchLimitIn = Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]
 
+MAX_RATE_LIMIT = 1_000_000
+
 
 class UsageRecordWire(WireModel):
     """What one model call for memory cost."""
@@ -118,9 +120,6 @@ class Replayed(WireModel):
     jobs: int = Field(description="How many jobs wait or run for them now.")
     skipped: int = Field(description="How many no binding matches.")
     next_cursor: str | None = None
-
-
-MAX_RATE_LIMIT = 1_000_000
 
 
 class ApiKeyWire(WireModel):

@@ -36,6 +36,26 @@ if TYPE_CHECKING:
 MAX_SESSION_ID_LENGTH = 150
 """How long a session's id may be; adapters that several apps share need room for more."""
 
+HIDDEN_KEYS = frozenset(("progress", "left", "context", "answered", "waiting", "owner"))
+"""What of the collected data is between the agent and its author: how it got there, and what its tools were given."""
+
+COLLECTED_DATA_KEYS = KeyMapping(
+    *("route_history", "current_route_title", "current_route_entered_at"),
+    *("current_state_description", "current_state_entered_at"),
+)
+ROUTE_VISIT_KEYS = KeyMapping("route_id", "entered_at", "exited_at")
+SESSION_METADATA_KEYS = KeyMapping("created_at", "last_updated_at", "user_id")
+"""What a session itself writes beside its user's own data."""
+
+KeyRenamer = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+MAX_HISTORY_EVENTS = 500
+"""How long a history may be."""
+
+AgentKind = Literal["spec", "routes"]
+
+ApprovalsIn = Annotated[dict[CallIdIn, bool | ApprovalIn], Field(max_length=MAX_TOOLS)]
+
 
 def _validate_path_segment(id: str) -> str:
     if id in (".", ".."):
@@ -49,19 +69,6 @@ SessionIdIn = Annotated[
     AfterValidator(_validate_path_segment),
 ]
 """A session's id: it stands in addresses, so it holds no slash and no control characters."""
-
-HIDDEN_KEYS = frozenset(("progress", "left", "context", "answered", "waiting", "owner"))
-"""What of the collected data is between the agent and its author: how it got there, and what its tools were given."""
-
-COLLECTED_DATA_KEYS = KeyMapping(
-    *("route_history", "current_route_title", "current_route_entered_at"),
-    *("current_state_description", "current_state_entered_at"),
-)
-ROUTE_VISIT_KEYS = KeyMapping("route_id", "entered_at", "exited_at")
-SESSION_METADATA_KEYS = KeyMapping("created_at", "last_updated_at", "user_id")
-"""What a session itself writes beside its user's own data."""
-
-KeyRenamer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def _encode_collected(collected: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,12 +284,6 @@ def session_etag(version: int, status: str = "active") -> str:
     return f'"v{version}"' if status == "active" else f'"v{version}-{status}"'
 
 
-MAX_HISTORY_EVENTS = 500
-"""How long a history may be."""
-
-AgentKind = Literal["spec", "routes"]
-
-
 class AgentArgumentWire(WireModel):
     """An argument of an invocation."""
 
@@ -323,7 +324,7 @@ class AgentWire(WireModel):
 
     @classmethod
     def describe(cls, spec: AgentSpec | None, agent: Agent | None, *, include_spec: bool) -> AgentWire:
-        """It for a description, an agent with routes, or both; with `whole`, as its author wrote it."""
+        """It for a description, an agent with routes, or both; with `include_spec`, as its author wrote it."""
         wire = cls(name=spec.name if spec is not None else agent.name if agent is not None else "")
         if spec is not None:
             wire.kinds.append("spec")
@@ -417,9 +418,6 @@ class AgentDelta(WireModel):
     delta: str = Field(examples=["Where"])
 
 
-ApprovalsIn = Annotated[dict[CallIdIn, bool | ApprovalIn], Field(max_length=MAX_TOOLS)]
-
-
 class _AgentTurnInput(InputModel):
     approvals: ApprovalsIn | None = Field(
         default=None, description="Decisions on calls that wait, in the place of a message."
@@ -440,7 +438,7 @@ class _AgentTurnInput(InputModel):
 class InvokeAgent(_AgentTurnInput):
     """Run one turn of an agent by its description."""
 
-    # Named apart from the method that gives what was given.
+    # Not `arguments`, which is the method.
     arguments_: dict[str, Any] | None = Field(default=None, examples=[{"userMessage": "Where is my refund?"}])
     conversation_id: IdIn | None = Field(default=None, description="A new one is opened, if not given.")
     model: NameIn | None = Field(default=None, description="The agent's own, or another that the server allows.")

@@ -20,6 +20,20 @@ from tellback.validation import QUERY_LENGTH
 # The parts of a core schema that hold others; what is in `metadata` and `default` is none.
 _NESTED_KEYS = {"schema", "choices", "items_schema", "keys_schema", "values_schema", "definitions"}
 
+T = TypeVar("T")
+
+_FIELD_NAMES: dict[Any, frozenset[str]] = {}
+
+MAX_SAFE_INTEGER = 2**53 - 1
+"""The largest whole number that JSON of every language can hold."""
+
+IdIn = Annotated[str, Field(min_length=1, max_length=200)]
+NameIn = Annotated[str, Field(min_length=1, max_length=500)]
+CountIn = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
+FractionIn = Annotated[float, Field(ge=0, le=1)]
+QueryIn = Annotated[str, Field(max_length=QUERY_LENGTH)]
+"""A question: ranking by a whole document takes its time, and a document has no topic."""
+
 
 def make_strict(schema: Any) -> Any:
     """A pydantic core schema that takes no texts for numbers or truth, nor truth for numbers."""
@@ -33,9 +47,6 @@ def make_strict(schema: Any) -> Any:
     return {**result, "strict": True} if schema.get("type") in ("int", "float", "bool") else result
 
 
-T = TypeVar("T")
-
-
 @lru_cache(maxsize=4_096)
 def camel(name: str) -> str:
     """A field's name on the wire.
@@ -47,7 +58,7 @@ def camel(name: str) -> str:
 
 
 class WireModel(BaseModel):
-    """Something a server gives. `kind` is the class of the values it stands for."""
+    """Something a server gives. `value_type` is the class of the values it stands for."""
 
     model_config = ConfigDict(
         alias_generator=camel, validate_by_name=True, from_attributes=True, protected_namespaces=(), extra="ignore"
@@ -105,14 +116,11 @@ class Page(WireModel, Generic[T]):
     next_cursor: str | None = Field(default=None, description="For the next page; null on the last one.")
 
 
-_FIELD_NAMES: dict[Any, frozenset[str]] = {}
-
-
-def _field_names(kind: type[Any]) -> frozenset[str]:
+def _field_names(value_type: type[Any]) -> frozenset[str]:
     """The fields of a value's class."""
-    if kind not in _FIELD_NAMES:
-        _FIELD_NAMES[kind] = frozenset(field.name for field in fields(kind))
-    return _FIELD_NAMES[kind]
+    if value_type not in _FIELD_NAMES:
+        _FIELD_NAMES[value_type] = frozenset(field.name for field in fields(value_type))
+    return _FIELD_NAMES[value_type]
 
 
 def _to_python(value: Any) -> Any:
@@ -145,8 +153,8 @@ class KeyMapping:
     {'message_id': 'msg_1', 'my_key': 1}
     """
 
-    def __init__(self, *names: str, **called: str) -> None:
-        self._to_wire = {**{name: camel(name) for name in names}, **called}
+    def __init__(self, *names: str, **wire_names: str) -> None:
+        self._to_wire = {**{name: camel(name) for name in names}, **wire_names}
         self._from_wire = {wire_name: name for name, wire_name in self._to_wire.items()}
 
     def to_wire(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,17 +172,6 @@ def _rename_keys(data: Mapping[str, Any], names: Mapping[str, str]) -> dict[str,
         return renamed
     # Where someone's own data have that name already, both stay as they are: so they are read as they were.
     return {name if names.get(name, name) in data else names[name]: value for name, value in data.items()}
-
-
-MAX_SAFE_INTEGER = 2**53 - 1
-"""The largest whole number that JSON of every language can hold."""
-
-IdIn = Annotated[str, Field(min_length=1, max_length=200)]
-NameIn = Annotated[str, Field(min_length=1, max_length=500)]
-CountIn = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
-FractionIn = Annotated[float, Field(ge=0, le=1)]
-QueryIn = Annotated[str, Field(max_length=QUERY_LENGTH)]
-"""A question: ranking by a whole document takes its time, and a document has no topic."""
 
 
 def _reject_numeric_datetime(value: Any) -> Any:

@@ -16,6 +16,18 @@ from tellback.wire.messages import BlockOut, ContentIn, decode_blocks, encode_bl
 
 VisibilityIn = Literal["user", "internal", "hidden"]
 
+MAX_IMPORTED_MESSAGES = 1_000
+"""How many messages one request may import."""
+
+EVENT_DATA_KEYS = KeyMapping(
+    *("conversation_id", "from_seq", "last_seq", "left_out", "merged_into", "message_id"),
+    *("rolling_summary_until_seq", "superseded_by", "to_seq", "turn_id"),
+    space_id="memorySpaceId",
+)
+"""What the data of events are called. Those of `user.erased` are names of tables, as in what an erasure gives."""
+
+_ValueType = type[Any] | None  # in the class, `type` is a field
+
 
 def _to_seconds(value: Any) -> Any:
     return value.total_seconds() if isinstance(value, timedelta) else value
@@ -102,7 +114,7 @@ _MESSAGE_KEYS = {name: camel(name) for name in MessageWire.model_fields if name 
 
 
 def encode_message(message: StoredMessage) -> bytes:
-    """What `MessageWire.of(message).encoded()` gives, at a third of the cost: it is what servers answer most."""
+    """What `MessageWire.of(message).to_json()` gives, at a third of the cost: it is what servers answer most."""
     if message.usage is None:
         fields = {key: getattr(message, name) for name, key in _MESSAGE_KEYS.items()}
         fields |= {"content": [encode_block(block) for block in message.content], "usage": None}
@@ -219,10 +231,6 @@ class AppendTurn(InputModel):
     created_at: DatetimeIn | None = None
 
 
-MAX_IMPORTED_MESSAGES = 1_000
-"""How many messages one request may import."""
-
-
 class FindOrCreateConversation(InputModel):
     """The newest open conversation of a namespace and session, or a new one, for which the rest is."""
 
@@ -268,16 +276,6 @@ class RefreshSummary(InputModel):
     """Which model is to summarize: the server's own, or another that it serves."""
 
     model: str | None = Field(default=None, max_length=200)
-
-
-EVENT_DATA_KEYS = KeyMapping(
-    *("conversation_id", "from_seq", "last_seq", "left_out", "merged_into", "message_id"),
-    *("rolling_summary_until_seq", "superseded_by", "to_seq", "turn_id"),
-    space_id="memorySpaceId",
-)
-"""What the data of events are called. Those of `user.erased` are names of tables, as in what an erasure gives."""
-
-_ValueType = type[Any] | None  # in the class, `type` is a field
 
 
 class ReadyWire(WireModel):

@@ -15,6 +15,12 @@ from tellback.wire.base import CountIn, IdIn, InputModel, KeyMapping, WireModel
 MAX_SCOPES = 100
 MAX_SPACES = 50
 
+MAX_WAIT_SECONDS = 30.0
+"""How many seconds one request may wait for jobs."""
+
+JOB_RESULT_KEYS = KeyMapping("left_out", "left_out_facts")
+"""What the counts of a job are called."""
+
 
 class ConversationScopeWire(WireModel):
     """Conversations of a namespace and a user; `*` is any."""
@@ -100,13 +106,6 @@ class UpdateBinding(InputModel):
 
     extraction_policy: ExtractionPolicyIn | None = None
     enabled: bool | None = None
-
-
-MAX_WAIT_SECONDS = 30.0
-"""How many seconds one request may wait for jobs."""
-
-JOB_RESULT_KEYS = KeyMapping("left_out", "left_out_facts")
-"""What the counts of a job are called."""
 
 
 class JobWire(WireModel):

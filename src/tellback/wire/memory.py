@@ -44,6 +44,11 @@ MAX_IDS = 200
 
 _ATOM_ID, _SPACE_ID, _ENTITY_ID = (f"{kind}_018f3c0de0a17b2c4d5e6f708192" for kind in ("atom", "ms", "ent"))
 
+MAX_CATEGORIES = 100
+
+MAX_TURNS = 1_000
+MAX_RECALLED = 200
+
 
 class SpaceWire(WireModel):
     """A named part of a user's memory."""
@@ -199,9 +204,6 @@ class RememberConversation(InputModel):
     conversation_id: IdIn
 
 
-MAX_CATEGORIES = 100
-
-
 class RecallHitWire(WireModel):
     """A recalled atom."""
 
@@ -260,10 +262,6 @@ class RecallTimelineInput(_RecallInput):
     from_: DatetimeIn | None = None
     to: DatetimeIn | None = None
     include_superseded: bool = True
-
-
-MAX_TURNS = 1_000
-MAX_RECALLED = 200
 
 
 class WorkingContextWire(WireModel):

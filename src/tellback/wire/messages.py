@@ -16,6 +16,34 @@ MAX_BLOCKS = 1_000
 
 _SNAKE_NAMES = {camel(name): name for name in ("mime_type", "tool_use_id", "tool_name", "is_error", "invalid_input")}
 
+_BLOCK_EXAMPLES = [
+    {"type": "text", "text": "Where is my refund?"},
+    {"type": "image", "url": "https://example.com/cat.png", "mimeType": "image/png"},
+    {"type": "tool_use", "id": "tu_1", "name": "lookup", "arguments": {"order": 7}},
+    {"type": "tool_result", "toolUseId": "tu_1", "content": "shipped", "isError": False},
+]
+
+_BLOCK_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "title": "ContentBlock",
+    "required": ["type"],
+    "properties": {
+        "type": {"type": "string", "description": "text, image, audio, file, tool_use or tool_result"},
+        "text": {"type": "string"},
+        "url": {"type": "string"},
+        "data": {"type": "string", "description": "base64, where there is no url"},
+        "mimeType": {"type": "string"},
+        "name": {"type": "string"},
+        "id": {"type": "string"},
+        "arguments": {"type": "object"},
+        "toolUseId": {"type": "string"},
+        "toolName": {"type": "string"},
+        "isError": {"type": "boolean"},
+        "invalidInput": {"type": "string", "description": "What the model wrote, if it is no JSON object."},
+    },
+    "examples": _BLOCK_EXAMPLES,
+}
+
 
 def encode_block(block: ContentBlock) -> dict[str, Any]:
     """A block on the wire.
@@ -31,7 +59,7 @@ def encode_block(block: ContentBlock) -> dict[str, Any]:
 
 
 def decode_block(encoded: Mapping[str, Any]) -> ContentBlock:
-    """A block from the wire: the inverse of `block_json`."""
+    """A block from the wire: the inverse of `encode_block`."""
     decoded = {_SNAKE_NAMES.get(name, name): value for name, value in encoded.items()}
     if decoded.get("parts") is not None:
         decoded["parts"] = [
@@ -73,34 +101,6 @@ def _normalize_block(block: dict[str, Any]) -> dict[str, Any]:
 def _to_wire_block(value: Any) -> Any:
     return value if isinstance(value, dict) else encode_block(value)
 
-
-_BLOCK_EXAMPLES = [
-    {"type": "text", "text": "Where is my refund?"},
-    {"type": "image", "url": "https://example.com/cat.png", "mimeType": "image/png"},
-    {"type": "tool_use", "id": "tu_1", "name": "lookup", "arguments": {"order": 7}},
-    {"type": "tool_result", "toolUseId": "tu_1", "content": "shipped", "isError": False},
-]
-
-_BLOCK_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "title": "ContentBlock",
-    "required": ["type"],
-    "properties": {
-        "type": {"type": "string", "description": "text, image, audio, file, tool_use or tool_result"},
-        "text": {"type": "string"},
-        "url": {"type": "string"},
-        "data": {"type": "string", "description": "base64, where there is no url"},
-        "mimeType": {"type": "string"},
-        "name": {"type": "string"},
-        "id": {"type": "string"},
-        "arguments": {"type": "object"},
-        "toolUseId": {"type": "string"},
-        "toolName": {"type": "string"},
-        "isError": {"type": "boolean"},
-        "invalidInput": {"type": "string", "description": "What the model wrote, if it is no JSON object."},
-    },
-    "examples": _BLOCK_EXAMPLES,
-}
 
 BlockOut = Annotated[dict[str, Any], BeforeValidator(_to_wire_block), WithJsonSchema(_BLOCK_SCHEMA)]
 """A content block, as servers give it."""

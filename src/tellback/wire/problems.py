@@ -48,6 +48,45 @@ ERROR_CODES: tuple[tuple[type[TellbackError], int, str], ...] = (
     (errors.TellbackError, 500, "failed"),
 )
 
+UNAVAILABLE_STATUSES = (502, 503, 504)
+"""Statuses of servers that stop or begin, and of whatever stands before one that is not there."""
+
+_SENT_ATTRIBUTES: dict[type[TellbackError], dict[str, Any]] = {
+    errors.RateLimitedError: {"retry_after": 1.0},
+    errors.IdempotencyConflictError: {"key": ""},
+    errors.RequestInProgressError: {"key": ""},
+    errors.NotFoundError: {"kind": "", "id": ""},
+    errors.ConversationClosedError: {"id": ""},
+    errors.TurnConflictError: {"id": "", "turn_id": ""},
+    errors.SessionConflictError: {"id": "", "version": 0, "stored": None},
+    errors.AlreadyAnsweredError: {"text": ""},
+    errors.AlreadyDecidedError: {"id": "", "call_ids": ()},
+    errors.AtomSupersededError: {"id": "", "superseded_by": ""},
+    errors.CannedResponseError: {"place": "", "missing": ()},
+    errors.AgentSpecError: {"path": "", "problem": "", "agent": ""},
+    errors.UnknownModelError: {"model": "", "known": ()},
+    errors.BudgetExceededError: {"breakdown": {}, "total": 0, "limit": 0},
+    errors.MaxIterationsError: {"max_iterations": 0},
+    errors.OutputValidationError: {"problem": ""},
+    errors.ProviderError: {"provider": "", "model": "", "status": None, "retryable": False, "retry_after": None},
+    errors.StoreError: {"in_doubt": False},
+    errors.EmbeddingError: {"retryable": False},
+    errors.SkillError: {"skill": "", "problem": ""},
+}
+"""What is told of an error besides its sentence, and what it is if it is not told."""
+
+_WITHHELD_ATTRIBUTES: dict[type[TellbackError], dict[str, Any]] = {
+    errors.MaxIterationsError: {"messages": (), "usage": None},
+    errors.OutputValidationError: {"text": "", "messages": ()},
+    errors.ProviderError: {"request_id": None, "body": None, "partial_text": "", "attempts": ()},
+}
+"""What is not told: what was said, and what a provider sent back."""
+
+_CLASS_BY_CODE: dict[str, type[TellbackError]] = {
+    **{code: kind for kind, _, code in reversed(ERROR_CODES)},
+    "unknown-path": errors.NotFoundError,  # an id with a slash in it is another path
+}
+
 
 class Problem(WireModel):
     """What went wrong, and what to do next."""
@@ -98,46 +137,6 @@ def error_from_problem(problem: Mapping[str, Any], status: int) -> TellbackError
         value = attributes.get(camel(name), default) if name in sent else default
         setattr(error, name, _copy_value(value))
     return error
-
-
-UNAVAILABLE_STATUSES = (502, 503, 504)
-"""Statuses of servers that stop or begin, and of whatever stands before one that is not there."""
-
-_SENT_ATTRIBUTES: dict[type[TellbackError], dict[str, Any]] = {
-    errors.RateLimitedError: {"retry_after": 1.0},
-    errors.IdempotencyConflictError: {"key": ""},
-    errors.RequestInProgressError: {"key": ""},
-    errors.NotFoundError: {"kind": "", "id": ""},
-    errors.ConversationClosedError: {"id": ""},
-    errors.TurnConflictError: {"id": "", "turn_id": ""},
-    errors.SessionConflictError: {"id": "", "version": 0, "stored": None},
-    errors.AlreadyAnsweredError: {"text": ""},
-    errors.AlreadyDecidedError: {"id": "", "call_ids": ()},
-    errors.AtomSupersededError: {"id": "", "superseded_by": ""},
-    errors.CannedResponseError: {"place": "", "missing": ()},
-    errors.AgentSpecError: {"path": "", "problem": "", "agent": ""},
-    errors.UnknownModelError: {"model": "", "known": ()},
-    errors.BudgetExceededError: {"breakdown": {}, "total": 0, "limit": 0},
-    errors.MaxIterationsError: {"max_iterations": 0},
-    errors.OutputValidationError: {"problem": ""},
-    errors.ProviderError: {"provider": "", "model": "", "status": None, "retryable": False, "retry_after": None},
-    errors.StoreError: {"in_doubt": False},
-    errors.EmbeddingError: {"retryable": False},
-    errors.SkillError: {"skill": "", "problem": ""},
-}
-"""What is told of an error besides its sentence, and what it is if it is not told."""
-
-_WITHHELD_ATTRIBUTES: dict[type[TellbackError], dict[str, Any]] = {
-    errors.MaxIterationsError: {"messages": (), "usage": None},
-    errors.OutputValidationError: {"text": "", "messages": ()},
-    errors.ProviderError: {"request_id": None, "body": None, "partial_text": "", "attempts": ()},
-}
-"""What is not told: what was said, and what a provider sent back."""
-
-_CLASS_BY_CODE: dict[str, type[TellbackError]] = {
-    **{code: kind for kind, _, code in reversed(ERROR_CODES)},
-    "unknown-path": errors.NotFoundError,  # an id with a slash in it is another path
-}
 
 
 def _collect_attributes(

@@ -29,6 +29,14 @@ YEAR_SECONDS = 365 * 24 * 3_600.0
 KeyIn = Annotated[str, Field(min_length=1, max_length=500)]
 CallIdIn = Annotated[str, Field(min_length=1, max_length=500, examples=["tu_1"])]
 
+NULLABLE_FIELDS = frozenset(("space", "close_after"))
+"""Of a chat: null says something, which leaving them out does not."""
+SERVER_FIELDS = frozenset(("model", "tools", "tool_results", "approvals", "stream", "provider"))
+
+STATUS_DESCRIPTION = "completed, max_cycles, approval (`pending` waits for you) or truncated"
+_TEXT_DELTAS: Mapping[str, type[TextDelta] | type[ThinkingDelta]] = {"text": TextDelta, "thinking": ThinkingDelta}
+_encode_text = json.JSONEncoder(ensure_ascii=True).encode
+
 
 class ToolIn(InputModel):
     """A tool that you run yourself: calls of it end the turn, and go on with `toolResults`."""
@@ -125,11 +133,6 @@ class BaseTurnInput(InputModel):
         return self
 
 
-NULLABLE_FIELDS = frozenset(("space", "close_after"))
-"""Of a chat: null says something, which leaving them out does not."""
-SERVER_FIELDS = frozenset(("model", "tools", "tool_results", "approvals", "stream", "provider"))
-
-
 class RunTurn(BaseTurnInput):
     """A turn of a conversation: `userText` or `content`, or what goes on with one."""
 
@@ -165,9 +168,6 @@ class ChatInput(BaseTurnInput):
         arguments = super().arguments()
         arguments.pop("max_cycles", None)
         return {**arguments, **{name: getattr(self, name) for name in NULLABLE_FIELDS & self.model_fields_set}}
-
-
-STATUS_DESCRIPTION = "completed, max_cycles, approval (`pending` waits for you) or truncated"
 
 
 class ToolInvocationWire(WireModel):
@@ -307,8 +307,6 @@ _DELTA_MODELS: Mapping[type[Any], tuple[str, type[WireModel]]] = {
     StreamStop: ("stop", StopWire),
 }
 _DELTA_MODEL_BY_EVENT: Mapping[str, type[WireModel]] = dict(_DELTA_MODELS.values())
-_TEXT_DELTAS: Mapping[str, type[TextDelta] | type[ThinkingDelta]] = {"text": TextDelta, "thinking": ThinkingDelta}
-_encode_text = json.JSONEncoder(ensure_ascii=True).encode
 
 
 def encode_delta(delta: ReplyDelta) -> tuple[str, bytes] | None:

@@ -1,54 +1,18 @@
-"""A store that an earlier release wrote is brought up to date with nothing lost."""
+"""A store that an earlier release wrote is brought up to date with nothing lost, once, and as a whole or not at all."""
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
+import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
-import asyncpg
 import pytest
 
-from tellback import Tellback
-from tellback.stores.catalogue import Dialect, Migration, migrations
+from tellback import SchemaVersionError, Tellback
+from tellback.errors import StoreError
+from tests.support.migrations import BROKEN, FIRST_VERSION, LAST_VERSION, Releases, fetch_rows
 
-EARLIER = range(1, len(migrations("sqlite")))
-TALK = "conv_talk"
-TALKED = (
-    "INSERT INTO conversations (tenant_id, app_id, user_id, id, namespace, metadata, status, created_at, updated_at,"
-    " last_seq, turns, turn_id) VALUES"
-    """ ('default', 'default', 'maya', 'conv_talk', 'chat', '{"speakers": {"user": "Maya"}}', 'open', 1, 1, 1, 1,"""
-    " 't1'),"
-    " ('default', 'default', 'maya', 'conv_before', 'chat', '{}', 'closed', 1, 1, 1, 1, 't2')",
-    "INSERT INTO messages (conversation_id, seq, id, tenant_id, app_id, user_id, turn_id, role, visibility, content,"
-    " created_at) VALUES"
-    " ('conv_talk', 1, 'msg_1', 'default', 'default', 'maya', 't1', 'user', 'user', 'I moved to Lisbon.', 1),"
-    " ('conv_before', 1, 'msg_2', 'default', 'default', 'maya', 't2', 'user', 'user', 'This was closed long ago.', 1)",
-)
-"""What version 1 kept of conversations."""
-REMEMBERED = (
-    "INSERT INTO spaces (tenant_id, app_id, user_id, id, name, metadata, status, created_at, updated_at, version,"
-    " last_seq, atom_count) VALUES ('default', 'default', 'maya', 'ms_old', 'old', '{}', 'ACTIVE', 1, 1, 1, 1, 1)",
-    "INSERT INTO atoms (space_id, seq, id, tenant_id, app_id, user_id, version, text, category, kind, importance,"
-    " confidence, status, valid_from, created_at, updated_at, source_conversation_id, source_message_ids, entity_ids)"
-    " VALUES ('ms_old', 1, 'atom_old', 'default', 'default', 'maya', 1, 'Likes tea.', 'fact', 'FACT', 3, 1.0, 'ACTIVE',"
-    " 1, 1, 1, 'conv_old', '[\"msg_old\"]', '[]')",
-)
-"""What version 2 kept of an atom, as it kept it."""
-
-
-async def write(url: str, *statements: str) -> None:
-    if not url.startswith("postgresql"):
-        with contextlib.closing(sqlite3.connect(url)) as connection, connection:
-            for statement in statements:
-                connection.execute(statement)
-        return
-    server = await asyncpg.connect(url, server_settings={"search_path": "tellback"})
-    try:
-        for statement in statements:
-            await server.execute(statement)
-    finally:
-        await server.close()
+VERSIONS = "SELECT version, name, applied_at FROM tellback_migrations ORDER BY version"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -60,35 +24,146 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return found
 
 
-@pytest.mark.parametrize("version", EARLIER)
-async def test_every_earlier_schema_is_upgraded(url: str, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def until(dialect: Dialect) -> tuple[Migration, ...]:
-        return migrations(dialect)[:version]
+@pytest.fixture
+def releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Releases:
+    return Releases(tmp_path, monkeypatch)
 
-    with monkeypatch.context() as patched:
-        patched.setattr("tellback.stores.sqlite.connection.migrations", until)
-        patched.setattr("tellback.stores.postgres.schema.migrations", until)
-        async with Tellback(url, worker=False):
-            pass
-    await write(url, *TALKED)
-    if version >= 2:
-        await write(url, *REMEMBERED)
+
+@dataclass(frozen=True)
+class Stored:
+    """What an earlier release has written."""
+
+    conversation_id: str
+    space_id: str
+    atom_id: str
+    secret: str
+
+
+def open_app(url: str) -> Tellback:
+    return Tellback(url, embedder=None, worker=False)
+
+
+async def write_data(url: str) -> Stored:
+    """Open the store as the release that this process is, and write some of everything."""
+    async with open_app(url) as rc:
+        maya = rc.user("maya")
+        conversation = await maya.conversations.create("chat", metadata={"speakers": {"user": "Maya"}})
+        await maya.conversations.append_user_message(conversation.id, "I moved to Lisbon.")
+        space = await maya.memory.create_space("notes")
+        atom = await maya.memory.add_atom(space.id, "Likes tea.")
+        await maya.memory.create_binding({"namespace": "chat"}, [space.id])
+        key = await rc.keys.create("user", user_id="maya")
+    return Stored(conversation.id, space.id, atom.id, key.secret)
+
+
+async def assert_data(url: str, stored: Stored) -> None:
+    """Open the store as the release that this process is: what was written is there, and more can be."""
+    async with open_app(url) as rc:
+        maya = rc.user("maya")
+        messages = await maya.conversations.messages(stored.conversation_id)
+        assert [message.text for message in messages][:1] == ["I moved to Lisbon."]
+        [hit] = await maya.memory.recall_by_topic(stored.space_id, "tea")
+        assert hit.atom.id == stored.atom_id
+        assert (await rc.keys.check(stored.secret)).user_id == "maya"
+        await maya.conversations.append_user_message(stored.conversation_id, "I sing.")
+        assert len(await maya.conversations.messages(stored.conversation_id)) == len(messages) + 1
+
+
+async def schema_versions(url: str) -> list[int]:
+    return [row[0] for row in await fetch_rows(url, VERSIONS)]
+
+
+@pytest.mark.parametrize("version", range(FIRST_VERSION, LAST_VERSION))
+async def test_every_earlier_schema_is_upgraded(url: str, version: int, releases: Releases) -> None:
+    releases.become(version)
+    stored = await write_data(url)
+    applied = await fetch_rows(url, VERSIONS)
+    assert [row[0] for row in applied] == list(range(1, version + 1))
+    releases.become(LAST_VERSION)
+    await assert_data(url, stored)
+    upgraded = await fetch_rows(url, VERSIONS)
+    assert [row[:2] for row in upgraded] == [(1, "baseline"), (2, "mood"), (3, "upgrades")]
+    assert upgraded[:version] == applied
+    moods = await fetch_rows(url, "SELECT id, mood FROM conversations")
+    assert moods == [(stored.conversation_id, "calm; chat" if version == FIRST_VERSION else None)]
+    assert await fetch_rows(url, "SELECT id, conversations FROM upgrades") == [(1, 2 - version)]
+
+
+async def test_an_upgraded_store_does_its_work(url: str, releases: Releases) -> None:
+    releases.become(FIRST_VERSION)
+    stored = await write_data(url)
+    releases.become(LAST_VERSION)
     for opening in range(2):
-        async with Tellback(url, embedder=None, worker=False) as rc:
+        async with open_app(url) as rc:
             maya = rc.user("maya")
-            assert [message.text for message in await maya.conversations.messages(TALK)] == ["I moved to Lisbon."]
-            space = await maya.memory.create_space("talks", once=True)
-            [atom] = await maya.memory.remember_conversation(space.id, TALK)
-            assert atom.text == "Maya: I moved to Lisbon."
-            if version >= 2:
-                [hit] = await maya.memory.recall_by_topic("ms_old", "tea")
-                assert (hit.atom.source_message_ids, hit.atom.other_sources) == (("msg_old",), ())
             if opening == 0:
-                await maya.memory.create_binding({"namespace": "chat"}, [space.id])
-                await maya.conversations.close(TALK)
-                jobs = await rc.store.jobs.dispatch(window_length=100, limit=10, now=rc.clock())
-                assert [job.conversation_id for job in jobs.jobs] == [TALK]
-                assert await rc.keys.list() == []
-                made = await rc.keys.create("user", user_id="maya")
-                assert await rc.keys.check(made.secret) == made.key
-            assert [job.conversation_id for job in await maya.memory.list_jobs()] == [TALK]
+                await maya.conversations.close(stored.conversation_id)
+                planned = await rc.store.jobs.dispatch(window_length=100, limit=10, now=rc.clock())
+                assert [job.conversation_id for job in planned.jobs] == [stored.conversation_id]
+            assert [job.conversation_id for job in await maya.memory.list_jobs()] == [stored.conversation_id]
+
+
+async def test_opening_again_applies_nothing_again(url: str, releases: Releases) -> None:
+    releases.become(FIRST_VERSION)
+    stored = await write_data(url)
+    releases.become(LAST_VERSION)
+    await assert_data(url, stored)
+    applied = await fetch_rows(url, VERSIONS)
+    await assert_data(url, stored)
+    assert await fetch_rows(url, VERSIONS) == applied
+    assert await fetch_rows(url, "SELECT id FROM upgrades") == [(1,)]
+
+
+async def test_many_openers_apply_a_migration_once(url: str, releases: Releases) -> None:
+    releases.become(FIRST_VERSION)
+    stored = await write_data(url)
+    releases.become(LAST_VERSION)
+    await asyncio.gather(*(assert_opens(url) for _ in range(8)))
+    assert await schema_versions(url) == [1, 2, 3]
+    assert await fetch_rows(url, "SELECT id, conversations FROM upgrades") == [(1, 1)]
+    await assert_data(url, stored)
+
+
+async def assert_opens(url: str) -> None:
+    async with open_app(url) as rc:
+        assert len(await rc.user("maya").conversations.list()) == 1
+
+
+async def test_a_migration_that_fails_leaves_the_version_before_it(url: str, releases: Releases) -> None:
+    releases.become(FIRST_VERSION)
+    stored = await write_data(url)
+    for _ in range(2):
+        releases.become(LAST_VERSION, last=BROKEN)
+        with pytest.raises(StoreError, match="no_such_table"):
+            await open_app(url).open()
+        assert await schema_versions(url) == [1]
+        for gone in ("SELECT mood FROM conversations", "SELECT id FROM half_done"):
+            with pytest.raises(Exception, match=r"mood|half_done"):
+                await fetch_rows(url, gone)
+        releases.become(FIRST_VERSION)
+        await assert_data(url, stored)
+    releases.become(LAST_VERSION)
+    await assert_data(url, stored)
+    assert await schema_versions(url) == [1, 2, 3]
+
+
+async def test_a_schema_of_a_newer_release_is_refused_and_left_alone(url: str, releases: Releases) -> None:
+    releases.become(LAST_VERSION)
+    stored = await write_data(url)
+    for version in range(FIRST_VERSION, LAST_VERSION):
+        releases.become(version)
+        with pytest.raises(SchemaVersionError, match=rf"version 3, .* up to {version}: a newer Tellback"):
+            await open_app(url).open()
+    assert await schema_versions(url) == [1, 2, 3]
+    releases.become(LAST_VERSION)
+    await assert_data(url, stored)
+
+
+async def test_an_earlier_schema_is_not_upgraded_by_who_only_reads(tmp_path: Path, releases: Releases) -> None:
+    path = str(tmp_path / "tellback.db")
+    releases.become(FIRST_VERSION)
+    await write_data(path)
+    releases.become(LAST_VERSION)
+    with pytest.raises(SchemaVersionError, match=r"version 1, this release needs 3.*without mode=ro"):
+        await open_app(f"sqlite:///{path}?mode=ro").open()
+    assert await schema_versions(path) == [1]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tellback import Tellback
 from tests.integration.chat.providers.vendors import Anthropic
-from tests.integration.cli.test_worker import COMMAND, ENVIRONMENT
+from tests.integration.cli.support import COMMAND, ENVIRONMENT
 from tests.support.fake_http_server import FakeHttpServer, Reply, Request, Wait, sse_reply
 
 OWN_TERMINAL = (
@@ -22,11 +22,11 @@ OWN_TERMINAL = (
 """Makes standard input the terminal that Ctrl-C comes from, and becomes the command."""
 
 
-def tell(request: Request) -> Reply:
+def answer_request(request: Request) -> Reply:
     """A story that stops in the middle, and quick answers to everything else."""
     vendor = Anthropic()
-    said = str(request.body["messages"][-1])
-    if "story" in said and "How are you?" not in said:  # what got no answer is sent along with what comes next
+    texts = str(request.body["messages"][-1])
+    if "story" in texts and "How are you?" not in texts:  # what got no answer is sent along with what comes next
         return sse_reply(*vendor.pieces("Once upon ", "a time "), Wait(60))
     return sse_reply(*vendor.pieces("All is ", "well."), *vendor.ending())
 
@@ -99,7 +99,7 @@ async def terminal(*arguments: str, **environment: str) -> AsyncIterator[Termina
 
 async def test_ctrl_c_stops_an_answer_and_at_the_prompt_leaves(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
-    async with FakeHttpServer(tell) as wire:
+    async with FakeHttpServer(answer_request) as wire:
         keys = {"ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": wire.url}
         async with terminal("chat", "--url", url, "--user", "maya", **keys) as screen:
             assert "claude-sonnet-5 answers" in await screen.until("you> ")
@@ -115,9 +115,11 @@ async def test_ctrl_c_stops_an_answer_and_at_the_prompt_leaves(tmp_path: Path) -
             assert "Traceback" not in screen.shown
     async with Tellback(url, worker=False) as rc:
         maya = rc.user("maya")
-        [talk] = await maya.conversations.list()
-        said = [message.text for message in await maya.conversations.messages(talk.id) if message.role == "user"]
-    assert said == ["Tell me a story.", "How are you?"]
+        [conversation] = await maya.conversations.list()
+        texts = [
+            message.text for message in await maya.conversations.messages(conversation.id) if message.role == "user"
+        ]
+    assert texts == ["Tell me a story.", "How are you?"]
 
 
 async def test_without_anything_set_up_a_person_is_remembered(tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ async def test_without_anything_set_up_a_person_is_remembered(tmp_path: Path) ->
 
 
 async def test_a_single_answer_that_is_interrupted_ends_quietly(tmp_path: Path) -> None:
-    async with FakeHttpServer(tell) as wire:
+    async with FakeHttpServer(answer_request) as wire:
         process = await asyncio.create_subprocess_exec(
             *(*COMMAND, "chat", "Tell me a story.", "--url", str(tmp_path / "tellback.db")),
             stdin=asyncio.subprocess.DEVNULL,

@@ -12,8 +12,7 @@ import pytest
 from tellback import Tellback
 from tellback.access import Keys
 from tellback.errors import NotAuthenticatedError
-from tests.integration.cli.test_worker import run
-from tests.integration.cli.test_worker import url as url
+from tests.integration.cli.support import run
 
 
 async def keys(*arguments: str, **environment: str) -> str:
@@ -26,8 +25,8 @@ async def keys(*arguments: str, **environment: str) -> str:
 
 async def test_a_key_is_made_listed_and_revoked(url: str) -> None:
     async with Tellback(url, worker=False) as rc:
-        given = ("--role", "user", "--user", "maya", "--tenant", "acme", "--app", "web", "--name", "Phone")
-        secret = (await keys("create", "--url", url, *given, "--expires", "90d", "--rate-limit", "7")).strip()
+        options = ("--role", "user", "--user", "maya", "--tenant", "acme", "--app", "web", "--name", "Phone")
+        secret = (await keys("create", "--url", url, *options, "--expires", "90d", "--rate-limit", "7")).strip()
         key = await rc.keys.check(secret)
         assert (key.role, key.user_id, key.tenant_id, key.app_id) == ("user", "maya", "acme", "web")
         assert (key.name, key.rate_limit) == ("Phone", 7)
@@ -48,13 +47,13 @@ async def test_the_secret_is_said_to_be_shown_once_and_is_alone_on_the_output(tm
 
 async def test_scripts_read_json(tmp_path: Path) -> None:
     url = str(tmp_path / "r.db")
-    made = json.loads(await keys("create", "--url", url, "--expires", "2127-01-01", "--json"))
-    assert (made["role"], made["expires_at"]) == ("app", "2127-01-01T00:00:00+00:00")
-    secret = made.pop("secret")
+    created = json.loads(await keys("create", "--url", url, "--expires", "2127-01-01", "--json"))
+    assert (created["role"], created["expires_at"]) == ("app", "2127-01-01T00:00:00+00:00")
+    secret = created.pop("secret")
     [listed] = json.loads(await keys("list", "--url", url, "--json"))
-    assert listed == made
+    assert listed == created
     assert secret not in json.dumps(listed)
-    revoked = json.loads(await keys("revoke", "--url", url, made["id"], "--json"))
+    revoked = json.loads(await keys("revoke", "--url", url, created["id"], "--json"))
     assert revoked["revoked_at"] is not None
 
 

@@ -23,15 +23,15 @@ async def test_a_database_is_looked_at_migrated_and_looked_at_again(postgres_url
 
     found = await inspect_store(postgres_url)
     assert (found.exists, found.version, found.needed) == (False, 0, newest)
-    code, told = await asyncio.to_thread(migrate, "--check")
-    assert (code, f"this release needs {newest}" in told) == (1, True)
+    code, output = await asyncio.to_thread(migrate, "--check")
+    assert (code, f"this release needs {newest}" in output) == (1, True)
     assert not (await inspect_store(postgres_url)).exists
-    code, told = await asyncio.to_thread(migrate)
-    assert (code, f"was migrated from schema version 0 to {newest}" in told) == (0, True)
+    code, output = await asyncio.to_thread(migrate)
+    assert (code, f"was migrated from schema version 0 to {newest}" in output) == (0, True)
     found = await inspect_store(postgres_url)
     assert (found.exists, found.version, found.is_behind) == (True, newest, False)
     assert "secret" not in found.place
     async with Tellback(postgres_url, worker=False) as rc:
         await rc.user("maya").conversations.create("chat")
-    code, told = await asyncio.to_thread(migrate, "--check")
-    assert (code, "which is what this release needs" in told) == (0, True)
+    code, output = await asyncio.to_thread(migrate, "--check")
+    assert (code, "which is what this release needs" in output) == (0, True)

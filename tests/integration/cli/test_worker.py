@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -15,22 +14,7 @@ import pytest
 
 from tellback import Tellback
 from tellback.types.jobs import JobStatus
-from tests.support.fork_server import run_command
-
-COMMAND = (sys.executable, "-m", "tellback.cli")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TELLBACK_")}
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return str(tmp_path / "tellback.db")
-    found: str = request.getfixturevalue("postgres_url")
-    return found
-
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return run_command(*arguments, env={**ENVIRONMENT, **environment}, seconds=50)
+from tests.integration.cli.support import COMMAND, ENVIRONMENT, run
 
 
 @asynccontextmanager
@@ -49,13 +33,13 @@ async def worker(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
 async def test_a_worker_closes_what_is_stale(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     async with Tellback(url, worker=False) as rc:
-        talk = await rc.user("maya").conversations.create("chat")
+        conversation = await rc.user("maya").conversations.create("chat")
         async with (
             worker("--url", url, "--extractor", "verbatim", "--close-stale-after", "0.0001"),
             asyncio.timeout(40),
         ):
             async for event in rc.events.subscribe(types=["conversation.closed"]):
-                assert event.subject_id == talk.id
+                assert event.subject_id == conversation.id
                 break
 
 
@@ -66,20 +50,20 @@ async def until_working(process: asyncio.subprocess.Process) -> None:
             assert line, "it ended before it worked"
 
 
-async def talked(rc: Tellback, text: str = "I moved to Lisbon.") -> str:
+async def store_conversation(rc: Tellback, text: str = "I moved to Lisbon.") -> str:
     """A conversation of which a space should remember something; gives the space's id."""
     maya = rc.user("maya")
     space = await maya.memory.create_space("home")
     await maya.memory.create_binding({"namespace": "chat"}, [space.id])
-    talk = await maya.conversations.create("chat")
-    await maya.conversations.append_user_message(talk.id, text)
-    await maya.conversations.close(talk.id)
+    conversation = await maya.conversations.create("chat")
+    await maya.conversations.append_user_message(conversation.id, text)
+    await maya.conversations.close(conversation.id)
     return space.id
 
 
 async def test_a_worker_that_runs_once_does_what_there_is_and_ends(url: str) -> None:
     async with Tellback(url, worker=False) as rc:
-        space = await talked(rc)
+        space = await store_conversation(rc)
         done = await asyncio.to_thread(run, "worker", "--url", url, "--once", "--extractor", "verbatim")
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
         assert "is done" in done.stderr
@@ -97,7 +81,7 @@ async def test_where_to_work_may_stand_in_the_environment(tmp_path: Path) -> Non
 async def test_jobs_that_failed_are_told_by_the_exit_code(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     async with Tellback(url, worker=False) as rc:
-        await talked(rc)
+        await store_conversation(rc)
         nobody = {"ANTHROPIC_API_KEY": "x", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
         model = ("--model", "claude-sonnet-5")
         done = await asyncio.to_thread(run, "worker", "--url", url, "--once", *model, **nobody)
@@ -112,7 +96,7 @@ async def test_jobs_that_failed_are_told_by_the_exit_code(tmp_path: Path) -> Non
 async def test_a_worker_follows_what_others_write_and_stops_when_told(url: str, number: signal.Signals) -> None:
     async with Tellback(url, worker=False) as rc, worker("--url", url, "--extractor", "verbatim") as process:
         await until_working(process)
-        space = await talked(rc)
+        space = await store_conversation(rc)
         await rc.jobs.drain(30)
         assert len(await rc.user("maya").memory.list_atoms(space)) == 1
         process.send_signal(number)

@@ -25,9 +25,9 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 async def test_stale_conversations_of_everyone_are_closed() -> None:
     rc = Tellback(":memory:")
     async with running_client(rc) as (client, _):
-        talks = [await rc.user(name).conversations.create("chat") for name in ("maya", "tom", "ana")]
+        conversations = [await rc.user(name).conversations.create("chat") for name in ("maya", "tom", "ana")]
         assert await client.close_stale(timedelta(hours=1)) == []
-        assert sorted(await client.close_stale(0)) == sorted(talk.id for talk in talks)
+        assert sorted(await client.close_stale(0)) == sorted(conversation.id for conversation in conversations)
         assert await client.close_stale(0) == []
 
 
@@ -39,8 +39,8 @@ async def test_a_replay_is_queued_for_everyone() -> None:
             space = await user.memory.create_space("default")
             await user.memory.create_binding({"namespace": "chat", "user_id": name}, [space.id])
             for namespace in ("chat", "other"):
-                talk = await user.conversations.create(namespace)
-                await user.conversations.append_turn(talk.id, "I moved to Lisbon.", {"content": "How nice!"})
+                conversation = await user.conversations.create(namespace)
+                await user.conversations.append_turn(conversation.id, "I moved to Lisbon.", {"content": "How nice!"})
         assert await client.replay("chat") == ReplayResult(conversations=2, jobs=2, skipped=0)
         assert await client.replay() == ReplayResult(conversations=4, jobs=2, skipped=2)
         assert len(await client.jobs.list()) == 2
@@ -51,9 +51,9 @@ async def test_jobs_of_a_user_are_followed_cancelled_and_retried() -> None:
     async with running_client(rc) as (client, _):
         maya = client.user("maya")
         space = await maya.memory.create_space("default")
-        talk = await maya.conversations.create("chat")
-        await maya.conversations.append_turn(talk.id, "I moved to Lisbon.", {"content": "How nice!"})
-        [job] = (await maya.memory.run_extraction_for_conversation(talk.id, space_id=space.id)).jobs
+        conversation = await maya.conversations.create("chat")
+        await maya.conversations.append_turn(conversation.id, "I moved to Lisbon.", {"content": "How nice!"})
+        [job] = (await maya.memory.run_extraction_for_conversation(conversation.id, space_id=space.id)).jobs
         seen = []
         async for each in maya.memory.follow_job(job.id):
             seen.append(each.status)
@@ -96,13 +96,13 @@ async def test_lists_are_whole_however_small_the_pages_are() -> None:
     app = create_app(rc, ServerSettings(open=True, rate_limit=None, largest_page=3, page_size=2), agents=[agent])
     async with running_server(app) as url, TellbackClient(url) as client:
         maya = client.user("maya")
-        talks = [await maya.conversations.create("chat") for _ in range(7)]
-        assert await maya.conversations.list() == talks[::-1]
-        assert await maya.conversations.list(limit=5) == talks[:1:-1]
-        said = [await maya.conversations.append_user_message(talks[0].id, str(number)) for number in range(8)]
-        assert await maya.conversations.messages(talks[0].id) == said
-        assert await maya.conversations.messages(talks[0].id, limit=5) == said[-5:]
-        assert await maya.conversations.messages(talks[0].id, after=0, limit=5) == said[:5]
+        conversations = [await maya.conversations.create("chat") for _ in range(7)]
+        assert await maya.conversations.list() == conversations[::-1]
+        assert await maya.conversations.list(limit=5) == conversations[:1:-1]
+        said = [await maya.conversations.append_user_message(conversations[0].id, str(number)) for number in range(8)]
+        assert await maya.conversations.messages(conversations[0].id) == said
+        assert await maya.conversations.messages(conversations[0].id, limit=5) == said[-5:]
+        assert await maya.conversations.messages(conversations[0].id, after=0, limit=5) == said[:5]
         spaces = [await maya.memory.create_space(str(number)) for number in range(5)]
         assert await maya.memory.list_spaces() == spaces
         things = [await maya.memory.create_entity(spaces[0].id, "OBJECT", f"Thing {number}") for number in range(8)]
@@ -114,8 +114,8 @@ async def test_lists_are_whole_however_small_the_pages_are() -> None:
         for number in range(4):
             await maya.agents.respond("Wanda", f"question {number}", session="web-1")
         sessions = maya.agents.sessions("Wanda")
-        made = [(await sessions.create_session(f"web-{number}")).id for number in range(2, 6)]
-        assert [each.id for each in await sessions.get_user_sessions()] == [*reversed(made), "web-1"]
+        created = [(await sessions.create_session(f"web-{number}")).id for number in range(2, 6)]
+        assert [each.id for each in await sessions.get_user_sessions()] == [*reversed(created), "web-1"]
         texts = [text for number in range(4) for text in (f"question {number}", f"answer {number}")]
         assert [each.content for each in await sessions.get_session_messages("web-1")] == texts
         assert [_text(event) for event in await sessions.load_session_history("web-1", limit=500)] == texts

@@ -50,21 +50,21 @@ async def test_an_answer_that_is_lost_changes_nothing_twice() -> None:
         atom = await maya.memory.add_atom(space.id, "Maya keeps bees")
         assert [each.id for each in await maya.memory.list_atoms(space.id)] == [atom.id]
         app.left = 2
-        talk = await maya.conversations.create("chat")
-        assert [each.id for each in await maya.conversations.list()] == [talk.id]
+        conversation = await maya.conversations.create("chat")
+        assert [each.id for each in await maya.conversations.list()] == [conversation.id]
         app.left = 1
-        said = await maya.conversations.append_user_message(talk.id, "Hello", idempotency_key="one")
-        assert [each.id for each in await maya.conversations.messages(talk.id)] == [said.id]
+        said = await maya.conversations.append_user_message(conversation.id, "Hello", idempotency_key="one")
+        assert [each.id for each in await maya.conversations.messages(conversation.id)] == [said.id]
 
 
 async def test_what_may_not_be_sent_again_is_not() -> None:
     rc = Tellback(":memory:")
     app = DroppedResponses(create_app(rc), times=0)
     async with running_server(app) as url, TellbackClient(url, await key(rc)) as client:
-        talk = await client.user("maya").conversations.create("chat")
+        conversation = await client.user("maya").conversations.create("chat")
         app.left, before = 1, app.seen
         with pytest.raises(RemoteUnavailableError):
-            await client.user("maya").conversations.append_user_message(talk.id, "Hello")
+            await client.user("maya").conversations.append_user_message(conversation.id, "Hello")
         assert app.seen == before + 1
 
 
@@ -117,13 +117,13 @@ async def test_who_asks_too_often_waits_and_goes_on_or_is_told() -> None:
 
 
 async def test_deltas_come_as_they_are_made_and_closing_cancels() -> None:
-    begun, cancelled = asyncio.Event(), asyncio.Event()
+    started, cancelled = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedModel):
         async def _stream(self, request: Any) -> AsyncIterator[Any]:
             try:
                 yield TextDelta("One")
-                begun.set()
+                started.set()
                 await asyncio.sleep(60)
             finally:
                 cancelled.set()
@@ -134,7 +134,7 @@ async def test_deltas_come_as_they_are_made_and_closing_cancels() -> None:
     ):
         items = client.user("maya").chat_stream("Count!", space=None)
         assert await anext(items) == TextDelta("One")
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(started.wait(), 10)
         await items.aclose()
         await asyncio.wait_for(cancelled.wait(), 10)
 
@@ -150,39 +150,39 @@ async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: A
         async for event in client.events.subscribe(types=["conversation.created"]):
             seen.append(event.subject_id)  # noqa: PERF401 - as they come
 
-    made: list[str] = []
+    created: list[str] = []
     following: asyncio.Task[None] | None = None
     for _ in range(3):
         rc = Tellback(file, worker=False)
         app = create_app(rc)
         async with running_server(app, port):
             following = following or asyncio.create_task(follow())
-            made.append((await client.user("maya").conversations.create("chat")).id)
+            created.append((await client.user("maya").conversations.create("chat")).id)
             async with asyncio.timeout(15):
-                while seen != made:  # noqa: ASYNC110
+                while seen != created:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             app.state.stopping.set()  # as a server that is told to end does: the feed would not end by itself
         async with Tellback(file, worker=False) as rc:  # while the server is away
-            made.append((await rc.user("maya", "acme").conversations.create("chat")).id)
+            created.append((await rc.user("maya", "acme").conversations.create("chat")).id)
     assert following is not None
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     await client.close()
-    assert seen == made[:-1]
+    assert seen == created[:-1]
 
 
 async def test_plain_code_can_use_it_too() -> None:
-    def talk(url: str, secret: str) -> list[str]:
+    def run_sync_chat(url: str, secret: str) -> list[str]:
         with TellbackClient(url, secret) as client:
             maya = client.user("maya")
-            talk = maya.conversations.create("notes")
-            maya.conversations.append_user_message(talk.id, "Hello")
-            said = [each.text for each in maya.conversations.messages(talk.id)]
+            conversation = maya.conversations.create("notes")
+            maya.conversations.append_user_message(conversation.id, "Hello")
+            said = [each.text for each in maya.conversations.messages(conversation.id)]
             deltas = [item for item in maya.chat_stream("Hi", space=None) if isinstance(item, TextDelta)]
             return [*said, *(delta.text for delta in deltas)]
 
     async with served(ScriptedModel([says("Hello, Maya!")])) as (rc, url):
-        assert await asyncio.to_thread(talk, url, await key(rc)) == ["Hello", "Hello, Maya!"]
+        assert await asyncio.to_thread(run_sync_chat, url, await key(rc)) == ["Hello", "Hello, Maya!"]
 
 
 async def test_an_agent_with_routes_is_talked_to() -> None:
@@ -203,9 +203,9 @@ async def test_an_agent_with_routes_is_talked_to() -> None:
         with pytest.raises(PreconditionFailedError):
             await agents.respond("Wanda", "Again", session=first.session)
         sessions = agents.sessions("Wanda")
-        kept = await sessions.get_session("web-1")
-        assert kept is not None
-        assert (kept.version, kept.user_id) == (2, "maya")
+        stored = await sessions.get_session("web-1")
+        assert stored is not None
+        assert (stored.version, stored.user_id) == (2, "maya")
         assert [each.content for each in await sessions.get_session_messages("web-1")] == [
             *("Hello", "Where to?", "Rome", "To Rome!")
         ]
@@ -220,13 +220,13 @@ async def test_an_agent_with_routes_is_talked_to() -> None:
 
 async def test_many_feeds_that_are_open_keep_nobody_waiting() -> None:
     async with served(concurrency=None, rate_limit=None) as (rc, url):
-        made = await rc.user("maya", "acme").conversations.create("chat")
+        created = await rc.user("maya", "acme").conversations.create("chat")
         async with TellbackClient(url, await key(rc), timeout=5) as client, AsyncExitStack() as stack:
             maya = client.user("maya")
             feeds = [await stack.enter_async_context(aclosing(maya.events.subscribe())) for _ in range(120)]
             first = await asyncio.gather(*(anext(feed) for feed in feeds))
-            assert {event.subject_id for event in first} == {made.id}
-            assert await maya.conversations.get(made.id) == made
+            assert {event.subject_id for event in first} == {created.id}
+            assert await maya.conversations.get(created.id) == created
 
 
 @pytest.mark.parametrize("given", [{}, {"close_after": None}, {"close_after": 60}, {"close_after": timedelta(days=2)}])
@@ -236,11 +236,11 @@ async def test_a_chat_closes_when_it_does_in_process(given: dict[str, Any]) -> N
         for maya in (rc.user("maya", "acme"), client.user("tom")):
             reply = await maya.chat("Hi", space=None, **given)
             assert reply.conversation_id is not None
-            talk = await maya.conversations.get(reply.conversation_id)
-            assert talk is not None
-            found.append(talk.close_after)
+            conversation = await maya.conversations.get(reply.conversation_id)
+            assert conversation is not None
+            found.append(conversation.close_after)
         assert found[0] == found[1]
         assert (found[1] is None) is (given == {"close_after": None})
         assert [item async for item in client.user("ana").chat_stream("Hi", space=None, **given)]
-        [talk] = await client.user("ana").conversations.list()
-        assert talk.close_after == found[0]
+        [conversation] = await client.user("ana").conversations.list()
+        assert conversation.close_after == found[0]

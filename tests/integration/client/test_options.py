@@ -39,10 +39,10 @@ async def turn(maya: Any, way: str, **more: Any) -> Any:
         return await maya.chat("Hi", space=None, **more)
     if way == "chat_stream":
         return [item async for item in maya.chat_stream("Hi", space=None, **more)][-1]
-    talk = await maya.conversations.create("options")
+    conversation = await maya.conversations.create("options")
     if way == "run_turn":
-        return await maya.conversations.run_turn(talk.id, None, "Hi", **more)
-    return [item async for item in maya.conversations.stream_turn(talk.id, None, "Hi", **more)][-1]
+        return await maya.conversations.run_turn(conversation.id, None, "Hi", **more)
+    return [item async for item in maya.conversations.stream_turn(conversation.id, None, "Hi", **more)][-1]
 
 
 TAKEN: list[ChatOptions | Mapping[str, Any]] = [

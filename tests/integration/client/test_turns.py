@@ -49,11 +49,11 @@ async def turn(client: TellbackClient, way: str, **more: Any) -> TurnOutcome | T
             item async for item in maya.chat_stream("Look!", space=None, tools=[look], options=options, **more)
         ]
     else:
-        talk = await maya.conversations.create("tools")
+        conversation = await maya.conversations.create("tools")
         if way == "run_turn":
-            return await maya.conversations.run_turn(talk.id, None, "Look!", tools=[look], **more)
+            return await maya.conversations.run_turn(conversation.id, None, "Look!", tools=[look], **more)
         [*_, ended] = [
-            item async for item in maya.conversations.stream_turn(talk.id, None, "Look!", tools=[look], **more)
+            item async for item in maya.conversations.stream_turn(conversation.id, None, "Look!", tools=[look], **more)
         ]
     assert isinstance(ended, TurnOutcome | TurnResult)
     return ended
@@ -75,8 +75,8 @@ async def test_the_same_is_so_in_process() -> None:
     model = Tireless()
     async with Tellback(":memory:", model=FunctionModel(model)) as rc:
         maya = rc.user("maya")
-        talk = await maya.conversations.create("tools")
-        ended = await maya.conversations.run_turn(talk.id, None, "Look!", tools=[look], max_cycles=3)
+        conversation = await maya.conversations.create("tools")
+        ended = await maya.conversations.run_turn(conversation.id, None, "Look!", tools=[look], max_cycles=3)
     assert (ended.status, ended.text, ended.pending) == ("max_cycles", "Enough.", ())
     assert (ended.model_calls, ended.stop_reason, len(ended.tool_invocations)) == (4, "max_iterations", 3)
 
@@ -105,8 +105,8 @@ async def test_pictures_of_tools_reach_the_model() -> None:
         local, remote = rc.user("maya"), client.user("maya")
         seen = []
         for maya in (local, remote):
-            talk = await maya.conversations.create("pictures")
-            await maya.conversations.run_turn(talk.id, None, "What is there?", tools=[camera])
+            conversation = await maya.conversations.create("pictures")
+            await maya.conversations.run_turn(conversation.id, None, "What is there?", tools=[camera])
             [result] = [message for message in model.requests[-1].messages if message.role == "tool"]
             seen.append((result.content, result.parts))
         assert seen[0] == seen[1]
@@ -116,11 +116,11 @@ async def test_pictures_of_tools_reach_the_model() -> None:
 
 async def test_both_sides_of_a_turn_are_appended_once_if_the_answer_is_lost() -> None:
     async with running_client(Tellback(":memory:"), lambda app: DroppedResponses(app, 0)) as (client, cuts):
-        talks = client.user("maya").conversations
-        talk = await talks.create("chat")
+        conversations = client.user("maya").conversations
+        conversation = await conversations.create("chat")
         cuts.left = 1
-        turn = await talks.append_turn(talk.id, "Hello?", {"content": "Hello!"}, idempotency_key="one")
-        log = await talks.messages(talk.id)
+        turn = await conversations.append_turn(conversation.id, "Hello?", {"content": "Hello!"}, idempotency_key="one")
+        log = await conversations.messages(conversation.id)
         assert [message.text for message in log] == ["Hello?", "Hello!"]
         assert [turn.user_message, turn.assistant_message] == log
 
@@ -145,15 +145,17 @@ async def test_a_tool_runs_once_whichever_answer_is_lost(way: str, cut: int) -> 
     rc = Tellback(":memory:", model=FunctionModel(model))
     async with running_client(rc, lambda app: DroppedResponses(app, 0)) as (client, cuts):
         maya = client.user("maya")
-        talk = await maya.conversations.create("tables")
+        conversation = await maya.conversations.create("tables")
         cuts.left = 1 if cut == 1 else 0
         ended: TurnOutcome | TurnResult
         if way == "run_turn":
-            ended = await maya.conversations.run_turn(talk.id, None, "Book!", tools=[book], idempotency_key="k")
+            ended = await maya.conversations.run_turn(conversation.id, None, "Book!", tools=[book], idempotency_key="k")
         else:
-            ended = await maya.chat("Book!", space=None, conversation_id=talk.id, tools=[book], idempotency_key="k")
+            ended = await maya.chat(
+                "Book!", space=None, conversation_id=conversation.id, tools=[book], idempotency_key="k"
+            )
         assert (ended.text, ran) == ("Done.", ["booked"])
-        log = await maya.conversations.messages(talk.id)
+        log = await maya.conversations.messages(conversation.id)
         assert [message.text for message in log if message.role == "user"] == ["Book!"]
         assert [message.text for message in log if message.text and message.role == "assistant"] == ["Done."]
 
@@ -169,18 +171,20 @@ async def test_a_turn_with_a_key_that_is_asked_for_again_is_answered_as_in_proce
     async with running_client(rc) as (client, _):
         told: list[Any] = []
         for maya in (rc.user("maya"), client.user("tom")):
-            talk = await maya.conversations.create("tables")
+            conversation = await maya.conversations.create("tables")
             found: list[Any] = []
             for _again in range(2):
                 ended: Any
                 if way == "run_turn":
-                    ended = await maya.conversations.run_turn(talk.id, None, "Book!", tools=[look], idempotency_key="k")
+                    ended = await maya.conversations.run_turn(
+                        conversation.id, None, "Book!", tools=[look], idempotency_key="k"
+                    )
                 else:
                     ended = await maya.chat(
-                        "Book!", space=None, conversation_id=talk.id, tools=[look], idempotency_key="k"
+                        "Book!", space=None, conversation_id=conversation.id, tools=[look], idempotency_key="k"
                     )
                 found.append((ended.status, ended.text))
-            log = await maya.conversations.messages(talk.id)
+            log = await maya.conversations.messages(conversation.id)
             told.append((found, [(message.role, message.text) for message in log]))
         assert told[0] == told[1]
         assert told[1][0] == [("completed", "Done.")] * 2
@@ -188,20 +192,20 @@ async def test_a_turn_with_a_key_that_is_asked_for_again_is_answered_as_in_proce
 
 
 async def test_a_request_that_is_still_being_answered_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
+    created: list[str] = []
     create = Conversations.create
 
     async def slow(self: Conversations, *args: Any, **more: Any) -> Any:
         await asyncio.sleep(0.8)
-        made.append("one")
+        created.append("one")
         return await create(self, *args, **more)
 
     monkeypatch.setattr(Conversations, "create", slow)
     async with running_client(Tellback(":memory:")) as (client, _):
         async with TellbackClient(client._transport.url, timeout=0.3) as hasty:
-            talk = await hasty.user("maya").conversations.create("chat")
-        assert (await client.user("maya").conversations.list()) == [talk]
-    assert made == ["one"]
+            conversation = await hasty.user("maya").conversations.create("chat")
+        assert (await client.user("maya").conversations.list()) == [conversation]
+    assert created == ["one"]
 
 
 async def test_a_key_that_was_made_may_not_be_made_again() -> None:

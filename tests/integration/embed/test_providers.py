@@ -93,13 +93,13 @@ def vendor(request: pytest.FixtureRequest) -> Vendor:
 
 
 def answering(vendor: Vendor, then: Callable[[int], None] | None = None) -> Callable[[Request], Reply]:
-    asked = 0
+    request_count = 0
 
     def respond(request: Request) -> Reply:
-        nonlocal asked
-        asked += 1
+        nonlocal request_count
+        request_count += 1
         if then is not None:
-            then(asked)
+            then(request_count)
         return vendor.rows([vector_of(text) for text in vendor.sent(request.body)])
 
     return respond
@@ -520,13 +520,13 @@ async def test_gemini_says_itself_how_long_to_wait(wire: FakeHttpServer, waits: 
 
 async def test_google_cloud_is_asked_for_one_text_at_a_time() -> None:
     class Models:
-        asked: list[list[str]] = []  # noqa: RUF012
+        request_count: list[list[str]] = []  # noqa: RUF012
 
         async def embed_content(self, *, model: str, contents: list[Any], config: Any) -> Any:
             from google.genai import types
 
             texts = [content.parts[0].text for content in contents]
-            self.asked.append(texts)
+            self.request_count.append(texts)
             return types.EmbedContentResponse(
                 embeddings=[types.ContentEmbedding(values=vector_of(text)) for text in texts]
             )
@@ -538,4 +538,4 @@ async def test_google_cloud_is_asked_for_one_text_at_a_time() -> None:
     embedder = GeminiEmbedder(client=Client(), dimensions=SIZE)
     rows = await embedder.embed(["one", "two"])
     np.testing.assert_allclose(rows[1], unit(vector_of("two")), atol=1e-6)
-    assert Models.asked == [["one"], ["two"]]
+    assert Models.request_count == [["one"], ["two"]]

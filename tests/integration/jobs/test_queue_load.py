@@ -21,10 +21,10 @@ SPACES, EACH = 100, 20
 async def fill_store(store: Store, number: int) -> tuple[MemorySpace, list[Job]]:
     """A space with a job for each turn of a conversation."""
     space = await make_space(store, name=f"space {number}")
-    talk = await make_conversation(store, namespace="quick")
+    conversation = await make_conversation(store, namespace="quick")
     turns = [turn for _ in range(EACH) for turn in make_turn(make_draft("One more"))]
-    await store.conversations.append(MAYA, talk.id, turns, now=utc_now())
-    jobs = await store.jobs.plan(MAYA, talk.id, version=None, space_id=space.id, window_length=1, now=utc_now())
+    await store.conversations.append(MAYA, conversation.id, turns, now=utc_now())
+    jobs = await store.jobs.plan(MAYA, conversation.id, version=None, space_id=space.id, window_length=1, now=utc_now())
     return space, jobs
 
 
@@ -33,8 +33,8 @@ async def fill_store(store: Store, number: int) -> tuple[MemorySpace, list[Job]]
 async def test_each_of_two_thousand_jobs_is_done_once_though_a_worker_is_killed_midway(
     postgres_url: str, store: Store
 ) -> None:
-    made = await asyncio.gather(*(fill_store(store, number) for number in range(SPACES)))
-    assert sum(len(jobs) for _, jobs in made) == SPACES * EACH == 2_000
+    created = await asyncio.gather(*(fill_store(store, number) for number in range(SPACES)))
+    assert sum(len(jobs) for _, jobs in created) == SPACES * EACH == 2_000
     options = replace(QUICK_OPTIONS, concurrency=4, lease=60.0, heartbeat=2.0, poll=1.0)
     async with worker_processes(postgres_url, 2, options) as [killed, survivor]:
         async with asyncio.timeout(60):
@@ -44,9 +44,9 @@ async def test_each_of_two_thousand_jobs_is_done_once_though_a_worker_is_killed_
         await Jobs(store).drain(90)
         await survivor.stop()
     assert len(await store.jobs.list_jobs(None, status=JobStatus.DONE)) == 2_000
-    for space, jobs in made:
+    for space, jobs in created:
         assert await finished_job_ids(store, space) == [job.id for job in jobs]
-    begun = [*killed.values("begun"), *survivor.values("begun")]
-    twice = {id for id in begun if begun.count(id) > 1}
-    assert set(begun) == {job.id for _, jobs in made for job in jobs}
+    started = [*killed.values("begun"), *survivor.values("begun")]
+    twice = {id for id in started if started.count(id) > 1}
+    assert set(started) == {job.id for _, jobs in created for job in jobs}
     assert len(twice) <= options.concurrency, "only what the dead worker was running is begun again"

@@ -49,10 +49,10 @@ async def test_the_handle_answers_for_all_users_and_for_one(tmp_path: Path) -> N
         for name in ("maya", "noah"):
             user = rc.user(name)
             space = await user.memory.create_space("home")
-            talk = await user.conversations.create("chat")
-            await user.conversations.append_user_message(talk.id, "Hello")
+            conversation = await user.conversations.create("chat")
+            await user.conversations.append_user_message(conversation.id, "Hello")
             await user.memory.create_binding({"namespace": "chat", "user_id": name}, [space.id])
-            await user.memory.run_extraction_for_conversation(talk.id)
+            await user.memory.run_extraction_for_conversation(conversation.id)
         newest, oldest = await rc.jobs.list()
         assert [newest.user_id, oldest.user_id] == ["noah", "maya"]
         assert await rc.jobs.list("queued", user_id="maya") == [oldest]
@@ -73,9 +73,9 @@ def test_jobs_can_be_waited_for_from_synchronous_code(tmp_path: Path) -> None:
         maya = rc.user("maya")
         space = maya.memory.create_space("home")
         maya.memory.create_binding({"namespace": "chat"}, [space.id])
-        talk = maya.conversations.create("chat")
-        maya.conversations.append_user_message(talk.id, "I moved to Lisbon.")
-        maya.conversations.close(talk.id)
+        conversation = maya.conversations.create("chat")
+        maya.conversations.append_user_message(conversation.id, "I moved to Lisbon.")
+        maya.conversations.close(conversation.id)
         rc.jobs.drain(timeout=20)
         [job] = rc.jobs.list("done")
         assert rc.jobs.get(job.id).result
@@ -90,11 +90,11 @@ async def test_opened_again_in_another_event_loop_it_works_again(tmp_path: Path)
             maya = rc.user("maya")
             space = await maya.memory.create_space()
             await maya.memory.create_binding({"namespace": "chat"}, [space.id])
-            talk = await maya.conversations.create("chat")
-            await maya.conversations.append_user_message(talk.id, "Hello")
-            await maya.conversations.close(talk.id)
+            conversation = await maya.conversations.create("chat")
+            await maya.conversations.append_user_message(conversation.id, "Hello")
+            await maya.conversations.close(conversation.id)
             await rc.jobs.drain(20)
-            assert len(await rc.jobs.list("done", conversation_id=talk.id)) >= 1
+            assert len(await rc.jobs.list("done", conversation_id=conversation.id)) >= 1
 
     await session()
     await asyncio.to_thread(asyncio.run, session())

@@ -12,5 +12,5 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty store of each kind that several processes can open."""
     if request.param == "sqlite":
         return str(tmp_path / "tellback.db")
-    made: str = request.getfixturevalue("ready_postgres_url")
-    return made
+    ready_url: str = request.getfixturevalue("ready_postgres_url")
+    return ready_url

@@ -358,18 +358,18 @@ async def test_an_embedder_that_is_down_is_not_asked_for_every_text(
         for user in range(40):
             memory = rc.user(f"{user}").memory
             await memory.add_atoms((await memory.create_space()).id, [{"text": f"{n}"} for n in range(40)])
-    asked = 0
+    call_count = 0
 
     class Down(HashEmbedder):
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-            nonlocal asked
-            asked += 1
+            nonlocal call_count
+            call_count += 1
             raise EmbeddingError("down", retryable=retryable)
 
     async with Tellback(tmp_path / "tellback.db", embedder=Down("new")) as rc:
         with pytest.raises(EmbeddingError, match="down"):
             await rc.reembed()
-        assert asked == (1 if retryable else 16)
+        assert call_count == (1 if retryable else 16)
 
 
 GIVEN: list[Any] = [
@@ -531,9 +531,9 @@ async def test_a_conversation_that_grows_is_embedded_once(tmp_path: Path) -> Non
     async with Tellback(tmp_path / "r.db", embedder=embedder) as rc:
         maya = rc.user("maya")
         space = await maya.memory.create_space()
-        talk = await maya.conversations.create("chat")
+        conversation = await maya.conversations.create("chat")
         for n in range(4):
-            await maya.conversations.append_user_message(talk.id, f"Herons, {n} of them.")
-            assert len(await maya.memory.remember_conversation(space.id, talk.id)) == n + 1
-        assert len(await maya.memory.remember_conversation(space.id, talk.id)) == 4
+            await maya.conversations.append_user_message(conversation.id, f"Herons, {n} of them.")
+            assert len(await maya.memory.remember_conversation(space.id, conversation.id)) == n + 1
+        assert len(await maya.memory.remember_conversation(space.id, conversation.id)) == 4
         assert len(embedder.embedded) == 4

@@ -39,12 +39,12 @@ def loop() -> Iterator[asyncio.Runner]:
 
 
 def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
-    class Held(RuleBasedStateMachine):
+    class CachedSpaceMachine(RuleBasedStateMachine):
         """One Tellback stays open and answers between any changes; others are opened to compare with it."""
 
         atoms = Bundle("atoms")
         entities = Bundle("entities")
-        talks = Bundle("talks")
+        conversation_ids = Bundle("conversation_ids")
 
         def __init__(self) -> None:
             super().__init__()
@@ -95,8 +95,8 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
 
         @rule(target=atoms, atom=atoms, text=words, at=days, elsewhere=st.booleans())
         def supersede(self, atom: str, text: str, at: Any, elsewhere: bool) -> Any:
-            made = self.written(elsewhere, lambda memory: memory.supersede_atom(atom, text, valid_from=at))
-            return multiple() if made is None else made.id
+            new_atom = self.written(elsewhere, lambda memory: memory.supersede_atom(atom, text, valid_from=at))
+            return multiple() if new_atom is None else new_atom.id
 
         @rule(atom=atoms, verb=st.sampled_from(["archive", "restore", "delete"]), elsewhere=st.booleans())
         def change(self, atom: str, verb: str, elsewhere: bool) -> None:
@@ -106,11 +106,11 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
         def merge(self, one: str, other: str, elsewhere: bool) -> None:
             self.written(elsewhere, lambda memory: memory.merge_entities(one, other))
 
-        @rule(target=talks)
-        def talk(self) -> Any:
+        @rule(target=conversation_ids)
+        def start_conversation(self) -> Any:
             return self.run(self.user.conversations.create("chat")).id
 
-        @rule(id=talks, texts=st.lists(words, min_size=1, max_size=4))
+        @rule(id=conversation_ids, texts=st.lists(words, min_size=1, max_size=4))
         def say(self, id: str, texts: list[str]) -> None:
             self.run(self.user.conversations.append_messages(id, [{"role": "user", "content": text} for text in texts]))
             self.run(self.user.memory.remember_conversation(self.space, id))
@@ -136,16 +136,16 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
                     await memory.recall_timeline(self.space, "Bob", limit=1000, to=valid_at),
                 ]
 
-            held = runner.run(answers(self.user.memory))
+            cached = runner.run(answers(self.user.memory))
             # What is missing is made up for in the background: both must see it, or neither.
             runner.run(self.rc.jobs.drain())
-            held = runner.run(answers(self.user.memory))
+            cached = runner.run(answers(self.user.memory))
             anew = runner.run(self.elsewhere(answers))
-            for one, other in zip(held, anew, strict=True):
+            for one, other in zip(cached, anew, strict=True):
                 assert_valid_result(one)
                 assert_same_result(one, other)
 
-    return Held
+    return CachedSpaceMachine
 
 
 def test_no_sequence_of_calls_makes_a_held_space_differ_from_one_read_anew(

@@ -79,20 +79,20 @@ async def test_the_best_answer_is_the_one_that_is_best_of_all(
         memory, space = await remembered(rc)
         rc.store.memories._engine.search = search  # type: ignore[attr-defined]
         async with Tellback(ready_postgres_url, embedder=embedder, clock=rc.clock) as whole:
-            held = whole.user("maya").memory
+            cached = whole.user("maya").memory
             for question in QUESTIONS:
                 found = await memory.recall_by_topic(space, question, 5)
-                best = await held.recall_by_topic(space, question, 5)
+                best = await cached.recall_by_topic(space, question, 5)
                 assert_valid_result(found)
                 assert len(found) == len(best) == 5
                 assert found.atoms[0] == best.atoms[0], question
                 assert 5 <= found.total_candidates <= best.total_candidates == 200
             for name in ("Rex", "dr. weber", "plover", "lighthouse"):
                 assert texts(await memory.recall_by_entity(space, name, 100)) == texts(
-                    await held.recall_by_entity(space, name, 100)
+                    await cached.recall_by_entity(space, name, 100)
                 ), name
                 assert texts(await memory.recall_timeline(space, name, limit=100)) == texts(
-                    await held.recall_timeline(space, name, limit=100)
+                    await cached.recall_timeline(space, name, limit=100)
                 ), name
             spans: list[dict[str, Any]] = [
                 {},
@@ -104,7 +104,7 @@ async def test_the_best_answer_is_the_one_that_is_best_of_all(
             ]
             for span in spans:
                 assert texts(await memory.recall_timeline(space, **span)) == texts(
-                    await held.recall_timeline(space, **span)
+                    await cached.recall_timeline(space, **span)
                 ), span
             assert len(rc._memory.space_cache) == 0
             assert len(whole._memory.space_cache) == 1
@@ -225,10 +225,10 @@ async def test_turns_around_a_hit_come_along(ready_postgres_url: str) -> None:
         maya = rc.user("maya")
         memory = maya.memory
         space = (await memory.create_space()).id
-        talk = await maya.conversations.create("chat")
+        conversation = await maya.conversations.create("chat")
         said = [{"role": "user", "content": f"{ANIMALS[n % 10]} {PLACES[n // 10]} {n}"} for n in range(100)]
-        await maya.conversations.append_messages(talk.id, said)
-        stored = await memory.remember_conversation(space, talk.id)
+        await maya.conversations.append_messages(conversation.id, said)
+        stored = await memory.remember_conversation(space, conversation.id)
         hit = (await memory.recall_by_topic(space, "lynx lighthouse 53", neighbours=2)).hits[0]
         assert hit.atom.text == "User: lynx lighthouse 53"
         assert [atom.id for atom in hit.context] == [stored[n].id for n in (51, 52, 54, 55)]
@@ -294,11 +294,11 @@ async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(re
             now = clock.advance(DAY)
             atom = await memory.supersede_atom(atom.id, text, valid_from=now)
         async with Tellback(ready_postgres_url, clock=clock) as whole:
-            for asked in ("meetings", "calls after lunch", "Fridays", "secretary"):
-                held = await whole.user("maya").memory.recall_timeline(space, query=asked)
-                found = await memory.recall_timeline(space, query=asked)
-                assert [text for text in texts(found) if text in said] == said, asked
-                assert [text for text in texts(held) if text in said] == said, asked
+            for topic in ("meetings", "calls after lunch", "Fridays", "secretary"):
+                cached = await whole.user("maya").memory.recall_timeline(space, query=topic)
+                found = await memory.recall_timeline(space, query=topic)
+                assert [text for text in texts(found) if text in said] == said, topic
+                assert [text for text in texts(cached) if text in said] == said, topic
 
 
 async def test_vectors_of_another_length_under_one_name_are_left_out(ready_postgres_url: str) -> None:

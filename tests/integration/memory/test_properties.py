@@ -52,8 +52,8 @@ def test_at_any_two_times_exactly_one_atom_of_a_chain_holds(
                 learned = [n for n in range(len(chain)) if known[n] <= known_at]
                 for day in sorted({-21, *begins, *(day + 1 for day in begins), 30}):
                     valid_at = NOON + day * DAY
-                    begun = [n for n in learned if begins[n] <= day]
-                    expected = {other.id} | ({chain[begun[-1]].id} if begun else set())
+                    started = [n for n in learned if begins[n] <= day]
+                    expected = {other.id} | ({chain[started[-1]].id} if started else set())
                     times = {"valid_at": valid_at, "known_at": known_at}
                     listed = await memory.list_atoms(space.id, **times)  # type: ignore[arg-type]
                     recalled = await memory.recall_by_topic(space.id, "Lives at", 1000, **times)  # type: ignore[arg-type]
@@ -95,10 +95,10 @@ def test_a_chain_without_what_was_forgotten_is_as_if_that_had_never_been(
                     if (length := lengths[n]) is not None:
                         given["valid_to"] = NOON + (day + length) * DAY
                     if chain:
-                        made = await memory.supersede_atom(chain[-1], **given)
+                        new_atom = await memory.supersede_atom(chain[-1], **given)
                     else:
-                        made = await memory.add_atom(space, **given)
-                    chain.append(made.id)
+                        new_atom = await memory.add_atom(space, **given)
+                    chain.append(new_atom.id)
                 if n == len(begins) // 2:  # held while it changes
                     await memory.recall_by_topic(one, "Lives")
             for n in gone:

@@ -24,7 +24,7 @@ Done = TypeVar("Done")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 DATES = {"since": "^20[0-2][0-9](-0[1-9])?$", "until": "^203[0-9]$"}
-TALK = ("I moved to Lisbon last month with my sister Anna.", "How nice!", "Yes. And I am a vegetarian now.")
+TEXTS = ("I moved to Lisbon last month with my sister Anna.", "How nice!", "Yes. And I am a vegetarian now.")
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +57,14 @@ async def test_a_real_model_makes_memories_of_a_conversation(model: BoundedModel
         user = rc.user("maya")
         space = await user.memory.create_space("chat")
         await user.memory.create_binding({"namespace": "chat"}, [space.id])
-        talk = await user.conversations.create("chat")
-        for said, answer in zip(TALK[::2], (*TALK[1::2], "I see."), strict=True):
-            await user.conversations.append_turn(talk.id, said, {"content": answer})
-        await user.conversations.close(talk.id)
+        conversation = await user.conversations.create("chat")
+        for user_text, answer in zip(TEXTS[::2], (*TEXTS[1::2], "I see."), strict=True):
+            await user.conversations.append_turn(conversation.id, user_text, {"content": answer})
+        await user.conversations.close(conversation.id)
         await rc.jobs.drain(timeout=280)
         [job] = await user.memory.list_jobs()
         atoms = await user.memory.list_atoms(space.id)
-        messages = await user.conversations.messages(talk.id)
+        messages = await user.conversations.messages(conversation.id)
         used = await user.admin.usage(job_id=job.id)
     check_answers(model)
     assert len(used) == len(model.exchanges) <= 2

@@ -26,16 +26,16 @@ async def filled(rc: Tellback, count: int, name: str = "maya") -> tuple[Any, str
 
 def counted(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The versions that were asked to be gone on from."""
-    asked: list[int] = []
+    refreshes: list[int] = []
     memories: Any = rc.store.memories
     changes = memories.changes
 
     async def counting(*given: Any, **more: Any) -> Any:
-        asked.append(more["after"])
+        refreshes.append(more["after"])
         return await changes(*given, **more)
 
     monkeypatch.setattr(memories, "changes", counting)
-    return asked
+    return refreshes
 
 
 async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
@@ -59,16 +59,16 @@ async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
                 assert all(text.startswith(f"user {n} ") for text in texts(result))
                 assert held.nbytes <= bound
         assert 1 <= len(held) <= 5
-        asked = counted(rc, monkeypatch)
+        refreshes = counted(rc, monkeypatch)
         for memory, space in spaces[-2:]:  # the last ones used are held
             await memory.recall_by_topic(space, "heron 7")
-        assert asked == []
+        assert refreshes == []
         memory, space = spaces[0]
         await memory.recall_by_topic(space, "heron 7")
-        assert asked == [-1]
+        assert refreshes == [-1]
         for memory, space in (spaces[-1], spaces[0]):  # using one keeps it: the others go first
             await memory.recall_by_topic(space, "heron 7")
-        assert asked == [-1]
+        assert refreshes == [-1]
     for bytes in (0, 1):
         async with Tellback(path, memory_bytes=bytes) as rc:
             for memory, space in [await filled(rc, 20, f"{bytes} {n}") for n in range(3)]:
@@ -99,9 +99,9 @@ async def test_what_a_space_takes_is_counted_as_it_grows(tmp_path: Path) -> None
 async def test_many_who_ask_a_cold_space_at_once_build_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tellback(tmp_path / "tellback.db") as rc:
         memory, space = await filled(rc, 400)
-        asked = counted(rc, monkeypatch)
+        refreshes = counted(rc, monkeypatch)
         results = await asyncio.gather(*(memory.recall_by_topic(space, f"heron {n}", 3) for n in range(50)))
-        assert asked == [-1]
+        assert refreshes == [-1]
         assert all(len(result) == 3 and result.total_candidates == 400 for result in results)
         for n, result in enumerate(results):
             assert f"heron {n} " in result.atoms[0].text
@@ -199,10 +199,10 @@ async def test_a_cancelled_recall_does_not_cost_what_was_held(tmp_path: Path, mo
             slowed.setattr(memories, "changes", slow)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(memory.recall_by_topic(space, "swan"), 0.01)
-        asked = counted(rc, monkeypatch)
+        refreshes = counted(rc, monkeypatch)
         assert (await memory.recall_by_topic(space, "swan")).atoms[0].text == "Saw a swan."
-        assert len(asked) == 1
-        assert asked[0] > 0
+        assert len(refreshes) == 1
+        assert refreshes[0] > 0
 
 
 async def test_a_large_change_is_taken_in_beside_other_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

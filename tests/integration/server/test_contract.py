@@ -180,10 +180,10 @@ def real_fields(value: Any, world: SampleData) -> Any:
         return [real_fields(each, world) for each in value]
     if not isinstance(value, dict):
         return value
-    made = {name: real_fields(each, world) for name, each in value.items()}
+    created = {name: real_fields(each, world) for name, each in value.items()}
     for name, kind in _FIELDS.items():
-        if isinstance(made.get(name), str):
-            made[name] = world.ids[kind]
-        elif isinstance(made.get(name), list) and all(isinstance(each, str) for each in made[name]):
-            made[name] = [world.ids[kind] for _ in made[name]]
-    return made
+        if isinstance(created.get(name), str):
+            created[name] = world.ids[kind]
+        elif isinstance(created.get(name), list) and all(isinstance(each, str) for each in created[name]):
+            created[name] = [world.ids[kind] for _ in created[name]]
+    return created

@@ -68,7 +68,7 @@ async def test_many_clients_miss_nothing_and_the_server_stays_as_small(tmp_path:
     path = str(tmp_path / "kept.db")
     async with Tellback(path, worker=False) as rc:
         secret = (await rc.keys.create("app")).secret
-        begun = await rc.events.latest()
+        started = await rc.events.latest()
     unlimited = ("--concurrency", "0", "--rate-limit", "0")
     async with running_process("--url", path, *unlimited) as server, asyncio.TaskGroup() as group:
         following = []
@@ -78,7 +78,7 @@ async def test_many_clients_miss_nothing_and_the_server_stays_as_small(tmp_path:
                 await asyncio.wait_for(client.is_ready.wait(), WAIT_SECONDS)
         for client in clients:
             await asyncio.wait_for(client.is_ready.wait(), WAIT_SECONDS)
-        warm, last = await written(server, secret, begun, expected)
+        warm, last = await written(server, secret, started, expected)
         async with asyncio.timeout(WAIT_SECONDS):
             for client in clients:
                 while len(client.positions) < len(expected[client.user]):
@@ -97,9 +97,9 @@ async def test_many_clients_miss_nothing_and_the_server_stays_as_small(tmp_path:
 
 async def written(server: ServerProcess, secret: str, position: int, expected: dict[str, list[int]]) -> tuple[int, int]:
     """Write for a while, and note what was written; gives the server's size after the warm-up and at the end."""
-    begun, warm, pid = time.monotonic(), 0, server.process.pid
+    started, warm, pid = time.monotonic(), 0, server.process.pid
     async with server.client(secret) as client:
-        while time.monotonic() - begun < SECONDS:
+        while time.monotonic() - started < SECONDS:
             for user, positions in expected.items():
                 answer = await client.post(
                     "/ai-conversations", json={"namespace": "chat"}, headers={"X-Tellback-User": user}
@@ -108,8 +108,8 @@ async def written(server: ServerProcess, secret: str, position: int, expected: d
                 position += 1
                 positions.append(position)
                 await asyncio.sleep(PAUSE_SECONDS)
-                if not warm and time.monotonic() - begun > SECONDS * WARM_UP:
+                if not warm and time.monotonic() - started > SECONDS * WARM_UP:
                     warm = size_of(pid)
-                if time.monotonic() - begun > SECONDS:
+                if time.monotonic() - started > SECONDS:
                     break
     return warm, size_of(pid)

@@ -48,8 +48,8 @@ class Served:
 
     async def log(self, user: str = "maya") -> list[StoredMessage]:
         """All that is in the log of a user, the oldest first."""
-        talks = self.rc.user(user, "acme").conversations
-        found = [await talks.raw_turns(each.id) for each in reversed(await talks.list())]
+        conversations = self.rc.user(user, "acme").conversations
+        found = [await conversations.raw_turns(each.id) for each in reversed(await conversations.list())]
         return [message for messages in found for message in messages]
 
     async def said(self, user: str = "maya") -> list[tuple[str, str]]:
@@ -263,10 +263,10 @@ async def test_a_whole_history_sent_each_time_is_logged_once() -> None:
                 given = await _ask(client, history, False, user="maya")
                 history += [assistant(given["content"])] + ([user(text)] if text else [])
             log = await server.said()
-            talks = await server.rc.user("maya", "acme").conversations.list()
+            conversations = await server.rc.user("maya", "acme").conversations.list()
     assert [text for _, text in log] == ["first", "one", "second", "two", "third", "three"]
-    assert len(talks) == 1
-    assert talks[0].turns == 3
+    assert len(conversations) == 1
+    assert conversations[0].turns == 3
     assert [len(asked.messages) for asked in model.requests] == [1, 3, 5]
 
 
@@ -413,8 +413,8 @@ async def test_sessions_keep_chats_apart() -> None:
             for session in ("tab-1", "tab-2", "tab-1"):
                 headers = {"X-Tellback-Session": session}
                 await _ask(client, [user("Hi")], False, user="maya", extra_headers=headers)
-            talks = await server.rc.user("maya", "acme").conversations.list()
-    assert sorted((str(each.session_id), each.turns) for each in talks) == [("tab-1", 2), ("tab-2", 1)]
+            conversations = await server.rc.user("maya", "acme").conversations.list()
+    assert sorted((str(each.session_id), each.turns) for each in conversations) == [("tab-1", 2), ("tab-2", 1)]
 
 
 async def test_models_are_listed() -> None:

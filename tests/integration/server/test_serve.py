@@ -18,9 +18,9 @@ async def test_a_server_without_keys_is_open_to_this_machine_and_says_so(tmp_pat
     url = str(tmp_path / "tellback.db")
     async with running_process("--url", url) as server:
         async with server.client() as client:
-            made = await client.post("/ai-conversations", json={"namespace": "chat"})
-            assert made.status_code == 201
-            assert "server" not in made.headers
+            created = await client.post("/ai-conversations", json={"namespace": "chat"})
+            assert created.status_code == 201
+            assert "server" not in created.headers
             assert (await client.get("/health/ready")).json() == {"status": "ready"}
             assert (await client.get("/docs")).status_code == 200
             assert (await client.get("/metrics")).status_code == 200
@@ -31,7 +31,7 @@ async def test_a_server_without_keys_is_open_to_this_machine_and_says_so(tmp_pat
     lines = [json.loads(line) for line in server.log]
     assert [line["route"] for line in lines if "route" in line] == ["/ai-conversations", "/docs"]
     async with Tellback(url, worker=False) as rc:
-        assert await rc.user("local").conversations.get(made.json()["id"]) is not None
+        assert await rc.user("local").conversations.get(created.json()["id"]) is not None
 
 
 async def test_a_server_with_a_key_asks_for_it(tmp_path: Path) -> None:

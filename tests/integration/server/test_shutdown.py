@@ -45,8 +45,8 @@ async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) ->
     result = json.loads(rest[rest.index("event: result") + 1].removeprefix("data: "))
     assert result["text"].split() == [f"word{number}" for number in range(10)]
     async with Tellback(url, worker=False) as rc:
-        kept = await rc.user("maya").conversations.messages(talk)
-    assert [message.role for message in kept] == ["user", "assistant"]
+        stored = await rc.user("maya").conversations.messages(talk)
+    assert [message.role for message in stored] == ["user", "assistant"]
 
 
 async def test_a_turn_that_does_not_stream_is_let_end_and_new_ones_are_not_begun(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ async def test_a_turn_that_takes_too_long_is_ended(tmp_path: Path) -> None:
         running = asyncio.create_task(client.post("/ai-conversations/chat", json={"text": "Say 200"}))
         await _until_busy(server)
         server.signal(signal.SIGTERM)
-        begun = time.monotonic()
+        started = time.monotonic()
         assert await server.wait_for_exit(30) == 0
-        assert time.monotonic() - begun < 25
+        assert time.monotonic() - started < 25
         await asyncio.gather(running, return_exceptions=True)
 
 

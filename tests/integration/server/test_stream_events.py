@@ -36,9 +36,9 @@ async def served(rc: Tellback, **settings: Any) -> AsyncIterator[tuple[str, Fast
 
 async def said(user: User, *texts: str) -> None:
     """Each text is one event, but for the conversation it is in."""
-    talk = await user.conversations.find_or_create("chat")
+    conversation = await user.conversations.find_or_create("chat")
     for text in texts:
-        await user.conversations.append_user_message(talk.id, text)
+        await user.conversations.append_user_message(conversation.id, text)
 
 
 async def appended(frames: AsyncIterator[Frame], count: int) -> list[Frame]:
@@ -65,8 +65,8 @@ async def test_types_choose_what_comes() -> None:
         async with open_stream(url, query) as (_, frames):
             await next_frame(frames, "ready")
             await said(rc.user("local"), "one", "two")
-            [talk] = await rc.user("local").conversations.list()
-            await rc.user("local").conversations.close(talk.id)
+            [conversation] = await rc.user("local").conversations.list()
+            await rc.user("local").conversations.close(conversation.id)
             found = [await anext(frames), await anext(frames)]
             assert [frame.event for frame in found] == ["conversation.created", "conversation.closed"]
 
@@ -190,8 +190,8 @@ async def job_of(rc: Tellback) -> str:
     user = rc.user("local")
     space = await user.memory.create_space("default")
     await said(user, "I moved to Lisbon.")
-    [talk] = await user.conversations.list()
-    run = await user.memory.run_extraction_for_conversation(talk.id, space_id=space.id)
+    [conversation] = await user.conversations.list()
+    run = await user.memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
     assert run.id is not None
     return run.id
 

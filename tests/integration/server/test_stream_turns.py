@@ -70,8 +70,8 @@ async def test_a_client_that_leaves_a_stream_stops_the_model() -> None:
         async with open_stream(url, CHAT, ASKED) as (_, frames):
             await next_frame(frames, "text")
         await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
-        [talk] = await rc.user("local").conversations.list()
-        assert [kept.role for kept in await rc.user("local").conversations.messages(talk.id)] == ["user"]
+        [conversation] = await rc.user("local").conversations.list()
+        assert [stored.role for stored in await rc.user("local").conversations.messages(conversation.id)] == ["user"]
 
 
 async def test_a_client_that_leaves_before_the_first_word_stops_the_model() -> None:
@@ -97,10 +97,10 @@ async def test_a_client_that_does_not_wait_for_a_whole_answer_stops_the_model() 
 async def test_a_client_that_does_not_wait_for_a_summary_stops_the_model() -> None:
     model = PacedModel()
     async with Tellback(":memory:", model=model, summary_every=None) as rc:
-        talks = rc.user("local").conversations
-        talk = await talks.create("chat")
+        conversations = rc.user("local").conversations
+        talk = await conversations.create("chat")
         for number in range(30):
-            await talks.append_turn(talk.id, f"What is {number}?", {"content": "A number."})
+            await conversations.append_turn(talk.id, f"What is {number}?", {"content": "A number."})
         async with running_server(create_app(rc, ServerSettings(open=True), opens=False)) as url:
             await asked_in_vain(url, {}, model, f"/ai-conversations/{talk.id}/rolling-summary")
             await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)

@@ -50,9 +50,9 @@ class Shared:
 
 
 @pytest_asyncio.fixture(scope="class", loop_scope="class")
-async def shared(ready_postgres: DatabasePool, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shared]:
+async def shared(prepared_databases: DatabasePool, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shared]:
     folder = tmp_path_factory.mktemp("marks")
-    with ready_postgres.lend() as url:
+    with prepared_databases.lend() as url:
         await made_key(url)
         async with three(url, *SLOW_MODEL, **{TIMINGS_VARIABLE: str(folder)}) as server:
             yield Shared(server, url, folder)
@@ -152,8 +152,8 @@ class TestThree:
                 ids.add(answer.json()["id"])
         assert len(ids) == 1
         assert await counted(server, made.secret) - before == 3, "each worker counted one"
-        kept = (await ask(server, made.secret, "GET", f"/ai-conversations/{talk}/messages")).json()["items"]
-        assert len(kept) == 1
+        stored = (await ask(server, made.secret, "GET", f"/ai-conversations/{talk}/messages")).json()["items"]
+        assert len(stored) == 1
 
         revoked = await ask(server, admin.secret, "DELETE", f"/ai-admin/keys/{made.key.id}")
         assert revoked.status_code in (200, 204), revoked.text
@@ -198,8 +198,8 @@ class TestThree:
         runs = marks(shared.marks)
         assert len(runs) == 6
         assert len({pid for _, _, pid in runs}) > 1
-        for (_, ended, _), (begun, _, _) in pairwise(runs):
-            assert begun >= ended
+        for (_, ended, _), (started, _, _) in pairwise(runs):
+            assert started >= ended
 
 
 async def test_a_worker_that_dies_is_started_again(ready_postgres_url: str) -> None:

@@ -17,7 +17,7 @@ from tellback.types.conversations import SessionData
 _PROGRAM = """
 import asyncio, sys
 {imports}
-from tellback.testing.sessions.repositories import message, session
+from tellback.testing.sessions.repositories import make_message, make_session
 
 async def main():
     adapter = {adapter}
@@ -25,8 +25,8 @@ async def main():
     version = 0
     while True:
         version += 1
-        said = [message(f"{{version}}.{{n}}", id=f"m{{version}}.{{n}}") for n in range(3)]
-        await adapter.save(session(version=version), said)
+        messages = [make_message(f"{{version}}.{{n}}", id=f"m{{version}}.{{n}}") for n in range(3)]
+        await adapter.save(make_session(version=version), messages)
         print(version, flush=True)
 
 asyncio.run(main())
@@ -97,8 +97,8 @@ async def check_killed_process(adapter: PersistenceAdapter, imports: str, code: 
     found = await adapter.session_repository.get("web-42")
     assert found is not None
     assert found.version in (acknowledged, acknowledged + 1)
-    said = contents(await adapter.message_repository.of_session("web-42"))
-    assert said == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(3)]
+    texts = contents(await adapter.message_repository.of_session("web-42"))
+    assert texts == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(3)]
     await adapter.save(make_session(version=found.version + 1), [make_message("on")])
 
 
@@ -112,9 +112,9 @@ async def check_concurrent_saves(adapter: PersistenceAdapter, count: int = 200) 
 
 async def check_round_trip(adapter: PersistenceAdapter, value: Any) -> None:
     """Any JSON is given back exactly, wherever JSON is kept."""
-    made = make_session(version=1, collected_data={"value": value})
-    said = make_message("Hi", event=value, tool_calls=({"result": value},))
-    saved = await adapter.save(made, [said])
+    session = make_session(version=1, collected_data={"value": value})
+    message = make_message("Hi", event=value, tool_calls=({"result": value},))
+    saved = await adapter.save(session, [message])
     found = await adapter.session_repository.get("web-42")
     (stored_message,) = await adapter.message_repository.of_session("web-42")
     assert found == saved

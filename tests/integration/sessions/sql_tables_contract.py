@@ -32,15 +32,14 @@ OPERATIONS = st.lists(
 FEW = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 _numbers = itertools.count(1)
 
+Run = Callable[[str], Awaitable[list[tuple[Any, ...]]]]
+"""Runs SQL on the database under test, past the adapter."""
+
 
 class Make(Protocol):
     """Makes an adapter of the database under test, with the default tables."""
 
     def __call__(self, **options: Any) -> PersistenceAdapter: ...
-
-
-Run = Callable[[str], Awaitable[list[tuple[Any, ...]]]]
-"""Runs SQL on the database under test, past the adapter."""
 
 
 class SqlTablesContract:

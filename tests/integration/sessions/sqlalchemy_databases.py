@@ -16,6 +16,9 @@ from tellback.testing.sessions.repositories import contents, later, make_message
 from tellback.types.conversations import SessionData
 from tests.support.servers.postgres import PostgresServer
 
+KINDS = ("sqlite", "postgresql")
+DATA = {"text": "né 🧑", "n": 2**60, "f": 1.5, "list": [1, None, True]}
+
 
 def asyncpg_url(url: str) -> str:
     return url.replace("postgresql://", "postgresql+asyncpg://")
@@ -53,10 +56,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return sqlite_url(tmp_path)
     return asyncpg_url(request.getfixturevalue("postgres_url"))
-
-
-KINDS = ("sqlite", "postgresql")
-DATA = {"text": "né 🧑", "n": 2**60, "f": 1.5, "list": [1, None, True]}
 
 
 async def check_turns_complete(adapter: PersistenceAdapter, id: str = "web-42") -> int:

@@ -24,7 +24,7 @@ from tellback.errors import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from tellback.sessions.mongo import MongoAdapter
+from tellback.sessions.mongo import MongoAdapter, connection
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
 from tellback.testing.sessions.repositories import contents, eventually, later, make_message, make_session
 from tests.integration.sessions import adapter_checks
@@ -171,8 +171,15 @@ class TestClients:
         with pytest.raises(StoreClosedError, match="was closed"):
             await adapter.save(make_session(version=1), [])
 
-    async def test_many_save_at_once(self, adapter: MongoAdapter) -> None:
+    @pytest.mark.timeout(200)
+    async def test_many_save_at_once(self, mongo_url: str, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        # The last of them waits for all the others, which on a busy machine is longer than one operation may take.
+        monkeypatch.setattr(connection, "OPERATION_SECONDS", 120.0)
+        url = f"{mongo_url}&connectTimeoutMS=120000&serverSelectionTimeoutMS=120000"
+        adapter = MongoAdapter(url, database.name)
+        await adapter.initialize()
         await adapter_checks.check_concurrent_saves(adapter)
+        await adapter.disconnect()
 
     async def test_a_single_server_is_told_to_become_a_replica_set(self, single_server: SingleServer) -> None:
         adapter = MongoAdapter(f"mongodb://127.0.0.1:{single_server.port}", "shop")

@@ -142,15 +142,16 @@ class TestBreakingOff(SharedServerFixtures):
     async def test_a_process_that_is_killed_leaves_whole_turns(self, adapter: OpenSearchAdapter, url: str) -> None:
         code = f"""if True:
             import asyncio
-            from tellback.sessions.opensearch import OpenSearchAdapter, keeper
-            from tellback.testing.sessions.repositories import message, session
+            from tellback.sessions.opensearch import OpenSearchAdapter
+            from tellback.testing.sessions.repositories import make_message, make_session
             async def main():
                 adapter = OpenSearchAdapter({url!r}, indices={adapter.indices!r})
                 await adapter.initialize()
                 version = 0
                 while True:
                     version += 1
-                    await adapter.save(session(version=version), [message(f"{{version}}.{{k}}") for k in range(3)])
+                    messages = [make_message(f"{{version}}.{{k}}") for k in range(3)]
+                    await adapter.save(make_session(version=version), messages)
                     print(version, flush=True)
             asyncio.run(main())
         """

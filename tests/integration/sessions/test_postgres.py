@@ -223,11 +223,11 @@ def test_an_event_loop_that_ended_does_not_hold_it(url: str, schema: str) -> Non
     program = (
         "import asyncio, sys\n"
         "from tellback.sessions.sql.postgres import PostgresAdapter\n"
-        "from tellback.testing.sessions.repositories import session\n"
+        "from tellback.testing.sessions.repositories import make_session\n"
         "adapter = PostgresAdapter(sys.argv[1], schema=sys.argv[2])\n"
         "async def turn(version, end):\n"
         "    await adapter.initialize()\n"
-        "    print((await adapter.save(session(version=version), [])).version)\n"
+        "    print((await adapter.save(make_session(version=version), [])).version)\n"
         "    if end: await adapter.disconnect()\n"
         "asyncio.run(turn(1, False)); asyncio.run(turn(2, True)); asyncio.run(turn(3, True))"
     )

@@ -36,6 +36,18 @@ __all__ = ["url"]
 pytestmark = pytest.mark.backend("SQLAlchemy")
 on_both = pytest.mark.parametrize("url", KINDS, indirect=True)
 
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.timezones()).map(as_utc)
+
 
 @pytest.fixture
 async def engine(url: str) -> AsyncIterator[AsyncEngine]:
@@ -260,20 +272,6 @@ async def test_reads_and_turns_use_indexes(tmp_path: Path) -> None:
             assert not [step for step in steps if step.startswith("SCAN") and "CONSTANT" not in step], (sql, steps)
             assert not [step for step in steps if "TEMP B-TREE" in step], (sql, steps)
     await engine.dispose()
-
-
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=())),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.timezones()).map(as_utc)
 
 
 @on_both

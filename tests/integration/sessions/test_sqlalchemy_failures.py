@@ -43,6 +43,25 @@ __all__ = ["url"]
 pytestmark = pytest.mark.backend("SQLAlchemy")
 on_both = pytest.mark.parametrize("url", KINDS, indirect=True)
 
+CHILD = """
+import asyncio, sys
+from tellback.sessions.sqlalchemy import SqlAlchemyAdapter
+from tellback.testing.sessions.repositories import make_session
+from tellback.types.conversations import MessageData
+
+async def main():
+    adapter = SqlAlchemyAdapter(sys.argv[1])
+    await adapter.initialize()
+    version = int(sys.argv[2])
+    while True:
+        version += 1
+        messages = [MessageData(f"m{version}.{k}", "web-42", "user", f"{version}.{k}") for k in range(2)]
+        await adapter.save(make_session(version=version), messages)
+        print(version, flush=True)
+
+asyncio.run(main())
+"""
+
 
 @pytest.fixture
 async def adapter(url: str) -> AsyncIterator[SqlAlchemyAdapter]:
@@ -69,26 +88,6 @@ async def test_a_turn_that_is_cancelled_is_there_whole_or_not_at_all(url: str, a
     assert (await adapter.save(*make_turn(version + 1))).version == version + 1
 
 
-CHILD = """
-import asyncio, sys
-from tellback.sessions.sqlalchemy import SqlAlchemyAdapter
-from tellback.testing.sessions.repositories import session
-from tellback.types.conversations import MessageData
-
-async def main():
-    adapter = SqlAlchemyAdapter(sys.argv[1])
-    await adapter.initialize()
-    version = int(sys.argv[2])
-    while True:
-        version += 1
-        said = [MessageData(f"m{version}.{k}", "web-42", "user", f"{version}.{k}") for k in range(2)]
-        await adapter.save(session(version=version), said)
-        print(version, flush=True)
-
-asyncio.run(main())
-"""
-
-
 def start_child(url: str, stored: int) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", CHILD, url, str(stored)], stdout=subprocess.PIPE, text=True)
 
@@ -99,10 +98,10 @@ async def test_a_process_that_is_killed_leaves_whole_turns(url: str, adapter: Sq
     for turns in (3, 7):
         child = start_child(url, stored)
         assert child.stdout is not None
-        with child.stdout as told:
-            acknowledged = [await asyncio.to_thread(told.readline) for _ in range(turns)]
+        with child.stdout as output:
+            acknowledged = [await asyncio.to_thread(output.readline) for _ in range(turns)]
             child.send_signal(signal.SIGKILL)
-            acknowledged += [line for line in told if line.endswith("\n")]
+            acknowledged += [line for line in output if line.endswith("\n")]
         child.wait(10)
         stored = await check_turns_complete(adapter)
         assert stored >= int(acknowledged[-1])

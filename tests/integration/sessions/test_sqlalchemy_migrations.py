@@ -20,6 +20,17 @@ __all__ = ["url"]
 pytestmark = pytest.mark.backend("SQLAlchemy")
 on_both = pytest.mark.parametrize("url", KINDS, indirect=True)
 
+SESSIONS_1 = (
+    "id {key}, user_id TEXT, agent_name TEXT, status TEXT, current_route TEXT, current_state TEXT,"
+    " collected_data {json}, message_count INTEGER, last_message_at {moment}, completed_at {moment},"
+    " created_at {moment}, updated_at {moment}"
+)
+MESSAGES_1 = (
+    "id {key}, session_id TEXT, user_id TEXT, role TEXT, content TEXT, route TEXT, state TEXT, tool_calls {json},"
+    " event {json}, created_at {moment}"
+)
+LATE = "'2026-03-01 12:00:00.123456'"
+
 
 async def run(url: str, *statements: str) -> None:
     engine = create_async_engine(url)
@@ -65,18 +76,6 @@ async def test_a_version_from_the_future_is_refused(url: str) -> None:
             await run(url, "INSERT INTO agent_sessions_migrations VALUES (99, '2030-01-01 00:00:00.000000')")
         with pytest.raises(SchemaVersionError, match="99"):
             await adapter.initialize()
-
-
-SESSIONS_1 = (
-    "id {key}, user_id TEXT, agent_name TEXT, status TEXT, current_route TEXT, current_state TEXT,"
-    " collected_data {json}, message_count INTEGER, last_message_at {moment}, completed_at {moment},"
-    " created_at {moment}, updated_at {moment}"
-)
-MESSAGES_1 = (
-    "id {key}, session_id TEXT, user_id TEXT, role TEXT, content TEXT, route TEXT, state TEXT, tool_calls {json},"
-    " event {json}, created_at {moment}"
-)
-LATE = "'2026-03-01 12:00:00.123456'"
 
 
 @on_both

@@ -36,6 +36,9 @@ on_both = pytest.mark.parametrize("url", KINDS, indirect=True)
 
 AWKWARD = 'We"ird %s {x} :y ünï'
 
+EITHER = JSON().with_variant(JSONB(), "postgresql")
+MAPPINGS = {"sessions": {"user_id": "customerId", "version": "revision"}}
+
 
 def own_tables(*, zoned: bool, json: Any, linked: bool = False, expires: bool = True) -> dict[str, Table]:
     """Tables as somebody else would make them."""
@@ -69,10 +72,6 @@ def own_tables(*, zoned: bool, json: Any, linked: bool = False, expires: bool = 
         *([Column("expires_at", moment)] if expires else []),
     )
     return {"sessions": sessions, "messages": messages}
-
-
-EITHER = JSON().with_variant(JSONB(), "postgresql")
-MAPPINGS = {"sessions": {"user_id": "customerId", "version": "revision"}}
 
 
 @on_both

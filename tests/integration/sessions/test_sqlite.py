@@ -43,15 +43,16 @@ SQLITE = pytest.mark.backend("SQLite", sqlite3.sqlite_version)
 WRITER = """
 import asyncio, itertools, sys
 from tellback.sessions.sql.sqlite import SqliteAdapter
-from tellback.testing.sessions.repositories import message, session
+from tellback.testing.sessions.repositories import make_message, make_session
 
 async def main():
     adapter = SqliteAdapter(sys.argv[1])
     await adapter.initialize()
     for turn in itertools.count(1):
+        ids = [f"web-{n}" for n in range(4)]
         await asyncio.gather(*(
-            adapter.save(session(f"web-{n}", version=turn), [message(f"{turn}.{k}", f"web-{n}") for k in range(20)])
-            for n in range(4)
+            adapter.save(make_session(id, version=turn), [make_message(f"{turn}.{k}", id) for k in range(20)])
+            for id in ids
         ))
         print(turn, flush=True)
 
@@ -180,8 +181,8 @@ async def test_the_session_a_child_was_killed_in_is_whole(tmp_path: Path) -> Non
             found = await adapter.session_repository.get(f"web-{n}")
             assert found is not None
             assert found.version in (done, done + 1)
-            said = contents(await adapter.message_repository.of_session(f"web-{n}"))
-            assert said == [f"{turn}.{k}" for turn in range(1, found.version + 1) for k in range(20)]
+            texts = contents(await adapter.message_repository.of_session(f"web-{n}"))
+            assert texts == [f"{turn}.{k}" for turn in range(1, found.version + 1) for k in range(20)]
             assert await adapter.session_repository.delete(f"web-{n}")
         await adapter.disconnect()
 

@@ -153,13 +153,13 @@ async def test_no_table_holds_anything_of_an_erased_user(url: str) -> None:
 CRASHING = """
 import asyncio, os, sys
 from tellback import Tellback
-from tellback.stores import erasing
-from tellback.stores.engine import within
+from tellback.stores.engine import run_in_scope
+from tellback.stores.operations.user_data import erase_user
 
 async def main(path, name):
     rc = await Tellback(path, worker=False).open()
     scope = rc.user(name).scope
-    await rc.store._engine.write(None, lambda: within(scope, erasing.erase(scope, 1, True)))
+    await rc.store._engine.write(None, lambda: run_in_scope(scope, erase_user(scope, 1, True)))
     os._exit(7)
 
 asyncio.run(main(*sys.argv[1:]))

@@ -25,6 +25,7 @@ from tests.integration.stores.assertions import (
     conversations_of,
     load_messages,
 )
+from tests.support.migrations import fetch_rows, write_migrations
 from tests.support.servers.postgres import PostgresServer
 from tests.support.subprocesses import ChildProcess, child_process, child_processes
 
@@ -147,6 +148,20 @@ async def test_many_processes_may_open_an_empty_store_at_the_same_moment(new_url
         async with Tellback(new_url) as rc:
             for line in said:
                 assert_stored(await load_messages(rc, line["conversation"]), [line])
+
+
+async def test_many_processes_may_upgrade_a_store_at_the_same_moment(new_url: str, tmp_path: Path) -> None:
+    async with Tellback(new_url) as rc:
+        before = await conversations_of(rc).create("chat")
+    folder = str(write_migrations(tmp_path / "migrations"))
+    async with child_processes("open_once", 6) as openers:
+        await asyncio.gather(*(opener.send(url=new_url, migrations=folder) for opener in openers))
+        written = [line for opener in openers for line in acknowledged(await opener.wait())]
+    assert len(written) == 6
+    assert await fetch_rows(new_url, "SELECT version FROM tellback_migrations ORDER BY version") == [(1,), (2,), (3,)]
+    assert await fetch_rows(new_url, "SELECT id, conversations FROM upgrades") == [(1, 1)]  # before any of them wrote
+    found = await fetch_rows(new_url, "SELECT id FROM conversations ORDER BY id")
+    assert [id for (id,) in found] == sorted([before.id, *(line["conversation"] for line in written)])
 
 
 async def test_databases_of_one_new_server_may_be_opened_at_the_same_moment(own_server: PostgresServer) -> None:

@@ -107,9 +107,9 @@ async def test_tools_of_a_turn_are_below_what_is_current(
 
     async with Tellback(":memory:", model=model, worker=False) as rc:
         maya = rc.user("maya")
-        talk = await maya.conversations.create("chat")
+        conversation = await maya.conversations.create("chat")
         with provider.get_tracer("test").start_as_current_span("request") as request:
-            await maya.conversations.run_turn(talk.id, user_text="How is it?", tools=[weather])
+            await maya.conversations.run_turn(conversation.id, user_text="How is it?", tools=[weather])
     [tool] = named(exporter, "execute_tool ")
     trace_id = request.get_span_context().trace_id
     assert tool.get_span_context().trace_id == trace_id  # type: ignore[union-attr]
@@ -156,10 +156,10 @@ async def test_a_turn_whose_model_fails_is_an_error_down_to_the_call(
     model = ScriptedModel([raises(ProviderOverloadedError("too busy"))])
     async with Tellback(":memory:", worker=False) as rc:
         maya = rc.user("maya")
-        talk = await maya.conversations.create("chat")
-        items = maya.conversations.stream_turn(talk.id, model, "Hello?")
+        conversation = await maya.conversations.create("chat")
+        items = maya.conversations.stream_turn(conversation.id, model, "Hello?")
         with pytest.raises(ProviderOverloadedError):
-            await (anext(items) if streams else maya.conversations.run_turn(talk.id, model, "Hello?"))
+            await (anext(items) if streams else maya.conversations.run_turn(conversation.id, model, "Hello?"))
         await items.aclose()
     [call] = named(exporter, "chat")
     [turn] = named(exporter, "invoke_agent")
@@ -171,8 +171,8 @@ async def test_a_turn_whose_model_fails_is_an_error_down_to_the_call(
 async def test_a_stream_that_is_closed_ends_its_spans(exporter: InMemorySpanExporter) -> None:
     async with Tellback(":memory:", worker=False) as rc:
         maya = rc.user("maya")
-        talk = await maya.conversations.create("chat")
-        items = maya.conversations.stream_turn(talk.id, ScriptedModel([says("One, two.")]), "Count!")
+        conversation = await maya.conversations.create("chat")
+        items = maya.conversations.stream_turn(conversation.id, ScriptedModel([says("One, two.")]), "Count!")
         await anext(items)
         await items.aclose()
     assert [span.name for span in exporter.get_finished_spans()] == ["chat scripted", "invoke_agent"]
@@ -214,11 +214,11 @@ async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
 async def test_model_calls_of_an_extraction_are_below_its_job(exporter: InMemorySpanExporter) -> None:
     model = ScriptedModel([says("no JSON"), answers({"facts": [], "entities": []})])
     async with Tellback(":memory:", model=model, worker=QUICK_OPTIONS) as rc:
-        memory, talks = rc.user("maya").memory, rc.user("maya").conversations
+        memory, conversations = rc.user("maya").memory, rc.user("maya").conversations
         space = await memory.create_space("home")
-        talk = await talks.create("chat")
-        await talks.append_turn(talk.id, "I live in Porto.", {"content": "I see."})
-        await memory.run_extraction_for_conversation(talk.id, space_id=space.id)
+        conversation = await conversations.create("chat")
+        await conversations.append_turn(conversation.id, "I live in Porto.", {"content": "I see."})
+        await memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
         await rc.jobs.drain()
     [job] = named(exporter, "process job extract")
     calls = named(exporter, "chat ")
@@ -226,7 +226,7 @@ async def test_model_calls_of_an_extraction_are_below_its_job(exporter: InMemory
     assert job.context is not None
     for span in calls:
         assert parent(span) == job.context.span_id
-        assert attributes(span)["gen_ai.conversation.id"] == talk.id
+        assert attributes(span)["gen_ai.conversation.id"] == conversation.id
         assert attributes(span)["gen_ai.provider.name"] == "scripted"
         assert attributes(span)["gen_ai.output.type"] == "json"
         assert "Porto" not in span.to_json()
@@ -234,10 +234,12 @@ async def test_model_calls_of_an_extraction_are_below_its_job(exporter: InMemory
 
 async def test_the_model_call_behind_a_summary_is_a_span(exporter: InMemorySpanExporter) -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        talks = rc.user("maya").conversations
-        talk = await talks.create("chat")
-        await talks.append_turn(talk.id, "I live in Porto.", {"content": "I see."})
-        await talks.refresh_rolling_summary(talk.id, model=ScriptedModel([says("Maya lives in Porto.")]))
+        conversations = rc.user("maya").conversations
+        conversation = await conversations.create("chat")
+        await conversations.append_turn(conversation.id, "I live in Porto.", {"content": "I see."})
+        await conversations.refresh_rolling_summary(
+            conversation.id, model=ScriptedModel([says("Maya lives in Porto.")])
+        )
     [span] = named(exporter, "chat ")
     assert attributes(span)["gen_ai.response.finish_reasons"] == ("end_turn",)
     assert "Porto" not in span.to_json()
@@ -381,12 +383,12 @@ async def test_a_turn_says_what_was_said_where_content_is_captured(
     telemetry.configure(tracer_provider=provider, capture_content=True)
     model = ScriptedModel([says("Sunny.")])
     async with Tellback(":memory:", worker=False) as rc:
-        talks = rc.user("maya").conversations
-        talk = await talks.create("chat")
+        conversations = rc.user("maya").conversations
+        conversation = await conversations.create("chat")
         if streams:
-            assert [item async for item in talks.stream_turn(talk.id, model, "How is Lisbon?")]
+            assert [item async for item in conversations.stream_turn(conversation.id, model, "How is Lisbon?")]
         else:
-            await talks.run_turn(talk.id, model, "How is Lisbon?")
+            await conversations.run_turn(conversation.id, model, "How is Lisbon?")
     [turn] = named(exporter, "invoke_agent")
     assert "How is Lisbon?" in attributes(turn)["gen_ai.input.messages"]
     assert "Sunny." in attributes(turn)["gen_ai.output.messages"]

@@ -45,14 +45,14 @@ def postgres_url(postgres_server: PostgresServer, postgres_admin: Connection) ->
 
 
 @pytest.fixture(scope="session")
-def ready_postgres(postgres_server: PostgresServer, postgres_admin: Connection) -> Iterator[DatabasePool]:
+def prepared_databases(postgres_server: PostgresServer, postgres_admin: Connection) -> Iterator[DatabasePool]:
     databases = DatabasePool(postgres_server, postgres_admin)
     yield databases
     databases.close()
 
 
 @pytest.fixture
-def ready_postgres_url(ready_postgres: DatabasePool) -> Iterator[str]:
+def ready_postgres_url(prepared_databases: DatabasePool) -> Iterator[str]:
     """The URL of a database with our tables in it, all of them empty: quicker than one without."""
-    with ready_postgres.lend() as url:
+    with prepared_databases.lend() as url:
         yield url

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tellback.access import api_keys as held_keys
+from tellback.access import api_keys as api_keys_module
 from tellback.access.api_keys import ApiKeyCache, Keys
 from tellback.errors import NotAuthenticatedError, StoreUnavailableError
 from tellback.stores import StoredKey, open_store
@@ -19,7 +19,7 @@ class FakeKeyStore:
 
     def __init__(self) -> None:
         self.keys: dict[str, StoredKey] = {}
-        self.asked: list[str] = []
+        self.loaded_ids: list[str] = []
         self.open = asyncio.Event()
         self.open.set()
         self.now = 0.0
@@ -30,34 +30,34 @@ class FakeKeyStore:
         return self.keys[id]
 
     async def load(self, id: str) -> StoredKey | None:
-        self.asked.append(id)
+        self.loaded_ids.append(id)
         found = self.keys.get(id)
         await self.open.wait()
         if self.broken:
             raise StoreUnavailableError("gone")
         return found
 
-    def held(self, seconds: float = 5) -> ApiKeyCache:
+    def cache(self, seconds: float = 5) -> ApiKeyCache:
         return ApiKeyCache(self.load, seconds, lambda: self.now)
 
 
 async def test_a_key_is_asked_for_again_when_its_time_is_over() -> None:
     shelf = FakeKeyStore()
-    stored, held = shelf.put("a"), shelf.held()
+    stored, cache = shelf.put("a"), shelf.cache()
     for _ in range(3):
-        assert await held.get("a") == stored
-    assert shelf.asked == ["a"]
+        assert await cache.get("a") == stored
+    assert shelf.loaded_ids == ["a"]
     shelf.now = 5
     changed = shelf.put("a", "changed")
-    assert await held.get("a") == changed
-    assert shelf.asked == ["a", "a"]
+    assert await cache.get("a") == changed
+    assert shelf.loaded_ids == ["a", "a"]
 
 
 async def test_those_who_ask_at_once_ask_the_store_once() -> None:
     shelf = FakeKeyStore()
-    stored, held = shelf.put("a"), shelf.held()
+    stored, cache = shelf.put("a"), shelf.cache()
     shelf.open.clear()
-    waiting = [asyncio.create_task(held.get(id)) for id in ("a", "b") * 10]
+    waiting = [asyncio.create_task(cache.get(id)) for id in ("a", "b") * 10]
     await asyncio.sleep(0)
     waiting[0].cancel()  # whoever began it may go: others still get theirs
     await asyncio.sleep(0)
@@ -65,78 +65,78 @@ async def test_those_who_ask_at_once_ask_the_store_once() -> None:
     found = await asyncio.gather(*waiting, return_exceptions=True)
     assert found[1:] == [None, *([stored, None] * 9)]
     assert isinstance(found[0], asyncio.CancelledError)
-    assert sorted(shelf.asked) == ["a", "b"]
+    assert sorted(shelf.loaded_ids) == ["a", "b"]
 
 
 async def test_a_failure_is_not_held_and_reaches_everyone() -> None:
     shelf = FakeKeyStore()
-    stored, held = shelf.put("a"), shelf.held()
+    stored, cache = shelf.put("a"), shelf.cache()
     shelf.broken = True
-    found = await asyncio.gather(*(held.get("a") for _ in range(3)), return_exceptions=True)
+    found = await asyncio.gather(*(cache.get("a") for _ in range(3)), return_exceptions=True)
     assert [type(each) for each in found] == [StoreUnavailableError] * 3
     shelf.broken = False
-    assert await held.get("a") == stored
+    assert await cache.get("a") == stored
 
 
 async def test_what_was_read_before_a_key_was_forgotten_is_not_given_after() -> None:
     shelf = FakeKeyStore()
     shelf.put("a", "old")
-    held = shelf.held()
+    cache = shelf.cache()
     shelf.open.clear()
-    early = asyncio.create_task(held.get("a"))
+    early = asyncio.create_task(cache.get("a"))
     await asyncio.sleep(0.01)
     new = shelf.put("a", "new")
-    held.invalidate("a")
-    late = asyncio.create_task(held.get("a"))
+    cache.invalidate("a")
+    late = asyncio.create_task(cache.get("a"))
     await asyncio.sleep(0.01)
     shelf.open.set()
     assert (await early) != new
     assert await late == new
-    assert await held.get("a") == new
+    assert await cache.get("a") == new
 
 
 async def test_what_is_held_is_bounded_and_garbage_drives_out_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_keys, "MAX_CACHED_KEYS", 3)
-    monkeypatch.setattr(held_keys, "MAX_CACHED_MISSES", 5)
+    monkeypatch.setattr(api_keys_module, "MAX_CACHED_KEYS", 3)
+    monkeypatch.setattr(api_keys_module, "MAX_CACHED_MISSES", 5)
     shelf = FakeKeyStore()
-    held = shelf.held()
+    cache = shelf.cache()
     for id in "abc":
         shelf.put(id)
-        await held.get(id)
+        await cache.get(id)
     for number in range(50):
-        assert await held.get(f"garbage{number}") is None
-    assert len(held) == 8
-    shelf.asked.clear()
-    await held.get("a")
-    assert shelf.asked == []
+        assert await cache.get(f"garbage{number}") is None
+    assert len(cache) == 8
+    shelf.loaded_ids.clear()
+    await cache.get("a")
+    assert shelf.loaded_ids == []
     shelf.put("d")
-    await held.get("d")  # the one that was not used for longest goes
-    await held.get("a")
-    await held.get("b")
-    assert shelf.asked == ["d", "b"]
-    await held.get("garbage49")
-    assert shelf.asked == ["d", "b"]
+    await cache.get("d")  # the one that was not used for longest goes
+    await cache.get("a")
+    await cache.get("b")
+    assert shelf.loaded_ids == ["d", "b"]
+    await cache.get("garbage49")
+    assert shelf.loaded_ids == ["d", "b"]
 
 
 async def test_an_erasure_makes_all_be_asked_for_again() -> None:
     shelf = FakeKeyStore()
     shelf.put("a")
-    held = shelf.held()
-    await held.get("a")
+    cache = shelf.cache()
+    await cache.get("a")
     clear_text_caches()
-    assert len(held) == 0
+    assert len(cache) == 0
 
 
 async def test_a_key_that_another_process_revoked_is_good_for_seconds_at_most() -> None:
     store, now = open_store(":memory:"), 0.0
     await store.open()
     keys = Keys(store.api_keys, utc_now, cache_seconds=5, timer=lambda: now)
-    made = await keys.create()
-    await keys.check(made.secret)
-    await Keys(store.api_keys, utc_now).revoke(made.key.id)
+    new_key = await keys.create()
+    await keys.check(new_key.secret)
+    await Keys(store.api_keys, utc_now).revoke(new_key.key.id)
     now = 4.9
-    assert await keys.check(made.secret) == made.key
+    assert await keys.check(new_key.secret) == new_key.key
     now = 5.0
     with pytest.raises(NotAuthenticatedError, match="revoked"):
-        await keys.check(made.secret)
+        await keys.check(new_key.secret)
     await store.close()

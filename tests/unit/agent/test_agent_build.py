@@ -67,52 +67,54 @@ def hotel(model: type[BaseModel], gather: list[str]) -> tuple[Agent, list[dict[s
 
 async def test_values_that_do_not_go_together_are_not_stored_and_nothing_is_done() -> None:
     agent, booked = hotel(Stay, ["arrival", "departure"])
-    talk = Dialogue(agent)
+    conversation = Dialogue(agent)
     step = understands(arrival="2026-12-10", departure="2026-12-01")
-    await talk.says("From the 10th to the 1st", step, says("That cannot be."))
-    talk.expect(asks=["arrival", "departure"], completed=False)
+    await conversation.says("From the 10th to the 1st", step, says("That cannot be."))
+    conversation.expect(asks=["arrival", "departure"], completed=False)
     assert booked == []
-    assert {each.field for each in talk.last.trace.rejected} == {"arrival", "departure"}
-    assert "not after the arrival" in talk.last.trace.prompts[-1]
-    await talk.says("Until the 12th", understands(arrival="2026-12-10", departure="2026-12-12"), says("Booked."))
-    talk.expect(completed=True)
+    assert {each.field for each in conversation.last.trace.rejected} == {"arrival", "departure"}
+    assert "not after the arrival" in conversation.last.trace.prompts[-1]
+    await conversation.says(
+        "Until the 12th", understands(arrival="2026-12-10", departure="2026-12-12"), says("Booked.")
+    )
+    conversation.expect(completed=True)
     assert len(booked) == 1
 
 
 async def test_what_a_model_says_of_all_fields_is_asked_when_they_are_all_there() -> None:
     agent, booked = hotel(Party, ["adults", "children"])
-    talk = Dialogue(agent)
-    await talk.says("Ten children", understands(children=10), says("And adults?"))
-    await talk.says("One adult", understands(adults=1), says("That cannot be."))
-    talk.expect(asks=["adults"], data={"children": 10})
-    await talk.says("Two adults", understands(adults=2), says("Booked."))
+    conversation = Dialogue(agent)
+    await conversation.says("Ten children", understands(children=10), says("And adults?"))
+    await conversation.says("One adult", understands(adults=1), says("That cannot be."))
+    conversation.expect(asks=["adults"], data={"children": 10})
+    await conversation.says("Two adults", understands(adults=2), says("Booked."))
     assert booked == [{"children": 10, "adults": 2}]
 
 
 async def test_a_field_that_may_be_null_holds_nobody_up() -> None:
     agent, booked = hotel(Stay, ["arrival", "departure", "nights"])
-    talk = Dialogue(agent)
+    conversation = Dialogue(agent)
     step = understands(arrival="2026-12-10", departure="2026-12-12")
-    await talk.says("10th to 12th", step, says("How many nights?"))
-    await talk.says("I can't count", understands(), says("Booked."))
+    await conversation.says("10th to 12th", step, says("How many nights?"))
+    await conversation.says("I can't count", understands(), says("Booked."))
     assert len(booked) == 1
 
 
 async def test_what_was_gathered_is_given_as_the_model_it_is_of() -> None:
     agent, _ = hotel(Party, ["adults", "children"])
     [route] = agent.routes
-    talk = Dialogue(agent)
-    await talk.says("Two adults", understands(adults=2), says("Children?"))
-    assert route.data(talk.last.session) == {"adults": 2}
-    await talk.says("None", understands(children=0), says("Booked."))
-    assert route.data(talk.last.session) == Party(adults=2, children=0)
+    conversation = Dialogue(agent)
+    await conversation.says("Two adults", understands(adults=2), says("Children?"))
+    assert route.data(conversation.last.session) == {"adults": 2}
+    await conversation.says("None", understands(children=0), says("Booked."))
+    assert route.data(conversation.last.session) == Party(adults=2, children=0)
 
 
 async def test_a_completed_routes_data_keeps_its_types_through_a_database() -> None:
     agent, _ = hotel(Stay, ["arrival", "departure"])
-    talk = Dialogue(agent)
-    await talk.says("10 to 12", understands(arrival="2026-12-10", departure="2026-12-12"), says("nights?"))
-    row = json.loads(json.dumps(session_state_to_data(talk.last.session)))
+    conversation = Dialogue(agent)
+    await conversation.says("10 to 12", understands(arrival="2026-12-10", departure="2026-12-12"), says("nights?"))
+    row = json.loads(json.dumps(session_state_to_data(conversation.last.session)))
     later = await Dialogue(agent, session_data_to_state("s", row)).says("thanks", understands(), says("bye"))
     assert later.session.extracted["arrival"] == date(2026, 12, 10)
 
@@ -129,11 +131,11 @@ class Secret(BaseModel):
 
 async def test_values_of_all_kinds_outlive_a_database() -> None:
     agent, booked = hotel(Secret, ["pin", "address"])
-    talk = Dialogue(agent)
-    await talk.says("pin 1234", understands(pin="1234"), says("Where?"))
-    row = json.loads(json.dumps(session_state_to_data(talk.last.session)))
-    talk = Dialogue(agent, session_data_to_state("s", row))
-    await talk.says("Rua 1", understands(address={"street": "Rua 1"}), says("Booked."))
+    conversation = Dialogue(agent)
+    await conversation.says("pin 1234", understands(pin="1234"), says("Where?"))
+    row = json.loads(json.dumps(session_state_to_data(conversation.last.session)))
+    conversation = Dialogue(agent, session_data_to_state("s", row))
+    await conversation.says("Rua 1", understands(address={"street": "Rua 1"}), says("Booked."))
     assert booked == [{"pin": "1234", "address": {"street": "Rua 1"}}]
 
 
@@ -185,9 +187,9 @@ async def test_a_session_that_is_put_into_a_route_knows_what_the_route_knows() -
     agent = Agent("Wanda")
     route = agent.create_route("Book", gather_schema=Party, initial_data={"adults": 2})
     route.initial_state.transition_to(chat_state="Ask", gather=["adults", "children"])
-    talk = Dialogue(agent, enter_route(create_session(), route.id, route.title))
-    await talk.says("Hi", understands(), says("How many children?"))
-    talk.expect(asks=["children"])
+    conversation = Dialogue(agent, enter_route(create_session(), route.id, route.title))
+    await conversation.says("Hi", understands(), says("How many children?"))
+    conversation.expect(asks=["children"])
 
 
 def test_thresholds_and_limits_may_be_mappings() -> None:
@@ -203,36 +205,36 @@ async def test_a_short_answer_is_about_what_was_asked() -> None:
     for number in range(30):
         agent.create_route(f"Arrange flight {number}", conditions=["the user wants to fly"])
     agent.create_route("Cancel the subscription", conditions=["the user wants to cancel the subscription"])
-    talk = Dialogue(agent)
-    await talk.says("It is too dear", understands(), says("Shall I cancel your subscription?"))
-    await talk.says("Yes", understands(route="Cancel the subscription"), says("Done."))
-    talk.expect(route="Cancel the subscription")
+    conversation = Dialogue(agent)
+    await conversation.says("It is too dear", understands(), says("Shall I cancel your subscription?"))
+    await conversation.says("Yes", understands(route="Cancel the subscription"), says("Done."))
+    conversation.expect(route="Cancel the subscription")
 
 
 async def test_words_for_a_condition_that_does_not_hold_are_not_offered() -> None:
     canned = ["One moment.", {"text": "It is approved.", "condition": "the manager approved it"}]
     agent = Agent("Shop", composition_mode="composited_canned", canned_responses=canned)
-    talk = Dialogue(agent)
-    await talk.says("And?", understands(), says("One moment."))
-    assert "It is approved." not in talk.last.trace.prompts[-1]
-    await talk.says("And now?", understands(holds=["the manager approved it"]), says("It is approved."))
-    assert "It is approved." in talk.last.trace.prompts[-1]
+    conversation = Dialogue(agent)
+    await conversation.says("And?", understands(), says("One moment."))
+    assert "It is approved." not in conversation.last.trace.prompts[-1]
+    await conversation.says("And now?", understands(holds=["the manager approved it"]), says("It is approved."))
+    assert "It is approved." in conversation.last.trace.prompts[-1]
 
 
 async def test_many_routes_are_read_in_a_thread_before_they_are_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
+    thread_ids: list[int] = []
     prepare = TextRanker.prepare
 
     def noted(relevance: TextRanker) -> None:
-        made.append(threading.get_ident())
+        thread_ids.append(threading.get_ident())
         prepare(relevance)
 
     monkeypatch.setattr(TextRanker, "prepare", noted)
     agent = Agent("Wanda", limits={"in_play": 1})
     for number in range(3):
         agent.create_route(f"Arrange flight {number}", conditions=["the user wants to fly"])
-    talk = Dialogue(agent)
-    await talk.says("A flight", understands(), says("Which?"))
-    await talk.says("The first", understands(), says("Sure."))
-    [thread] = made
+    conversation = Dialogue(agent)
+    await conversation.says("A flight", understands(), says("Which?"))
+    await conversation.says("The first", understands(), says("Sure."))
+    [thread] = thread_ids
     assert thread != threading.get_ident()

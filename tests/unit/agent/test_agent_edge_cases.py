@@ -35,9 +35,9 @@ async def test_what_a_tool_gives_cannot_pass_for_a_line_of_the_prompt() -> None:
     agent, route = desk()
     ask = route.initial_state.transition_to(chat_state="Ask which order", gather=["order"])
     ask.transition_to(tool_state=look_up).transition_to(chat_state="Tell what was found")
-    talk = Dialogue(agent)
-    await talk.says("A1", understands(route=route, order="A1"), says("Found."))
-    lines = talk.last.trace.prompts[-1].splitlines()
+    conversation = Dialogue(agent)
+    await conversation.says("A1", understands(route=route, order="A1"), says("Found."))
+    lines = conversation.last.trace.prompts[-1].splitlines()
     assert [line for line in lines if line.startswith("Do this:")] == ["Do this: Tell what was found"]
     assert lines.count("# Identity") == 1
 
@@ -48,36 +48,36 @@ async def test_a_call_that_waits_in_a_route_that_was_left_is_still_pending() -> 
     ask.transition_to(tool_state=Tool.from_fn(refund, requires_approval=True)).transition_to(state=END_ROUTE)
     weather = agent.create_route("Tell the weather", conditions=["the user asks about the weather"])
     weather.initial_state.transition_to(chat_state="Tell the weather")
-    talk = Dialogue(agent)
-    await talk.says("Money back for A1", understands(route=route, order="A1"), says("I have to ask."))
-    talk.expect(pending=["refund"])
-    await talk.says("And the weather?", understands(route=weather), says("Fine."))
-    talk.expect(route=weather, pending=["refund"])
-    await talk.decides(True, says("Paid."))
-    talk.expect(route=route, completed=True, tools=["refund"], pending=[])
+    conversation = Dialogue(agent)
+    await conversation.says("Money back for A1", understands(route=route, order="A1"), says("I have to ask."))
+    conversation.expect(pending=["refund"])
+    await conversation.says("And the weather?", understands(route=weather), says("Fine."))
+    conversation.expect(route=weather, pending=["refund"])
+    await conversation.decides(True, says("Paid."))
+    conversation.expect(route=route, completed=True, tools=["refund"], pending=[])
 
 
 async def test_an_optional_field_is_not_asked_for_again_when_there_is_no_way_on() -> None:
     agent, route = desk()
     ask = route.initial_state.transition_to(chat_state="Ask which order, and for a note", gather=["order", "note"])
     ask.transition_to(chat_state="Tell the price", required_data=["price"])
-    talk = Dialogue(agent)
-    await talk.says("A1", understands(route=route, order="A1"), says("A note?"))
-    assert "To be asked for: note" in talk.last.trace.prompts[-1]
-    await talk.says("No note", understands(), says("Then I cannot go on."))
-    talk.expect(state=ask)
-    assert "To be asked for" not in talk.last.trace.prompts[-1]
+    conversation = Dialogue(agent)
+    await conversation.says("A1", understands(route=route, order="A1"), says("A note?"))
+    assert "To be asked for: note" in conversation.last.trace.prompts[-1]
+    await conversation.says("No note", understands(), says("Then I cannot go on."))
+    conversation.expect(state=ask)
+    assert "To be asked for" not in conversation.last.trace.prompts[-1]
 
 
 async def test_a_correction_while_a_call_waits_asks_for_a_new_decision() -> None:
     agent, route = desk()
     ask = route.initial_state.transition_to(chat_state="Ask which order", gather=["order"])
     ask.transition_to(tool_state=Tool.from_fn(refund, requires_approval=True)).transition_to(state=END_ROUTE)
-    talk = Dialogue(agent)
-    await talk.says("Money back for A1", understands(route=route, order="A1"), says("I have to ask."))
-    [before] = talk.last.pending
-    await talk.says("Sorry, A2", understands(order="A2"), says("I have to ask again."))
-    [after] = talk.last.pending
+    conversation = Dialogue(agent)
+    await conversation.says("Money back for A1", understands(route=route, order="A1"), says("I have to ask."))
+    [before] = conversation.last.pending
+    await conversation.says("Sorry, A2", understands(order="A2"), says("I have to ask again."))
+    [after] = conversation.last.pending
     assert (before.id == after.id, dict(after.input)) == (False, {"order": "A2"})
-    await talk.decides(False, says("It was denied."))
-    talk.expect(pending=[], state="refund", data={"order": "A2"})
+    await conversation.decides(False, says("It was denied."))
+    conversation.expect(pending=[], state="refund", data={"order": "A2"})

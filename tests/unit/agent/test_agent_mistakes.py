@@ -79,7 +79,7 @@ def test_a_threshold_is_a_number_from_0_to_100(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "problem"),
     [
         ({"title": ""}, "title is a text"),
         ({"title": "Book", "colour": "red"}, "makes no route"),
@@ -96,9 +96,9 @@ def test_a_threshold_is_a_number_from_0_to_100(value: Any) -> None:
     ],
     ids=str,
 )
-def test_a_route_is_not_made_of_what_cannot_work(fields: dict[str, Any], said: str) -> None:
+def test_a_route_is_not_made_of_what_cannot_work(fields: dict[str, Any], problem: str) -> None:
     agent = Agent("Wanda")
-    with pytest.raises(TellbackError, match=said):
+    with pytest.raises(TellbackError, match=problem):
         agent.create_route(**fields)
     assert agent.routes == ()
 
@@ -126,7 +126,7 @@ def test_only_routes_are_routes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "problem"),
     [
         ({"history": 5}, "history"),
         ({"history": b"Hi"}, "history"),
@@ -149,10 +149,10 @@ def test_only_routes_are_routes() -> None:
     ids=str,
 )
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_turn_does_not_begin_with_what_cannot_work(fields: dict[str, Any], said: str, streams: bool) -> None:
+async def test_a_turn_does_not_begin_with_what_cannot_work(fields: dict[str, Any], problem: str, streams: bool) -> None:
     desk = travel_desk()
     desk.agent.model = model = ScriptedModel([])
-    with pytest.raises(InvalidArgumentError, match=said):
+    with pytest.raises(InvalidArgumentError, match=problem):
         await (anext(desk.agent.respond_stream(**fields)) if streams else desk.agent.respond(**fields))
     assert model.requests == []
     assert not desk.agent._responder._running_keys

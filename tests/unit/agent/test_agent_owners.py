@@ -85,10 +85,10 @@ async def test_a_session_that_is_passed_on_is_not_there_for_another_sender() -> 
 async def test_a_session_is_still_its_owners_after_a_database_had_it() -> None:
     agent = asking()
     first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), sender=Identity("maya"))
-    kept = session_data_to_state(first.session.id, session_state_to_data(first.session))
+    restored = session_data_to_state(first.session.id, session_state_to_data(first.session))
     with pytest.raises(NotFoundError):
-        await respond(agent, "Hi", kept, sender=Identity("tom"))
-    await respond(agent, "And?", kept, understands(), says("Still"), sender=Identity("maya"))
+        await respond(agent, "Hi", restored, sender=Identity("tom"))
+    await respond(agent, "And?", restored, understands(), says("Still"), sender=Identity("maya"))
 
 
 async def test_users_of_one_name_in_two_tenants_are_two(rc: Tellback) -> None:

@@ -60,30 +60,30 @@ async def asks_for_approval(agent: Agent) -> Response:
     return await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
 
 
-async def approved_in_vain(agent: Agent, asked: Response, decision: Any = True) -> None:
+async def approved_in_vain(agent: Agent, paused: Response, decision: Any = True) -> None:
     """A decision whose turn fails once the tool has run."""
     with pytest.raises(RuntimeError, match="lost"):
-        await respond(agent, None, asked.session, LOST, approvals={asked.pending[0].id: decision})
+        await respond(agent, None, paused.session, LOST, approvals={paused.pending[0].id: decision})
 
 
 async def test_an_approval_is_used_once_also_with_the_old_session() -> None:
     paid: list[str] = []
     agent = refunds(paid)
-    asked = await asks_for_approval(agent)
-    approvals = {asked.pending[0].id: True}
-    await respond(agent, None, asked.session, says("Paid"), approvals=approvals)
+    paused = await asks_for_approval(agent)
+    approvals = {paused.pending[0].id: True}
+    await respond(agent, None, paused.session, says("Paid"), approvals=approvals)
     with pytest.raises(AlreadyDecidedError):
-        await respond(agent, None, asked.session, approvals=approvals)
+        await respond(agent, None, paused.session, approvals=approvals)
     assert paid == ["A1"]
 
 
 async def test_an_approval_is_used_once_with_a_memory(maya: User) -> None:
     paid: list[str] = []
     agent = refunds(paid, quiet(maya))
-    asked = await asks_for_approval(agent)
-    approvals = {asked.pending[0].id: True}
-    decided = await respond(agent, None, asked.session, says("Paid"), approvals=approvals)
-    for session in (asked.session, decided.session):
+    paused = await asks_for_approval(agent)
+    approvals = {paused.pending[0].id: True}
+    decided = await respond(agent, None, paused.session, says("Paid"), approvals=approvals)
+    for session in (paused.session, decided.session):
         with pytest.raises(AlreadyDecidedError):
             await respond(agent, None, session, approvals=approvals)
     assert paid == ["A1"]
@@ -92,11 +92,11 @@ async def test_an_approval_is_used_once_with_a_memory(maya: User) -> None:
 async def test_another_agent_on_the_same_log_does_not_begin_an_approved_call_again(maya: User) -> None:
     paid: list[str] = []
     agent = refunds(paid, quiet(maya))
-    asked = await asks_for_approval(agent)
-    approvals = {asked.pending[0].id: True}
-    await respond(agent, None, asked.session, says("Paid"), approvals=approvals)
+    paused = await asks_for_approval(agent)
+    approvals = {paused.pending[0].id: True}
+    await respond(agent, None, paused.session, says("Paid"), approvals=approvals)
     restarted = refunds(paid, quiet(maya))
-    again = await respond(restarted, None, asked.session, says("I do not know"), approvals=approvals)
+    again = await respond(restarted, None, paused.session, says("I do not know"), approvals=approvals)
     assert paid == ["A1"]
     [call] = again.tool_calls
     assert call.is_error
@@ -107,9 +107,9 @@ async def test_another_agent_on_the_same_log_does_not_begin_an_approved_call_aga
 async def test_the_next_message_uses_what_an_approved_call_gave_before_the_reply_failed() -> None:
     paid: list[str] = []
     agent = refunds(paid)
-    asked = await asks_for_approval(agent)
-    await approved_in_vain(agent, asked)
-    answer = await respond(agent, "Did it work?", asked.session, understands(), says("It did"))
+    paused = await asks_for_approval(agent)
+    await approved_in_vain(agent, paused)
+    answer = await respond(agent, "Did it work?", paused.session, understands(), says("It did"))
     assert paid == ["A1"]
     assert answer.pending == ()
     assert [(call.name, call.content) for call in answer.tool_calls] == [("refund", "paid back")]
@@ -118,9 +118,9 @@ async def test_the_next_message_uses_what_an_approved_call_gave_before_the_reply
 
 async def test_the_state_after_an_approved_call_speaks_though_the_first_reply_failed() -> None:
     agent = refunds([])
-    asked = await asks_for_approval(agent)
-    await approved_in_vain(agent, asked)
-    answer = await respond(agent, "Did it work?", asked.session, understands(), says("It did"))
+    paused = await asks_for_approval(agent)
+    await approved_in_vain(agent, paused)
+    answer = await respond(agent, "Did it work?", paused.session, understands(), says("It did"))
     assert not answer.completed
     assert answer.state is not None
     assert answer.state.description == "Tell the outcome"
@@ -130,9 +130,9 @@ async def test_the_state_after_an_approved_call_speaks_though_the_first_reply_fa
 async def test_a_denial_after_an_approved_call_ran_changes_nothing() -> None:
     paid: list[str] = []
     agent = refunds(paid)
-    asked = await asks_for_approval(agent)
-    await approved_in_vain(agent, asked)
-    answer = await respond(agent, None, asked.session, says("Paid"), approvals={asked.pending[0].id: False})
+    paused = await asks_for_approval(agent)
+    await approved_in_vain(agent, paused)
+    answer = await respond(agent, None, paused.session, says("Paid"), approvals={paused.pending[0].id: False})
     assert paid == ["A1"]
     assert answer.state is not None
     assert answer.state.description == "Tell the outcome"
@@ -141,19 +141,19 @@ async def test_a_denial_after_an_approved_call_ran_changes_nothing() -> None:
 
 async def test_a_denial_after_the_result_was_told_is_refused() -> None:
     agent = refunds([])
-    asked = await asks_for_approval(agent)
-    await approved_in_vain(agent, asked)
-    await respond(agent, "Did it work?", asked.session, understands(), says("It did"))
+    paused = await asks_for_approval(agent)
+    await approved_in_vain(agent, paused)
+    await respond(agent, "Did it work?", paused.session, understands(), says("It did"))
     with pytest.raises(AlreadyDecidedError):
-        await respond(agent, None, asked.session, says("It was denied"), approvals={asked.pending[0].id: False})
+        await respond(agent, None, paused.session, says("It was denied"), approvals={paused.pending[0].id: False})
 
 
 async def test_a_call_that_ran_with_other_arguments_does_not_run_with_the_first_ones() -> None:
     paid: list[str] = []
     agent = refunds(paid)
-    asked = await asks_for_approval(agent)
-    await approved_in_vain(agent, asked, Approval(True, input={"order": "B2"}))
-    answer = await respond(agent, None, asked.session, says("Paid"), approvals={asked.pending[0].id: True})
+    paused = await asks_for_approval(agent)
+    await approved_in_vain(agent, paused, Approval(True, input={"order": "B2"}))
+    answer = await respond(agent, None, paused.session, says("Paid"), approvals={paused.pending[0].id: True})
     assert paid == ["B2"]
     assert answer.tool_calls[0].arguments == {"order": "B2"}
 
@@ -161,12 +161,12 @@ async def test_a_call_that_ran_with_other_arguments_does_not_run_with_the_first_
 async def test_a_decision_that_cannot_be_carried_out_can_be_taken_again() -> None:
     paid: list[str] = []
     agent = refunds(paid)
-    asked = await asks_for_approval(agent)
-    [call] = asked.pending
+    paused = await asks_for_approval(agent)
+    [call] = paused.pending
     with pytest.raises(InvalidArgumentError, match="cannot run with these arguments"):
-        await respond(agent, None, asked.session, approvals={call.id: Approval(True, input={"number": "B2"})})
+        await respond(agent, None, paused.session, approvals={call.id: Approval(True, input={"number": "B2"})})
     assert paid == []
-    await respond(agent, None, asked.session, says("Paid"), approvals={call.id: True})
+    await respond(agent, None, paused.session, says("Paid"), approvals={call.id: True})
     assert paid == ["A1"]
 
 

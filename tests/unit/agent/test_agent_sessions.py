@@ -91,8 +91,8 @@ async def test_turns_by_id_wait_for_each_other_in_order() -> None:
     gate.open.set()
     responses = await asyncio.gather(*running)
     assert [each.session.version for each in responses] == [1, 2, 3]
-    said = [message_text(each) for each in history_to_messages(await sessions.history("web-42", 10))]
-    assert said == ["one", "You said one", "two", "You said two", "three", "You said three"]
+    texts = [message_text(each) for each in history_to_messages(await sessions.history("web-42", 10))]
+    assert texts == ["one", "You said one", "two", "You said two", "three", "You said three"]
 
 
 async def test_a_turn_by_id_waits_for_one_that_has_waited_itself() -> None:
@@ -282,10 +282,10 @@ async def test_no_update_is_ever_lost(tasks: int, agents: int, pauses: list[int]
     assert stored is not None
     assert stored.extracted["count"] == tasks
     assert sorted(each.session.version for each in responses) == list(range(1, tasks + 1))
-    said = [
+    texts = [
         message_text(each) for each in history_to_messages(await sessions.history("web-42", 100)) if each.role == "user"
     ]
-    assert sorted(each for each in said if each.startswith("turn")) == sorted(f"turn {each}" for each in range(tasks))
+    assert sorted(each for each in texts if each.startswith("turn")) == sorted(f"turn {each}" for each in range(tasks))
 
 
 async def test_sessions_in_memory_refuse_what_is_not_the_next_version() -> None:

@@ -122,12 +122,12 @@ async def test_cancelling_the_task_leaves_everything_as_it_was() -> None:
     waiting = Waiting(desk)
     desk.agent.model = waiting.model
     session = create_session("web-42")
-    heard: list[str] = []
+    deltas: list[str] = []
     began = asyncio.Event()
 
     async def listen() -> None:
         async for chunk in desk.agent.respond_stream("Rome", session):
-            heard.append(chunk.delta)
+            deltas.append(chunk.delta)
             began.set()
 
     task = asyncio.create_task(listen())
@@ -135,7 +135,7 @@ async def test_cancelling_the_task_leaves_everything_as_it_was() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert heard == ["When "]
+    assert deltas == ["When "]
     assert waiting.closed
     assert await sessions.load("web-42") is None
     desk.agent.model = ScriptedModel([understands(route=desk.book), says("Where to?")])

@@ -14,8 +14,8 @@ from tests.unit.agent.travel_desk import model_requests, offered_tools, reply_pr
 
 
 async def test_a_defined_tool_can_have_a_schema_and_an_id_of_its_own() -> None:
-    def handler(_: Any, **given: Any) -> str:
-        return str(sorted(given))
+    def handler(_: Any, **arguments: Any) -> str:
+        return str(sorted(arguments))
 
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     fare = define_tool("fare", handler, "custom_fare", "What it costs.", schema)

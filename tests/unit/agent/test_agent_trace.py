@@ -135,9 +135,9 @@ async def test_what_of_a_reading_could_not_be_used_is_told() -> None:
     )
     response = await respond(desk.agent, "Fly", None, reading, says("Where to?"))
     assert response.route is not None
-    told = "\n".join(response.trace.problems)
+    problems = "\n".join(response.trace.problems)
     for what in ("fly_to_mars", "seat", "mars", "c9"):
-        assert what in told
+        assert what in problems
 
 
 async def test_nothing_was_decided_is_told_too() -> None:

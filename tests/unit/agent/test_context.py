@@ -175,14 +175,14 @@ values = st.dictionaries(names, st.text(max_size=5) | st.lists(st.integers(), ma
 
 @given(values, values, st.none() | values)
 async def test_nothing_that_was_given_is_changed(
-    given_one: dict[str, Any], added: dict[str, Any], override: dict[str, Any] | None
+    source: dict[str, Any], added: dict[str, Any], override: dict[str, Any] | None
 ) -> None:
     current = session(**added)
-    before = copy.deepcopy((given_one, current, override))
-    found = await resolve_context(given_one, current, override)
-    assert found == {**given_one, **added, **(override or {})}
+    before = copy.deepcopy((source, current, override))
+    found = await resolve_context(source, current, override)
+    assert found == {**source, **added, **(override or {})}
     found["changed"] = True
-    assert (given_one, current, override) == before
+    assert (source, current, override) == before
 
 
 @pytest.mark.parametrize("make", [Account, Model])

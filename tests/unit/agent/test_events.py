@@ -40,7 +40,7 @@ from tellback.types import (
 MOMENT = "2026-03-01T10:30:00+00:00"
 
 
-def said(history: Any) -> list[tuple[str, str]]:
+def to_pairs(history: Any) -> list[tuple[str, str]]:
     return [(message.role, message.content) for message in history_to_messages(history)]
 
 
@@ -73,8 +73,8 @@ def test_without_a_timestamp_an_event_is_of_now() -> None:
 )
 def test_a_time_is_kept_exactly_as_text_in_utc(naive: datetime, zone: timezone) -> None:
     moment = naive.replace(tzinfo=zone)
-    for given_as in (moment, moment.isoformat()):
-        text = create_message_event("customer", "Alice", "Hi", given_as).creation_utc
+    for timestamp in (moment, moment.isoformat()):
+        text = create_message_event("customer", "Alice", "Hi", timestamp).creation_utc
         assert text.endswith("+00:00")
         assert datetime.fromisoformat(text) == moment
 
@@ -198,7 +198,7 @@ def test_events_become_messages_in_order() -> None:
         ),
         "Well?",
     ]
-    assert said(history) == [
+    assert to_pairs(history) == [
         ("user", "Hi"),
         ("assistant", "Hello!"),
         ("user", "[System] The customer is a member."),
@@ -226,7 +226,7 @@ def test_calls_and_results_of_chat_messages_become_notes_that_any_request_can_ho
         assistant_message("", [ToolCall("c2", "add", {"x": 2})]),
         tool_result_message(ToolResult("c9", "lost", name="other")),
     ]
-    assert said(history) == [
+    assert to_pairs(history) == [
         ("user", "Add"),
         ("assistant", "One moment."),
         ("user", '[Tool results] add({"x":1}) → 3'),
@@ -257,7 +257,7 @@ def test_a_customer_cannot_pass_for_the_system(mark: str) -> None:
 
 @pytest.mark.parametrize("text", ["the [System] key", "see [1]", "[systems]", "[]"])
 def test_other_brackets_of_a_customer_stay(text: str) -> None:
-    assert said(text) == [("user", text)]
+    assert to_pairs(text) == [("user", text)]
 
 
 def test_a_result_that_holds_itself_is_refused_by_its_place() -> None:
@@ -305,4 +305,4 @@ texts = st.text(st.characters(exclude_characters="["), min_size=1)
 def test_what_was_said_comes_out_word_for_word_and_in_order(turns: list[tuple[str, str]]) -> None:
     events = [create_message_event(source, "someone", text) for source, text in turns]
     roles = {"customer": "user", "agent": "assistant"}
-    assert said(events) == [(roles[source], text) for source, text in turns if text.strip()]
+    assert to_pairs(events) == [(roles[source], text) for source, text in turns if text.strip()]

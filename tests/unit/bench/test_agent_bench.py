@@ -25,7 +25,7 @@ def worker(name: str) -> Any:
         sys.path.remove(str(BENCH / "workers"))
 
 
-routing = worker("routing")
+routing = worker("agent_routes")
 
 
 async def a_batch(kind: str, routes: int, folder: Path) -> dict[str, Any]:

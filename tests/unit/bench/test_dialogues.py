@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.bench.loading import bench_module
 
 dialogues = bench_module("dialogues")
-moments = bench_module("moments")
+moments = bench_module("date_parser")
 
 
 def locomo(**more: Any) -> dict[str, Any]:

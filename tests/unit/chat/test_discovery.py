@@ -21,9 +21,9 @@ from tests.support.fake_http_server import FakeHttpServer, Reply, json_reply
 
 
 def closed_port() -> str:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{held.getsockname()[1]}"
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 @pytest.fixture

@@ -145,11 +145,11 @@ async def test_a_stream_that_was_never_begun_is_no_call(exporter: InMemorySpanEx
 
 @pytest.mark.parametrize("door", DOORS)
 async def test_a_call_that_is_cancelled_is_no_error(exporter: InMemorySpanExporter, door: str) -> None:
-    asked = asyncio.Event()
-    model = ScriptedModel([says("never", delay=30, expect=lambda _: asked.set())])
+    was_called = asyncio.Event()
+    model = ScriptedModel([says("never", delay=30, expect=lambda _: was_called.set())])
     task = asyncio.ensure_future(DOORS[door][0](ChatOptions(model=model)))
     async with asyncio.timeout(20):
-        await asked.wait()
+        await was_called.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

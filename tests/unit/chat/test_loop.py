@@ -299,10 +299,10 @@ async def test_a_tool_that_needs_approval_stops_the_loop_and_nothing_runs_twice(
         assert half.pending == (WANTED[2],)
         assert shop.done == ["look 7", "refund 7"]
 
-        whole = await run_loop_messages(opts, half.messages, approvals={"b": True, "c": Approval(False, "Too much")})
-    assert whole.text == "Done."
+        finished = await run_loop_messages(opts, half.messages, approvals={"b": True, "c": Approval(False, "Too much")})
+    assert finished.text == "Done."
     assert shop.done == ["look 7", "refund 7"]
-    results = {message.tool_call_id: message for message in whole.messages if message.role == "tool"}
+    results = {message.tool_call_id: message for message in finished.messages if message.role == "tool"}
     assert (results["b"].content, results["b"].is_error) == ("refunded", False)
     assert results["c"].is_error
 
@@ -918,10 +918,10 @@ async def test_a_message_with_parts_goes_through_unchanged() -> None:
 async def test_two_runs_at_once_do_not_mix() -> None:
     async def echo(request: Any) -> Any:
         await asyncio.sleep(0)
-        asked = request.messages[0].content
+        question = request.messages[0].content
         if request.messages[-1].role == "tool":
-            return f"{asked} -> {request.messages[-1].content}"
-        return calls("double", n=int(asked))
+            return f"{question} -> {request.messages[-1].content}"
+        return calls("double", n=int(question))
 
     async def double(n: int) -> int:
         await asyncio.sleep(0)

@@ -16,7 +16,7 @@ from tellback.types import ChatReply, StreamStop, assistant_message, user_messag
 from tellback.types.access import Scope
 from tellback.types.memory import TURN_CATEGORY, Atom, Category, CategoryKind, RecallHit, WorkingContext
 
-SAID = datetime(2026, 3, 7, tzinfo=UTC)
+STATED_AT = datetime(2026, 3, 7, tzinfo=UTC)
 
 
 def hit(text: str, score: float, category: Category = TURN_CATEGORY) -> RecallHit:
@@ -26,9 +26,9 @@ def hit(text: str, score: float, category: Category = TURN_CATEGORY) -> RecallHi
         scope=Scope("default", "default", "maya"),
         text=text,
         category=category,
-        valid_from=SAID,
-        created_at=SAID,
-        updated_at=SAID,
+        valid_from=STATED_AT,
+        created_at=STATED_AT,
+        updated_at=STATED_AT,
     )
     return RecallHit(atom, score)
 
@@ -118,9 +118,9 @@ async def test_what_was_asked_in_any_way_is_no_answer(asked: str) -> None:
 
 
 async def test_what_was_told_is_quoted_also_where_a_question_followed() -> None:
-    told = "Remember that Ana is allergic to nuts. Did you know that?"
-    assert told in (await answer("What is Ana allergic to?", hit(f"User: {told}", 0.9))).text
-    assert told in (await answer("What is Ana allergic to?", before=(told,))).text
+    statement = "Remember that Ana is allergic to nuts. Did you know that?"
+    assert statement in (await answer("What is Ana allergic to?", hit(f"User: {statement}", 0.9))).text
+    assert statement in (await answer("What is Ana allergic to?", before=(statement,))).text
 
 
 async def test_only_what_is_kept_is_said_to_be() -> None:
@@ -187,9 +187,9 @@ async def test_a_model_that_comes_later_reads_none_of_its_answers() -> None:
         await maya.conversations.close(str(reply.conversation_id))
         await rc.jobs.drain()
     assert len(model.requests) == 2
-    for asked in map(repr, model.requests):
-        assert "I moved to Lisbon in March" in asked
-        assert "No model is set up" not in asked
+    for question in map(repr, model.requests):
+        assert "I moved to Lisbon in March" in question
+        assert "No model is set up" not in question
 
 
 async def test_a_summary_without_a_model_has_what_was_said_and_not_its_answers() -> None:

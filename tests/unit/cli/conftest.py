@@ -17,7 +17,7 @@ Cli = Callable[..., Result]
 
 
 @pytest.fixture(autouse=True)
-def nothing_set_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in os.environ:
         if name.startswith("TELLBACK_"):
             monkeypatch.delenv(name)
@@ -49,7 +49,7 @@ def as_json(cli: Cli) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def told(cli: Cli) -> Callable[..., str]:
+def error_output(cli: Cli) -> Callable[..., str]:
     """Runs a command that fails; gives the one sentence it says, without a word on standard output."""
 
     def run(*arguments: str, input: str | None = None, code: int = 2) -> str:

@@ -33,14 +33,14 @@ def test_a_message_is_answered_from_memory_without_a_model(cli: Cli, as_json: Js
     first = cli("chat", "I moved to Lisbon in March.", "--user", "maya")
     assert "No model is set up" in first.stderr
     assert "`tellback doctor` tells more" in first.stderr
-    [talk] = as_json("conversations", "list", "--user", "maya")
-    assert (talk["status"], talk["last_seq"]) == ("open", 2)
-    as_json("conversations", "close", talk["id"], "--user", "maya")
+    [conversation] = as_json("conversations", "list", "--user", "maya")
+    assert (conversation["status"], conversation["last_seq"]) == ("open", 2)
+    as_json("conversations", "close", conversation["id"], "--user", "maya")
     answer = json.loads(cli("chat", "Where did I move?", "--user", "maya", "--json").stdout)
     assert "Lisbon" in answer["text"]
-    assert answer["conversation_id"] != talk["id"]
+    assert answer["conversation_id"] != conversation["id"]
     [atom] = [each for each in answer["atoms_used"] if "I moved to Lisbon" in each["text"]]
-    assert atom["citations"][0]["conversation_id"] == talk["id"]
+    assert atom["citations"][0]["conversation_id"] == conversation["id"]
 
 
 def test_each_line_of_the_input_is_a_message_and_each_answer_a_line_of_json(cli: Cli) -> None:
@@ -52,9 +52,9 @@ def test_each_line_of_the_input_is_a_message_and_each_answer_a_line_of_json(cli:
 
 def test_all_of_the_input_may_be_one_message(cli: Cli, as_json: Json) -> None:
     cli("chat", "-", input="I sing.\nI also dance.\n")
-    [talk] = as_json("conversations", "list")
-    [said, _] = as_json("conversations", "show", talk["id"])["messages"]
-    assert said["text"] == "I sing.\nI also dance."
+    [conversation] = as_json("conversations", "list")
+    [message, _] = as_json("conversations", "show", conversation["id"])["messages"]
+    assert message["text"] == "I sing.\nI also dance."
 
 
 def test_a_chat_goes_on_with_the_open_conversation_unless_told_otherwise(cli: Cli, as_json: Json) -> None:
@@ -98,8 +98,8 @@ def open_repl(
         loop.run(rc.open())
         try:
             user = rc.user("maya")
-            made = ModelBackend(user, "chat", "default", model) if build_backend is None else build_backend(rc, user)
-            yield ChatRepl(loop, user, made, "default", typist)
+            backend = ModelBackend(user, "chat", "default", model) if build_backend is None else build_backend(rc, user)
+            yield ChatRepl(loop, user, backend, "default", typist)
         finally:
             loop.run(rc.close())
 
@@ -184,40 +184,40 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    begun = threading.Event()
+    started = threading.Event()
 
     async def answer(request: Any) -> str:
         if "slow" in str(request.messages[-1].content):
-            begun.set()
+            started.set()
             await asyncio.sleep(60)
         return "Quick."
 
     def interrupt() -> None:
-        begun.wait(20)
+        started.wait(20)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
     with open_repl(FunctionModel(answer), Typist("Be slow.", "Go on.")) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=True)
         chat.run()
-        [talk] = chat._loop.run(chat._user.conversations.list())
-        said = chat._loop.run(chat._user.conversations.messages(talk.id))
+        [conversation] = chat._loop.run(chat._user.conversations.list())
+        messages = chat._loop.run(chat._user.conversations.messages(conversation.id))
     shown = capsys.readouterr()
     assert "The answer was stopped; your message is kept" in shown.err
     assert "Quick." in shown.out
-    assert [each.text for each in said if each.role == "user"] == ["Be slow.", "Go on."]
-    assert said[-1].text == "Quick."
+    assert [each.text for each in messages if each.role == "user"] == ["Be slow.", "Go on."]
+    assert messages[-1].text == "Quick."
 
 
 def route_backend(source: str) -> Callable[[Any, Any], ChatBackend]:
-    def made(rc: Any, user: Any) -> ChatBackend:
+    def build(rc: Any, user: Any) -> ChatBackend:
         names: dict[str, Any] = {}
         exec(source, names)
         agent = names["agent"]
         agent.model = rc.model
         return RouteBackend(rc, user, agent, None)
 
-    return made
+    return build
 
 
 def test_routes_show_where_the_agent_is_and_what_it_gathered(capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,19 +252,19 @@ def pay(amount: int) -> str:
     return f"{amount} paid"
 
 
-@pytest.mark.parametrize(("typed", "said"), [("y", "Done."), ("", "As you like.")])
-def test_a_call_that_needs_approval_is_asked_for(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def talk(rc: Any, user: Any) -> ChatBackend:
+@pytest.mark.parametrize(("typed", "reply"), [("y", "Done."), ("", "As you like.")])
+def test_a_call_that_needs_approval_is_asked_for(typed: str, reply: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def build_spec_backend(rc: Any, user: Any) -> ChatBackend:
         rc.register_agent({"name": "payer", "tools": [{"type": "FUNCTION", "name": "pay"}]}, tools=[pay])
         return SpecBackend(user, user.agents.get("payer"), "default", None, {})
 
     typist = Typist("Pay 5 euros.", typed)
-    with open_repl(ScriptedModel([calls("pay", amount=5), says(said)]), typist, talk) as chat:
+    with open_repl(ScriptedModel([calls("pay", amount=5), says(reply)]), typist, build_spec_backend) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=True)
         chat.run()
     shown = capsys.readouterr()
     assert 'Run pay with {"amount": 5}? [y/N] ' in typist.prompts
-    assert said in shown.out
+    assert reply in shown.out
     assert '→ pay {"amount"' in shown.err
 
 
@@ -274,12 +274,12 @@ def test_an_agent_in_a_file_knows_the_users_space(capsys: pytest.CaptureFixture[
         "tools:\n  - {type: RECALL_BY_TOPIC, name: recallMemory, memorySpaceId: $space}\n"
     )
 
-    def talk(rc: Any, user: Any) -> ChatBackend:
+    def build_spec_backend(rc: Any, user: Any) -> ChatBackend:
         rc.register_agent(spec)
         return SpecBackend(user, spec, "default", None, {"tone": "kindly"})
 
     model = ScriptedModel([calls("recallMemory", query="kettle"), says("Nothing yet."), says("Still nothing.")])
-    with open_repl(model, Typist("What did I order?", "And now?", "/close"), talk) as chat:
+    with open_repl(model, Typist("What did I order?", "And now?", "/close"), build_spec_backend) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=True)
         chat.run()
         [closed] = chat._loop.run(chat._user.conversations.list())

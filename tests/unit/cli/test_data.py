@@ -17,31 +17,31 @@ import pytest
 from tellback import Tellback
 from tellback.cli import diagnostics
 from tellback.cli.diagnostics import StoreInfo
-from tellback.stores.catalogue import migrations
+from tests.support.migrations import FIRST_VERSION, LAST_VERSION, Releases
 from tests.unit.cli.conftest import Cli
 
 Json = Callable[..., Any]
-Told = Callable[..., str]
+ErrorOutput = Callable[..., str]
 
 
-def talked(*texts: str, user: str = "maya") -> str:
+def store_conversation(*texts: str, user: str = "maya") -> str:
     """A conversation that is bound to a memory space; gives its id."""
 
-    async def made() -> str:
+    async def created() -> str:
         async with Tellback("tellback.db", worker=False) as rc:
             handle = rc.user(user)
             space = await handle.memory.create_space("default", once=True)
             await handle.memory.create_binding({"namespace": "chat"}, [space.id], once=True)
-            talk = await handle.conversations.create("chat", title="About [bold]Lisbon[/bold]")
+            conversation = await handle.conversations.create("chat", title="About [bold]Lisbon[/bold]")
             for text in texts:
-                await handle.conversations.append_turn(talk.id, text, {"content": "I see."})
-            return talk.id
+                await handle.conversations.append_turn(conversation.id, text, {"content": "I see."})
+            return conversation.id
 
-    return asyncio.run(made())
+    return asyncio.run(created())
 
 
 def test_conversations_are_listed_and_shown(cli: Cli, as_json: Json) -> None:
-    id = talked("I moved to Lisbon.", "I sing.")
+    id = store_conversation("I moved to Lisbon.", "I sing.")
     [listed] = as_json("conversations", "list", "--user", "maya")
     assert (listed["id"], listed["status"], listed["last_seq"]) == (id, "open", 4)
     assert "About [bold]Lisbon[/bold]" in cli("conversations", "list", "--user", "maya").stdout
@@ -54,7 +54,7 @@ def test_conversations_are_listed_and_shown(cli: Cli, as_json: Json) -> None:
 
 
 def test_closing_a_conversation_makes_memories_of_it(cli: Cli, as_json: Json) -> None:
-    id = talked("I moved to Lisbon.")
+    id = store_conversation("I moved to Lisbon.")
     closed = as_json("conversations", "close", id, "--user", "maya")
     assert (closed["status"], closed["remembered"]) == ("closed", True)
     atoms = as_json("atoms", "list", "--user", "maya")
@@ -72,7 +72,7 @@ def test_closing_a_conversation_makes_memories_of_it(cli: Cli, as_json: Json) ->
 
 
 def test_what_is_closed_without_waiting_is_left_to_a_worker(cli: Cli, as_json: Json) -> None:
-    id = talked("I moved to Lisbon.")
+    id = store_conversation("I moved to Lisbon.")
     assert "a worker makes its memories" in cli("conversations", "close", id, "-u", "maya", "--no-wait").stdout
     assert as_json("atoms", "list", "--user", "maya") == []
     assert "Nothing is left to do." in cli("jobs", "drain", "--user", "maya").stdout
@@ -81,15 +81,15 @@ def test_what_is_closed_without_waiting_is_left_to_a_worker(cli: Cli, as_json: J
     assert "There are no such jobs." in cli("jobs", "list", "--user", "tom").stderr
 
 
-def test_a_job_of_another_user_is_unknown(as_json: Json, told: Told) -> None:
-    id = talked("I moved to Lisbon.")
+def test_a_job_of_another_user_is_unknown(as_json: Json, error_output: ErrorOutput) -> None:
+    id = store_conversation("I moved to Lisbon.")
     as_json("conversations", "close", id, "--user", "maya")
     [job] = as_json("jobs", "list", "--everyone")
-    assert "There is no job" in told("jobs", "retry", job["id"], "--user", "tom")
+    assert "There is no job" in error_output("jobs", "retry", job["id"], "--user", "tom")
 
 
 def test_an_export_goes_to_a_file_or_to_the_output(cli: Cli, as_json: Json, tmp_path: Path) -> None:
-    id = talked("I moved to Lisbon.")
+    id = store_conversation("I moved to Lisbon.")
     printed = json.loads(cli("export", "--user", "maya").stdout)
     assert [each["id"] for each in printed["conversations"]] == [id]
     assert "2 messages" in cli("export", "--user", "maya", "--to", "maya.json").stdout
@@ -101,13 +101,13 @@ def test_an_export_goes_to_a_file_or_to_the_output(cli: Cli, as_json: Json, tmp_
 
 
 def test_who_has_nothing_but_a_key_is_given_that(cli: Cli, as_json: Json) -> None:
-    talked("I am Tom.", user="tom")
-    made = as_json("keys", "create", "--url", "tellback.db", "--role", "user", "--user", "maya")
-    assert [each["id"] for each in json.loads(cli("export", "--user", "maya").stdout)["api_keys"]] == [made["id"]]
+    store_conversation("I am Tom.", user="tom")
+    created = as_json("keys", "create", "--url", "tellback.db", "--role", "user", "--user", "maya")
+    assert [each["id"] for each in json.loads(cli("export", "--user", "maya").stdout)["api_keys"]] == [created["id"]]
 
 
 def test_an_export_on_a_terminal_holds_nothing_that_it_obeys(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    talked("I moved \x9b31m to \u202eLisbon, olá.")
+    store_conversation("I moved \x9b31m to \u202eLisbon, olá.")
     piped = cli("export", "--user", "maya").stdout
     monkeypatch.setattr("tellback.cli.data._is_terminal", lambda: True)
     shown = cli("export", "--user", "maya").stdout
@@ -119,22 +119,22 @@ def test_an_export_on_a_terminal_holds_nothing_that_it_obeys(cli: Cli, monkeypat
 
 
 def test_a_password_in_the_address_of_a_store_is_not_repeated(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def behind(url: str, **_: object) -> StoreInfo:
+    async def outdated_store(url: str, **_: object) -> StoreInfo:
         return StoreInfo("PostgreSQL", "postgresql://db/x", True, 1, 2)
 
-    monkeypatch.setattr(diagnostics, "inspect_store", behind)
+    monkeypatch.setattr(diagnostics, "inspect_store", outdated_store)
     shown = cli("doctor", "--json", "--url", "postgresql://u:secret@db/x").stdout
     assert "tellback migrate, with the same --url" in shown
     assert "secret" not in shown
-    talked("I moved to Lisbon.")
+    store_conversation("I moved to Lisbon.")
     address = "sqlite:///tellback.db?timeout=secret"
-    monkeypatch.setattr("tellback.cli.data.ask", lambda *_: {})
+    monkeypatch.setattr("tellback.cli.data.run_for_user", lambda *_: {})
     assert "secret" not in cli("delete", "--user", "may", "--yes", "--url", address).stdout
 
 
-def test_all_of_a_user_is_deleted_once_the_id_is_typed(cli: Cli, as_json: Json, told: Told) -> None:
-    talked("I moved to Lisbon.")
-    talked("I am Tom.", user="tom")
+def test_all_of_a_user_is_deleted_once_the_id_is_typed(cli: Cli, as_json: Json, error_output: ErrorOutput) -> None:
+    store_conversation("I moved to Lisbon.")
+    store_conversation("I am Tom.", user="tom")
     done = cli("delete", "--user", "maya", input="tom\n", code=2)
     assert "Nothing was deleted: that was not the user's id." in done.stderr
     assert "Nothing was deleted" in cli("delete", "--user", "maya", input="\n", code=2).stderr
@@ -148,37 +148,26 @@ def test_all_of_a_user_is_deleted_once_the_id_is_typed(cli: Cli, as_json: Json, 
 
 
 def test_nothing_is_deleted_where_nobody_can_be_asked(cli: Cli, as_json: Json) -> None:
-    talked("I moved to Lisbon.")
+    store_conversation("I moved to Lisbon.")
     cli("delete", "--user", "maya", input="", code=1)
     assert len(as_json("conversations", "list", "--user", "maya")) == 1
 
 
-def test_export_and_deletion_say_what_is_wrong(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    talked("I moved to Lisbon.")
-    assert "User 'may' has no data here: check --user" in told("export", "--user", "may")
-    assert "'maya.txt' ends neither in .json nor in .zip" in told("export", "--user", "maya", "--to", "maya.txt")
-    assert "No such file or directory" in told("export", "--user", "maya", "--to", "no/such/maya.json")
+def test_export_and_deletion_say_what_is_wrong(error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch) -> None:
+    store_conversation("I moved to Lisbon.")
+    assert "User 'may' has no data here: check --user" in error_output("export", "--user", "may")
+    assert "'maya.txt' ends neither in .json nor in .zip" in error_output(
+        "export", "--user", "maya", "--to", "maya.txt"
+    )
+    assert "No such file or directory" in error_output("export", "--user", "maya", "--to", "no/such/maya.json")
 
     def refuse(*_: object, **__: object) -> NoReturn:
         raise PermissionError(13, "Permission denied", "locked/maya.json")
 
     monkeypatch.setattr(tempfile, "mkstemp", refuse)
-    assert told("export", "--user", "maya", "--to", "locked/maya.json") == (
+    assert error_output("export", "--user", "maya", "--to", "locked/maya.json") == (
         "locked/maya.json cannot be used: Permission denied."
     )
-
-
-def before_the_last_migration(path: str) -> int:
-    """A store as an earlier release left it; gives its version."""
-    steps = migrations("sqlite")[:-1]
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(
-            "CREATE TABLE tellback_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER)"
-        )
-        for step in steps:
-            connection.executescript(step.sql)
-            connection.execute("INSERT INTO tellback_migrations VALUES (?, ?, 0)", (step.version, step.name))
-    return steps[-1].version
 
 
 def version_of(path: str) -> int:
@@ -186,8 +175,14 @@ def version_of(path: str) -> int:
         return int(connection.execute("SELECT MAX(version) FROM tellback_migrations").fetchone()[0])
 
 
-def test_a_store_is_migrated_when_asked_and_not_when_looked_at(cli: Cli, as_json: Json, told: Told) -> None:
-    old, new = before_the_last_migration("old.db"), migrations("sqlite")[-1].version
+def test_a_store_is_migrated_when_asked_and_not_when_looked_at(
+    cli: Cli, as_json: Json, error_output: ErrorOutput, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    releases, old, new = Releases(tmp_path, monkeypatch), FIRST_VERSION, LAST_VERSION
+    releases.become(old)
+    with Tellback("old.db", worker=False):
+        assert version_of("old.db") == old
+    releases.become(new)
     looked = cli("migrate", "--check", "--url", "old.db", code=1).stdout
     assert f"has schema version {old}, and this release needs {new}" in looked
     found = as_json("migrate", "--check", "--url", "old.db", code=1)
@@ -199,7 +194,7 @@ def test_a_store_is_migrated_when_asked_and_not_when_looked_at(cli: Cli, as_json
     assert "which is what this release needs" in cli("migrate", "--check", "--url", "old.db").stdout
     with closing(sqlite3.connect("old.db")) as connection, connection:
         connection.execute("INSERT INTO tellback_migrations VALUES (999, 'later', 0)")
-    assert "upgrade this one" in told("migrate", "--url", "old.db")
+    assert "upgrade this one" in error_output("migrate", "--url", "old.db")
     assert not Path("new.db").exists()
-    assert "There is no store at new.db" in told("migrate", "--url", "new.db")
+    assert "There is no store at new.db" in error_output("migrate", "--url", "new.db")
     assert not Path("new.db").exists()

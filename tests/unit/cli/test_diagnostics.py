@@ -68,11 +68,11 @@ def test_the_doctor_finds_an_installation_without_a_model_well(cli: Cli, as_json
 
 
 def test_the_doctor_counts_what_a_store_holds(as_json: Json) -> None:
-    async def made() -> None:
+    async def create_store() -> None:
         async with Tellback("tellback.db", worker=False) as rc:
             await rc.user("maya").conversations.create("chat")
 
-    asyncio.run(made())
+    asyncio.run(create_store())
     [store] = checks(as_json("doctor", "--port", "0"), "store")
     assert store["status"] == "ok"
     assert "1 conversations" in store["found"]

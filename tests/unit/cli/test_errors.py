@@ -19,7 +19,7 @@ from tests.integration.chat.providers.vendors import Anthropic
 from tests.support.fake_http_server import FakeHttpServer
 from tests.unit.cli.conftest import Cli
 
-Told = Callable[..., str]
+ErrorOutput = Callable[..., str]
 
 READING = (
     ["atoms", "list"],
@@ -36,62 +36,64 @@ READING = (
 
 
 @pytest.mark.parametrize("arguments", READING, ids=" ".join)
-def test_a_store_that_is_not_there_is_not_made_by_looking(arguments: list[str], told: Told, tmp_path: Path) -> None:
-    shown = told(*arguments, "--url", "recolect.db")
-    assert shown.startswith("There is no store at recolect.db: name another with --url or TELLBACK_URL")
+def test_a_store_that_is_not_there_is_not_made_by_looking(
+    arguments: list[str], error_output: ErrorOutput, tmp_path: Path
+) -> None:
+    shown = error_output(*arguments, "--url", "telback.db")
+    assert shown.startswith("There is no store at telback.db: name another with --url or TELLBACK_URL")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     "arguments", [["chat", "Hi"], ["atoms", "list"], ["migrate"], ["atoms", "add", "x"]], ids=" ".join
 )
-def test_a_file_that_is_not_ours_is_left_alone(arguments: list[str], told: Told) -> None:
+def test_a_file_that_is_not_ours_is_left_alone(arguments: list[str], error_output: ErrorOutput) -> None:
     with closing(sqlite3.connect("photos.db")) as connection, connection:
         connection.execute("CREATE TABLE photos (id)")
     Path("notes.txt").write_text("Not a database, and rather long, so that nobody takes it for one.")
     before = Path("photos.db").read_bytes()
-    assert told(*arguments, "--url", "photos.db") == (
+    assert error_output(*arguments, "--url", "photos.db") == (
         "photos.db belongs to another program (it has the table 'photos'): name a file of Tellback's own with --url."
     )
     assert Path("photos.db").read_bytes() == before
-    assert "notes.txt is no store of Tellback's, nor any SQLite file" in told(*arguments, "--url", "notes.txt")
+    assert "notes.txt is no store of Tellback's, nor any SQLite file" in error_output(*arguments, "--url", "notes.txt")
     Path("folder").mkdir()
-    assert "folder is a folder: name a file in it, such as --url folder" in told(*arguments, "--url", "folder")
+    assert "folder is a folder: name a file in it, such as --url folder" in error_output(*arguments, "--url", "folder")
 
 
-def test_a_damaged_store_is_told_as_such(told: Told, as_json: Callable[..., Any]) -> None:
-    async def made() -> None:
+def test_a_damaged_store_is_told_as_such(error_output: ErrorOutput, as_json: Callable[..., Any]) -> None:
+    async def create_store() -> None:
         async with Tellback("tellback.db", worker=False) as rc:
-            talk = await rc.user("local").conversations.create("chat")
+            conversation = await rc.user("local").conversations.create("chat")
             for number in range(200):
-                await rc.user("local").conversations.append_user_message(talk.id, f"Message {number} " * 20)
+                await rc.user("local").conversations.append_user_message(conversation.id, f"Message {number} " * 20)
 
-    asyncio.run(made())
+    asyncio.run(create_store())
     content = bytearray(Path("tellback.db").read_bytes())
     content[4096:] = b"\x5a" * (len(content) - 4096)
     Path("tellback.db").write_bytes(content)
-    shown = told("chat", "Hi")
+    shown = error_output("chat", "Hi")
     assert shown.startswith("tellback.db is not a sound SQLite database")
     assert "Restore it from a backup" in shown
     [store] = [each for each in as_json("doctor", code=1)["checks"] if each["what"] == "store"]
     assert store["status"] == "fail"
 
 
-def test_a_place_without_permission_is_told(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_without_permission_is_told(error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("tellback.db").write_bytes(b"SQLite format 3\x00")
 
     def refuse(self: Path, *_: object, **__: object) -> Any:
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "open", refuse)  # the rights of files do not hold for root, who may run this
-    assert told("atoms", "list") == (
+    assert error_output("atoms", "list") == (
         "tellback.db cannot be read: Permission denied. Check the rights of the file and its folder."
     )
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="there is no place that even root cannot write to")
-def test_a_place_where_nothing_can_be_made_is_told(told: Told) -> None:
-    assert "/proc/tellback.db cannot be used" in told("chat", "Hi", "--url", "/proc/tellback.db")
+def test_a_place_where_nothing_can_be_made_is_told(error_output: ErrorOutput) -> None:
+    assert "/proc/tellback.db cannot be used" in error_output("chat", "Hi", "--url", "/proc/tellback.db")
 
 
 @pytest.mark.parametrize(
@@ -113,8 +115,8 @@ def test_a_place_where_nothing_can_be_made_is_told(told: Told) -> None:
         (["chat", "Hi", "--agent", "no_such_module:agent"], "no_such_module"),
     ],
 )
-def test_wrong_names_are_told(arguments: list[str], words: str, told: Told) -> None:
-    shown = told(*arguments)
+def test_wrong_names_are_told(arguments: list[str], words: str, error_output: ErrorOutput) -> None:
+    shown = error_output(*arguments)
     assert words in shown.replace("│ ", "").replace(" │", "")
 
 
@@ -128,24 +130,24 @@ async def test_a_wrong_key_is_told_without_the_key(cli: Cli, monkeypatch: pytest
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_extra_that_is_missing_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extra_that_is_missing_is_named(error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [each for each in sys.modules if each.partition(".")[0] == "asyncpg"]:
         monkeypatch.delitem(sys.modules, name)
     for name in [each for each in sys.modules if each.startswith("tellback.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    shown = told("atoms", "list", "--url", "postgresql://127.0.0.1:1/none")
+    shown = error_output("atoms", "list", "--url", "postgresql://127.0.0.1:1/none")
     assert shown == "The PostgreSQL store needs the package 'asyncpg': pip install 'tellback[postgres]'."
 
 
-def test_a_provider_whose_extra_is_missing_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provider_whose_extra_is_missing_is_named(error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
     for name in [each for each in sys.modules if each.partition(".")[0] == "anthropic"]:
         monkeypatch.delitem(sys.modules, name)
     for name in [each for each in sys.modules if each.startswith("tellback.chat.providers.anthropic")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "anthropic", None)
-    shown = told("chat", "Hi", "--model", "claude-sonnet-5")
+    shown = error_output("chat", "Hi", "--model", "claude-sonnet-5")
     assert "pip install 'tellback[anthropic]'" in shown
 
 

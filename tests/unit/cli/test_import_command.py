@@ -72,7 +72,7 @@ def test_mistakes_are_told_in_a_sentence(export: Path, arguments: tuple[str, ...
 
 
 def test_ctrl_c_says_how_to_go_on(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def interrupted(*given: Any, **more: Any) -> None:
+    async def interrupted(*arguments: Any, **more: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(importers, "import_chats", interrupted)

@@ -12,7 +12,7 @@ from tellback import Tellback
 from tests.unit.cli.conftest import Cli
 
 Json = Callable[..., Any]
-Told = Callable[..., str]
+ErrorOutput = Callable[..., str]
 
 
 def remember(as_json: Json, text: str, *more: str) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def remember(as_json: Json, text: str, *more: str) -> dict[str, Any]:
 def people(*names: str) -> list[str]:
     """Make entities, and a memory of each; gives their ids."""
 
-    async def made() -> list[str]:
+    async def created() -> list[str]:
         async with Tellback("tellback.db", worker=False) as rc:
             memory = rc.user("maya").memory
             space = await memory.create_space("default", once=True)
@@ -34,25 +34,27 @@ def people(*names: str) -> list[str]:
                 found.append(entity.id)
             return found
 
-    return asyncio.run(made())
+    return asyncio.run(created())
 
 
 def test_what_is_added_is_listed_shown_and_recalled(cli: Cli, as_json: Json) -> None:
-    made = remember(as_json, "Maya is vegetarian.", "--category", "preference", "--importance", "5")
-    assert made["category"] == {"name": "preference", "kind": "PREFERENCE"}
+    created = remember(as_json, "Maya is vegetarian.", "--category", "preference", "--importance", "5")
+    assert created["category"] == {"name": "preference", "kind": "PREFERENCE"}
     remember(as_json, "Maya lives in Lisbon.", "--from", "2026-03")
     listed = as_json("atoms", "list", "--user", "maya")
     assert [each["text"] for each in listed] == ["Maya lives in Lisbon.", "Maya is vegetarian."]
     assert listed[0]["valid_from"] == "2026-03-01T00:00:00+00:00"
-    assert [each["text"] for each in as_json("atoms", "list", "--user", "maya", "-c", "preference")] == [made["text"]]
+    assert [each["text"] for each in as_json("atoms", "list", "--user", "maya", "-c", "preference")] == [
+        created["text"]
+    ]
 
-    shown = cli("atoms", "show", made["id"], "--user", "maya").stdout
+    shown = cli("atoms", "show", created["id"], "--user", "maya").stdout
     assert "Maya is vegetarian." in shown
     assert "importance" in shown
     found = as_json("recall", "what does she eat? vegetarian", "--user", "maya", "-n", "1")
     assert found["mode"] == "BY_TOPIC"
     [hit] = found["hits"]
-    assert hit["atom"]["id"] == made["id"]
+    assert hit["atom"]["id"] == created["id"]
     assert 0 < hit["score"] <= 1
     assert hit["explanation"]
     explained = cli("recall", "vegetarian", "--user", "maya", "--explain").stdout
@@ -60,10 +62,10 @@ def test_what_is_added_is_listed_shown_and_recalled(cli: Cli, as_json: Json) -> 
     assert "importance +" in explained
 
 
-def test_memories_of_one_user_are_not_anothers(as_json: Json, told: Told) -> None:
-    made = remember(as_json, "Maya is vegetarian.")
-    assert "There is no atom" in told("atoms", "show", made["id"], "--user", "tom")
-    assert "User 'tom' has no memory space here: check --user" in told("recall", "food", "--user", "tom")
+def test_memories_of_one_user_are_not_anothers(as_json: Json, error_output: ErrorOutput) -> None:
+    created = remember(as_json, "Maya is vegetarian.")
+    assert "There is no atom" in error_output("atoms", "show", created["id"], "--user", "tom")
+    assert "User 'tom' has no memory space here: check --user" in error_output("recall", "food", "--user", "tom")
 
 
 def test_what_was_superseded_is_history(cli: Cli, as_json: Json) -> None:
@@ -87,16 +89,16 @@ def test_what_was_superseded_is_history(cli: Cli, as_json: Json) -> None:
 
 
 def test_what_is_archived_is_put_aside_and_may_come_back(cli: Cli, as_json: Json) -> None:
-    made = remember(as_json, "Maya is vegetarian.")
-    assert "is archived" in cli("atoms", "archive", made["id"], "--user", "maya").stdout
+    created = remember(as_json, "Maya is vegetarian.")
+    assert "is archived" in cli("atoms", "archive", created["id"], "--user", "maya").stdout
     assert as_json("atoms", "list", "--user", "maya") == []
-    assert [each["id"] for each in as_json("atoms", "list", "--user", "maya", "--archived")] == [made["id"]]
+    assert [each["id"] for each in as_json("atoms", "list", "--user", "maya", "--archived")] == [created["id"]]
     assert "Nothing is remembered of that." in cli("recall", "vegetarian", "--user", "maya").stderr
-    assert as_json("atoms", "archive", made["id"], "--restore", "--user", "maya")["status"] == "ACTIVE"
+    assert as_json("atoms", "archive", created["id"], "--restore", "--user", "maya")["status"] == "ACTIVE"
     assert len(as_json("atoms", "list", "--user", "maya")) == 1
 
 
-def test_spaces_are_made_once_and_chosen_by_name_or_id(cli: Cli, as_json: Json, told: Told) -> None:
+def test_spaces_are_made_once_and_chosen_by_name_or_id(cli: Cli, as_json: Json, error_output: ErrorOutput) -> None:
     work = as_json("spaces", "create", "work", "--user", "maya")
     assert as_json("spaces", "create", "work", "--user", "maya")["id"] == work["id"]
     remember(as_json, "The office is in Porto.", "--space", "work")
@@ -104,13 +106,13 @@ def test_spaces_are_made_once_and_chosen_by_name_or_id(cli: Cli, as_json: Json, 
     assert len(as_json("atoms", "list", "--user", "maya", "--space", work["id"])) == 2
     remember(as_json, "Maya sings.", "--space", "choir")
     assert "work" in cli("spaces", "list", "--user", "maya").stdout
-    assert told("atoms", "list", "--user", "maya") == (
+    assert error_output("atoms", "list", "--user", "maya") == (
         "There is no memory space 'default' for this user. There are 'work', 'choir': choose one with --space."
     )
-    assert "There are 'work', 'choir'" in told("recall", "x", "--space", "wrok", "--user", "maya")
+    assert "There are 'work', 'choir'" in error_output("recall", "x", "--space", "wrok", "--user", "maya")
 
 
-def test_entities_are_listed_searched_shown_and_merged(cli: Cli, as_json: Json, told: Told) -> None:
+def test_entities_are_listed_searched_shown_and_merged(cli: Cli, as_json: Json, error_output: ErrorOutput) -> None:
     lena, helen = people("Lena", "Helena")
     assert {each["id"] for each in as_json("entities", "list", "--user", "maya", "--type", "person")} == {lena, helen}
     assert as_json("entities", "list", "--user", "maya", "--type", "place") == []
@@ -123,12 +125,12 @@ def test_entities_are_listed_searched_shown_and_merged(cli: Cli, as_json: Json, 
     about = as_json("recall", "--entity", "Helena", "--user", "maya")
     assert {hit["atom"]["text"] for hit in about["hits"]} == {"Lena plays the cello.", "Helena plays the cello."}
     assert len(as_json("entities", "show", "Helena", "--user", "maya")["atoms"]) == 2
-    assert "There is no entity 'Bob'" in told("entities", "show", "Bob", "--user", "maya")
+    assert "There is no entity 'Bob'" in error_output("entities", "show", "Bob", "--user", "maya")
 
 
 def test_what_is_shown_from_the_store_gives_the_terminal_no_orders(cli: Cli, as_json: Json) -> None:
-    made = remember(as_json, "[red]Wipe[/red] \x1b]0;owned\x07 now")
-    for command in (("atoms", "list"), ("recall", "wipe"), ("timeline",), ("atoms", "show", made["id"])):
+    created = remember(as_json, "[red]Wipe[/red] \x1b]0;owned\x07 now")
+    for command in (("atoms", "list"), ("recall", "wipe"), ("timeline",), ("atoms", "show", created["id"])):
         shown = cli(*command, "--user", "maya").stdout
         assert "[red]Wipe[/red] \\x1b]0;owned\\x07 now" in shown
         assert "\x1b" not in shown
@@ -151,7 +153,9 @@ def test_what_is_shown_from_the_store_gives_the_terminal_no_orders(cli: Cli, as_
         (["entities", "list", "--type", "robot"], "--type"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(arguments: list[str], words: str, as_json: Json, told: Told) -> None:
+def test_mistakes_are_told_in_a_sentence(
+    arguments: list[str], words: str, as_json: Json, error_output: ErrorOutput
+) -> None:
     remember(as_json, "Maya is vegetarian.")
-    shown = told(*arguments, "--user", "maya")
+    shown = error_output(*arguments, "--user", "maya")
     assert words in shown.replace("│ ", "").replace(" │", "")

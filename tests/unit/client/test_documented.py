@@ -22,7 +22,10 @@ BOUNDS = {
     "`limit` of": f"{SETTINGS.largest_page}",
     "`append_messages`;": f"{MAX_IMPORTED_MESSAGES:,}; {MAX_ATOMS}",
     "`max_cycles`;": f"{MAX_CYCLES}; {MAX_TAIL}",
-    "`wait`;": f"{MAX_TURN_WAIT_SECONDS:.0f} seconds; {MAX_MEMORY_WAIT_SECONDS:.0f} seconds; {YEAR_SECONDS / 86_400:.0f} days, or None",
+    "`wait`;": (
+        f"{MAX_TURN_WAIT_SECONDS:.0f} seconds; {MAX_MEMORY_WAIT_SECONDS:.0f} seconds;"
+        f" {YEAR_SECONDS / 86_400:.0f} days, or None"
+    ),
 }
 
 BY_ITSELF = {

@@ -1,16 +1,21 @@
-"""Events are the same however their bytes come in pieces."""
+"""Events are parsed however their bytes are split; arguments are sent as they are, or refused as in process."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 
+import httpx2
 import pytest
 from hypothesis import given, strategies
 
-from tellback import RemoteError
+from tellback import InvalidArgumentError, NotFoundError, RemoteError, TellbackClient
 from tellback.client import transport
-from tellback.client.transport import ServerEvent, parse_events
+from tellback.client.transport import ServerEvent, encode_metadata, encode_value, is_server_id, parse_events
+from tellback.types.ids import new_id
 
 LINES = strategies.text(strategies.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), max_size=12)
 FRAMES = strategies.builds(
@@ -65,3 +70,98 @@ async def test_an_event_that_is_too_large_is_refused_however_it_comes(
     for wrong in (small + large, small + large[:-2]):
         with pytest.raises(RemoteError, match="more than 50 bytes"):
             await read(*(wrong[at : at + size] for at in range(0, len(wrong), size)))
+
+
+TEXTS = strategies.text(strategies.characters(exclude_categories=["Cs"]), max_size=20)
+PLAIN = strategies.recursive(
+    strategies.none() | strategies.booleans() | strategies.integers() | TEXTS | strategies.floats(allow_nan=False),
+    lambda inner: strategies.lists(inner, max_size=3) | strategies.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+).filter(lambda value: "Infinity" not in json.dumps(value))
+
+
+@given(strategies.dictionaries(TEXTS, PLAIN, max_size=4))
+def test_plain_data_are_sent_as_they_are(data: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(encode_metadata(data))) == data
+    assert json.loads(json.dumps(encode_value(data))) == data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"b": b"abc"},
+        {"s": {1, 2}},
+        {"d": datetime(2026, 1, 1, tzinfo=UTC)},
+        {1: 2},
+        {"n": float("nan")},
+        {"i": float("inf")},
+        ["a list"],
+    ],
+    ids=repr,
+)
+def test_metadata_that_are_no_json_are_refused(data: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="metadata"):
+        encode_metadata(data)
+
+
+@pytest.mark.parametrize(
+    "value", [b"abc", {"x": bytearray(b"abc")}, {1: 2}, object()], ids=lambda value: type(value).__name__
+)
+def test_what_json_does_not_know_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidArgumentError):
+        encode_value(value)
+
+
+@given(strategies.sampled_from(["conv", "msg", "ms", "atom", "ent", "bind", "job", "key"]))
+def test_every_id_that_is_made_could_be_one(prefix: str) -> None:
+    assert is_server_id(new_id(prefix))
+
+
+@pytest.mark.parametrize(
+    "id", ["", ".", "..", "open", "chat", "a/b", "conv_1/messages", "conv_1?x=1", "conv_\u00e9", None, 7]
+)
+def test_an_id_that_nothing_can_have_is_unknown_without_asking(id: Any) -> None:
+    assert not is_server_id(id)
+
+
+def refusing(request: httpx2.Request) -> httpx2.Response:
+    raise AssertionError(f"nothing should be sent, but {request.method} {request.url}")
+
+
+async def test_ids_that_cannot_be_are_not_found() -> None:
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(refusing))
+    async with http, TellbackClient("http://127.0.0.1", "rk_x", http=http) as client:
+        maya = client.user("maya")
+        for id in ("a/b", "..", "open", ""):
+            for get in (
+                *(maya.conversations.get, maya.conversations.message, maya.memory.get_space, maya.memory.get_atom),
+                *(maya.memory.get_entity, maya.memory.get_binding, maya.memory.get_job),
+                *(client.jobs.get, client.bindings.get, client.keys.get),
+            ):
+                assert await get(id) is None
+            for act in (
+                *(maya.conversations.close, maya.conversations.messages, maya.memory.delete_space),
+                *(maya.memory.archive_atom, maya.memory.list_atoms, maya.memory.delete_binding, maya.memory.retry_job),
+                *(client.jobs.cancel, client.bindings.delete, client.keys.revoke),
+            ):
+                with pytest.raises(NotFoundError) as caught:
+                    await act(id)
+                assert caught.value.id == id
+
+
+async def test_what_the_wire_cannot_hold_is_refused() -> None:
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(refusing))
+    async with http, TellbackClient("http://127.0.0.1", "rk_x", http=http) as client:
+        maya = client.user("maya")
+        with pytest.raises(InvalidArgumentError, match="half a character"):
+            await maya.conversations.append_user_message("conv_1", "half \ud83d")
+        with pytest.raises(InvalidArgumentError, match="half a character"):
+            await maya.chat("half \ud83d")
+        with pytest.raises(InvalidArgumentError, match="namespace"):
+            await maya.conversations.list(namespace="\ud800")
+        with pytest.raises(InvalidArgumentError, match="JSON"):
+            await maya.memory.add_atom("ms_1", "Maya", confidence=float("nan"))
+        with pytest.raises(InvalidArgumentError, match="user_id"):
+            client.user("\ud800")
+        with pytest.raises(NotFoundError):
+            await maya.agents.invoke("\ud800")

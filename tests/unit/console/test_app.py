@@ -23,10 +23,10 @@ from tests.support.http_server import app_client
 async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
     async with Tellback(":memory:", worker=False) as rc:
         settings = ServerSettings()
-        face = ConsoleUI()
+        console_ui = ConsoleUI()
         rates = RateLimiter(rc.store.rate_windows, None)
-        reception = BrowserAuth(
-            [face],
+        browser_auth = BrowserAuth(
+            [console_ui],
             ServerContext(rc, settings),
             Authenticator(rc, settings),
             HostPolicy((), is_open=False),
@@ -43,7 +43,7 @@ async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
                 "headers": [],
                 "client": None,
             }
-            answer = await reception.admit(face, path, scope, asyncio.sleep)  # type: ignore[arg-type]
+            answer = await browser_auth.admit(console_ui, path, scope, asyncio.sleep)  # type: ignore[arg-type]
             return None if answer is None else answer.status_code
 
         assert await status(f"/console/_nicegui/{__version__}/static/nicegui.js") is None

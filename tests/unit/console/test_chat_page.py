@@ -12,9 +12,9 @@ from tellback.console.chat_backends import ChatHistory, PageReply
 from tellback.console.pages.chat import MAX_MESSAGE_LENGTH, ChatPage
 from tellback.errors import InvalidArgumentError
 from tellback.types import ReplyDelta, TextDelta
-from tests.unit.console.test_context import FakeBrowser, build_context, world
+from tests.unit.console.test_context import FakeBrowser, build_context, fake_browser
 
-assert world
+assert fake_browser
 
 
 class SlowBackend:
@@ -42,14 +42,14 @@ class SlowBackend:
 
 
 @pytest.fixture
-async def page(world: FakeBrowser, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ChatPage]:
+async def page(fake_browser: FakeBrowser, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ChatPage]:
     monkeypatch.setattr(core, "loop", asyncio.get_running_loop())
     client = Client(ui.page("/test"))
     with client:
-        made = ChatPage(build_context(world), {}, None)
-        made._backend = SlowBackend()
-        await made.build()
-    yield made
+        chat_page = ChatPage(build_context(fake_browser), {}, None)
+        chat_page._backend = SlowBackend()
+        await chat_page.build()
+    yield chat_page
     client.delete()
 
 
@@ -62,32 +62,32 @@ async def run_pending_tasks() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_is_sent_while_a_conversation_ends_is_not_lost(page: ChatPage, world: FakeBrowser) -> None:
-    talk = page._backend
-    assert isinstance(talk, SlowBackend)
+async def test_what_is_sent_while_a_conversation_ends_is_not_lost(page: ChatPage, fake_browser: FakeBrowser) -> None:
+    backend = page._backend
+    assert isinstance(backend, SlowBackend)
     page._message_field.set_value("And now?")
     ending = asyncio.create_task(page._start_new_conversation())
     await run_pending_tasks()
     await page._send("And now?")
-    assert (talk.sent, page._message_field.value) == ([], "And now?")
-    assert "becoming memories" in world.notifications[-1]
-    talk.may_continue.set()
+    assert (backend.sent, page._message_field.value) == ([], "And now?")
+    assert "becoming memories" in fake_browser.notifications[-1]
+    backend.may_continue.set()
     await ending
     await page._send("And now?")
-    assert (talk.sent, page._message_field.value) == (["And now?"], "")
+    assert (backend.sent, page._message_field.value) == (["And now?"], "")
     assert "And now?" in shown_text(page)
 
 
 async def test_an_answer_on_its_way_is_not_cleared_away_nor_sent_for_twice(page: ChatPage) -> None:
-    talk = page._backend
-    assert isinstance(talk, SlowBackend)
+    backend = page._backend
+    assert isinstance(backend, SlowBackend)
     sending = asyncio.create_task(page._send("Is it so?"))
     await run_pending_tasks()
     await page._send("Is it so?")
     await page._reload()
-    talk.may_continue.set()
+    backend.may_continue.set()
     await sending
-    assert talk.sent == ["Is it so?"]
+    assert backend.sent == ["Is it so?"]
     assert "Well, " in shown_text(page)
 
 

@@ -1,4 +1,4 @@
-"""What a page does goes through its seat: only while the credential holds, counted, and with errors told."""
+"""What a page does goes through its context: only while the credential holds, counted, and with errors told."""
 
 from __future__ import annotations
 
@@ -41,72 +41,74 @@ class FakeBrowser:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> FakeBrowser:
-    made = FakeBrowser()
-    monkeypatch.setattr(ui, "notify", lambda text, **_: made.notifications.append(text))
-    monkeypatch.setattr(ui.navigate, "to", made.visited.append)
-    return made
+def fake_browser(monkeypatch: pytest.MonkeyPatch) -> FakeBrowser:
+    browser = FakeBrowser()
+    monkeypatch.setattr(ui, "notify", lambda text, **_: browser.notifications.append(text))
+    monkeypatch.setattr(ui.navigate, "to", browser.visited.append)
+    return browser
 
 
-def build_context(world: FakeBrowser) -> PageContext:
+def build_context(fake_browser: FakeBrowser) -> PageContext:
     caller = Caller(ServerContext(Tellback(":memory:"), ServerSettings(open=True)), OPEN_PRINCIPAL, "local")
-    return PageContext(caller, {"user": "maya"}, world.is_still_valid, world.count, TenantAgents())
+    return PageContext(caller, {"user": "maya"}, fake_browser.is_still_valid, fake_browser.count, TenantAgents())
 
 
-async def test_a_handler_is_given_as_much_as_it_takes_and_counts_once(world: FakeBrowser) -> None:
+async def test_a_handler_is_given_as_much_as_it_takes_and_counts_once(fake_browser: FakeBrowser) -> None:
     done: list[Any] = []
 
     async def later(one: int) -> None:
         done.append(one)
 
-    await build_context(world).guard(later)(1, 2, 3)
-    await build_context(world).guard(lambda: done.append("none"))("event")
+    await build_context(fake_browser).guard(later)(1, 2, 3)
+    await build_context(fake_browser).guard(lambda: done.append("none"))("event")
     assert done == [1, "none"]
-    assert (world.counted, world.valid_checks) == (2, [True, True])
+    assert (fake_browser.counted, fake_browser.valid_checks) == (2, [True, True])
 
 
-async def test_nothing_is_done_once_the_credential_has_ended(world: FakeBrowser) -> None:
-    world.is_valid = False
+async def test_nothing_is_done_once_the_credential_has_ended(fake_browser: FakeBrowser) -> None:
+    fake_browser.is_valid = False
     done: list[int] = []
-    await build_context(world).guard(lambda: done.append(1))()
-    assert (done, world.visited, world.counted) == ([], ["./?user=maya"], 0)
+    await build_context(fake_browser).guard(lambda: done.append(1))()
+    assert (done, fake_browser.visited, fake_browser.counted) == ([], ["./?user=maya"], 0)
 
 
-async def test_errors_of_ours_are_told_and_others_are_told_of_and_raised(world: FakeBrowser) -> None:
+async def test_errors_of_ours_are_told_and_others_are_told_of_and_raised(fake_browser: FakeBrowser) -> None:
     def refuse() -> None:
         raise InvalidArgumentError("That is no day.")
 
     def fail() -> None:
         raise ZeroDivisionError("a secret of the server")
 
-    await build_context(world).guard(refuse)()
+    await build_context(fake_browser).guard(refuse)()
     with pytest.raises(ZeroDivisionError):
-        await build_context(world).guard(fail)()
-    assert world.notifications == ["That is no day.", SERVER_FAILED]
+        await build_context(fake_browser).guard(fail)()
+    assert fake_browser.notifications == ["That is no day.", SERVER_FAILED]
 
 
-async def test_who_does_too_much_is_told_and_it_is_not_done(world: FakeBrowser) -> None:
-    world.limit = 1
+async def test_who_does_too_much_is_told_and_it_is_not_done(fake_browser: FakeBrowser) -> None:
+    fake_browser.limit = 1
     done: list[int] = []
-    act = build_context(world).guard(lambda: done.append(1))
+    act = build_context(fake_browser).guard(lambda: done.append(1))
     await act()
     await act()
-    assert (done, world.notifications) == ([1], ["Too many."])
+    assert (done, fake_browser.notifications) == ([1], ["Too many."])
 
 
-async def test_what_a_page_does_by_itself_is_no_use_and_no_request(world: FakeBrowser) -> None:
-    await build_context(world).guard(lambda: None, is_background=True)()
-    await build_context(world).check_credential()
-    assert (world.valid_checks, world.counted, world.visited) == ([False, False], 0, [])
-    world.is_valid = False
-    await build_context(world).check_credential()
-    assert world.visited == ["./?user=maya"]
+async def test_what_a_page_does_by_itself_is_no_use_and_no_request(fake_browser: FakeBrowser) -> None:
+    await build_context(fake_browser).guard(lambda: None, is_background=True)()
+    await build_context(fake_browser).check_credential()
+    assert (fake_browser.valid_checks, fake_browser.counted, fake_browser.visited) == ([False, False], 0, [])
+    fake_browser.is_valid = False
+    await build_context(fake_browser).check_credential()
+    assert fake_browser.visited == ["./?user=maya"]
 
 
-async def test_while_the_store_is_away_nothing_is_done_that_is_told_and_the_page_stays(world: FakeBrowser) -> None:
-    world.is_down = True
+async def test_while_the_store_is_away_nothing_is_done_that_is_told_and_the_page_stays(
+    fake_browser: FakeBrowser,
+) -> None:
+    fake_browser.is_down = True
     done: list[int] = []
-    await build_context(world).guard(lambda: done.append(1))()
-    await build_context(world).guard(lambda: done.append(2), is_background=True)()
-    await build_context(world).check_credential()
-    assert (done, world.notifications, world.visited) == ([], ["The database is away."], [])
+    await build_context(fake_browser).guard(lambda: done.append(1))()
+    await build_context(fake_browser).guard(lambda: done.append(2), is_background=True)()
+    await build_context(fake_browser).check_credential()
+    assert (done, fake_browser.notifications, fake_browser.visited) == ([], ["The database is away."], [])

@@ -65,17 +65,17 @@ async def test_a_plain_function_runs_outside_the_event_loop_one_call_at_a_time()
 
 
 async def test_it_gets_the_texts_in_batches_of_the_size_it_wants() -> None:
-    asked: list[list[str]] = []
+    batches: list[list[str]] = []
 
     def noted(texts: list[str]) -> list[list[float]]:
-        asked.append(texts)
+        batches.append(texts)
         return lengths(texts)
 
     texts = ["a", "", "bb", "ccc", "dddd"]
     rows = await FunctionEmbedder("noted", noted, batch_size=3).embed(texts)
-    assert asked == [["a", "bb", "ccc"], ["dddd"]]
+    assert batches == [["a", "bb", "ccc"], ["dddd"]]
     np.testing.assert_allclose(rows, await FunctionEmbedder("noted", noted).embed(texts))
-    assert asked[2:] == [["a", "bb", "ccc", "dddd"]]
+    assert batches[2:] == [["a", "bb", "ccc", "dddd"]]
 
 
 async def test_it_is_told_of_questions_if_it_asks_to_be() -> None:

@@ -244,17 +244,17 @@ def test_what_the_runtime_cannot_do_is_an_embedding_error(
 def test_a_model_known_by_name_is_taken_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
-    asked: list[Any] = []
+    downloads: list[Any] = []
 
     def fetch(repository: str, **options: Any) -> str:
-        asked.append((repository, options))
+        downloads.append((repository, options))
         return str(write_model(tmp_path / "snapshot"))
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     monkeypatch.setitem(onnx.MODEL_DIMENSIONS, "all-MiniLM-L6-v2", SIZE)
     np.testing.assert_allclose(OnnxEmbedder().vectors(["bees"])[0], expected("bees"), atol=1e-5)
     wanted = {"allow_patterns": ["onnx/model.onnx", "tokenizer.json"]}
-    assert asked == [("sentence-transformers/all-MiniLM-L6-v2", wanted)]
+    assert downloads == [("sentence-transformers/all-MiniLM-L6-v2", wanted)]
     monkeypatch.setitem(onnx.MODEL_DIMENSIONS, "all-MiniLM-L6-v2", 384)
     with pytest.raises(ConfigurationError, match="is not all-MiniLM-L6-v2"):
         OnnxEmbedder().vectors(["bees"])
@@ -264,7 +264,7 @@ def test_without_a_network_it_says_what_to_do() -> None:
     script = (
         "from tellback.embed import onnx\n"
         "from tellback.errors import EmbeddingError\n"
-        "try: onnx._fetch('all-MiniLM-L6-v2')\n"
+        "try: onnx._download_model('all-MiniLM-L6-v2')\n"
         "except EmbeddingError as error: print(error.retryable, error)\n"
     )
     environment = {"PATH": os.environ["PATH"], "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": os.devnull}

@@ -87,17 +87,17 @@ async def test_a_registration_embeds_the_models_it_recognises() -> None:
 
 
 async def test_a_registration_is_asked_for_no_more_at_once_than_it_takes() -> None:
-    asked: list[int] = []
+    batch_sizes: list[int] = []
 
     async def counted(model: str, texts: Sequence[str]) -> list[list[float]]:
-        asked.append(len(texts))
+        batch_sizes.append(len(texts))
         return [[1.0]] * len(texts)
 
     entry = ProviderRegistration(
         "acme", prefix_detector("acme-"), "Acme", embed_fn=counted, meta={"embed_batch_size": 8}
     )
     await resolve("acme-embed", [entry]).embed([f"text {n}" for n in range(20)])
-    assert asked == [8, 8, 4]
+    assert batch_sizes == [8, 8, 4]
 
 
 def test_the_last_registration_wins_even_over_the_models_known_here() -> None:

@@ -187,8 +187,8 @@ def test_what_is_kept_of_words_and_pieces_is_bounded(static: StaticEmbedder, mon
     loaded._word_cache = weights._WordVectorCache()
     expected = weights.StaticWeights(loaded._token_vectors, tokenizer())._word_vectors([f"w{n}" for n in range(200)])
     for start in range(0, 200, 7):
-        asked = [f"w{n}" for n in range(start, min(start + 20, 200))]
-        np.testing.assert_allclose(static.words(asked), expected[start : start + 20], atol=1e-6)
+        requested = [f"w{n}" for n in range(start, min(start + 20, 200))]
+        np.testing.assert_allclose(static.words(requested), expected[start : start + 20], atol=1e-6)
         assert len(loaded._word_cache.positions) <= 50
         assert len(loaded._piece_cache) <= 40
     np.testing.assert_allclose(static.words([f"w{n}" for n in range(200)]), expected, atol=1e-6)
@@ -241,9 +241,9 @@ def test_threads_that_fill_and_empty_the_word_table_never_read_anothers_row(monk
     def work(seed: int) -> None:
         chosen = np.random.default_rng(seed)
         for _ in range(60):
-            asked = [names[n] for n in chosen.integers(0, 300, 15)]
+            requested = [names[n] for n in chosen.integers(0, 300, 15)]
             np.testing.assert_allclose(
-                StaticEmbedder().words(asked), np.stack([expected[word] for word in asked]), atol=1e-6
+                StaticEmbedder().words(requested), np.stack([expected[word] for word in requested]), atol=1e-6
             )
 
     with ThreadPoolExecutor(8) as pool:
@@ -252,21 +252,21 @@ def test_threads_that_fill_and_empty_the_word_table_never_read_anothers_row(monk
 
 FORKS = """
 import os, threading
-from tellback.embed import StaticEmbedder, weights
-static = StaticEmbedder()
-static.vectors(["warm up"] * 2000)
+from tellback.embed import StaticEmbedder, static
+embedder = StaticEmbedder()
+embedder.vectors(["warm up"] * 2000)
 for held in (False, True):
     ready, done = threading.Event(), threading.Event()
     def hold():
-        with weights._lock:
+        with static._weights_lock:
             ready.set(); done.wait()
     if held:
-        weights._loaded = None
+        static._weights = None
         threading.Thread(target=hold, daemon=True).start()
         ready.wait()
     pid = os.fork()
     if pid == 0:
-        static.words(["child"]); static.vectors(["I am a child."] * 2000)
+        embedder.words(["child"]); embedder.vectors(["I am a child."] * 2000)
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
     done.set()

@@ -39,8 +39,8 @@ def claude_message(uuid: str, sender: str, text: str, at: str = "2024-03-01T10:0
 
 def claude_chat(uuid: str, *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A chat of Claude's."""
-    told = {"uuid": uuid, "name": f"Chat {uuid}", "created_at": "2024-03-01T09:59:00Z", "account": {"uuid": "me"}}
-    return {**told, "chat_messages": list(messages), **more}
+    fields = {"uuid": uuid, "name": f"Chat {uuid}", "created_at": "2024-03-01T09:59:00Z", "account": {"uuid": "me"}}
+    return {**fields, "chat_messages": list(messages), **more}
 
 
 def write_json(path: Path, value: Any) -> Path:

@@ -78,8 +78,8 @@ def test_what_the_person_did_not_see_is_internal() -> None:
     chat = parse_chat(
         gpt_chat("c1", gpt_message("user", about), gpt_message("system", "Be kind."), hidden, gpt_message("user", "Hi"))
     )
-    told = [(message.role, message.text, message.visibility) for message in chat.messages]
-    assert told == [
+    parsed = [(message.role, message.text, message.visibility) for message in chat.messages]
+    assert parsed == [
         ("system", "I am a nurse.\n\nBe brief.", "internal"),
         ("system", "Be kind.", "internal"),
         ("user", "Follow the file.", "internal"),
@@ -96,13 +96,13 @@ def test_pictures_sounds_and_files_leave_their_place() -> None:
         7,
     ]
     looked = gpt_message("user", {"content_type": "multimodal_text", "parts": parts})
-    heard: list[Any] = [
+    audio_parts: list[Any] = [
         {"content_type": "audio_transcription", "text": "Hello there."},
         {"content_type": "real_time_user_audio_video_asset_pointer"},
     ]
-    spoken = gpt_message("user", {"content_type": "multimodal_text", "parts": heard})
+    voice_message = gpt_message("user", {"content_type": "multimodal_text", "parts": audio_parts})
     sent = gpt_message("user", "Read it", metadata={"attachments": [{"name": "tax\n2024.pdf"}, None]})
-    chat = parse_chat(gpt_chat("c1", looked, spoken, sent))
+    chat = parse_chat(gpt_chat("c1", looked, voice_message, sent))
     assert [message.text for message in chat.messages] == [
         "[image]\n\n[audio]\n\nWhat is this?",
         "Hello there.",
@@ -173,7 +173,9 @@ JSON = st.recursive(
 @given(JSON, JSON, JSON, JSON)
 def test_fields_of_any_kind_are_read_without_a_failure(content: Any, author: Any, metadata: Any, time: Any) -> None:
     message = {"content": content, "author": author, "metadata": metadata, "create_time": time, "id": time}
-    kept = gpt_message("user", {"content_type": "text", "parts": [content]}, time, metadata={"attachments": metadata})
-    raw = {"mapping": {"a": {"message": message, "parent": "b"}, "b": {"message": kept, "parent": author}}}
+    parent_message = gpt_message(
+        "user", {"content_type": "text", "parts": [content]}, time, metadata={"attachments": metadata}
+    )
+    raw = {"mapping": {"a": {"message": message, "parent": "b"}, "b": {"message": parent_message, "parent": author}}}
     chat = parse_chat({**raw, "current_node": "a", "title": content, "conversation_id": metadata, "create_time": time})
     assert len(chat.messages) <= 2

@@ -118,6 +118,9 @@ async def compare(whole: Path, part: Path) -> None:
 async def stored_texts(rc: Tellback, user: str) -> list[list[str]]:
     conversations = rc.user(user).conversations
     return [
-        [f"{talk.session_id} {each.role} {each.text}" for each in await conversations.messages(talk.id, None, True)]
-        for talk in reversed(await conversations.list())
+        [
+            f"{conversation.session_id} {each.role} {each.text}"
+            for each in await conversations.messages(conversation.id, None, True)
+        ]
+        for conversation in reversed(await conversations.list())
     ]

@@ -19,14 +19,14 @@ async def test_it_ends_when_it_is_cancelled_just_as_it_is_hurried() -> None:
             await asyncio.sleep(0.01)
 
     async def nothing(*_: Any, **__: Any) -> Any:
-        return SimpleNamespace(more=False)
+        return SimpleNamespace(has_more=False)
 
-    hurry = asyncio.Event()
-    jobs = SimpleNamespace(pending=nothing, dispatch=nothing)
+    urgent = asyncio.Event()
+    jobs = SimpleNamespace(has_pending_events=nothing, dispatch=nothing)
     store: Any = SimpleNamespace(events=SimpleNamespace(changes=changes), jobs=jobs)
-    running = asyncio.create_task(Dispatcher(store, DEFAULT_OPTIONS, utc_now, nothing, hurry).run())
-    await asyncio.sleep(0.05)  # it waits for a hurry now
-    hurry.set()
+    running = asyncio.create_task(Dispatcher(store, DEFAULT_OPTIONS, utc_now, nothing, urgent).run())
+    await asyncio.sleep(0.05)  # it waits for `urgent` now
+    urgent.set()
     await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait({running}, timeout=5)

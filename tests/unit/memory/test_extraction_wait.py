@@ -14,9 +14,9 @@ async def test_a_job_that_begins_between_two_looks_is_not_overlooked(monkeypatch
         maya = rc.user("maya")
         space = await maya.memory.create_space("default")
         await maya.memory.create_binding({"namespace": "chat", "user_id": "maya"}, [space.id])
-        talk = await maya.conversations.create("chat")
-        await maya.conversations.append_user_message(talk.id, "I keep bees.")
-        [job] = await maya.memory.run_extraction_for_conversation(talk.id)
+        conversation = await maya.conversations.create("chat")
+        await maya.conversations.append_user_message(conversation.id, "I keep bees.")
+        [job] = await maya.memory.run_extraction_for_conversation(conversation.id)
         memory = maya.memory
         looks = 0
 

@@ -36,9 +36,9 @@ Counter = Callable[[str], int]
 
 
 async def test_the_block_has_the_four_sections_in_order() -> None:
-    talks = FakeConversations(make_turns("Where shall we eat?"), summary="The user plans a dinner.")
+    fake_conversations = FakeConversations(make_turns("Where shall we eat?"), summary="The user plans a dinner.")
     memory = FakeMemory(make_atom("Is called Maya.", "identity"), make_atom("Is vegetarian.", "preference"))
-    context = await build_context(talks, memory, always_on_category_names=["identity"])
+    context = await build_context(fake_conversations, memory, always_on_category_names=["identity"])
     assert context.context_block.splitlines()[0] == "Today is Monday, 2026-11-16."
     record = context.context_block.partition("\n⟦record⟧\n")[2]
     assert record == (
@@ -113,15 +113,15 @@ async def test_what_a_recalled_memory_cites_need_not_be_told_twice_and_the_next_
 
 async def test_a_memory_of_a_turn_that_had_to_go_is_told() -> None:
     memory = FakeMemory(make_atom("Has a dog called Rex.", source_message_ids=("msg_1",)))
-    talks = FakeConversations(make_turns("My dog is called Rex. " + "Woof. " * 400, "And now?"))
-    roomy = await build_context(talks, memory)
-    tight = await build_context(talks, memory, token_budget=300)
+    fake_conversations = FakeConversations(make_turns("My dog is called Rex. " + "Woof. " * 400, "And now?"))
+    roomy = await build_context(fake_conversations, memory)
+    tight = await build_context(fake_conversations, memory, token_budget=300)
     assert (roomy.turns_used, len(roomy.hits)) == (2, 0)
     assert (tight.turns_used, len(tight.hits)) == (1, 1)
 
 
 async def test_without_a_query_the_last_thing_the_user_said_is_recalled_by() -> None:
-    talks = FakeConversations(
+    fake_conversations = FakeConversations(
         [
             make_message(1, 1, "user", "Do I like tea?"),
             make_message(2, 1, "assistant", "You do."),
@@ -131,7 +131,7 @@ async def test_without_a_query_the_last_thing_the_user_said_is_recalled_by() -> 
     )
     for turns in (10, 0):
         memory = FakeMemory(make_atom("Likes tea."))
-        context = await build_context(talks, memory, recent_turns=turns)
+        context = await build_context(fake_conversations, memory, recent_turns=turns)
         assert context.recall_query == "Do I like tea?"
         assert memory.queries[0][0] == "Do I like tea?"
 
@@ -216,22 +216,24 @@ async def test_the_last_turns_are_whole_however_many_messages_they_have() -> Non
         else make_message(n, 1, "tool", [{"type": "tool_result", "tool_use_id": f"c{n - 1}", "content": "ok"}])
         for n in range(2, 402)
     ]
-    talks = FakeConversations([make_message(1, 1, "user", "Go"), *calls, make_message(402, 2, "user", "Again")])
-    context = await build_context(talks, recent_turns=2, token_budget=100_000)
+    fake_conversations = FakeConversations(
+        [make_message(1, 1, "user", "Go"), *calls, make_message(402, 2, "user", "Again")]
+    )
+    context = await build_context(fake_conversations, recent_turns=2, token_budget=100_000)
     assert context.turns_used == 2
     assert len(context.messages) == 1 + 402
     assert is_valid_history(context.messages)
 
 
 async def test_a_long_conversation_is_read_from_its_end_only() -> None:
-    talks = FakeConversations(make_turns(*(f"Question {n}" for n in range(5_000))))
-    context = await build_context(talks, recent_turns=10)
-    assert talks.reads == 1
+    fake_conversations = FakeConversations(make_turns(*(f"Question {n}" for n in range(5_000))))
+    context = await build_context(fake_conversations, recent_turns=10)
+    assert fake_conversations.reads == 1
     assert [m.content for m in context.messages if m.role == "user"] == [f"Question {n}" for n in range(4_990, 5_000)]
 
 
 async def test_turns_that_ran_into_each_other_stay_in_order() -> None:
-    talks = FakeConversations(
+    fake_conversations = FakeConversations(
         [
             make_message(1, 1, "user", "one"),
             make_message(2, 2, "user", "two"),
@@ -239,7 +241,7 @@ async def test_turns_that_ran_into_each_other_stay_in_order() -> None:
             make_message(4, 2, "assistant", "to two"),
         ]
     )
-    context = await build_context(talks)
+    context = await build_context(fake_conversations)
     assert [m.content for m in context.messages[1:]] == ["one", "two", "to one", "to two"]
     assert [
         line.partition(": ")[2] for line in context.context_block.splitlines() if re.match(r"2026\S+ \w", line)
@@ -252,14 +254,14 @@ async def test_turns_that_ran_into_each_other_stay_in_order() -> None:
 
 
 async def test_hidden_messages_are_never_in_it_and_internal_ones_are() -> None:
-    talks = FakeConversations(
+    fake_conversations = FakeConversations(
         [
             make_message(1, 1, "system", "Answer in French.", visibility="internal"),
             make_message(2, 1, "user", "A secret", visibility="hidden"),
             make_message(3, 1, "user", "Hello"),
         ]
     )
-    context = await build_context(talks)
+    context = await build_context(fake_conversations)
     assert "secret" not in context.context_block + repr(context.messages)
     assert "system: Answer in French." in context.context_block
 
@@ -336,9 +338,9 @@ async def test_a_result_without_its_call_is_cut_before_it_becomes_a_note() -> No
 
 async def test_pictures_count_in_the_messages_of_a_block() -> None:
     picture = {"type": "image", "url": "https://example.com/cat.png"}
-    talks = FakeConversations([make_message(n, n, "user", ["Look", picture]) for n in range(1, 9)])
+    fake_conversations = FakeConversations([make_message(n, n, "user", ["Look", picture]) for n in range(1, 9)])
     for counter in (None, lambda text: len(text) // 4):
-        context = await build_context(talks, token_budget=4_000, count_tokens=counter)
+        context = await build_context(fake_conversations, token_budget=4_000, count_tokens=counter)
         assert context.turns_used == 3
         assert count_tokens_heuristic(context.messages) <= 4_000
         assert context.tokens_estimated < 500
@@ -347,8 +349,8 @@ async def test_pictures_count_in_the_messages_of_a_block() -> None:
 async def test_a_block_that_leaves_the_turns_out_keeps_its_messages_within_the_budget() -> None:
     templates = Templates()
     templates.register("brief", "Today is {{now}}.")
-    made = make_builder(FakeConversations(make_turns(*("x" * 400 for _ in range(10)))), templates=templates)
-    context = await made.build("conv_1", template_id="brief", token_budget=1_000)
+    builder = make_builder(FakeConversations(make_turns(*("x" * 400 for _ in range(10)))), templates=templates)
+    context = await builder.build("conv_1", template_id="brief", token_budget=1_000)
     assert 0 < context.turns_used < 10
     assert count_tokens_heuristic(context.messages) <= 1_000
     assert (context.tokens_estimated, context.over_budget) == (5, False)
@@ -356,7 +358,7 @@ async def test_a_block_that_leaves_the_turns_out_keeps_its_messages_within_the_b
 
 @pytest.mark.parametrize("template", ["default", "xml", "messages"])
 async def test_a_call_that_was_cut_off_does_not_poison_the_messages(template: str) -> None:
-    talks = FakeConversations(
+    fake_conversations = FakeConversations(
         [
             make_message(1, 1, "tool", [{"type": "tool_result", "tool_use_id": "gone", "content": "late"}]),
             make_message(2, 2, "user", "Go"),
@@ -366,7 +368,9 @@ async def test_a_call_that_was_cut_off_does_not_poison_the_messages(template: st
         ]
     )
     for turns in range(4):
-        assert is_valid_history((await build_context(talks, recent_turns=turns, template_id=template)).messages)
+        assert is_valid_history(
+            (await build_context(fake_conversations, recent_turns=turns, template_id=template)).messages
+        )
 
 
 def turns_of(context: WorkingContext) -> list[Any]:
@@ -374,14 +378,16 @@ def turns_of(context: WorkingContext) -> list[Any]:
 
 
 async def test_the_oldest_turns_go_first_then_the_weakest_hits_and_the_rest_stays() -> None:
-    talks = FakeConversations(make_turns(*(f"Turn {n} {'x' * 50}" for n in range(8))), summary="The summary.")
+    fake_conversations = FakeConversations(
+        make_turns(*(f"Turn {n} {'x' * 50}" for n in range(8))), summary="The summary."
+    )
     memory = FakeMemory(
         make_atom("Always", "identity", 0), *(make_atom(f"Hit {n} {'y' * 50}", number=n) for n in range(1, 9))
     )
     seen = set()
     for budget in range(1_500, 0, -5):
         context = await build_context(
-            talks, memory, token_budget=budget, always_on_category_names=["identity"], count_tokens=len
+            fake_conversations, memory, token_budget=budget, always_on_category_names=["identity"], count_tokens=len
         )
         turns, hits = turns_of(context), [hit.atom.text[:5] for hit in context.hits]
         assert turns == [f"Turn {n} {'x' * 50}" for n in range(8 - len(turns), 8)]
@@ -396,20 +402,20 @@ async def test_the_oldest_turns_go_first_then_the_weakest_hits_and_the_rest_stay
 
 
 async def test_a_budget_that_is_just_enough_is_enough() -> None:
-    talks, memory = (
+    fake_conversations, memory = (
         FakeConversations(make_turns("One", "Two"), summary="The summary."),
         FakeMemory(make_atom("Likes tea.")),
     )
-    whole = await build_context(talks, memory, count_tokens=len)
-    exact = await build_context(talks, memory, count_tokens=len, token_budget=whole.tokens_estimated)
-    less = await build_context(talks, memory, count_tokens=len, token_budget=whole.tokens_estimated - 1)
+    whole = await build_context(fake_conversations, memory, count_tokens=len)
+    exact = await build_context(fake_conversations, memory, count_tokens=len, token_budget=whole.tokens_estimated)
+    less = await build_context(fake_conversations, memory, count_tokens=len, token_budget=whole.tokens_estimated - 1)
     assert exact == whole
     assert less.turns_dropped == 1
 
 
 async def test_a_summary_larger_than_the_budget_stays_and_is_reported() -> None:
-    talks = FakeConversations(make_turns("Hi"), summary="word " * 1_000)
-    context = await build_context(talks, FakeMemory(make_atom("Likes tea.")), token_budget=100)
+    fake_conversations = FakeConversations(make_turns("Hi"), summary="word " * 1_000)
+    context = await build_context(fake_conversations, FakeMemory(make_atom("Likes tea.")), token_budget=100)
     assert context.over_budget
     assert "word word" in context.context_block
     assert (context.turns_used, context.hits, context.turns_dropped, context.hits_dropped) == (0, (), 1, 1)
@@ -420,10 +426,10 @@ async def test_an_async_counter_is_awaited_and_the_users_own_wins() -> None:
     async def by_words(text: str) -> int:
         return len(text.split())
 
-    talks = FakeConversations(make_turns("Hi"))
-    made = make_builder(talks, count_tokens=by_words)
-    assert (context := await made.build("conv_1")).tokens_estimated == len(context.context_block.split())
-    assert (await made.build("conv_1", count_tokens=lambda _: 7)).tokens_estimated == 7
+    fake_conversations = FakeConversations(make_turns("Hi"))
+    builder = make_builder(fake_conversations, count_tokens=by_words)
+    assert (context := await builder.build("conv_1")).tokens_estimated == len(context.context_block.split())
+    assert (await builder.build("conv_1", count_tokens=lambda _: 7)).tokens_estimated == 7
 
 
 @pytest.mark.parametrize("template", ["default", "xml"])
@@ -433,14 +439,14 @@ async def test_the_default_count_is_of_the_block(template: str) -> None:
 
 
 async def test_a_messages_template_is_counted_by_its_messages() -> None:
-    talks = FakeConversations(
+    fake_conversations = FakeConversations(
         [*make_turns("Hi"), make_message(3, 2, "user", [{"type": "image", "url": "https://example.com/cat.png"}])]
     )
-    context = await build_context(talks, template_id="messages")
+    context = await build_context(fake_conversations, template_id="messages")
     assert context.tokens_estimated == count_tokens_heuristic(context.messages)
-    own = await build_context(talks, template_id="messages", count_tokens=len)
+    own = await build_context(fake_conversations, template_id="messages", count_tokens=len)
     assert own.tokens_estimated > 1_000, "an image costs more than its placeholder"
-    assert (await build_context(talks, template_id="messages", token_budget=500)).turns_used == 0
+    assert (await build_context(fake_conversations, template_id="messages", token_budget=500)).turns_used == 0
 
 
 @pytest.mark.parametrize("wrong", [-1, 2.5, None, "7", True])
@@ -450,20 +456,20 @@ async def test_a_counter_that_gives_no_number_is_refused(wrong: Any) -> None:
 
 
 async def test_a_counter_is_asked_a_few_times_only() -> None:
-    talks = FakeConversations(make_turns(*("x" * 40 for _ in range(1_000))))
+    fake_conversations = FakeConversations(make_turns(*("x" * 40 for _ in range(1_000))))
     memory = FakeMemory(*(make_atom("y" * 40, number=n) for n in range(200)))
     for budget in (0, 500, 3_000, 20_000, 50_000, 10**9):
-        asked = []
+        counted_texts = []
         await build_context(
-            talks,
+            fake_conversations,
             memory,
             recent_turns=1_000,
             recall_limit=200,
             token_budget=budget,
-            count_tokens=lambda text: asked.append(text) or len(text),  # type: ignore[func-returns-value]  # noqa: B023
+            count_tokens=lambda text: counted_texts.append(text) or len(text),  # type: ignore[func-returns-value]  # noqa: B023
         )
-        assert len(asked) <= 2 + math.ceil(math.log2(1_001)) + math.ceil(math.log2(201))
-        assert budget < 10**9 or len(asked) == 1
+        assert len(counted_texts) <= 2 + math.ceil(math.log2(1_001)) + math.ceil(math.log2(201))
+        assert budget < 10**9 or len(counted_texts) == 1
 
 
 texts = st.one_of(st.text(max_size=40), st.integers(0, 300).map(lambda n: "word " * n))
@@ -519,9 +525,9 @@ def materials(draw: st.DrawFn) -> tuple[FakeConversations, FakeMemory]:
 async def test_the_budget_holds_or_only_what_must_stay_is_left(
     material: tuple[FakeConversations, FakeMemory], budget: int, counter: Counter, template: str, turns: int, limit: int
 ) -> None:
-    talks, memory = material
+    fake_conversations, memory = material
     context = await build_context(
-        talks,
+        fake_conversations,
         memory,
         recall_query="q",
         recent_turns=turns,
@@ -541,7 +547,7 @@ async def test_the_budget_holds_or_only_what_must_stay_is_left(
     assert always <= set(used)
     assert len(used) == len(set(used))
     assert len(context.hits) <= limit
-    assert context.turns_used + context.turns_dropped == min(turns, len({m.turn_id for m in talks.stored}))
+    assert context.turns_used + context.turns_dropped == min(turns, len({m.turn_id for m in fake_conversations.stored}))
     assert is_valid_history(context.messages)
     assert context.turns_used == 0 or context.hits_dropped == 0
 
@@ -556,9 +562,9 @@ async def test_the_budget_holds_or_only_what_must_stay_is_left(
 async def test_the_budget_holds_for_the_messages_too(
     material: tuple[FakeConversations, FakeMemory], budget: int, counter: Counter | None, template: str
 ) -> None:
-    talks, memory = material
+    fake_conversations, memory = material
     context = await build_context(
-        talks, memory, recall_query="q", token_budget=budget, count_tokens=counter, template_id=template
+        fake_conversations, memory, recall_query="q", token_budget=budget, count_tokens=counter, template_id=template
     )
     if not context.turns_used:
         assert [m.content for m in context.messages] == [context.context_block]
@@ -573,23 +579,25 @@ async def test_the_budget_holds_for_the_messages_too(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 200), max_size=10), st.integers(0, 2_500))
 async def test_no_turn_goes_that_would_have_fitted(lengths: list[int], budget: int) -> None:
-    talks = FakeConversations(make_turns(*("x" * length for length in lengths)))
-    context = await build_context(talks, token_budget=budget, count_tokens=len)
+    fake_conversations = FakeConversations(make_turns(*("x" * length for length in lengths)))
+    context = await build_context(fake_conversations, token_budget=budget, count_tokens=len)
     if context.turns_dropped:
-        more = await build_context(talks, recent_turns=context.turns_used + 1, token_budget=10**9, count_tokens=len)
+        more = await build_context(
+            fake_conversations, recent_turns=context.turns_used + 1, token_budget=10**9, count_tokens=len
+        )
         assert more.tokens_estimated > budget
 
 
 async def test_unknown_ids_are_not_found() -> None:
-    made = make_builder(FakeConversations(make_turns("Hi")))
+    builder = make_builder(FakeConversations(make_turns("Hi")))
     for id in ("conv_2", "\x00"):
         with pytest.raises(NotFoundError, match="conversation"):
-            await made.build(id)
+            await builder.build(id)
     more: list[dict[str, Any]] = [{}, {"recall_query": ""}, {"recall_limit": 0}, {"always_on_category_names": ["a"]}]
     for arguments in more:
         for space_id in ("ms_2", "\x00"):
             with pytest.raises(NotFoundError, match="space"):
-                await made.build("conv_1", space_id, **arguments)
+                await builder.build("conv_1", space_id, **arguments)
 
 
 @pytest.mark.parametrize(

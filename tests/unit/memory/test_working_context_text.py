@@ -51,13 +51,13 @@ hostile_texts = st.one_of(
 
 
 async def hostile_context(text: str, template: str) -> WorkingContext:
-    talks = FakeConversations(
+    conversations = FakeConversations(
         [make_message(1, 1, "user", text), make_message(2, 1, "assistant", f"Well, {text}")], summary=text
     )
     always = make_atom(text, "identity", 1)
     named = replace(make_atom(text, number=2), category=Category(text, "FACT"))  # type: ignore[arg-type]
     return await build_context(
-        talks,
+        conversations,
         FakeMemory(always, named),
         recall_query="q",
         always_on_category_names=["identity"],
@@ -120,8 +120,8 @@ async def test_a_template_of_your_own_is_used() -> None:
     templates.register(
         "mine", "{{#recalled}}{{id}}|{{{text}}}|{{score}}|{{source}};{{/recalled}}{{^turns}}none{{/turns}}"
     )
-    made = make_builder(FakeConversations(), FakeMemory(make_atom("Likes <tea>.", number=1)), templates=templates)
-    context = await made.build("conv_1", "ms_1", "q", template_id="mine")
+    builder = make_builder(FakeConversations(), FakeMemory(make_atom("Likes <tea>.", number=1)), templates=templates)
+    context = await builder.build("conv_1", "ms_1", "q", template_id="mine")
     assert context.context_block == "atom_1|Likes <tea>.|1.00|;none"
 
 

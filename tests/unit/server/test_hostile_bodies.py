@@ -68,15 +68,15 @@ class Served:
         space = await maya.memory.create_space()
         entity = await maya.memory.create_entity(space.id, "PERSON", "Ana")
         atom = await maya.memory.add_atom(space.id, "Ana likes tea.", entity_ids=[entity.id])
-        talk = await maya.conversations.create("chat")
-        message = await maya.conversations.append_user_message(talk.id, "Hello.")
+        conversation = await maya.conversations.create("chat")
+        message = await maya.conversations.append_user_message(conversation.id, "Hello.")
         binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
-        run = await maya.memory.run_extraction_for_conversation(talk.id, space_id=space.id)
+        run = await maya.memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
         return {
             "spaces": space.id,
             "entities": entity.id,
             "atoms": atom.id,
-            "ai-conversations": talk.id,
+            "ai-conversations": conversation.id,
             "messages": message.id,
             "bindings": binding.id,
             "jobs": str(run.id),
@@ -104,10 +104,10 @@ class Served:
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     with asyncio.Runner() as runner:
-        made = Served(runner)
-        yield made
-        runner.run(made.client.aclose())
-        runner.run(made.rc.close())
+        created = Served(runner)
+        yield created
+        runner.run(created.client.aclose())
+        runner.run(created.rc.close())
 
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])

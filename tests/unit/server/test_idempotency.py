@@ -35,8 +35,8 @@ def app(rc: Tellback) -> Any:
 
 @pytest.fixture
 async def maya(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    made = await rc.keys.create("user", user_id="maya")
-    async with app_client(app, made.secret) as client:
+    created = await rc.keys.create("user", user_id="maya")
+    async with app_client(app, created.secret) as client:
         yield client
 
 
@@ -82,16 +82,16 @@ async def test_a_request_that_is_being_answered_is_not_begun_again(rc: Tellback,
 async def test_while_a_request_is_being_answered_the_same_one_is_a_conflict(
     rc: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create, begun, goes_on = rc.store.conversations.create, asyncio.Event(), asyncio.Event()
+    create, started, goes_on = rc.store.conversations.create, asyncio.Event(), asyncio.Event()
 
     async def slowly(*given: Any) -> Any:
-        begun.set()
+        started.set()
         await goes_on.wait()
         return await create(*given)
 
     monkeypatch.setattr(rc.store.conversations, "create", slowly)
     first = asyncio.create_task(maya.post("/ai-conversations", json=CHAT, headers=KEY))
-    await begun.wait()
+    await started.wait()
     second = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     other = await maya.post("/ai-conversations", json={"namespace": "other"}, headers=KEY)
     goes_on.set()
@@ -143,10 +143,10 @@ async def test_what_may_have_been_done_is_not_done_again_unseen(
 async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
     is_turn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def hangs(request: Any) -> str:
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
         return ""
 
@@ -164,9 +164,9 @@ async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
             path, body = f"/ai-conversations/{talk.id}/run-turn", {"userText": "Hi"}
         async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as client:
             for _ in range(2):
-                begun.clear()
+                started.clear()
                 asking = asyncio.create_task(client.post(path, json=body, headers=KEY))
-                waiting = asyncio.create_task(begun.wait())
+                waiting = asyncio.create_task(started.wait())
                 await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
                 asking.cancel()  # in this process, the task of the caller is that of the server
                 [answer] = await asyncio.gather(asking, return_exceptions=True)
@@ -181,10 +181,10 @@ async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
 
 
 async def test_keys_of_users_are_apart(rc: Tellback, app: Any) -> None:
-    made = await rc.keys.create("app")
+    created = await rc.keys.create("app")
     ids = set()
     for user in ("maya", "omar"):
-        async with app_client(app, made.secret, user) as client:
+        async with app_client(app, created.secret, user) as client:
             ids.add((await client.post("/ai-conversations", json=CHAT, headers=KEY)).json()["id"])
     assert len(ids) == 2
     assert (await count(rc), await count(rc, "omar")) == (1, 1)
@@ -192,17 +192,17 @@ async def test_keys_of_users_are_apart(rc: Tellback, app: Any) -> None:
 
 async def test_what_an_admin_was_answered_is_not_told_to_others(rc: Tellback, app: Any) -> None:
     for role in ("admin", "app", "user"):
-        made = await rc.keys.create(role, user_id="maya" if role == "user" else None)
-        async with app_client(app, made.secret, "maya") as client:
+        created = await rc.keys.create(role, user_id="maya" if role == "user" else None)
+        async with app_client(app, created.secret, "maya") as client:
             answer = await client.post("/ai-admin/close-stale", json={"olderThan": 1}, headers=KEY)
         assert answer.status_code == (200 if role == "admin" else 403)
     assert (await rc.user("maya").admin.export_user_data())["kept_answers"] == []
 
 
 async def test_what_admins_do_for_everyone_is_done_again(rc: Tellback, app: Any) -> None:
-    made = await rc.keys.create("admin", tenant_id="acme")
+    created = await rc.keys.create("admin", tenant_id="acme")
     for _ in range(2):
-        async with app_client(app, made.secret) as client:
+        async with app_client(app, created.secret) as client:
             answer = await client.post("/ai-admin/close-stale", json={"olderThan": 1}, headers=KEY)
         assert answer.status_code == 200
         assert "idempotency-replayed" not in answer.headers
@@ -269,8 +269,8 @@ def test_as_many_are_made_as_there_are_keys(requests: list[tuple[str, str]]) -> 
                     )
                     meant = first.setdefault(key, namespace)
                     assert answer.status_code == (201 if meant == namespace else 422)
-            made = [each.namespace for each in await rc.user("local").conversations.list()]
-            assert sorted(made) == sorted(first.values())
+            created = [each.namespace for each in await rc.user("local").conversations.list()]
+            assert sorted(created) == sorted(first.values())
 
     asyncio.run(run())
 
@@ -280,18 +280,18 @@ def test_a_kept_answer_does_not_show_what_is_in_it() -> None:
 
 
 async def test_an_erasure_is_of_whom_it_names_whatever_its_key(rc: Tellback, app: Any) -> None:
-    made = await rc.keys.create("admin")
+    created = await rc.keys.create("admin")
     for name in ("alice", "bob"):
         await rc.user(name).conversations.create("chat")
-        async with app_client(app, made.secret, name) as admin:
+        async with app_client(app, created.secret, name) as admin:
             answer = await admin.post("/ai-admin/delete", json={"confirm": True}, headers=KEY)
         assert answer.status_code == 200
         assert await count(rc, name) == 0
 
 
 async def test_nothing_of_an_erased_user_is_kept_for_admins(rc: Tellback, app: Any) -> None:
-    made, hers = await rc.keys.create("admin"), await rc.keys.create("user", user_id="maya", name="zebra phone")
-    async with app_client(app, made.secret) as admin:
+    created, hers = await rc.keys.create("admin"), await rc.keys.create("user", user_id="maya", name="zebra phone")
+    async with app_client(app, created.secret) as admin:
         path = f"/ai-admin/keys/{hers.key.id}"
         assert (await admin.delete(path, headers=KEY)).status_code == 200
         await rc.user("maya").admin.delete_user_data(confirm=True)

@@ -82,9 +82,11 @@ async def test_an_empty_key_is_no_key(rest: RestClient) -> None:
 
 
 async def test_a_decision_on_no_call_is_the_callers_mistake(rest: RestClient) -> None:
-    talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
+    conversation = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
     decided = {"approvals": {"call_1": True}}
     path = f"/ai-agents/{SPEC_AGENT}/invoke"
-    assert "call_1" in expect_json(await rest.post(path, json={**decided, "conversationId": talk}), 422)["detail"]
+    assert (
+        "call_1" in expect_json(await rest.post(path, json={**decided, "conversationId": conversation}), 422)["detail"]
+    )
     assert "conversationId" in expect_json(await rest.post(path, json=decided), 422)["detail"]
     assert expect_json(await rest.post(path, json={**decided, "conversationId": "conv_1"}), 404)

@@ -33,9 +33,9 @@ async def client(
     app: Any = None,
     **more: Any,
 ) -> httpx2.AsyncClient:
-    made = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
+    created = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
     served = app or create_app(rc, ServerSettings(rate_limit=None, **more), agents=agents, opens=False)
-    return app_client(served, made.secret, None if role == "user" else user)
+    return app_client(served, created.secret, None if role == "user" else user)
 
 
 def shared_by_all(kind: str, rc: Tellback) -> Any:
@@ -116,8 +116,8 @@ async def test_an_agent_made_for_one_user_serves_each_their_own_memory(rc: Tellb
 
 
 async def test_without_a_user_nobody_responds(rc: Tellback) -> None:
-    made = await rc.keys.create("app")
+    created = await rc.keys.create("app")
     app = create_app(rc, ServerSettings(), agents=[TripDesk(None).agent], opens=False)
-    async with app_client(app, made.secret) as caller:
+    async with app_client(app, created.secret) as caller:
         assert (await caller.get("/ai-agents")).status_code == 200
         assert (await caller.post("/ai-agents/Wanda/respond", json={"message": "Hi"})).status_code == 422

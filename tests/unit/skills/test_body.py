@@ -46,10 +46,10 @@ async def test_ctx_and_keywords_get_all_of_it() -> None:
     async def rest(topic: str, *args: Any, **kwargs: Any) -> str:
         return f"{topic} {args} {sorted(kwargs)}"
 
-    given = {"topic": "x", "b": 1, "a": 2}
-    assert await load_body(Skill("tone", "Our voice", body_fn=whole), given) == "cleared"
-    assert len(given) == 3
-    assert await body_of(rest, **given) == "x () ['a', 'b']"
+    context = {"topic": "x", "b": 1, "a": 2}
+    assert await load_body(Skill("tone", "Our voice", body_fn=whole), context) == "cleared"
+    assert len(context) == 3
+    assert await body_of(rest, **context) == "x () ['a', 'b']"
 
 
 async def test_what_a_partial_has_bound_is_not_replaced() -> None:

@@ -31,8 +31,8 @@ def test_what_is_missing_is_left_out() -> None:
 
 @given(texts, phrases, phrases)
 def test_no_description_forges_a_line(description: str, when: list[str], modalities: list[str]) -> None:
-    made = Skill("tone", description, when=when, modalities=modalities)
-    assert len(build_index([made]).splitlines()) == 2
+    indexed = Skill("tone", description, when=when, modalities=modalities)
+    assert len(build_index([indexed]).splitlines()) == 2
 
 
 def test_ten_thousand_skills_are_indexed_and_searched() -> None:

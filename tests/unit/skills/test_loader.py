@@ -27,14 +27,14 @@ def write(folder: Path, settings: str = GOOD, body: str = "# Forms\n\nLook first
 
 
 def load_one(folder: Path) -> Skill:
-    [made] = load_skills(folder)
-    return made
+    [loaded] = load_skills(folder)
+    return loaded
 
 
 async def test_a_folder_is_a_skill(tmp_path: Path) -> None:
-    made = load_one(write(tmp_path / "pdf-forms"))
-    assert (made.name, made.description, made.tools) == ("pdf-forms", "Fill in forms.", ())
-    assert await load_body(made, {}) == "# Forms\n\nLook first."
+    loaded = load_one(write(tmp_path / "pdf-forms"))
+    assert (loaded.name, loaded.description, loaded.tools) == ("pdf-forms", "Fill in forms.", ())
+    assert await load_body(loaded, {}) == "# Forms\n\nLook first."
 
 
 def test_dates_and_times_stay_texts(tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_dates_and_times_stay_texts(tmp_path: Path) -> None:
 
 
 async def test_characters_of_no_text_are_left_out_of_a_body(tmp_path: Path) -> None:
-    made = load_one(write(tmp_path / "pdf-forms", body="Look\x00 \x1b[31mfirst.\n\tThen fill in."))
-    assert await load_body(made, {}) == "Look [31mfirst.\n\tThen fill in."
+    loaded = load_one(write(tmp_path / "pdf-forms", body="Look\x00 \x1b[31mfirst.\n\tThen fill in."))
+    assert await load_body(loaded, {}) == "Look [31mfirst.\n\tThen fill in."
 
 
 def test_settings_of_ours_and_of_others_are_kept(tmp_path: Path) -> None:
@@ -57,10 +57,10 @@ requires: [tone]
 license: MIT
 allowed-tools: Bash(git:*) Read
 metadata: {{author: maya, version: "1.0"}}"""
-    made = load_one(write(tmp_path / "pdf-forms", settings))
-    assert (made.when, made.modalities, made.requires) == (("form", "fill: in"), ("pdf",), ("tone",))
-    assert made.meta["metadata"] == {"author": "maya", "version": "1.0"}
-    assert made.meta.keys() == {"license", "allowed-tools", "metadata"}
+    loaded = load_one(write(tmp_path / "pdf-forms", settings))
+    assert (loaded.when, loaded.modalities, loaded.requires) == (("form", "fill: in"), ("pdf",), ("tone",))
+    assert loaded.meta["metadata"] == {"author": "maya", "version": "1.0"}
+    assert loaded.meta.keys() == {"license", "allowed-tools", "metadata"}
 
 
 def test_a_folder_of_folders_is_read_in_order(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_folder_of_folders_is_read_in_order(tmp_path: Path) -> None:
         write(tmp_path / name, f"name: {name}\ndescription: d")
     (tmp_path / "no-skill").mkdir()
     (tmp_path / "README.md").write_text("not a skill")
-    assert [made.name for made in load_skills(str(tmp_path))] == ["a", "b", "c"]
+    assert [loaded.name for loaded in load_skills(str(tmp_path))] == ["a", "b", "c"]
 
 
 def test_a_folder_is_called_by_its_name_wherever_we_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

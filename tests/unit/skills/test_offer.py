@@ -40,8 +40,8 @@ async def use(offer: SkillOffer, name: str, /, **input: Any) -> ToolResult:
 
 
 def exchange(name: str, *, is_error: bool = False, call: str = "read_skill", id: str = "c1") -> list[Message]:
-    asked = assistant_message("", [ToolCall(id, call, {"name": name})])
-    return [user_message("Hi"), asked, tool_result_message(ToolResult(id, "text", is_error, call))]
+    call_message = assistant_message("", [ToolCall(id, call, {"name": name})])
+    return [user_message("Hi"), call_message, tool_result_message(ToolResult(id, "text", is_error, call))]
 
 
 async def test_the_resolver_is_asked_once_with_the_turn() -> None:
@@ -97,7 +97,10 @@ async def test_a_resolver_that_cannot_list_is_named() -> None:
 async def test_a_resolver_that_cannot_read_does_not_end_the_conversation(
     caplog: pytest.LogCaptureFixture, read_fn: Any
 ) -> None:
-    offer = await SkillOffer.of(SkillResolver(lambda ctx: [], read_fn), tool_timeout=0.01)
+    async def list_nothing(_: Any) -> list[Skill]:  # async: a thread may take longer than the timeout
+        return []
+
+    offer = await SkillOffer.of(SkillResolver(list_nothing, read_fn), tool_timeout=0.01)
     with caplog.at_level(logging.WARNING, "tellback.skills"):
         await offer.reopen(exchange("refunds"))
     assert "'refunds' are not offered again" in caplog.text

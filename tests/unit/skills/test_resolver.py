@@ -15,22 +15,22 @@ TURN: dict[str, Any] = {"messages": (), "system": None, "model": ""}
 
 
 async def test_the_resolver_in_memory_shows_all_and_cannot_search() -> None:
-    made = in_memory_resolver([TONE, REFUNDS])
-    assert await made.list_skills(TURN) == [TONE, REFUNDS] == list(made.skills or ())
-    assert await made.read("tone") is TONE
-    assert await made.read("nothing") is None
-    assert made.search_fn is None
+    resolver = in_memory_resolver([TONE, REFUNDS])
+    assert await resolver.list_skills(TURN) == [TONE, REFUNDS] == list(resolver.skills or ())
+    assert await resolver.read("tone") is TONE
+    assert await resolver.read("nothing") is None
+    assert resolver.search_fn is None
     with pytest.raises(ConfigurationError, match="search"):
-        await made.search_skills("voice")
+        await resolver.search_skills("voice")
 
 
 async def test_the_searchable_resolver_shows_only_what_is_always_on() -> None:
     extra = Skill("extra", "Not in the list")
-    made = searchable_resolver([TONE, REFUNDS], always_on=["refunds", extra])
-    assert await made.list_skills(TURN) == [REFUNDS, extra]
-    assert await made.search_skills("reply") == [TONE]
-    assert await made.read("tone") is TONE
-    assert await made.read("extra") is extra
+    resolver = searchable_resolver([TONE, REFUNDS], always_on=["refunds", extra])
+    assert await resolver.list_skills(TURN) == [REFUNDS, extra]
+    assert await resolver.search_skills("reply") == [TONE]
+    assert await resolver.read("tone") is TONE
+    assert await resolver.read("extra") is extra
     assert await searchable_resolver([TONE]).list_skills(TURN) == []
 
 
@@ -47,10 +47,10 @@ async def test_functions_may_be_sync_or_async() -> None:
         seen.append((query, opts))
         return [TONE, TONE, REFUNDS]
 
-    made = SkillResolver(lambda ctx: (TONE for _ in range(1)), {"tone": TONE}.get, search)
-    assert await made.list_skills(TURN) == [TONE]
-    assert await made.read("tone") is TONE
-    assert await made.search_skills("voice", limit=1, min_score=2) == [TONE]
+    resolver = SkillResolver(lambda ctx: (TONE for _ in range(1)), {"tone": TONE}.get, search)
+    assert await resolver.list_skills(TURN) == [TONE]
+    assert await resolver.read("tone") is TONE
+    assert await resolver.search_skills("voice", limit=1, min_score=2) == [TONE]
     assert seen == [("voice", {"limit": 1, "min_score": 2})]
 
 
@@ -59,23 +59,23 @@ async def test_a_marked_function_is_as_good_as_a_skill() -> None:
     def voice() -> str:
         return "Be warm."
 
-    made = SkillResolver(lambda ctx: [voice], lambda name: voice)
-    assert (await made.list_skills(TURN))[0].name == "voice"
-    assert await made.read("x") == Skill.from_fn(voice)
+    resolver = SkillResolver(lambda ctx: [voice], lambda name: voice)
+    assert (await resolver.list_skills(TURN))[0].name == "voice"
+    assert await resolver.read("x") == Skill.from_fn(voice)
 
 
 @pytest.mark.parametrize(
     "nonsense", [None, 3, "tone", {"tone": TONE}, [None], [3], [TONE, Skill("tone", "Twice")], TONE]
 )
 async def test_nonsense_from_a_resolver_is_named(nonsense: Any) -> None:
-    made = SkillResolver(lambda ctx: nonsense, lambda name: nonsense, lambda query, opts: nonsense)
+    resolver = SkillResolver(lambda ctx: nonsense, lambda name: nonsense, lambda query, opts: nonsense)
     with pytest.raises(ConfigurationError, match="list_fn"):
-        await made.list_skills(TURN)
+        await resolver.list_skills(TURN)
     with pytest.raises(ConfigurationError, match="search_fn"):
-        await made.search_skills("x")
+        await resolver.search_skills("x")
     if nonsense is not None and nonsense is not TONE:
         with pytest.raises(ConfigurationError, match="read_fn"):
-            await made.read("x")
+            await resolver.read("x")
 
 
 @pytest.mark.parametrize("functions", [(None, len), (len, "x"), (len, len, 3)])
@@ -85,11 +85,11 @@ def test_a_resolver_is_made_of_functions(functions: Any) -> None:
 
 
 async def test_the_resolver_given_wins_over_skills() -> None:
-    given = in_memory_resolver([TONE])
-    assert effective_resolver(given, [REFUNDS]) is given
-    made = effective_resolver(None, [REFUNDS])
-    assert made is not None
-    assert await made.list_skills(TURN) == [REFUNDS]
+    own_resolver = in_memory_resolver([TONE])
+    assert effective_resolver(own_resolver, [REFUNDS]) is own_resolver
+    resolver = effective_resolver(None, [REFUNDS])
+    assert resolver is not None
+    assert await resolver.list_skills(TURN) == [REFUNDS]
     assert effective_resolver(None, None) is effective_resolver(None, []) is None
     with pytest.raises(ConfigurationError, match="SkillResolver"):
         effective_resolver([TONE], None)  # type: ignore[arg-type]

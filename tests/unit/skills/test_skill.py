@@ -18,9 +18,9 @@ def refund(order: str) -> str:
 
 
 def test_lists_become_tuples_and_functions_become_tools() -> None:
-    made = Skill("refunds", "When to refund", when=["angry"], modalities=["text"], tools=[refund], requires=["tone"])
-    assert (made.when, made.modalities, made.requires) == (("angry",), ("text",), ("tone",))
-    assert [type(entry) for entry in made.tools] == [Tool]
+    created = Skill("refunds", "When to refund", when=["angry"], modalities=["text"], tools=[refund], requires=["tone"])
+    assert (created.when, created.modalities, created.requires) == (("angry",), ("text",), ("tone",))
+    assert [type(entry) for entry in created.tools] == [Tool]
     assert Skill("refunds", "When to refund", when=("angry",)) == Skill("refunds", "When to refund", when=["angry"])
 
 
@@ -64,10 +64,10 @@ def test_a_marked_function_makes_the_body_and_stays_a_function() -> None:
     def receipts(attachments: list[str] | None = None) -> str:
         return f"{len(attachments or [])} files"
 
-    made = Skill.from_fn(receipts)
+    created = Skill.from_fn(receipts)
     assert receipts(["a"]) == "1 files"
-    assert (made.name, made.body, made.body_fn, made.fn) == ("receipts", None, receipts, receipts)
-    assert made == Skill.from_fn(receipts)
+    assert (created.name, created.body, created.body_fn, created.fn) == ("receipts", None, receipts, receipts)
+    assert created == Skill.from_fn(receipts)
 
 
 def test_with_a_body_the_function_is_only_kept() -> None:
@@ -75,8 +75,8 @@ def test_with_a_body_the_function_is_only_kept() -> None:
     def tone() -> None:
         raise AssertionError
 
-    made = Skill.from_fn(tone)
-    assert (made.name, made.body, made.body_fn, made.fn) == ("customer-tone", "Be warm.", None, tone)
+    created = Skill.from_fn(tone)
+    assert (created.name, created.body, created.body_fn, created.fn) == ("customer-tone", "Be warm.", None, tone)
 
 
 def test_the_docstring_stands_in_for_a_description() -> None:
@@ -124,7 +124,7 @@ def test_functions_and_skills_mix() -> None:
     def tone() -> str:
         return ""
 
-    assert [made.name for made in skills_for([Skill("refunds", "When to refund"), tone])] == ["refunds", "tone"]
+    assert [created.name for created in skills_for([Skill("refunds", "When to refund"), tone])] == ["refunds", "tone"]
     with pytest.raises(SkillError, match="two skills"):
         skills_for([Skill("tone", "Another"), tone])
 

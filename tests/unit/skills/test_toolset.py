@@ -101,11 +101,11 @@ contexts = st.dictionaries(st.sampled_from(["attachments", "sender", "ctx", "sel
 
 @given(contexts, contexts)
 async def test_harness_keys_always_win(from_model: dict[str, Any], from_harness: Mapping[str, Any]) -> None:
-    whole: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
     named: list[dict[str, Any]] = []
 
     async def keep_whole(ctx: dict[str, Any]) -> str:
-        whole.append(ctx)
+        received.append(ctx)
         return ""
 
     async def keep_named(attachments: Any = "missing", *, sender: Any = "missing", **rest: Any) -> str:
@@ -117,7 +117,7 @@ async def test_harness_keys_always_win(from_model: dict[str, Any], from_harness:
     for skill in skills:
         assert not (await use(tools, "apply_skill", name=skill.name, ctx=from_model)).is_error
     expected = {**from_model, **from_harness}
-    assert whole == [expected]
+    assert received == [expected]
     assert named == [{"attachments": "missing", "sender": "missing", **expected}]
 
 
@@ -178,8 +178,8 @@ async def test_requirements_without_end_are_refused() -> None:
 
 
 async def test_a_skill_known_by_two_names_is_read_once() -> None:
-    made = {"a": Skill("a", "", body="A", requires=["b", "B"]), "b": Skill("b", "", body="B")}
-    resolver = SkillResolver(lambda ctx: [], lambda name: made.get(name.lower()))
+    pool = {"a": Skill("a", "", body="A", requires=["b", "B"]), "b": Skill("b", "", body="B")}
+    resolver = SkillResolver(lambda ctx: [], lambda name: pool.get(name.lower()))
     result = await use(builtins_with_resolver(resolver), "read_skill", name="a")
     assert result.content.count("# Skill: b") == 1
 

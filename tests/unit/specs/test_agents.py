@@ -40,9 +40,9 @@ async def rc() -> AsyncIterator[Tellback]:
 
 @pytest.fixture
 def registry() -> SpecRegistry:
-    made = SpecRegistry()
-    made.register(SUPPORT)
-    return made
+    created = SpecRegistry()
+    created.register(SUPPORT)
+    return created
 
 
 @pytest.fixture
@@ -88,11 +88,15 @@ async def test_an_invocation_can_be_streamed(agents: Agents, arguments: dict[str
 
 
 async def test_a_stream_that_is_closed_ends_the_turn(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
-    talk = await maya.conversations.create("support")
-    stream = agents.invoke_stream("support", arguments, model=ScriptedModel(["A kettle."]), conversation_id=talk.id)
+    conversation = await maya.conversations.create("support")
+    stream = agents.invoke_stream(
+        "support", arguments, model=ScriptedModel(["A kettle."]), conversation_id=conversation.id
+    )
     await anext(stream)
     await stream.aclose()
-    outcome = await agents.invoke("support", arguments, model=ScriptedModel(["Yes."]), conversation_id=talk.id, wait=5)
+    outcome = await agents.invoke(
+        "support", arguments, model=ScriptedModel(["Yes."]), conversation_id=conversation.id, wait=5
+    )
     assert outcome.text == "Yes."
 
 
@@ -140,14 +144,14 @@ async def test_a_turn_that_waits_for_approval_goes_on(agents: Agents, maya: User
 
 async def test_replies_say_which_agent_gave_them(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
     outcome = await agents.invoke("support", arguments, model=ScriptedModel(["A kettle."]))
-    said, reply = await maya.conversations.messages(outcome.conversation_id)
-    assert said.metadata is None
+    question, reply = await maya.conversations.messages(outcome.conversation_id)
+    assert question.metadata is None
     assert reply.metadata is not None
     assert reply.metadata["agent"] == "support"
     assert "s3cret" not in repr(reply)
 
 
-async def asked_to_note(maya: User) -> tuple[Agents, dict[str, Any], dict[str, Any]]:
+async def request_note(maya: User) -> tuple[Agents, dict[str, Any], dict[str, Any]]:
     """Agents that note things, the arguments of one that asked whether it may, and what goes on with it."""
     registry = SpecRegistry()
     note = {"type": "REMEMBER", "name": "note", "memorySpaceId": "$space", "requiresApproval": True}
@@ -155,46 +159,50 @@ async def asked_to_note(maya: User) -> tuple[Agents, dict[str, Any], dict[str, A
         registry.register({"name": name, "tools": [note], "config": {"temperature": 0}})
     agents = Agents(registry, maya)
     space = await maya.memory.create_space("asked")
-    given = {"space": space.id, "userMessage": "I have two cats."}
+    values = {"space": space.id, "userMessage": "I have two cats."}
     model = ScriptedModel([calls("note", text="Maya has two cats.")])
-    stopped = await agents.invoke("noter", given, model=model)
+    stopped = await agents.invoke("noter", values, model=model)
     resumed = {"conversation_id": stopped.conversation_id, "approvals": {stopped.pending[0].id: True}}
     return agents, {"space": space.id}, resumed
 
 
 async def test_a_decision_holds_for_the_arguments_it_was_asked_with(maya: User) -> None:
-    agents, given, resumed = await asked_to_note(maya)
+    agents, values, resumed = await request_note(maya)
     other = await maya.memory.create_space("other")
     before = await maya.conversations.raw_turns(resumed["conversation_id"], include_hidden=True)
     with pytest.raises(InvalidArgumentError, match="other arguments"):
         await agents.invoke("noter", {"space": other.id}, model=ScriptedModel([]), **resumed)
     assert await maya.memory.list_atoms(other.id) == []
     assert await maya.conversations.raw_turns(resumed["conversation_id"], include_hidden=True) == before
-    outcome = await agents.invoke("noter", {**given, "more": 1}, model=ScriptedModel(["Noted."]), **resumed)
+    outcome = await agents.invoke("noter", {**values, "more": 1}, model=ScriptedModel(["Noted."]), **resumed)
     assert outcome.text == "Noted."
-    assert len(await maya.memory.list_atoms(given["space"])) == 1
+    assert len(await maya.memory.list_atoms(values["space"])) == 1
 
 
 async def test_a_decision_holds_for_the_agent_that_asked(maya: User) -> None:
-    agents, given, resumed = await asked_to_note(maya)
+    agents, values, resumed = await request_note(maya)
     with pytest.raises(InvalidArgumentError, match="agent 'noter' asked"):
-        await agents.invoke("scribe", given, model=ScriptedModel([]), **resumed)
-    assert await maya.memory.list_atoms(given["space"]) == []
-    talk = await maya.conversations.create("chat")
+        await agents.invoke("scribe", values, model=ScriptedModel([]), **resumed)
+    assert await maya.memory.list_atoms(values["space"]) == []
+    conversation = await maya.conversations.create("chat")
     model = ScriptedModel([calls("refund", order="A-7")])
-    stopped = await maya.conversations.run_turn(talk.id, model, "Refund A-7.", tools=[refund])
+    stopped = await maya.conversations.run_turn(conversation.id, model, "Refund A-7.", tools=[refund])
     with pytest.raises(InvalidArgumentError, match="a turn without an agent"):
         await agents.invoke(
-            "noter", given, model=ScriptedModel([]), conversation_id=talk.id, approvals={stopped.pending[0].id: True}
+            "noter",
+            values,
+            model=ScriptedModel([]),
+            conversation_id=conversation.id,
+            approvals={stopped.pending[0].id: True},
         )
 
 
 @pytest.mark.parametrize("arguments", [{"n": 1.0}, {"n": "\ud800"}, {"n": [1, {"b": 1, "a": "é"}]}, {}])
 def test_a_digest_is_of_the_values_alone(arguments: dict[str, Any]) -> None:
-    made = build_invocation_metadata("x", arguments)
-    assert made == build_invocation_metadata("x", json.loads(json.dumps(arguments)))
-    assert made != build_invocation_metadata("x", {**arguments, "n": 2})
-    assert len(made["arguments_digest"]) == 64
+    metadata = build_invocation_metadata("x", arguments)
+    assert metadata == build_invocation_metadata("x", json.loads(json.dumps(arguments)))
+    assert metadata != build_invocation_metadata("x", {**arguments, "n": 2})
+    assert len(metadata["arguments_digest"]) == 64
 
 
 # Isolation
@@ -230,11 +238,11 @@ async def test_a_literal_space_serves_its_owner_only(rc: Tellback, maya: User) -
             "tools": [{"type": "RECALL_BY_TOPIC", "name": "recallHandbook", "memorySpaceId": handbook.id}],
         }
     )
-    said = {"userMessage": "How many days off do we have?"}
-    outcome = await Agents(registry, maya).invoke("handbook", said, model=ScriptedModel(["Thirty."]))
+    question = {"userMessage": "How many days off do we have?"}
+    outcome = await Agents(registry, maya).invoke("handbook", question, model=ScriptedModel(["Thirty."]))
     assert outcome.text == "Thirty."
     with pytest.raises(NotFoundError, match=handbook.id):
-        await Agents(registry, rc.user("bob")).invoke("handbook", said, model=ScriptedModel([]))
+        await Agents(registry, rc.user("bob")).invoke("handbook", question, model=ScriptedModel([]))
 
 
 async def test_one_space_of_many_that_is_not_the_users_is_enough(
@@ -244,9 +252,9 @@ async def test_one_space_of_many_that_is_not_the_users_is_enough(
     registry = SpecRegistry()
     tools = [{"type": "FORGET", "name": f"f{n}", "memorySpaceId": f"$s{n}"} for n in range(3)]
     registry.register({"name": "cleaner", "tools": tools, "userMessage": "Clean up."})
-    given = {"s0": arguments["space"], "s1": theirs.id, "s2": arguments["space"]}
+    values = {"s0": arguments["space"], "s1": theirs.id, "s2": arguments["space"]}
     with pytest.raises(NotFoundError, match=theirs.id):
-        await Agents(registry, maya).invoke("cleaner", given, model=ScriptedModel([]))
+        await Agents(registry, maya).invoke("cleaner", values, model=ScriptedModel([]))
     assert await maya.conversations.list() == []
 
 
@@ -254,12 +262,12 @@ async def test_a_space_to_recall_from_must_be_the_users_too(rc: Tellback, agents
     agents._registry.register({"name": "plain"})
     mine, theirs = await maya.memory.create_space("mine"), await rc.user("bob").memory.create_space("theirs")
     await maya.memory.add_atom(mine.id, "Maya ordered a blue kettle.")
-    said = {"userMessage": "What did I order?"}
+    question = {"userMessage": "What did I order?"}
     with ScriptedModel(["A kettle."]) as model:
-        await agents.invoke("plain", said, model=model, memory_space_id=mine.id)
+        await agents.invoke("plain", question, model=model, memory_space_id=mine.id)
     assert "blue kettle" in str(model.requests[0].system)
     with pytest.raises(NotFoundError, match=theirs.id):
-        await agents.invoke("plain", said, model=ScriptedModel([]), memory_space_id=theirs.id)
+        await agents.invoke("plain", question, model=ScriptedModel([]), memory_space_id=theirs.id)
     assert len(await maya.conversations.list()) == 1
 
 
@@ -278,9 +286,9 @@ async def test_another_users_conversation_is_unknown(rc: Tellback, agents: Agent
 
 async def test_what_does_not_bind_stores_nothing(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
     for name in ("space", "userMessage", "temperature"):
-        given = {key: value for key, value in arguments.items() if key != name}
+        values = {key: value for key, value in arguments.items() if key != name}
         with pytest.raises(AgentSpecError, match=name):
-            await agents.invoke("support", given, model=ScriptedModel([]))
+            await agents.invoke("support", values, model=ScriptedModel([]))
     assert await maya.conversations.list() == []
 
 

@@ -42,20 +42,20 @@ def plain(bound: BoundSpec) -> dict[str, Any]:
 
 @given(specs(), st.dictionaries(PARAMETER_NAMES, JSON))
 @settings(deadline=None)
-def test_arguments_that_nothing_names_change_nothing(given: dict[str, Any], arguments: dict[str, Any]) -> None:
-    spec = load_spec({**given, "userMessage": "Hello."})
+def test_arguments_that_nothing_names_change_nothing(description: dict[str, Any], arguments: dict[str, Any]) -> None:
+    spec = load_spec({**description, "userMessage": "Hello."})
     assert bind(spec, arguments) == bind(spec)
 
 
 @given(specs(), st.data())
 @settings(deadline=None)
-def test_an_argument_changes_its_place_only(given: dict[str, Any], data: st.DataObject) -> None:
+def test_an_argument_changes_its_place_only(description: dict[str, Any], data: st.DataObject) -> None:
     place = data.draw(st.sampled_from(sorted(PLACES)))
     value = data.draw(st.sampled_from(PLACES[place]))
-    given = {**given, "userMessage": "Hello."}
-    before = {**given, place: 1 if isinstance(value, int) else "before"}
+    description = {**description, "userMessage": "Hello."}
+    before = {**description, place: 1 if isinstance(value, int) else "before"}
     field = "system" if place == "systemPrompt" else load_spec_field(place)
-    bound = bind(load_spec({**given, place: "$it"}), {"it": value, "other": "resolved twice"})
+    bound = bind(load_spec({**description, place: "$it"}), {"it": value, "other": "resolved twice"})
     expected = {**plain(bind(load_spec(before))), field: value}
     assert plain(bound) == expected
     assert type(plain(bound)[field]) is type(value)
@@ -86,15 +86,18 @@ def test_whatever_an_argument_is_the_tools_stay_the_same(value: Any) -> None:
 @given(specs(), st.dictionaries(PARAMETER_NAMES, JSON, max_size=3))
 @settings(deadline=None)
 def test_binding_changes_neither_the_description_nor_the_arguments(
-    given: dict[str, Any], arguments: dict[str, Any]
+    description: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
-    spec = load_spec({**given, "config": {"stop": ["$it", {"again": "$it"}]}})
+    spec = load_spec({**description, "config": {"stop": ["$it", {"again": "$it"}]}})
     arguments = {"userMessage": "Hi.", "it": [1], **arguments}
-    before, kept = load_spec({**given, "config": {"stop": ["$it", {"again": "$it"}]}}), copy.deepcopy(arguments)
+    before, original = (
+        load_spec({**description, "config": {"stop": ["$it", {"again": "$it"}]}}),
+        copy.deepcopy(arguments),
+    )
     bound = bind(spec, arguments)
     bound.config["stop"].append("changed")
     assert spec == before
-    assert arguments == kept
+    assert arguments == original
     assert bind(spec, arguments).config["stop"] == [arguments["it"], {"again": arguments["it"]}]
 
 
@@ -168,8 +171,8 @@ DECLARED = {
 def test_declared_arguments_have_defaults_and_may_be_optional() -> None:
     bound = bind(load_spec(DECLARED), {"space": "ms", "userMessage": "Hi."})
     assert (bound.max_cycles, bound.namespace, bound.config) == (4, None, {"stop": ["a"]})
-    given = {"space": "ms", "userMessage": "Hi.", "cycles": 2, "namespace": "n", "tag": "b"}
-    bound = bind(load_spec(DECLARED), given)
+    values = {"space": "ms", "userMessage": "Hi.", "cycles": 2, "namespace": "n", "tag": "b"}
+    bound = bind(load_spec(DECLARED), values)
     assert (bound.max_cycles, bound.namespace, bound.config) == (2, "n", {"stop": ["a", "b"]})
 
 
@@ -192,13 +195,13 @@ def test_declared_arguments_are_checked(arguments: dict[str, Any], path: str, sa
 def test_null_stands_for_nothing_only_where_that_is_declared() -> None:
     names = {"type": "array", "required": False}
     spec = {"name": "x", "tools": [{**TOOL, "categoryNames": "$names"}], "arguments": {"space": {}, "names": names}}
-    given = {"space": "ms", "userMessage": "Hi."}
-    assert "type array" in fails(spec, {**given, "names": None}).problem
+    values = {"space": "ms", "userMessage": "Hi."}
+    assert "type array" in fails(spec, {**values, "names": None}).problem
     names["default"] = None
-    for arguments in (given, {**given, "names": None}):
+    for arguments in (values, {**values, "names": None}):
         first: Any = bind(load_spec(spec), arguments).tools[0]
         assert first.category_names is None
-    first = bind(load_spec(spec), {**given, "names": ["diet"]}).tools[0]
+    first = bind(load_spec(spec), {**values, "names": ["diet"]}).tools[0]
     assert first.category_names == ("diet",)
 
 

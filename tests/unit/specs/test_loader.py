@@ -80,13 +80,13 @@ def test_both_spellings_of_a_key_are_read() -> None:
 
 @given(specs())
 @settings(deadline=None)
-def test_yaml_json_and_a_mapping_give_equal_descriptions(given: dict[str, Any]) -> None:
-    expected = load_spec(given)
-    assert load_spec(json.dumps(given)) == expected
-    assert load_spec(json.dumps(given, ensure_ascii=False, indent=2)) == expected
-    assert load_spec(yaml.safe_dump(given)) == expected
-    bare = yaml.safe_dump(given, allow_unicode=True, sort_keys=False)
-    if yaml.safe_load(bare) == given:  # a line break of another alphabet is not written as it is read
+def test_yaml_json_and_a_mapping_give_equal_descriptions(description: dict[str, Any]) -> None:
+    expected = load_spec(description)
+    assert load_spec(json.dumps(description)) == expected
+    assert load_spec(json.dumps(description, ensure_ascii=False, indent=2)) == expected
+    assert load_spec(yaml.safe_dump(description)) == expected
+    bare = yaml.safe_dump(description, allow_unicode=True, sort_keys=False)
+    if yaml.safe_load(bare) == description:  # a line break of another alphabet is not written as it is read
         assert load_spec(bare) == expected
     assert load_spec(expected) is expected
 
@@ -121,8 +121,8 @@ MARKED = WORDS.map(lambda text: f"$${text}") | st.sampled_from(["$5", "$", "$ 5"
 
 @given(specs(PARAMETERS, MARKED))
 @settings(deadline=None)
-def test_what_is_written_out_is_read_back(given: dict[str, Any]) -> None:
-    spec = load_spec(given)
+def test_what_is_written_out_is_read_back(description: dict[str, Any]) -> None:
+    spec = load_spec(description)
     for alias in (True, False):
         assert load_spec(spec.model_dump(by_alias=alias)) == spec
         assert load_spec(spec.model_dump(by_alias=alias, exclude_unset=True)) == spec

@@ -338,17 +338,17 @@ async def test_content_is_captured_when_it_is_asked_for(exporter: InMemorySpanEx
         model.finish(ChatReply("Two.", thinking="1 + 1"))
         await dispatch(ToolCall("c", "broken", {"x": 1}), [broken])
         turn.set_outcome(text="Two.")
-    asked, called, root = exporter.get_finished_spans()
-    assert json.loads(attributes(asked)["gen_ai.input.messages"]) == [
+    model_call, called, root = exporter.get_finished_spans()
+    assert json.loads(attributes(model_call)["gen_ai.input.messages"]) == [
         {"role": "user", "parts": [{"type": "text", "content": "Look"}, {"type": "image", "mime_type": "image/png"}]},
         {"role": "assistant", "parts": [{"type": "tool_call", "id": "call_1", "name": "add", "arguments": {"x": 1}}]},
         {"role": "tool", "parts": [{"type": "tool_call_response", "id": "call_1", "response": "2"}]},
     ]
-    assert json.loads(attributes(asked)["gen_ai.output.messages"])[0]["parts"] == [
+    assert json.loads(attributes(model_call)["gen_ai.output.messages"])[0]["parts"] == [
         {"type": "reasoning", "content": "1 + 1"},
         {"type": "text", "content": "Two."},
     ]
-    assert "Be brief." in attributes(asked)["gen_ai.system_instructions"]
+    assert "Be brief." in attributes(model_call)["gen_ai.system_instructions"]
     assert attributes(called)["gen_ai.tool.call.result"] == "broken failed: LookupError: secret"
     assert called.status.description == "secret"
     assert called.events[0].name == "exception"

@@ -135,7 +135,7 @@ async def test_neither_arguments_nor_results_nor_errors_are_held_when_it_is_over
     try:
         thing = Thing()
         gone = weakref.ref(thing)
-        assert await threads.run(lambda held: held, thing) is thing
+        assert await threads.run(lambda value: value, thing) is thing
         with contextlib.suppress(ValueError):
             await threads.run(thing.fail)
         del thing

@@ -65,16 +65,16 @@ async def run(fn: Any, **input: Any) -> ToolResult:
 
 
 def test_the_schema_says_what_hints_and_docstring_say() -> None:
-    made = Tool.from_fn(book)
-    assert made.description == "Book a flight.\n\nThe seat is held for a day."
-    properties = made.parameters["properties"]
-    assert made.parameters["required"] == ["passenger", "day"]
+    built = Tool.from_fn(book)
+    assert built.description == "Book a flight.\n\nThe seat is held for a day."
+    properties = built.parameters["properties"]
+    assert built.parameters["required"] == ["passenger", "day"]
     assert properties["day"] == {"type": "string", "format": "date", "description": "When, as a date."}
     assert properties["kind"] == {"type": "string", "enum": ["one-way", "return"], "default": "one-way"}
     assert properties["note"]["description"] == "Anything else."
     assert properties["passenger"]["description"] == "Who flies."
-    assert made.parameters["$defs"]["Seat"]["enum"] == ["aisle", "window"]
-    assert "title" not in str(made.parameters)
+    assert built.parameters["$defs"]["Seat"]["enum"] == ["aisle", "window"]
+    assert "title" not in str(built.parameters)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_every_common_docstring_style_is_read(doc: str) -> None:
     def do(x: int) -> None: ...
 
     do.__doc__ = doc
-    made = Tool.from_fn(do)
-    assert made.description == "Do."
-    assert made.parameters["properties"]["x"]["description"] == "The x."
+    built = Tool.from_fn(do)
+    assert built.description == "Do."
+    assert built.parameters["properties"]["x"]["description"] == "The x."
 
 
 async def test_values_arrive_in_their_types() -> None:
@@ -344,10 +344,10 @@ async def test_a_default_written_as_a_field_is_a_default() -> None:
     def pick(x: int = pydantic.Field(ge=1), y: int = pydantic.Field(5, description="The y.")) -> list[int]:
         return [x, y]
 
-    made = Tool.from_fn(pick)
-    assert made.parameters["required"] == ["x"]
-    assert made.parameters["properties"]["x"]["minimum"] == 1
-    assert made.parameters["properties"]["y"]["description"] == "The y."
+    built = Tool.from_fn(pick)
+    assert built.parameters["required"] == ["x"]
+    assert built.parameters["properties"]["x"]["minimum"] == 1
+    assert built.parameters["properties"]["y"]["description"] == "The y."
     assert (await run(pick, x=2)).content == "[2,5]"
     assert (await run(pick, x=0)).is_error
 
@@ -500,9 +500,9 @@ async def test_a_schema_written_by_hand_is_checked_too() -> None:
     async def weather(**input: Any) -> str:
         return f"{input}"
 
-    made = Tool("weather", "The weather.", SCHEMA, weather)
-    assert (await dispatch(ToolCall("c", "weather", {"city": "Rome"}), [made])).content == "{'city': 'Rome'}"
-    wrong = await dispatch(ToolCall("c", "weather", {"city": "Rome", "days": [1, "x"]}), [made])
+    built = Tool("weather", "The weather.", SCHEMA, weather)
+    assert (await dispatch(ToolCall("c", "weather", {"city": "Rome"}), [built])).content == "{'city': 'Rome'}"
+    wrong = await dispatch(ToolCall("c", "weather", {"city": "Rome", "days": [1, "x"]}), [built])
     assert wrong.is_error
     assert "days.1: 'x' is not of type 'integer'" in wrong.content
     with pytest.raises(ToolSchemaError, match="not a valid JSON schema"):

@@ -48,9 +48,9 @@ class Hears:
 
 
 async def talked(user: User, namespace: str) -> str:
-    talk = await user.conversations.create(namespace)
-    await user.conversations.append_turn(talk.id, "I live in Porto.", {"content": "I see."})
-    return talk.id
+    conversation = await user.conversations.create(namespace)
+    await user.conversations.append_turn(conversation.id, "I live in Porto.", {"content": "I see."})
+    return conversation.id
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def changes() -> list[Event]:
 async def happened() -> list[Event]:
     hears = Hears()
     async with Tellback(":memory:", extractor=hears, embedder=None) as rc:
-        maya, talks = rc.user("maya"), rc.user("maya").conversations
+        maya, conversations = rc.user("maya"), rc.user("maya").conversations
         space = (await maya.memory.create_space("home")).id
         binding = await maya.memory.create_binding({"namespace": "bound"}, [space])
         await rc.bindings.update(binding.id, enabled=False)
@@ -84,11 +84,11 @@ async def happened() -> list[Event]:
         model = FunctionModel(lambda _: closing())
 
         async def closing() -> str:
-            await talks.close(id)
+            await conversations.close(id)
             return "Bye."
 
-        await talks.run_turn(id, user_text="Bye", model=model)
-        await talks.refresh_rolling_summary(id, FunctionModel(lambda _: "They said hello."))
+        await conversations.run_turn(id, user_text="Bye", model=model)
+        await conversations.refresh_rolling_summary(id, FunctionModel(lambda _: "They said hello."))
 
         atom = await maya.memory.add_atom(space, "One")
         new = await maya.memory.supersede_atom(atom.id, text="Two")
@@ -155,14 +155,14 @@ def row_of(state: SessionState, **more: Any) -> SessionData:
 
 def booked(metadata: Mapping[str, Any]) -> SessionState:
     now = utc_now()
-    begun = create_session("web-42", metadata)
+    started = create_session("web-42", metadata)
     return SessionState(
         "web-42",
         CurrentRoute("book", "Book a flight", now),
         CurrentState("ask", "Ask where to", now),
         {"travel_date": "2026-06-15"},
         (RouteVisit("book", now),),
-        begun.metadata,
+        started.metadata,
         1,
     )
 
@@ -192,8 +192,8 @@ def test_a_session_is_read_as_it_was(own: dict[str, Any]) -> None:
     back = SessionWire.model_validate(json.loads(SessionWire.of(row).to_json())).value()
     shown = {name: row.collected_data[name] for name in back.collected_data}
     assert back.collected_data == shown
-    kept = session_data_to_state("web-42", row)
-    told = json.loads(SessionStateWire.of(kept).to_json())
-    assert SessionStateWire.model_validate(told).value() == kept
+    stored = session_data_to_state("web-42", row)
+    told = json.loads(SessionStateWire.of(stored).to_json())
+    assert SessionStateWire.model_validate(told).value() == stored
     assert told["metadata"]["userId"] == "maya"
     assert set(own) - {"user_id", "created_at"} <= told["metadata"].keys()

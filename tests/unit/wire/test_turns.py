@@ -108,6 +108,6 @@ def test_an_unknown_delta_is_passed_over() -> None:
 def test_problems_are_told_without_their_inside() -> None:
     outcome = TurnOutcome("completed", "Hi", "turn_1", "conv_1", (), ChatUsage())
     failed = replace(outcome, problems=(TurnProblem("recall", StoreBusyError("/secret/path")),))
-    sent = TurnOutcomeWire.of(failed).encoded()
+    sent = TurnOutcomeWire.of(failed).to_json()
     assert b"secret" not in sent
     assert TurnOutcomeWire.model_validate_json(sent).value().problems[0].step == "recall"

@@ -23,8 +23,6 @@ from tellback.errors import FlowError
 from tellback.tools.schema import strip_titles
 from tellback.types.jsontext import dump_json
 
-__all__ = ["GatherField", "GatherSchema", "InvalidValue"]
-
 
 @dataclass(frozen=True, slots=True)
 class GatherField:

@@ -273,7 +273,6 @@ class State:
         elif tool_state is not None:
             self._reject_options("tool_state", ["gather"] if gather else [])
             target = self.route._add_state(
-                self,
                 None,
                 id=id,
                 kind="tool",
@@ -291,7 +290,6 @@ class State:
             if not isinstance(chat_state, str) or not chat_state.strip():
                 raise FlowError(self.place, f"chat_state says in words what to do there, not {chat_state!r:.80}.")
             target = self.route._add_state(
-                self,
                 chat_state,
                 id=id,
                 gather=gather,

@@ -228,8 +228,8 @@ class DomainRegistry:
                 if first is not member:
                     raise FlowError(
                         _domain_place(domain),
-                        f"a tool called {member.name!r} is in domain {first_domain!r} too, and a model could not tell them"
-                        " apart. Give one another name with @tool(name=...).",
+                        f"a tool called {member.name!r} is in domain {first_domain!r} too, and a model could not tell"
+                        " them apart. Give one another name with @tool(name=...).",
                     )
         return [tool for tool, _ in tools_by_name.values()]
 

@@ -31,8 +31,8 @@ class ValueParser:
 
         # Those that need no other package, so that a schema means the same on every machine.
         formats = FormatChecker(("email", "ipv4", "ipv6", "uuid"))
-        for name, read in _FORMAT_PARSERS.items():
-            formats.checks(name, raises=InvalidValue)(functools.partial(_is_normalized, read))
+        for name, parse in _FORMAT_PARSERS.items():
+            formats.checks(name, raises=InvalidValue)(functools.partial(_is_normalized, parse))
         self._definitions = definitions
         # A reference elsewhere is not fetched.
         self.validator: Any = Draft202012Validator({"$defs": definitions}, registry=Registry(), format_checker=formats)
@@ -306,7 +306,7 @@ def _is_normalized(parse: Callable[[Any], str], value: object) -> bool:
 
 
 def to_plain_value(value: Any, fallback: Callable[[Any], Any] | None = None) -> Any:
-    """A value as JSON has it; `otherwise` makes something of what JSON cannot hold."""
+    """A value as JSON has it; `fallback` makes something of what JSON cannot hold."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, Enum):
@@ -357,7 +357,7 @@ def validate_storable(value: Any) -> Any:
 
 
 def explain_validation_error(error: Any, skip_parts: int) -> str:
-    """The first problems of a pydantic error; `skipped` parts of each path are known to the reader."""
+    """The first problems of a pydantic error; `skip_parts` of each path are known to the reader."""
     lines = []
     for problem in error.errors(include_url=False, include_context=False)[:3]:
         message, shown_input = problem["msg"], _format_value(problem["input"])

@@ -18,7 +18,7 @@ from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE, State, Transition
 from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.agent.flow.route_choice import DEFAULT_THRESHOLDS, RouteChoice, Thresholds, choose_route
-from tellback.agent.flow.types import Interpretation, MoveResult, RejectedValue, ToolRunRequest, ToolRunResult, WalkStep
+from tellback.agent.flow.types import Interpretation, MoveResult, ToolRunRequest, ToolRunResult, WalkStep
 from tellback.agent.sessions.session import (
     PendingCall,
     RouteProgress,
@@ -30,11 +30,15 @@ from tellback.agent.sessions.session import (
 )
 from tellback.errors import FlowError
 
+MoveGenerator = Generator[ToolRunRequest, ToolRunResult, MoveResult]
+Verdict = tuple[str, str]
+"""What to do at a state ("leave", "speak" or "fail"), and why."""
+
 
 def undo_tool_data(
     route: Route, runs: Iterable[ToolRun], data: Mapping[str, Any], stated: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The data as it was before these runs; what the user has said since stays, above all what was `said` just now."""
+    """The data as it was before these runs; what the user has said since stays, and so does what is `stated` now."""
     result = dict(data)
     plain = route.schema.plain(result)
     for run in reversed(list(runs)):
@@ -68,10 +72,6 @@ def _to_typed(route: Route, name: str, value: Any) -> Any:
         return route.schema.check(name, value)
     except InvalidValue:  # the schema has changed since
         return value
-
-
-Verdict = tuple[str, str]
-"""What to do at a state ("leave", "speak" or "fail"), and why."""
 
 
 def retry_condition(state: State) -> str:
@@ -338,12 +338,12 @@ class RouteWalk:
 
     def _missing_fields(self, state: State) -> tuple[str, ...]:
         """What a state would ask for: what it needs, what it has not asked for yet, and what could not be taken."""
-        asked = state.id in self._session.progress.spoken
+        has_spoken = state.id in self._session.progress.spoken
         fields = self._route.schema.fields
         return tuple(
             name
             for name in state.gather
-            if name not in self._data and (fields[name].required or not asked or name in self._rejected)
+            if name not in self._data and (fields[name].required or not has_spoken or name in self._rejected)
         )
 
     def _find_pending_call(self, state: State) -> PendingCall | None:
@@ -428,21 +428,6 @@ def _transition_reason(transition: Transition) -> str:
     return f"{transition.condition!r} holds" if isinstance(transition.condition, str) else "its condition holds"
 
 
-__all__ = [
-    "Interpretation",
-    "MoveGenerator",
-    "MoveResult",
-    "RejectedValue",
-    "ToolRunRequest",
-    "ToolRunResult",
-    "WalkStep",
-    "move",
-    "retry_condition",
-]
-
-MoveGenerator = Generator[ToolRunRequest, ToolRunResult, MoveResult]
-
-
 def move(
     routes: Mapping[str, Route],
     session: SessionState,
@@ -454,7 +439,7 @@ def move(
 ) -> MoveGenerator:
     """Choose the route, take in what was said, and walk on to the state that speaks next.
 
-    With `decides` a waiting call of the current state has been decided: the walk goes on with it.
+    With `after_decision` a waiting call of the current state has been decided: the walk goes on with it.
     """
     if after_decision:
         choice = RouteChoice(_find_current_route(routes, session), "a decision was taken")

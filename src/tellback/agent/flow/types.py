@@ -25,7 +25,7 @@ class RejectedValue:
 @dataclass(frozen=True, slots=True)
 class Interpretation:
     """What was understood: `scores` by route (None: nobody was asked), values and what to forget by route, and the
-    conditions that hold, in their words. Without `answered` nobody has said anything."""
+    conditions that hold, in their words. Without `user_spoke` nobody has said anything."""
 
     scores: Mapping[str, float] | None = None
     data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class ToolRunRequest:
 @dataclass(frozen=True, slots=True)
 class ToolRunResult:
     """What came of it. `value` is what the tool gave, `data` and `context` what it wants merged; None removes a field.
-    With `waiting` it has not run: a person must decide."""
+    With `pending` it has not run: a person must decide."""
 
     run: ToolRun
     value: Any = None

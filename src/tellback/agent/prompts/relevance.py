@@ -51,7 +51,7 @@ class TextRanker:
 
     def __init__(self, texts: Sequence[str], *, embedder: TextVectors | None = None) -> None:
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-            raise InvalidArgumentError(f"Relevance takes a list of texts, not {texts!r:.80}.")
+            raise InvalidArgumentError(f"TextRanker takes a list of texts, not {texts!r:.80}.")
         self._texts = tuple(texts)
         self._embedder = embedder
 

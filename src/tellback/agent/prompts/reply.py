@@ -62,7 +62,8 @@ def render_reply_prompt(
 ) -> str:
     """The system prompt of a reply. What changes least comes first, so that providers can keep it.
 
-    `offered` are routes to mention where none is active, `canned` what the mode asks for, `remembered` what memory has.
+    `offered` are routes to mention where none is active, `wording_text` is what the composition mode asks for, and
+    `memory_text` what memory has.
     """
     prompt = PromptBuilder().add_identity(persona.name, persona.description, persona.goal)
     prompt.add_section("rules", _render_rules(persona.rules, persona.prohibitions))
@@ -124,7 +125,8 @@ def _instruction_lines(
     if taken_back:
         lines.append(f"The user took back: {', '.join(taken_back)}.")
     lines += [
-        f"The user said {each.field} is {dump_json_line(each.value)}, which cannot be: {each.problem}. Say so; ask again."
+        f"The user said {each.field} is {dump_json_line(each.value)}, which cannot be: {each.problem}."
+        " Say so; ask again."
         for each in interpretation.rejected
     ]
     unfinished = [
@@ -154,7 +156,8 @@ def _is_pending(moved: MoveResult, id: str) -> bool:
 def _render_tool_run(name: str, run: ToolRun) -> str:
     call = f"{name}({dump_json_line(run.arguments)})"
     if run.error is not None:
-        return f"{call} failed: {dump_json_line(run.error[:MAX_PROMPT_RESULT_LENGTH])}. Tell the user, and what can be done."
+        error = dump_json_line(run.error[:MAX_PROMPT_RESULT_LENGTH])
+        return f"{call} failed: {error}. Tell the user, and what can be done."
     return f"{call} gave: {_to_one_line(run.content)}"
 
 

@@ -325,7 +325,7 @@ class ParsedAnswer:
 
 
 def parse_answer(text: str, questions: Questions) -> ParsedAnswer:
-    """What the model's answer says; raises `Unreadable` if it is no JSON object.
+    """What the model's answer says; raises `UnreadableAnswer` if it is no JSON object.
 
     A value that does not fit its field is set aside with the reason. A route, field or condition that was not asked for
     is left out, and said so.
@@ -348,7 +348,7 @@ def parse_answer(text: str, questions: Questions) -> ParsedAnswer:
 
 
 def parse_choice(text: str, answers_by_key: Mapping[str, str]) -> str:
-    """The answer that was chosen; raises `Unreadable` if it is none of those."""
+    """The answer that was chosen; raises `UnreadableAnswer` if it is none of those."""
     try:
         key = _parse_json_object(text).get("answer")
     except UnreadableAnswer as problem:

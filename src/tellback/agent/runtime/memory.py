@@ -22,6 +22,9 @@ from tellback.types.jsontext import dump_json
 MemorySource = Any
 """A user's handle, a `Tellback`, or a function of the session that gives a handle."""
 
+SessionKey = tuple[Scope | str | None, str]
+"""Whose session it is, and its id."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:
@@ -91,10 +94,6 @@ async def build_memory_tools(user: UserHandle, namespace: str, options: MemoryOp
     space_id = await NamespaceMemory(user, namespace, options.space, exclusive=True).space_id()
     tools = memory_tools(user.memory, space_id, write=options.write)
     return tools if options.tools else tools[3:]
-
-
-SessionKey = tuple[Scope | str | None, str]
-"""Whose session it is, and its id."""
 
 
 def format_owner(key: SessionKey) -> str:

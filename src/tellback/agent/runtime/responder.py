@@ -42,6 +42,11 @@ from tellback.types.conversations import Identity, Session, ToolInvocation, Turn
 if TYPE_CHECKING:
     from tellback.agent.agent import Agent
 
+UNSET_MODEL = "-"
+"""The model's name where none is set."""
+HISTORY_LIMIT = 30
+_NO_SCOPE = Scope("", "", "")
+
 
 @dataclass(slots=True)
 class PreparedTurn:
@@ -105,13 +110,6 @@ def build_turn_events(agent_name: str, message: Message | None, response: Respon
         )
     events.append(create_message_event(EventSource.AI_AGENT, agent_name, response.message))
     return events
-
-
-UNSET_MODEL = "-"
-
-
-HISTORY_LIMIT = 30
-_NO_SCOPE = Scope("", "", "")
 
 
 class RespondArguments(TypedDict, total=False):

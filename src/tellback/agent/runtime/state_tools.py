@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 1_000
 ATTEMPT_TTL = 900.0
 
+OUTCOME_UNKNOWN = "It was approved and begun before, and nobody knows whether it took effect. It is not begun again."
+
 
 @dataclass(slots=True)
 class TurnAttempt:
@@ -76,11 +78,8 @@ class TurnAttempts:
         return call_id in self._decided
 
 
-OUTCOME_UNKNOWN = "It was approved and begun before, and nobody knows whether it took effect. It is not begun again."
-
-
 class StateToolRunner:
-    """Runs tools. `invoked` are the calls so far, in order."""
+    """Runs tools. `invocations` are the calls so far, in order."""
 
     def __init__(self, attempt: TurnAttempt, approvals: Mapping[str, Approval]) -> None:
         self.invocations: list[ToolInvocation] = []
@@ -180,7 +179,7 @@ class StateToolRunner:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecisions:
-    """Decisions on waiting calls of a state; or, with `goes_on`, on calls of a reply that the log holds; and the
+    """Decisions on waiting calls of a state; or, with `resumes_reply`, on calls of a reply that the log holds; and the
     session in the route that waits."""
 
     approvals: dict[str, Approval]

@@ -67,8 +67,8 @@ class AgentTurn:
     """A turn that is being planned, and what becomes of it. The session it was given stays as it was.
 
     `history` are the messages to answer, if they are not those of the log; `approvals` decides a waiting call of a
-    state, and `goes_on` means that the reply itself is taken up again, where it waited for a decision. `done` is what
-    tools gave in a first try of this very turn, which failed later: they are not run again.
+    state, and `resumes_reply` means that the reply itself is taken up again, where it waited for a decision. `attempt`
+    is what tools gave in a first attempt at this very turn, which failed later: they are not run again.
     """
 
     def __init__(

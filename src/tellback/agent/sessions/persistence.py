@@ -345,7 +345,7 @@ class Persistence:
 
         Raises `ConfigurationError` if they are, but for users of another tenant or app.
         """
-        agent_sessions: StoreBackend | None = getattr(self.adapter, "kept", None)
+        agent_sessions: StoreBackend | None = getattr(self.adapter, "store_backend", None)
         if (
             agent_sessions is not None
             and agent_sessions.store is not store

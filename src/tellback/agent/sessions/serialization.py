@@ -47,6 +47,13 @@ _WIRE_KEYS = frozenset(
     {"routeHistory", "currentRouteTitle", "currentRouteEnteredAt", "currentStateDescription", "currentStateEnteredAt"}
 )
 """What these are called by those who ask a server."""
+_ROLES: Mapping[EventSource, MessageRole] = {
+    EventSource.CUSTOMER: "user",
+    EventSource.AI_AGENT: "agent",
+    EventSource.SYSTEM: "system",
+}
+_SOURCES = {role: source for source, role in _ROLES.items()}
+_MESSAGE_FIELDS = tuple(each.name for each in fields(MessageData) if each.name != "position")
 
 
 def validate_no_reserved_keys(data: Mapping[str, Any]) -> None:
@@ -54,7 +61,8 @@ def validate_no_reserved_keys(data: Mapping[str, Any]) -> None:
     reserved = sorted((_SESSION_KEYS | _WIRE_KEYS) & data.keys())
     if reserved:
         raise InvalidArgumentError(
-            f"initial_data cannot have {', '.join(map(repr, reserved))}: these are parts of a session. Take other names."
+            f"initial_data cannot have {', '.join(map(repr, reserved))}: these are parts of a session."
+            " Take other names."
         )
 
 
@@ -143,9 +151,7 @@ def _row_to_data(row: SessionData) -> dict[str, Any]:
     """A row as data; its owner's id and its dates are metadata unless the session says otherwise."""
     collected = dict(row.collected_data)
     dates = {"created_at": row.created_at, "last_updated_at": row.updated_at}
-    owner_metadata = (
-        {} if row.user_id is None else {"user_id": row.user_id}
-    )  # nothing that was collected says otherwise
+    owner_metadata = {} if row.user_id is None else {"user_id": row.user_id}  # the row's owner has the last word
     collected["metadata"] = {**dates, **(collected.get("metadata") or {}), **owner_metadata}
     return {
         "version": row.version,
@@ -280,15 +286,6 @@ def _drop_non_finite(value: Any) -> Any:
     return [_drop_non_finite(each) for each in value] if isinstance(value, list) else value
 
 
-_ROLES: Mapping[EventSource, MessageRole] = {
-    EventSource.CUSTOMER: "user",
-    EventSource.AI_AGENT: "agent",
-    EventSource.SYSTEM: "system",
-}
-_SOURCES = {role: source for source, role in _ROLES.items()}
-_FIELDS = tuple(each.name for each in fields(MessageData) if each.name != "position")
-
-
 def events_to_messages(session: SessionState, events: Sequence[Event], user_id: str | None) -> list[MessageData]:
     """A turn's messages. Tools that ran go with what the agent said next."""
     messages: list[MessageData] = []
@@ -326,11 +323,11 @@ def build_message_row(
 ) -> MessageData:
     """A message to be stored, from what is known of it."""
     if isinstance(source, MessageData):
-        source = {name: getattr(source, name) for name in _FIELDS}
+        source = {name: getattr(source, name) for name in _MESSAGE_FIELDS}
     if not isinstance(source, Mapping | None):
         raise InvalidArgumentError(f"a message is a MessageData or a mapping, not {source!r:.80}.")
     values = {**(source or {}), **overrides}
-    unknown = values.keys() - set(_FIELDS)
+    unknown = values.keys() - set(_MESSAGE_FIELDS)
     if unknown:
         raise InvalidArgumentError(f"save_message takes no {', '.join(sorted(map(str, unknown)))}.")
     event = None if values.get("event") is None else adapt_event(values["event"])

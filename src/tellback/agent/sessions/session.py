@@ -110,7 +110,7 @@ class SessionState:
 
     `version` grows with each turn: whoever saves a session can tell that another turn was faster. `context` is what
     tools added to the agent's context. `owner` is whose it is, once that is known: nobody else can go on with it.
-    `left` holds routes that were left, to be taken up again where they were. After a route is completed its data stays
+    `paused_routes` were left, and are taken up again where they were. After a route is completed its data stays
     in `extracted` until another is entered.
 
     >>> create_session("web-42").extracted

@@ -1,4 +1,8 @@
-"""Adapters to the vendors' own SDKs, one folder each. Importing one loads no SDK; using it does."""
+"""Adapters to the vendors' own SDKs, a module or package each, on one base class.
+
+Importing one loads no SDK; using it does. Applications import them from `tellback.chat`; no adapter imports
+another.
+"""
 
 from __future__ import annotations
 

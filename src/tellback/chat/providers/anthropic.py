@@ -47,6 +47,10 @@ from tellback.types.jsontext import parse_arguments
 
 META_KEY = "anthropic"
 
+DEFAULT_MAX_TOKENS = 8_192
+STREAM_ABOVE_TOKENS = 8_192
+"""A plain request for more than this may outlive the connection: it is streamed and collected instead."""
+
 
 def blocks_to_meta(blocks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """A message's `meta` for these blocks, or None when text and calls say it all."""
@@ -383,11 +387,6 @@ def _merge_delta(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
             block[name] += value
         elif value is not None:
             block[name] = value
-
-
-DEFAULT_MAX_TOKENS = 8_192
-STREAM_ABOVE_TOKENS = 8_192
-"""A plain request for more than this may outlive the connection: it is streamed and collected instead."""
 
 
 class AnthropicModel(ProviderModel):

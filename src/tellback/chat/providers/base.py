@@ -1,6 +1,7 @@
 """`ProviderModel`, the base class of all adapters: idle timeouts, stream reading, retries and backup models.
 
-An adapter supplies its client, one plain request, one streamed request, and how its SDK's exceptions map to `ProviderError`s."""
+An adapter supplies its client, one plain request, one streamed request, and how its SDK's exceptions map to
+`ProviderError`s."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ from tellback.chat.providers.retry import RetryAttempts, StreamContinuation
 from tellback.chat.usage import load_price_list
 from tellback.errors import ConfigurationError, ProviderConnectionError, ProviderError, ProviderTimeoutError
 from tellback.types import ChatReply, ReplyDelta, StreamStop
+
+log = logging.getLogger("tellback.chat")
 
 T = TypeVar("T")
 
@@ -75,7 +78,7 @@ class IdleTimeout:
 
 
 def watch_bytes(response: Any, on_chunk: Callable[[bytes], None]) -> None:
-    """Show `seen` every piece of a response's body as the SDK reads it."""
+    """Call `on_chunk` with every piece of a response's body as the SDK reads it."""
     read_chunks = response.aiter_bytes
 
     async def watched(*args: Any, **kwargs: Any) -> AsyncIterator[bytes]:
@@ -100,9 +103,6 @@ async def close_iterator(iterator: Any) -> None:
         await asyncio.wait([step])
         if step.cancelled() or step.exception() is not None or step.result() is close_iterator:
             return
-
-
-log = logging.getLogger("tellback.chat")
 
 
 class StreamReader(Protocol):
@@ -151,9 +151,6 @@ async def read_stream(events: AsyncIterator[Any], reader: StreamReader, model: s
 def _build_stop(reader: StreamReader) -> StreamStop:
     reply = reader.reply()
     return StreamStop(reply.stop_reason, reply.usage, reply)
-
-
-log = logging.getLogger("tellback.chat")
 
 
 class ModelOptions(TypedDict, total=False):

@@ -42,6 +42,21 @@ from tellback.types.jsontext import dump_json
 
 META_KEY = "gemini"
 
+PLACEHOLDER_SIGNATURE = b"skip_thought_signature_validator"
+"""Google's own placeholder for a call that a model of Gemini 3 or later did not make itself."""
+
+_DEFAULT_MIMES = {"image": "image/png", "audio": "audio/mpeg", "file": "application/octet-stream"}
+
+STOP_REASONS = {
+    "STOP": "end_turn",
+    "MAX_TOKENS": "max_tokens",
+    **dict.fromkeys(
+        ("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"), "refusal"
+    ),
+}
+
+_CLOUD_VARIABLES = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE")
+
 
 def parts_to_meta(parts: Sequence[Mapping[str, Any]], calls: Sequence[ToolCall]) -> Mapping[str, Any] | None:
     """A message's `meta` for these parts (JSON only), or None when text and calls say it all."""
@@ -87,12 +102,6 @@ def _from_json(name: str, value: Any) -> Any:
     if name == "inline_data":
         return {**value, "data": base64.b64decode(value["data"])}
     return value
-
-
-PLACEHOLDER_SIGNATURE = b"skip_thought_signature_validator"
-"""Google's own placeholder for a call that a model of Gemini 3 or later did not make itself."""
-
-_DEFAULT_MIMES = {"image": "image/png", "audio": "audio/mpeg", "file": "application/octet-stream"}
 
 
 def encode(model: str, request: ChatRequest) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -212,15 +221,6 @@ def _encode_tool_choice(choice: str) -> dict[str, Any]:
     return {"mode": "ANY", "allowed_function_names": [choice]}
 
 
-STOP_REASONS = {
-    "STOP": "end_turn",
-    "MAX_TOKENS": "max_tokens",
-    **dict.fromkeys(
-        ("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"), "refusal"
-    ),
-}
-
-
 class GeminiStreamReader:
     """What the responses of one call have given so far."""
 
@@ -329,9 +329,6 @@ def decode(response: Any, provider: str, model: str) -> ChatReply:
     if not response.candidates and reader.block_reason is None:
         raise unreadable_response_error(provider, model, "no candidates, and no reason why")
     return replace(reader.reply(), raw=response)
-
-
-_CLOUD_VARIABLES = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE")
 
 
 class GeminiModel(ProviderModel):

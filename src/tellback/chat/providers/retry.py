@@ -1,6 +1,7 @@
-"""Retry policy: which failures are retried, how long to back off, when a backup model takes over, and how a broken stream continues.
+"""Retry policy: which failures are retried, after what delay, and when a backup model takes over.
 
-After a stream broke off, the next attempt is shown the text so far and asked to continue it; text that it repeats is held back, so the caller never sees any of it twice."""
+After a stream broke off, the next attempt is shown the text so far and asked to continue it; text that it repeats is
+held back, so the caller never sees any of it twice."""
 
 from __future__ import annotations
 
@@ -23,6 +24,14 @@ MAX_RETRY_AFTER = 60.0
 """A provider that asks for a longer wait than this is not waited for: the caller, or a backup model, decides."""
 
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+
+RetryTarget = str | Model
+"""A name for the same provider, or a model object that looks after itself."""
+
+CONTINUE_INSTRUCTION = (
+    "Your last message was cut off by a technical fault after exactly the text above. Continue it from the very next "
+    "character. Do not repeat any of it, do not apologise and do not mention the interruption."
+)
 
 
 def backoff(attempt: int, retry_after: float | None = None) -> float:
@@ -60,14 +69,11 @@ def _parse_number(value: str | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-RetryTarget = str | Model
-"""A name for the same provider, or a model object that looks after itself."""
-
-
 class RetryAttempts:
     """The attempts of one call, and what went wrong with them.
 
-    `read` puts an SDK's exception for a model's name into our words, or gives None if it is not the provider's doing.
+    `convert_error` turns an SDK's exception and the model's name into a `ProviderError`, or gives None if the provider
+    did not cause it.
     """
 
     def __init__(
@@ -139,19 +145,13 @@ class RetryAttempts:
         return self._targets[self._index + 1] if self._index + 1 < len(self._targets) else None
 
 
-CONTINUE_INSTRUCTION = (
-    "Your last message was cut off by a technical fault after exactly the text above. Continue it from the very next "
-    "character. Do not repeat any of it, do not apologise and do not mention the interruption."
-)
-
-
 class StreamContinuation:
     """The text a caller has been given so far, over all attempts."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._earlier_text = ""
-        self._held_text: str | None = None
+        self._withheld_text: str | None = None
 
     @property
     def text(self) -> str:
@@ -161,7 +161,7 @@ class StreamContinuation:
     def start_attempt(self) -> None:
         """A new attempt starts."""
         self._earlier_text = self.text
-        self._held_text = "" if self._earlier_text else None
+        self._withheld_text = "" if self._earlier_text else None
 
     def build_request(self, request: ChatRequest) -> ChatRequest:
         """The request for this attempt: the original, or one that asks to go on."""
@@ -175,24 +175,26 @@ class StreamContinuation:
     def filter_delta(self, delta: ReplyDelta) -> Iterator[ReplyDelta]:
         """What the caller has not seen yet: text that only repeats what was said is held back while it does.
 
-        The last delta is left out, since `whole` makes another.
+        The last delta is left out, since `build_stop` makes another.
         """
         if isinstance(delta, TextDelta):
             text = delta.text
-            if self._held_text is not None:
-                self._held_text += text
-                if len(self._held_text) < len(self._earlier_text) and self._earlier_text.startswith(self._held_text):
+            if self._withheld_text is not None:
+                self._withheld_text += text
+                if len(self._withheld_text) < len(self._earlier_text) and self._earlier_text.startswith(
+                    self._withheld_text
+                ):
                     return
-                text, self._held_text = self._held_text.removeprefix(self._earlier_text), None
+                text, self._withheld_text = self._withheld_text.removeprefix(self._earlier_text), None
             if text:
                 self._pieces.append(text)
                 yield TextDelta(text)
             return
         if isinstance(delta, ToolUseStart | StreamStop):
-            if self._held_text:  # the text ends before all was repeated, so it was no repetition
-                self._pieces.append(self._held_text)
-                yield TextDelta(self._held_text)
-            self._held_text = None
+            if self._withheld_text:  # the text ends before all was repeated, so it was no repetition
+                self._pieces.append(self._withheld_text)
+                yield TextDelta(self._withheld_text)
+            self._withheld_text = None
         if not isinstance(delta, StreamStop):
             yield delta
 

@@ -1,5 +1,8 @@
-"""The pages, which register themselves when they are imported."""
+"""The pages of the console, one module each. They register themselves when they are imported.
+
+Only `tellback.console.app` imports this package.
+"""
 
 from tellback.console.pages import chat, conversations, data, entities, jobs, memory, routes, timeline, usage
 
-__all__ = ["atom", "chat", "conversations", "data", "entities", "jobs", "memory", "routes", "timeline", "usage"]
+__all__ = ["chat", "conversations", "data", "entities", "jobs", "memory", "routes", "timeline", "usage"]

@@ -118,7 +118,8 @@ class ChatPage:
     def _show_composer(self) -> None:
         with widgets.box("composer"):
             self._message_field = ui.textarea(placeholder=f"Message {self._partner_name}").props(
-                f"outlined autogrow autofocus dense dir=auto maxlength={self._max_length} input-style='max-height: 40vh'"
+                "outlined autogrow autofocus dense dir=auto input-style='max-height: 40vh'"
+                f" maxlength={self._max_length}"
             )
             self._message_field.props["aria-label"] = (
                 f"Message {self._partner_name}: Enter sends it, Shift+Enter begins a line"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from tellback.console import widgets
+from tellback.console.chat_backends import EXTRACTION_WAIT_SECONDS
 from tellback.console.context import PageContext, notify
 from tellback.console.explanation import format_cost
 from tellback.console.layout import console_page
@@ -17,12 +18,13 @@ from tellback.errors import NotFoundError
 from tellback.types.conversations import Conversation, StoredMessage
 from tellback.types.memory import Atom
 
+PATH = "/conversations"
+CONVERSATIONS_PER_PAGE = 20
 MESSAGES_PER_PAGE = 50
 MESSAGES_BEFORE_CITED = 10
 """How many messages are shown before the one that a citation leads to."""
 MAX_ATOMS_SHOWN = 20
 MAX_ATOMS_SEARCHED = 500
-EXTRACTION_WAIT_SECONDS = 60.0
 
 _SCROLL_TO_HIGHLIGHT = """
 const lit = document.querySelector('.lit');
@@ -96,9 +98,8 @@ class ConversationView:
         with widgets.box("line"):
             widgets.chip("open" if conversation.is_open else "closed", "good" if conversation.is_open else "")
             widgets.chip(conversation.namespace)
-            widgets.muted(
-                f"{widgets.format_count(conversation.last_seq, 'message')} in {widgets.format_count(conversation.turns, 'turn')}"
-            )
+            messages_text = widgets.format_count(conversation.last_seq, "message")
+            widgets.muted(f"{messages_text} in {widgets.format_count(conversation.turns, 'turn')}")
             widgets.muted(f"begun {widgets.format_datetime(conversation.created_at)}")
             if conversation.closed_at is not None:
                 widgets.muted(f"closed {widgets.format_datetime(conversation.closed_at)}")
@@ -207,14 +208,9 @@ class ConversationView:
             widgets.muted(f"Only the newest {MAX_ATOMS_SEARCHED} memories were looked through.")
         if jobs:
             with widgets.box("line"):
-                widgets.muted(
-                    f"It was last read on {widgets.format_datetime(jobs[0].created_at)}: {jobs[0].status.value.lower()}."
-                )
+                read_at, status = widgets.format_datetime(jobs[0].created_at), jobs[0].status.value.lower()
+                widgets.muted(f"It was last read on {read_at}: {status}.")
                 ui.link("Jobs", self._ctx.link("/jobs")).classes("go quiet")
-
-
-PATH = "/conversations"
-CONVERSATIONS_PER_PAGE = 20
 
 
 @console_page(PATH, "Conversations")

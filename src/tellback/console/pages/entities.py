@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -206,7 +205,7 @@ class EntityPage:
         )
         if entity.attributes:
             widgets.heading("Attributes")
-            widgets.pairs(*((str(name), _format_attribute(value)) for name, value in entity.attributes.items()))
+            widgets.pairs(*((str(name), widgets.format_value(value)) for name, value in entity.attributes.items()))
         widgets.heading("Memories about it")
         self._list_box = widgets.box("stack")
         await self._show_memories()
@@ -238,10 +237,6 @@ class EntityPage:
             ui.navigate.to(self._ctx.link(PATH, id=entity.id))
 
         await open_merge_dialog(self._ctx, self._entity.space_id, self._entity, on_merged)
-
-
-def _format_attribute(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 async def open_merge_dialog(

@@ -18,11 +18,16 @@ from tellback.types.memory import Atom, AtomStatus, MemorySpace, RecallHit
 from tellback.validation import QUERY_LENGTH
 
 PATH = "/memory"
+ATOM_PATH = "/atom"
 MEMORIES_PER_PAGE = 20
 MAX_ATOMS_SEARCHED = 1_000
 """How many are looked through for those that are over, before a page is shown with fewer."""
 CATEGORY_SAMPLE_SIZE = 300
 """The categories to choose from are those of so many memories, the newest."""
+
+MAX_MESSAGES_QUOTED = 20
+MAX_QUOTE_LENGTH = 700
+"""How many characters of a message are quoted."""
 
 STATUS_LABELS = {"current": "Current", "over": "Superseded or over", "archived": "Archived"}
 
@@ -288,12 +293,6 @@ class MemoryPage:
             widgets.dialog_buttons(dialog, "Make it", ctx.guard(create))
 
 
-ATOM_PATH = "/atom"
-MAX_MESSAGES_QUOTED = 20
-MAX_QUOTE_LENGTH = 700
-"""How many characters of a message are quoted."""
-
-
 @console_page(ATOM_PATH, "Memory")
 async def atom_page(ctx: PageContext) -> None:
     """A memory by its id."""
@@ -302,7 +301,7 @@ async def atom_page(ctx: PageContext) -> None:
     if found is None:
         raise NotFoundError("atom", id)
     space = await ctx.user.memory.get_space(found.space_id)
-    back_link = ctx.link("/memory", space=found.space_id)
+    back_link = ctx.link(PATH, space=found.space_id)
     ui.link(f"← {widgets.truncate(space.name, 60) if space else 'Memory'}", back_link).classes("go plain quiet")
     with widgets.box("card", "stack", tag="article"):
         ui.label(found.text).classes("atom-text" + (" over" if atoms.is_superseded_or_expired(found) else "")).props(
@@ -322,7 +321,7 @@ async def atom_page(ctx: PageContext) -> None:
 
 async def _go_to_changed(ctx: PageContext, changed: Atom) -> None:
     if changed.status is AtomStatus.DELETED:
-        ui.navigate.to(ctx.link("/memory", space=changed.space_id))
+        ui.navigate.to(ctx.link(PATH, space=changed.space_id))
     else:
         ui.navigate.to(ctx.link(ATOM_PATH, id=changed.id))
 

@@ -27,20 +27,60 @@ from tellback.stores import Store
 from tellback.stores.postgres.store import QueueSettings
 from tellback.types.jobs import Job, JobStatus
 
-SCHEMA_CONNECT_SECONDS = 10
-
 DELIVERY_INDEXES = (
     "CREATE INDEX tellback_deliveries_of_space ON procrastinate_jobs (lock) WHERE status IN ('todo', 'doing')",
     "CREATE INDEX tellback_deliveries_at_work ON procrastinate_jobs (queueing_lock) WHERE status = 'doing'",
 )
 """Without them, fetching one of a thousand deliveries takes a hundred times as long."""
 
+QUEUE_NAME = "tellback"
+RUN_JOB_TASK = "tellback.run_job"
+DELIVERY_BATCH = 500
+CONNECT_SECONDS = 10
+POOL_TIMEOUT = 5.0
+"""How long to wait for a connection: a worker that stops waits no longer for a server that is down."""
+
+_SELECT_UNDELIVERED = """
+SELECT id, space_id, due_at
+FROM jobs
+WHERE (status = 'queued' OR (status = 'running' AND lease_until <= %(at)s))
+    AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs AS d WHERE d.queueing_lock = jobs.id AND d.status = 'todo')
+    AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs AS d WHERE d.queueing_lock = jobs.id AND d.status = 'doing')
+ORDER BY id
+LIMIT %(limit)s
+"""
+
+_DELETE_STALE_DELIVERIES = """
+DELETE FROM procrastinate_jobs AS d
+WHERE d.status = 'todo' AND d.task_name = %(task)s
+    AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = d.queueing_lock AND jobs.status IN ('queued', 'running'))
+"""
+
+_EXPEDITE_DELIVERIES = """
+UPDATE procrastinate_jobs AS d
+SET scheduled_at = NULL
+FROM jobs
+WHERE d.status = 'todo' AND d.task_name = %(task)s AND jobs.id = d.queueing_lock AND jobs.status = 'queued'
+    AND d.scheduled_at > now() AND jobs.due_at <= %(at)s
+"""
+"""A delivery holds up all later ones of its space: none may stand for what is over, or wait longer than its job."""
+
+log = logging.getLogger("tellback.jobs")
+
+REAP_TASK = "tellback.reap"
+REAP_SECONDS = 30
+REAP_PRIORITY = 10
+"""Before jobs: what waits for a dead worker would wait for ever."""
+MAX_DELIVERY_PAUSE = 1.0
+SECOND_FETCH_SECONDS = 0.05
+"""After a job has ended its successor may run, which nobody announces; a look under way may have come too early."""
+
 
 async def prepare_schema(settings: QueueSettings) -> None:
     """Make the tables if they are missing, and bring them to this procrastinate's version; one process at a time."""
     migrations = _list_migrations()
     connection = await psycopg.AsyncConnection.connect(
-        settings.dsn, connect_timeout=SCHEMA_CONNECT_SECONDS, application_name="tellback"
+        settings.dsn, connect_timeout=CONNECT_SECONDS, application_name="tellback"
     )
     async with connection:
         await _use_schema(connection, settings.schema)
@@ -62,8 +102,9 @@ async def prepare_schema(settings: QueueSettings) -> None:
             await _grant_access(connection, settings)
         except psycopg.errors.InsufficientPrivilege as error:
             raise SchemaVersionError(
-                f"{settings.display_url} has no tables for the queue of jobs, or old ones, and the database user may not make"
-                f" them: {error}. Open it once with a worker as a user who owns the schema {settings.schema!r}."
+                f"{settings.display_url} has no tables for the queue of jobs, or old ones, and the database user may"
+                f" not make them: {error}. Open it once with a worker as a user who owns the schema"
+                f" {settings.schema!r}."
             ) from error
 
 
@@ -103,40 +144,6 @@ async def _grant_access(connection: psycopg.AsyncConnection, settings: QueueSett
         await connection.execute(
             sql.SQL("GRANT USAGE ON SEQUENCE {} TO {}").format(sql.Identifier(f"procrastinate_{table}_id_seq"), role)
         )
-
-
-QUEUE_NAME = "tellback"
-RUN_JOB_TASK = "tellback.run_job"
-DELIVERY_BATCH = 500
-CONNECT_SECONDS = 10
-POOL_TIMEOUT = 5.0
-"""How long to wait for a connection: a worker that stops waits no longer for a server that is down."""
-
-_SELECT_UNDELIVERED = """
-SELECT id, space_id, due_at
-FROM jobs
-WHERE (status = 'queued' OR (status = 'running' AND lease_until <= %(at)s))
-    AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs AS d WHERE d.queueing_lock = jobs.id AND d.status = 'todo')
-    AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs AS d WHERE d.queueing_lock = jobs.id AND d.status = 'doing')
-ORDER BY id
-LIMIT %(limit)s
-"""
-
-
-_DELETE_STALE_DELIVERIES = """
-DELETE FROM procrastinate_jobs AS d
-WHERE d.status = 'todo' AND d.task_name = %(task)s
-    AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = d.queueing_lock AND jobs.status IN ('queued', 'running'))
-"""
-
-_EXPEDITE_DELIVERIES = """
-UPDATE procrastinate_jobs AS d
-SET scheduled_at = NULL
-FROM jobs
-WHERE d.status = 'todo' AND d.task_name = %(task)s AND jobs.id = d.queueing_lock AND jobs.status = 'queued'
-    AND d.scheduled_at > now() AND jobs.due_at <= %(at)s
-"""
-"""A delivery holds up all later ones of its space: none may stand for what is over, or wait longer than its job."""
 
 
 def create_app(settings: QueueSettings, pool_size: int) -> procrastinate.App:
@@ -258,17 +265,6 @@ def is_delivery_gone(error: BaseException) -> bool:
     return isinstance(error, exceptions.ConnectorException) and isinstance(
         error.__cause__, psycopg.errors.RaiseException
     )
-
-
-log = logging.getLogger("tellback.jobs")
-
-REAP_TASK = "tellback.reap"
-REAP_SECONDS = 30
-REAP_PRIORITY = 10
-"""Before jobs: what waits for a dead worker would wait for ever."""
-MAX_DELIVERY_PAUSE = 1.0
-SECOND_FETCH_SECONDS = 0.05
-"""After a job has ended its successor may run, which nobody announces; a look under way may have come too early."""
 
 
 class _RedeliverAt(Exception):

@@ -15,7 +15,6 @@ from tellback.errors import ConfigurationError, ExtractionError, InvalidArgument
 from tellback.memory import validation
 from tellback.memory.extraction.model_calls import ask_model
 from tellback.memory.extraction.prompts import Prompts, as_prompts
-from tellback.memory.extraction.reconciliation.change_tracker import TURN_CATEGORY_NAME
 from tellback.memory.extraction.transcript import is_extractable, render_transcript, speaker_names
 from tellback.memory.extraction.values import (
     FIRST_YEAR,
@@ -39,6 +38,10 @@ from tellback.types.memory import TURN_CATEGORY, Category, EntityType
 from tellback.validation import validate_optional_text
 
 MAX_SHOWN_NAME = 60
+
+VERBATIM_CUT = " […]"
+
+ExtractorLike = Extractor | str | None
 
 
 def validate_extraction(extraction: Any, window: Window) -> Extraction:
@@ -79,9 +82,9 @@ def _validate_fact(fact: ExtractedFact, ids: Set[str]) -> None:
     validation.validate_text(fact.text)
     if not isinstance(fact.category, Category):
         raise InvalidArgumentError(f"category is a Category, not {fact.category!r:.80}")
-    if validation.validate_category(fact.category).name == TURN_CATEGORY_NAME:
+    if validation.validate_category(fact.category).name == TURN_CATEGORY.name:
         raise InvalidArgumentError(
-            f"category {TURN_CATEGORY_NAME!r} is for what was said word for word; use another name"
+            f"category {TURN_CATEGORY.name!r} is for what was said word for word; use another name"
         )
     _validate_citations(fact.message_ids, ids)
     validation.validate_importance(fact.importance)
@@ -134,9 +137,6 @@ def _validate_name_list(what: str, names: Iterable[str]) -> None:
 
 def _format_raw(value: Any) -> str:
     return make_storable(repr(value)[: validation.MAX_TEXT_LENGTH])
-
-
-VERBATIM_CUT = " […]"
 
 
 def build_verbatim_drafts(conversation: Conversation, messages: Sequence[StoredMessage]) -> list[AtomDraft]:
@@ -247,9 +247,6 @@ class LlmExtractor:
                 "The llm extractor has no model: pass LlmExtractor(model=...), or open Tellback(model=...)."
             )
         return ChatOptions(model=model, system=system, config=self.config, max_output_tokens=self.max_output_tokens)
-
-
-ExtractorLike = Extractor | str | None
 
 
 class VerbatimExtractor:

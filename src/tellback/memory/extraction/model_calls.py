@@ -17,16 +17,21 @@ from tellback.runtime import Runtime
 from tellback.types import ChatReply, ChatUsage, Message, user_message
 from tellback.types.jobs import Job, UsageRecord
 
-_TRACKED_USAGE: ContextVar[list[ChatUsage] | None] = ContextVar("tellback_spent", default=None)
+_TRACKED_USAGE: ContextVar[list[ChatUsage] | None] = ContextVar("tellback_tracked_usage", default=None)
+
+T = TypeVar("T")
+
+TRUNCATED = "it was cut off because it is too long; give only the most important, in fewer words"
+REFUSED = "it refuses to answer"
 
 
 @contextmanager
 def track_usage() -> Iterator[list[ChatUsage]]:
     """A list that grows with each call made within, also in the tasks that are started there.
 
-    >>> with track_usage() as spent:
+    >>> with track_usage() as tracked:
     ...     report_usage(ChatUsage(input_tokens=5))
-    >>> spent[0].input_tokens
+    >>> tracked[0].input_tokens
     5
     """
     tracked: list[ChatUsage] = []
@@ -44,19 +49,13 @@ def report_usage(usage: ChatUsage) -> None:
         tracked.append(usage)
 
 
-T = TypeVar("T")
-
-TRUNCATED = "it was cut off because it is too long; give only the most important, in fewer words"
-REFUSED = "it refuses to answer"
-
-
 async def ask_model(
     opts: ChatOptions, prompt: str, schema: Mapping[str, Any], parse: Callable[[str], T], retries: int
 ) -> tuple[T, tuple[ChatUsage, ...]]:
-    """What `read` makes of the model's answer, and what each call cost.
+    """What `parse` makes of the model's answer, and what each call cost.
 
-    An answer that `read` refuses with `InvalidOutput` goes back to the model with the reason, so many times; then
-    `ExtractionError` is raised, with the last answer. What a provider raises is passed on; `spending` knows what
+    An answer that `parse` refuses with `InvalidOutput` goes back to the model with the reason, so many times; then
+    `ExtractionError` is raised, with the last answer. What a provider raises is passed on; `track_usage` knows what
     the calls before it cost.
     """
     caller = resolve_caller(opts)
@@ -109,7 +108,7 @@ MeteredT = TypeVar("MeteredT", bound=_Metered)
 async def record_usage(
     runtime: Runtime, job: Job, purpose: str, records: list[UsageRecord], call: Awaitable[MeteredT]
 ) -> MeteredT:
-    """What a call gives. What it cost is added to `used`, also if it fails or is cancelled."""
+    """What a call gives. What it cost is added to `records`, also if it fails or is cancelled."""
     with track_usage() as tracked:
         try:
             result = await call

@@ -38,9 +38,29 @@ from tellback.validation import NAME_LENGTH as CATEGORY_LENGTH
 
 _YEAR_OR_MONTH = re.compile(r"(\d{4})(?:-(\d{2}))?\Z")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
-"""What is dated before is no date of anyone's life."""
 
 _LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
+
+MIN_QUOTED_WORDS = 2
+"""Fewer words prove nothing, unless they are all that was said."""
+
+_ELLIPSIS = re.compile(r"\[?(?:…|\.\.\.)\]?")
+# Thai, Lao, Burmese, Khmer, Japanese and Chinese do not part their words: each character may begin or end one.
+_UNSPACED_SCRIPTS = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+_APOSTROPHES = frozenset("'\u2019\u02bc`\u00b4")
+
+NOT_FROM_USER = "only the assistant said it"
+NOT_QUOTED = "its quote is not in the cited words of the user, or too short to tell"
+BLANK = "it says nothing"
+TOO_LONG = f"it has more than {MAX_TEXT_LENGTH} characters"
+
+RESERVED_CATEGORIES = frozenset(("", "turn", "pattern"))
+"""Categories a model cannot write: the last two are the platform's own."""
+
+MAX_PROBLEMS = 10
+"""How many things a model is told to mend at once."""
 
 
 def parse_period(text: str) -> tuple[datetime, datetime]:
@@ -74,17 +94,6 @@ def _first_of_month(year: int, month: int) -> datetime:
     if month > 12:
         year, month = year + 1, 1
     return _LAST_MOMENT if year > datetime.max.year else datetime(year, month, 1, tzinfo=UTC)
-
-
-MIN_QUOTED_WORDS = 2
-"""Fewer words prove nothing, unless they are all that was said."""
-
-_ELLIPSIS = re.compile(r"\[?(?:…|\.\.\.)\]?")
-# Thai, Lao, Burmese, Khmer, Japanese and Chinese do not part their words: each character may begin or end one.
-_UNSPACED_SCRIPTS = re.compile(
-    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-)
-_APOSTROPHES = frozenset("'\u2019\u02bc`\u00b4")
 
 
 def is_quoted(quote: str, *texts: str) -> bool:
@@ -155,18 +164,6 @@ def _is_inner_apostrophe(text: str, position: int) -> bool:
 
 def _has_symbol(text: str) -> bool:
     return any(unicodedata.category(char) == "So" for char in text)
-
-
-NOT_FROM_USER = "only the assistant said it"
-NOT_QUOTED = "its quote is not in the cited words of the user, or too short to tell"
-BLANK = "it says nothing"
-TOO_LONG = f"it has more than {MAX_TEXT_LENGTH} characters"
-
-RESERVED_CATEGORIES = frozenset(("", "turn", "pattern"))
-"""Categories a model cannot write: the last two are the platform's own."""
-
-MAX_PROBLEMS = 10
-"""How many things a model is told to mend at once."""
 
 
 def parse_extraction(output: ExtractionOutput, transcript: Transcript, *, quotes: bool = False) -> Extraction:
@@ -333,9 +330,6 @@ def _collapse_spaces(text: str) -> str:
 
 def _short_repr(text: str) -> str:
     return repr(text)[:80]
-
-
-"""How many characters of a text are shown."""
 
 
 def parse_decisions(output: DecisionsOutput, questions: Sequence[Question]) -> tuple[Decision, ...]:

@@ -82,7 +82,7 @@ class DecisionsOutput(BaseModel):
 
 
 def extraction_schema(ids: Sequence[str], *, quotes: bool) -> dict[str, Any]:
-    """The schema of `Found` for a window: only its own messages can be cited."""
+    """The schema of `ExtractionOutput` for a window: only its own messages can be cited."""
     schema = deepcopy(_strict_schema(ExtractionOutput))
     properties = schema["properties"]["facts"]["items"]["properties"]
     if quotes:
@@ -96,7 +96,7 @@ def extraction_schema(ids: Sequence[str], *, quotes: bool) -> dict[str, Any]:
 
 
 def decisions_schema(facts: int, candidates: int) -> dict[str, Any]:
-    """The schema of `Judged` for so many facts, none of which has more candidates than that."""
+    """The schema of `DecisionsOutput` for so many facts, none of which has more candidates than that."""
     schema = deepcopy(_strict_schema(DecisionsOutput))
     decisions = schema["properties"]["decisions"]
     decisions.update(minItems=facts, maxItems=facts)

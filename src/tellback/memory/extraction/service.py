@@ -30,6 +30,9 @@ CONTEXT_MESSAGES = 4
 
 ROLES = ("user", "assistant")
 
+REPLAY_BATCH_SIZE = 100
+POLL_SECONDS = 0.1
+
 
 class ExtractionService:
     """Extraction on one store."""
@@ -133,10 +136,6 @@ def _visible_messages(messages: Sequence[StoredMessage]) -> tuple[StoredMessage,
         for message in messages
         if message.role in ROLES and message.visibility == "user" and message.text.strip()
     )
-
-
-REPLAY_BATCH_SIZE = 100
-POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,22 @@ from tellback.types.memory import Atom, CategoryKind
 DEFAULT_SPEAKERS = {"user": "User", "assistant": "Assistant"}
 """Who is heard, by role, and what they are called unless the conversation names them."""
 
+MAX_MESSAGE_LENGTH = 8_000
+"""How many characters of a message are shown; what is longer is cut in the middle."""
+
+MAX_SPEAKER_LENGTH = 80
+TRUNCATION_MARK = " […] "
+
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_HOUR = 3_600_000_000
+_DAY = 24 * _HOUR
+# Years up to ten ahead of a moment are read as such, so it must be a later one.
+_LATER = 4_019 * _DAY
+
+MAX_QUESTION_TEXT = 2_000
+
+_CHANGE_NOTES = {Change.NONE: "", Change.CHANGED: " (the user says it changed)", Change.CORRECTED: " (a correction)"}
+
 
 def speaker_names(conversation: Conversation) -> dict[str, str]:
     """Who speaks in each role. The metadata is the user's own: what is no name in it is passed over."""
@@ -37,19 +53,6 @@ def is_extractable(message: StoredMessage) -> bool:
     What the offline model says would be remembered again and again.
     """
     return message.role in DEFAULT_SPEAKERS and message.visibility == "user" and not is_offline(message.model)
-
-
-MAX_MESSAGE_LENGTH = 8_000
-"""How many characters of a message are shown; what is longer is cut in the middle."""
-
-MAX_SPEAKER_LENGTH = 80
-TRUNCATION_MARK = " […] "
-
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_HOUR = 3_600_000_000
-_DAY = 24 * _HOUR
-# Years up to ten ahead of a moment are read as such, so it must be a later one.
-_LATER = 4_019 * _DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +187,6 @@ def _format_span(span: TimeSpan) -> str:
     if span.precision in ("year", "month"):
         return first[: 4 if span.precision == "year" else 7]
     return first[:10] if first[:10] == last[:10] else f"{first[:10]} to {last[:10]}"
-
-
-MAX_QUESTION_TEXT = 2_000
-
-_CHANGE_NOTES = {Change.NONE: "", Change.CHANGED: " (the user says it changed)", Change.CORRECTED: " (a correction)"}
 
 
 def render_questions(questions: Sequence[Question]) -> str:

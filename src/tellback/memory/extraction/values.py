@@ -12,6 +12,9 @@ from tellback.types.conversations import Conversation, StoredMessage
 from tellback.types.memory import Atom, Category, EntityType
 from tellback.types.replies import ChatUsage
 
+FIRST_YEAR = 1000
+"""What is dated before is no date of anyone's life."""
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -142,6 +145,3 @@ class Decider(Protocol):
 def as_decider(extractor: Any) -> Decider | None:
     """The extractor, if it judges as well."""
     return extractor if hasattr(extractor, "decide") else None
-
-
-FIRST_YEAR = 1000

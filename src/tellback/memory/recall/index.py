@@ -38,11 +38,39 @@ _NOT_NAMES = frozenset(
 UNGROUPED = ""
 """The group of turns of no known conversation: only those that were said at the same time are neighbours."""
 
+WINDOW_RADIUS = 4
+"""How far a row looks to both sides."""
+
+WINDOW_K1, WINDOW_B = 0.9, 0.4
+SESSION_K1, SESSION_B = 1.2, 0.75
+
+SESSION_GAP = 6 * 3_600_000_000
+"""A conversation that rests so long goes on as another session: what was said yesterday is no neighbour."""
+
+WORD_VECTOR_DIMENSIONS = 64
+"""How many dimensions of word vectors are compared. The static embedder's first ones say nearly all there is to say."""
+
+MIN_WORD_SIMILARITY = np.float32(0.4)
+"""Words whose vectors are less alike than this have nothing to do with each other."""
+
+MAX_SIMILAR_TERMS = 64
+MAX_CACHED_FORMS = 2_000
+
+PREFIX_DIMENSIONS = 64
+"""How many dimensions of text vectors are kept apart as well, for a first look at many rows."""
+
+MAX_SPAN = 40 * 86_400_000_000
+"""Longer stretches of time that a text speaks of do not date it."""
+
+MAX_DATED_TEXT = 4_000
+MAX_DATES_PER_TEXT = 16
+"""How much of a text is read for times, and how many of them are kept."""
+
 
 class IndexEntry(NamedTuple):
     """One text of a space.
 
-    `text` is as it was remembered; a leading "Name: " is its speaker. `moment` is when it was true or said, in
+    `text` is as it was remembered; a leading "Name: " is its speaker. `timestamp` is when it was true or said, in
     microseconds since 1970. The entries of one conversation share a `group` and stand in the order they were added;
     without a group an entry has no neighbours.
     """
@@ -91,21 +119,14 @@ def _may_be_name(word: str) -> bool:
     return not word[0].isdigit() and (not word[0].islower() or word in _NAME_PARTICLES)
 
 
-WINDOW_RADIUS = 4
-"""How far a row looks to both sides."""
-
-WINDOW_K1, WINDOW_B = 0.9, 0.4
-SESSION_K1, SESSION_B = 1.2, 0.75
-
-
 @dataclass(frozen=True, slots=True)
 class SessionLayout:
-    """The rows laid out session after session, with a gap of `REACH` places around each.
+    """The rows laid out session after session, with a gap of `WINDOW_RADIUS` places around each.
 
     So a window over neighbours is a shift of the whole array, and never reaches into another session. Rows that are
-    alone in their session stand from place `windowed` on, without gaps. `sessions` numbers the sessions of two rows and
-    more; a row that is alone has the number after the last. `near_damping` and `session_damping` are what BM25 adds to
-    the counts of a window and of a session, by their lengths.
+    alone in their session stand from place `windowed_width` on, without gaps. `sessions` numbers the sessions of two
+    rows and more; a row that is alone has the number after the last. `window_damping` and `session_damping` are what
+    BM25 adds to the counts of a window and of a session, by their lengths.
     """
 
     positions: Ints
@@ -169,31 +190,6 @@ def build_layout(sessions: Ints, sizes: Floats) -> SessionLayout:
 
 def _bm25_damping(lengths: Floats, mean: float, k1: float, b: float) -> Floats:
     return np.asarray(k1 * (1 - b + b * lengths / max(mean, 1.0)), np.float32)
-
-
-__all__ = ["Bools", "Floats", "GrowableArray", "Ints", "SpaceIndex", "WordVectors"]
-
-SESSION_GAP = 6 * 3_600_000_000
-"""A conversation that rests so long goes on as another session: what was said yesterday is no neighbour."""
-
-WORD_VECTOR_DIMENSIONS = 64
-"""How many dimensions of word vectors are compared. The static embedder's first ones say nearly all there is to say."""
-
-MIN_WORD_SIMILARITY = np.float32(0.4)
-"""Words whose vectors are less alike than this have nothing to do with each other."""
-
-MAX_SIMILAR_TERMS = 64
-MAX_CACHED_FORMS = 2_000
-
-PREFIX_DIMENSIONS = 64
-"""How many dimensions of text vectors are kept apart as well, for a first look at many rows."""
-
-MAX_SPAN = 40 * 86_400_000_000
-"""Longer stretches of time that a text speaks of do not date it."""
-
-MAX_DATED_TEXT = 4_000
-MAX_DATES_PER_TEXT = 16
-"""How much of a text is read for times, and how many of them are kept."""
 
 
 class WordVectors(Protocol):
@@ -334,7 +330,7 @@ class SpaceIndex:
         return self._layout
 
     def neighbour_rows(self, row: int, radius: int) -> list[int]:
-        """The rows up to `around` places before and after a row in its group, in order, without itself."""
+        """The rows up to `radius` places before and after a row in its group, in order, without itself."""
         group = self._group_of[row]
         if group is None:
             return []

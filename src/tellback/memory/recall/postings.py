@@ -17,6 +17,10 @@ Bools = npt.NDArray[np.bool_]
 
 BLOCK_SIZE = 16
 
+NO_TERM = -1
+MULTIPLE_TERMS = -2
+"""What stands for a token's term if it has none, or more than one."""
+
 
 def round_up_to_block(size: int) -> int:
     """A size up to the next multiple of 16.
@@ -71,11 +75,6 @@ class GrowableArray:
         return int(self._data.nbytes)
 
 
-NO_TERM = -1
-MULTIPLE_TERMS = -2
-"""What stands for a token's term if it has none, or more than one."""
-
-
 class _TokenNumbers(dict[str, int]):
     """The tokens of a space, numbered; a new one is read when it is first met."""
 
@@ -93,7 +92,7 @@ class Postings:
     """The rows of each term, term after term in one array, with how often the term is in them.
 
     Texts come as tokens. What a token stands for is found out once, and the rest is done with numbers, many rows at a
-    time. New rows wait until `settle` puts them in their places: a copy of the array, not a sort of it.
+    time. New rows wait until `merge_pending` puts them in their places: a copy of the array, not a sort of it.
     """
 
     def __init__(self) -> None:

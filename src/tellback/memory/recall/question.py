@@ -19,6 +19,10 @@ ADDRESSES_SOMEONE = 128
 """Signs of a text, beside those of its words: it asks, it names something, it follows a question, it opens a session,
 it speaks to somebody."""
 
+_CAPITALIZED = r" [\"'\u201c]?[A-Z\u00c0-\u00de][a-z\u00df-\u00ff]"
+_NAME_IN_SENTENCE = re.compile(rf"(?<=[^.!?\u2026*)\-\u2014: ]){_CAPITALIZED}")
+"""A capital inside a sentence."""
+
 
 @dataclass(frozen=True, slots=True)
 class QuestionIntent:
@@ -35,9 +39,9 @@ class QuestionIntent:
 class QuestionLanguage:
     """How one language asks.
 
-    `spoken` tells that a question is in it, `when` to `who` find what it asks, `both` that it is about all of the
-    people it names. `places` are words that stand before the name of a place, with one of the `articles` between them
-    or not, and `address` is in texts that speak to somebody.
+    `detect` tells that a question is in it, `when` to `who` find what it asks, `both` that it is about all of the
+    people it names. `place_prepositions` are words that stand before the name of a place, with one of the
+    `articles` between them or not, and `address_words` are in texts that speak to somebody.
     """
 
     detect: re.Pattern[str]
@@ -79,9 +83,6 @@ def _alternatives(words: Iterable[frozenset[str]]) -> str:
     return "|".join(sorted(frozenset().union(*words)))
 
 
-_CAPITALIZED = r" [\"'\u201c]?[A-Z\u00c0-\u00de][a-z\u00df-\u00ff]"
-_NAME_IN_SENTENCE = re.compile(rf"(?<=[^.!?\u2026*)\-\u2014: ]){_CAPITALIZED}")
-"""A capital inside a sentence."""
 _PLACE_NAME = re.compile(
     rf"(?<![^ ])(?:{_alternatives(language.place_prepositions for language in QUESTION_LANGUAGES.values())})"
     rf"(?: (?:{_alternatives(language.articles for language in QUESTION_LANGUAGES.values())}))?{_CAPITALIZED}"

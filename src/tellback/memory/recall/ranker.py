@@ -42,8 +42,8 @@ VAGUE_TIMES = frozenset(("recently", "lately", "now", "currently", "today", "the
 class Query:
     """What is looked for.
 
-    `now` is the moment of asking, `vector` that of the text, or better of its `topic` as it is `read`, by the embedder
-    of the memories, and `reading` what `dates.read_query` made of it.
+    `now` is the moment of asking, `vector` that of the text, or better of its topic (`ParsedQuery.topic`), by the
+    embedder of the memories, and `query_time` what `dates.parse_query_time` made of it.
     """
 
     text: str
@@ -121,7 +121,7 @@ def score_rows(
     weights: Weights = DEFAULT_WEIGHTS,
     parsed: ParsedQuery | None = None,
 ) -> RelevanceScores:
-    """How relevant each row of an index is to a query, which may have been `read` against it before.
+    """How relevant each row of an index is to a query, which may have been `parsed` against it before.
 
     Rows that are not `eligible` hold anything; they are not counted where the rows' own mean is needed.
     """

@@ -14,8 +14,8 @@ from tellback.memory.recall.tokenizer import Word
 
 PREVIOUS_ROW_WEIGHT = 0.7
 NEXT_ROW_WEIGHT = 0.3
-"""What a word counts in the row before and in the row after. Three rows back it still counts BEFORE to the third: what
-answers stands after what it answers."""
+"""What a word counts in the row before and in the row after. Three rows back it still counts
+`PREVIOUS_ROW_WEIGHT` to the third: what answers stands after what it answers."""
 
 WINDOW_OVERLAP = 0.8
 """Words come up again soon after they did: their windows overlap by so much."""
@@ -26,6 +26,25 @@ PRIOR_ROWS = 300
 PRIOR_SESSIONS = 10
 """How rare a word is, is counted as if a space held as many others besides: in a space of three memories nothing is
 common, and a match still says something."""
+
+PREVIOUS_VECTOR_WEIGHT = 0.7
+"""What the meaning of the row before counts beside that of the row itself."""
+
+PRIOR_COSINES = 20
+PRIOR_MEAN = 0.25
+PRIOR_DEVIATION = 0.11
+"""Cosines are judged by their mean and deviation over the space, as if it held so many usual ones besides: a space of
+two memories says nothing about what is usual."""
+
+MIN_DEVIATION = 0.02
+
+MAX_FULL_SCAN_ROWS = 4_096
+RESCORED_ROWS = 192
+SAMPLE_ROWS = 192
+PREFIX_CORRELATION = 0.87
+"""In spaces of more than `MAX_FULL_SCAN_ROWS` rows, reading all vectors takes longer than all else. There, the first
+dimensions alone say which rows could be among the best, about so much of what all of them say, and only `RESCORED_ROWS`
+rows are looked at again. What is usual is told by a sample of `SAMPLE_ROWS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,26 +190,6 @@ def _session_bm25(
     )
 
 
-PREVIOUS_VECTOR_WEIGHT = 0.7
-"""What the meaning of the row before counts beside that of the row itself."""
-
-PRIOR_COSINES = 20
-PRIOR_MEAN = 0.25
-PRIOR_DEVIATION = 0.11
-"""Cosines are judged by their mean and deviation over the space, as if it held so many usual ones besides: a space of
-two memories says nothing about what is usual."""
-
-MIN_DEVIATION = 0.02
-
-MAX_FULL_SCAN_ROWS = 4_096
-RESCORED_ROWS = 192
-SAMPLE_ROWS = 192
-PREFIX_CORRELATION = 0.87
-"""In spaces of more than `WHOLE` rows, reading all vectors takes longer than all else. There, the first dimensions
-alone say which rows could be among the best, about so much of what all of them say, and only `LOOKS` rows are looked at
-again. What is usual is told by a `SAMPLE`."""
-
-
 @dataclass(frozen=True, slots=True)
 class VectorSimilarity:
     """In deviations from what is usual: the row with the one before it, and the nearest of its session."""
@@ -204,7 +203,7 @@ def compare_vectors(
 ) -> VectorSimilarity | None:
     """Compare vectors; None if there is nothing to compare.
 
-    `rest` is what else counts for each row, and `weight` what a deviation counts: they say which rows matter.
+    `other_scores` is what else counts for each row, and `weight` what a deviation counts: they say which rows matter.
     """
     vectors = index.vectors
     if vector is None or vectors is None or vectors.view.shape[1] != len(vector):

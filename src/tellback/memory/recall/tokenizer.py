@@ -68,7 +68,6 @@ CANONICAL_FORMS = _parse_form_table(
     probably: prob probs prolly, about: abt
     """
 )
-
 """Forms that are no spelling of their base, other words for the same thing, and what people type in a hurry."""
 
 NUMBER_WORDS = {
@@ -81,7 +80,6 @@ NUMBER_WORDS = {
     )
 } | {"thirty": "30", "forty": "40", "fifty": "50", "sixty": "60", "hundred": "100", "thousand": "1000"}
 QUANTITY_WORDS = _word_set("once twice couple dozen several few many pair half third second")
-
 """Words that tell how many, though they are no numbers."""
 
 TIME_WORDS = _word_set(
@@ -93,7 +91,6 @@ TIME_WORDS = _word_set(
     since gestern heute morgen woche monat jahr ayer hoy mañana semana mes año hier demain semaine mois année
     """
 )
-
 """Words that tell when; a few of other languages too."""
 
 PLACE_WORDS = _word_set(
@@ -159,7 +156,7 @@ def extract_words(text: str) -> list[Word]:
 
 
 def words_from_token(token: str) -> tuple[Word, ...]:
-    """The words that one of a text's `tokens` stands for."""
+    """The words that one token of `tokenize` stands for."""
     return _TOKEN_CACHE[token]
 
 
@@ -182,7 +179,7 @@ def normalize_name(name: str) -> tuple[str, ...]:
 
 
 def tokenize(text: str) -> list[str]:
-    """A text in pieces, as `words_of` takes them."""
+    """A text in pieces, as `words_from_token` takes them."""
     # Most texts are plain, and those are parted much faster without a pattern.
     return text.lower().translate(_ASCII_TABLE).split() if text.isascii() else _TOKEN.findall(text.casefold())
 

@@ -20,6 +20,19 @@ from tellback.types.memory import Atom, AtomStatus, RecallHit, RecallResult
 if TYPE_CHECKING:
     from tellback.memory.memory import Memory
 
+MemoryLike: TypeAlias = "Memory | HasMemory"
+
+DEFAULT_TIMEOUT = 30.0
+"""How long a tool may take, unless it is made with another timeout."""
+
+MAX_HITS = 20
+DATE_FORMAT = "an ISO 8601 date such as 2026-03-01, or a moment such as 2026-03-01T12:30:00Z"
+
+MAX_RESULT_TEXT = 1_000
+MAX_CITED_MESSAGES = 5
+RESULT_CUT = " […]"
+NOTHING_FOUND = "Nothing like this is remembered."
+
 
 class HasMemory(Protocol):
     """A user's handle, as `rc.user(...)` gives it."""
@@ -28,9 +41,6 @@ class HasMemory(Protocol):
     def memory(self) -> Memory:
         """What is remembered of the user."""
         ...
-
-
-MemoryLike: TypeAlias = "Memory | HasMemory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +74,13 @@ class BoundSpace:
 
 
 def bind_space(memory: Any, space_id: str) -> BoundSpace:
-    """The place for a tool, from a memory or the handle of its user."""
-    # The synchronous face waits for the very event loop on which tools run.
+    """The space for a tool, from a memory or the handle of its user."""
+    # The synchronous handle waits for the very event loop on which tools run.
     memory = getattr(memory, "_target", memory)
     handle = getattr(memory, "memory", memory)
     if not hasattr(handle, "recall_by_topic"):
         raise ConfigurationError(f"A memory tool takes a user or user.memory, not {memory!r:.80}.")
     return BoundSpace(handle, validation.validate_name("space_id", space_id, validation.KEY_LENGTH))
-
-
-DEFAULT_TIMEOUT = 30.0
-"""How long a tool may take, unless it is made with another timeout."""
 
 
 class MemoryTool(Tool):
@@ -134,10 +140,6 @@ def _validate_timeout(timeout: Any) -> float | None:
     return float(timeout)
 
 
-MAX_HITS = 20
-DATE_FORMAT = "an ISO 8601 date such as 2026-03-01, or a moment such as 2026-03-01T12:30:00Z"
-
-
 def clamp_limit(requested: float | None, default: int) -> int:
     """How many hits to give: as many as asked for, within bounds."""
     return default if requested is None else max(1, min(int(requested), max(default, MAX_HITS)))
@@ -179,12 +181,6 @@ def input_errors_for_model() -> Iterator[None]:
         raise InvalidInput(str(error).rstrip(".")) from error
 
 
-MAX_RESULT_TEXT = 1_000
-MAX_CITED_MESSAGES = 5
-RESULT_CUT = " […]"
-NOTHING_FOUND = "Nothing like this is remembered."
-
-
 def render_atom(atom: Atom) -> dict[str, Any]:
     """One memory: what it says, since when and until when, and where it was said."""
     return {
@@ -198,7 +194,7 @@ def render_atom(atom: Atom) -> dict[str, Any]:
 
 
 def render_recall(result: RecallResult, extra: Callable[[Atom], dict[str, Any]] | None = None) -> dict[str, Any]:
-    """What was recalled; `also` adds to each memory. A note says so if there is nothing."""
+    """What was recalled; `extra` adds to each memory. A note says so if there is nothing."""
     memories = [_render_hit(hit) | (extra(hit.atom) if extra else {}) for hit in result]
     return {"memories": memories} if memories else {"memories": [], "note": NOTHING_FOUND}
 

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from tellback.errors import AtomSupersededError, NotFoundError
 from tellback.memory import validation
-from tellback.memory.similarity import same_words, text_key
+from tellback.memory.text_similarity import same_words, text_key
 from tellback.memory.tools.base import (
     DATE_FORMAT,
     DEFAULT_TIMEOUT,
@@ -69,7 +69,7 @@ _FORGET_PROPERTIES = {
 class Remember(MemoryTool):
     """Lets a model keep something in a user's space, citing the user's message of the turn that runs.
 
-    What is known already, word for word, is not kept twice. In a space of more than `MOST_COMPARED` memories, only
+    What is known already, word for word, is not kept twice. In a space of more than `MAX_COMPARED` memories, only
     the newest of them and those that are most like it are looked at.
 
     >>> from tellback import Tellback

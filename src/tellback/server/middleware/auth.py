@@ -1,4 +1,4 @@
-"""Authentication middleware: check headers, host, credential, rate limits and body size before a request is answered."""
+"""Authentication middleware: check headers, host, credential, rate limits and body size of every request."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ from tellback.server.middleware.rate_limit import ConcurrencyLimiter, FailedLogi
 from tellback.server.problems import error_response, problem_response
 from tellback.server.settings import HostPolicy
 
+PUBLIC_PATHS = frozenset({"/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs"})
+"""What is answered without a credential, and under any name: whoever looks after a server asks by its address."""
+
 
 class BoundedExchange:
     """A request's body as far as it may go, and its answer.
 
-    A body that is too large or too slow is refused where it is read. If no answer has begun, the `refusal` is the
+    A body that is too large or too slow is refused where it is read. If no answer has begun, the `rejection` is the
     answer, whatever the reader makes of it; if one has, the reader is told that the client has gone.
     """
 
@@ -100,15 +103,11 @@ class BoundedExchange:
         await self._send(message)
 
 
-PUBLIC_PATHS = frozenset({"/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs"})
-"""What is answered without a credential, and under any name: whoever looks after a server asks by its address."""
-
-
 class AuthMiddleware:
     """Lets a request in, with its caller in `scope["state"]["caller"]`, or answers with what is wrong.
 
     `scope["state"]["is_still_valid"]` tells later whether the credential still holds. WebSockets are closed,
-    but for those of `faces`, which are for people: the reception lets them in.
+    but for those of `web_uis`, which are for people: `BrowserAuth` lets them in.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 """Browser authentication: login form, session cookies and security headers for web pages such as the console.
 
-Other clients send a credential with each request. A browser exchanges its credential for a cookie on the login page."""
+Other clients send a credential with each request. A browser exchanges its credential for a cookie on the login page.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +31,34 @@ from tellback.server.settings import HostPolicy
 IDLE_TIMEOUT_SECONDS = 12 * 3_600.0
 MAX_SESSIONS = 10_000
 
+COOKIE_NAME = "tellback_console"
+MAX_FORM_BYTES = 20_000
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
+    " img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; object-src 'none';"
+    " base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
+)
+_SECURITY_HEADERS = (
+    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+
+_LOGIN_STYLE = """
+:root { color-scheme: light dark; --ground: #f7f7f4; --ink: #1f2328; --edge: #c9c9c2; --act: #34568b; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) {
+  :root { --ground: #131416; --ink: #e6e6e3; --edge: #45484e; --act: #4a72b5; --bad: #f2938c; }
+}
+body { font: 16px/1.55 system-ui, sans-serif; background: var(--ground); color: var(--ink); margin: 0; }
+main { max-width: 22rem; margin: 15vh auto 0; padding: 0 1.25rem; } h1 { font-size: 1.4rem; }
+label { font-size: .9rem; } p { font-size: .9rem; overflow-wrap: anywhere; } .wrong { color: var(--bad); }
+input, button { font: inherit; width: 100%; box-sizing: border-box; padding: .6rem .75rem; margin: .35rem 0;
+  border: 1px solid var(--edge); border-radius: .4rem; background: transparent; color: inherit; }
+button { background: var(--act); border-color: var(--act); color: #fff; cursor: pointer; }
+:focus-visible { outline: 2px solid var(--act); outline-offset: 2px; }
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class _LoginSession:
@@ -40,9 +69,9 @@ class _LoginSession:
 class LoginSessions:
     """Credentials by cookie. A restart ends them all, and a revoked credential ends those that hold it.
 
-    >>> sittings = LoginSessions()
-    >>> cookie = sittings.create("Bearer rk_secret")
-    >>> sittings.authorization(cookie), sittings.delete(cookie), sittings.authorization(cookie)
+    >>> sessions = LoginSessions()
+    >>> cookie = sessions.create("Bearer rk_secret")
+    >>> sessions.authorization(cookie), sessions.delete(cookie), sessions.authorization(cookie)
     ('Bearer rk_secret', None, None)
     """
 
@@ -88,35 +117,6 @@ def _hash_cookie(cookie: str) -> bytes:
     return hashlib.sha256(cookie.encode("utf-8", "surrogateescape")).digest()
 
 
-COOKIE_NAME = "tellback_console"
-MAX_FORM_BYTES = 20_000
-CONTENT_SECURITY_POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
-    " img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; object-src 'none';"
-    " base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
-)
-_SECURITY_HEADERS = (
-    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-)
-
-_LOGIN_STYLE = """
-:root { color-scheme: light dark; --ground: #f7f7f4; --ink: #1f2328; --edge: #c9c9c2; --act: #34568b; --bad: #b3261e; }
-@media (prefers-color-scheme: dark) {
-  :root { --ground: #131416; --ink: #e6e6e3; --edge: #45484e; --act: #4a72b5; --bad: #f2938c; }
-}
-body { font: 16px/1.55 system-ui, sans-serif; background: var(--ground); color: var(--ink); margin: 0; }
-main { max-width: 22rem; margin: 15vh auto 0; padding: 0 1.25rem; } h1 { font-size: 1.4rem; }
-label { font-size: .9rem; } p { font-size: .9rem; overflow-wrap: anywhere; } .wrong { color: var(--bad); }
-input, button { font: inherit; width: 100%; box-sizing: border-box; padding: .6rem .75rem; margin: .35rem 0;
-  border: 1px solid var(--edge); border-radius: .4rem; background: transparent; color: inherit; }
-button { background: var(--act); border-color: var(--act); color: #fff; cursor: pointer; }
-:focus-visible { outline: 2px solid var(--act); outline-offset: 2px; }
-"""
-
-
 class WebUI(Protocol):
     """Pages for people below a path, such as the console.
 
@@ -130,7 +130,7 @@ class WebUI(Protocol):
 
 
 class BrowserAuth:
-    """Answers requests below the paths of faces: lets them in with a cookie or a header, or has the person log in.
+    """Answers requests below the paths of web UIs: lets them in with a cookie or a header, or has the person log in.
 
     The caller is in `scope["state"]["caller"]`, as for all requests. A page of another origin may lead here, but
     neither load something, nor post, nor open a WebSocket: browsers say where a request comes from.
@@ -154,7 +154,7 @@ class BrowserAuth:
         self._sessions = LoginSessions()
 
     def web_ui_at(self, path: str) -> WebUI | None:
-        """The face that a path belongs to; the root is the first one's."""
+        """The web UI that a path belongs to; the root is the first one's."""
         if path == "/" and self._web_uis:
             return self._web_uis[0]
         for web_ui in self._web_uis:
@@ -284,7 +284,7 @@ async def _read_form_body(receive: Receive) -> bytes:
 
 
 def _safe_redirect(path: str, base: str, root: str) -> str:
-    """Where to go after logging in: only to a page of this face, whatever the address says."""
+    """Where to go after logging in: only to a page of this web UI, whatever the address says."""
     is_local = path.startswith(f"{base.removeprefix(root)}/") and "\\" not in path and "//" not in path
     return root + path if is_local else f"{base}/"
 

@@ -1,7 +1,8 @@
 """Fast path for the most frequent request: appending a user's message.
 
-The ordinary route costs twice as much, mostly for routing and parsing. Whatever is unusual about a request is passed on to
-the ordinary route with the body that was read, so there is one set of rules and responses."""
+The ordinary route costs twice as much, mostly for routing and parsing. Whatever is unusual about a request is passed
+on to the ordinary route with the body that was read, so there is one set of rules and responses.
+"""
 
 from __future__ import annotations
 

@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
+access_log = logging.getLogger("tellback.server.access")
+
+REQUEST_ID_HEADER = b"x-request-id"
+UNMATCHED_ROUTE = "(none)"
+"""The route of what matches none: paths are not for labels, as there are endlessly many."""
+
+QUIET_ROUTES = frozenset({"/health/live", "/health/ready", "/metrics"})
+"""What is asked every few seconds by machines, and of interest only when it fails."""
+
+KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+_ACCESS_LOG_FORMAT = "%s %s %d, %.1f ms, %d bytes"
+_REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._:-]{1,100}")
+
 
 @dataclass(frozen=True, slots=True)
 class TraceParent:
@@ -106,21 +120,6 @@ def _start_span(method: str, parent: TraceParent | None) -> Span | None:
         parent_context = trace.set_span_in_context(trace.NonRecordingSpan(remote), parent_context)
     attributes = {"http.request.method": method}
     return tracer.start_span(method, context=parent_context, kind=trace.SpanKind.SERVER, attributes=attributes)
-
-
-access_log = logging.getLogger("tellback.server.auth")
-
-REQUEST_ID_HEADER = b"x-request-id"
-UNMATCHED_ROUTE = "(none)"
-"""The route of what matches none: paths are not for labels, as there are endlessly many."""
-
-QUIET_ROUTES = frozenset({"/health/live", "/health/ready", "/metrics"})
-"""What is asked every few seconds by machines, and of interest only when it fails."""
-
-KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-
-_ACCESS_LOG_FORMAT = "%s %s %d, %.1f ms, %d bytes"
-_REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
 
 class ObservabilityMiddleware:
@@ -234,7 +233,7 @@ class _ObservedRequest:
             fields["credential"], fields["tenant"] = caller.principal.id, caller.principal.tenant_id
         # Made by hand: where a line comes from is known, and finding it out is most of the cost.
         record = logging.LogRecord(access_log.name, level, __file__, 0, _ACCESS_LOG_FORMAT, values, None)
-        record.fields, record.is_discreet = fields, True
+        record.fields, record.is_redacted = fields, True
         access_log.handle(record)
 
     def _route(self) -> str:

@@ -1,1 +1,4 @@
-"""The OpenAI-compatible face: `/v1/chat/completions` and `/v1/models`, with memory behind them."""
+"""The OpenAI-compatible interface: `/v1/chat/completions` and `/v1/models`, with memory behind them.
+
+Imported by `server.app` and `server.routes`.
+"""

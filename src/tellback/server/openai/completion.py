@@ -14,8 +14,7 @@ from typing import Any
 from tellback.chat import ChatOptions
 from tellback.errors import AlreadyAnsweredError, IdempotencyConflictError
 from tellback.server.openai.errors import InvalidFieldError
-from tellback.server.openai.requests import ParsedChat as Sent
-from tellback.server.openai.requests import get_attachments, text_of_parts
+from tellback.server.openai.requests import ParsedChat, get_attachments, text_of_parts
 from tellback.turns.attachments import append_summaries, parse_attachments
 from tellback.turns.chat import ChatArguments, UserChat
 from tellback.turns.request import RecalledContext, TurnLog, TurnRequest
@@ -130,7 +129,7 @@ class Completion(UserChat):
     """A chat whose client keeps the history. `conversation_id` is known once the turn has begun."""
 
     def __init__(
-        self, user: User, chat: Sent, namespace: str, space: str | None, model: Any, arguments: ChatArguments
+        self, user: User, chat: ParsedChat, namespace: str, space: str | None, model: Any, arguments: ChatArguments
     ) -> None:
         self._chat = chat
         self._log_texts = [_to_log_text(message) for message in chat.user_messages]

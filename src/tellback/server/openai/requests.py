@@ -41,6 +41,40 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
+STREAM_RESPONSE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The completion; with `stream`, its chunks as server-sent events, and `[DONE]` at last.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+
+_DESCRIPTIONS = {
+    400: "The request cannot be used; `param` says which field.",
+    401: "No key, or one that is not valid.",
+    403: "The key is not for that user.",
+    404: "No such model or conversation.",
+    409: "Another turn of the conversation is running, or it is closed.",
+    413: "The body, or a text in it, is too large.",
+    429: "Too many requests; see Retry-After.",
+    502: "The model's provider failed.",
+    503: "The store or the provider is not available now.",
+    504: "The model's provider gave no answer in time.",
+}
+
+_AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+
+MAX_MODEL_CALLS = 4
+"""How often the model is asked in a turn: again only when it calls a tool that is not there, or not in JSON."""
+
+_PROVIDER_NAMES = {"anthropic": {"stop": "stop_sequences"}, "gemini": {"stop": "stop_sequences"}}
+_SUPPORTED_SETTINGS = {
+    "anthropic": ("temperature", "top_p", "stop"),
+    "gemini": ("temperature", "top_p", "stop", "seed", "presence_penalty", "frequency_penalty"),
+}
+_HINTS = ("seed", "parallel_tool_calls", "reasoning_effort")
+"""What may be left out where a provider does not know it: none of them is a promise."""
+_SETTINGS = ("temperature", "top_p", "stop", "presence_penalty", "frequency_penalty", "logit_bias", *_HINTS)
+
 
 class LenientModel(BaseModel):
     """Part of a request. What it does not know is left out: clients send more than is meant for us."""
@@ -171,35 +205,10 @@ class ModelListOut(BaseModel):
     data: list[ModelOut]
 
 
-STREAM_RESPONSE: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The completion; with `stream`, its chunks as server-sent events, and `[DONE]` at last.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
-    }
-}
-
-
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What a route may answer besides: for OpenAPI."""
     all_statuses = sorted({400, 401, 403, 413, 429, 503, *statuses})
     return {status: {"model": ErrorOut, "description": _DESCRIPTIONS[status]} for status in all_statuses}
-
-
-_DESCRIPTIONS = {
-    400: "The request cannot be used; `param` says which field.",
-    401: "No key, or one that is not valid.",
-    403: "The key is not for that user.",
-    404: "No such model or conversation.",
-    409: "Another turn of the conversation is running, or it is closed.",
-    413: "The body, or a text in it, is too large.",
-    429: "Too many requests; see Retry-After.",
-    502: "The model's provider failed.",
-    503: "The store or the provider is not available now.",
-    504: "The model's provider gave no answer in time.",
-}
-
-
-_AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,19 +395,6 @@ def _require_tool_results(assistant: Message, new: Sequence[Message]) -> None:
         raise InvalidFieldError(
             "messages", f"Each tool call is followed by a message of the role tool with its result: {missing} are not."
         )
-
-
-MAX_MODEL_CALLS = 4
-"""How often the model is asked in a turn: again only when it calls a tool that is not there, or not in JSON."""
-
-_PROVIDER_NAMES = {"anthropic": {"stop": "stop_sequences"}, "gemini": {"stop": "stop_sequences"}}
-_SUPPORTED_SETTINGS = {
-    "anthropic": ("temperature", "top_p", "stop"),
-    "gemini": ("temperature", "top_p", "stop", "seed", "presence_penalty", "frequency_penalty"),
-}
-_HINTS = ("seed", "parallel_tool_calls", "reasoning_effort")
-"""What may be left out where a provider does not know it: none of them is a promise."""
-_SETTINGS = ("temperature", "top_p", "stop", "presence_penalty", "frequency_penalty", "logit_bias", *_HINTS)
 
 
 def parse_options(body: CompletionRequest, model: Any) -> dict[str, Any]:

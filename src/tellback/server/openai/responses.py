@@ -29,6 +29,8 @@ DONE_MARKER = "[DONE]"
 
 _FINISH_REASONS = {"truncated": "length", "approval": "tool_calls"}
 
+CONVERSATION_HEADER = "X-Tellback-Conversation"
+
 
 @dataclass(frozen=True, slots=True)
 class CompletionWriter:
@@ -123,9 +125,6 @@ def encode_model(name: str) -> dict[str, Any]:
 def encode_models(names: Sequence[str]) -> dict[str, Any]:
     """Models, as `/v1/models` lists them."""
     return {"object": "list", "data": [encode_model(name) for name in names]}
-
-
-CONVERSATION_HEADER = "X-Tellback-Conversation"
 
 
 async def stream_completion(

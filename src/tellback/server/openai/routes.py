@@ -16,6 +16,7 @@ from tellback import validation
 from tellback.errors import InvalidArgumentError, NotFoundError, TellbackError
 from tellback.server.auth import Caller, CallerDep
 from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
+from tellback.server.middleware.headers import USER_HEADER
 from tellback.server.openai.completion import Completion
 from tellback.server.openai.errors import InvalidFieldError, openai_error_response
 from tellback.server.openai.requests import (
@@ -44,6 +45,19 @@ from tellback.types.conversations import Identity
 from tellback.user import User
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+OWN_MODEL = "tellback"
+"""The name that always stands for the server's own model."""
+
+NO_SPACE = "none"
+
+ConversationHeader = Annotated[
+    str | None,
+    Header(alias="X-Tellback-Conversation", max_length=200, description="The conversation to go on with."),
+]
+IdempotencyKeyHeader = Annotated[
+    str | None, Header(alias="Idempotency-Key", min_length=1, max_length=validation.KEY_LENGTH)
+]
 
 
 class OpenAIRequest(StrictRequest):
@@ -76,30 +90,17 @@ class OpenAIRoute(APIRoute):
 
 router = APIRouter(prefix="/v1", tags=["openai"], route_class=OpenAIRoute)
 
-OWN_MODEL = "tellback"
-"""The name that always stands for the server's own model."""
-
-USER_HEADER = "X-Tellback-User"
-NO_SPACE = "none"
-
 
 def _encoded_header(name: str, description: str) -> Any:
     return Header(alias=name, max_length=2_000, description=f"{description} Percent-encoded UTF-8.")
 
 
-ConversationHeader = Annotated[
-    str | None,
-    Header(alias="X-Tellback-Conversation", max_length=200, description="The conversation to go on with."),
-]
 SessionHeader = Annotated[str | None, _encoded_header("X-Tellback-Session", "Keeps chats of one namespace apart.")]
 NamespaceHeader = Annotated[
     str | None, _encoded_header("X-Tellback-Namespace", "Your name for this kind of conversation (chat).")
 ]
 SpaceHeader = Annotated[
     str | None, _encoded_header("X-Tellback-Space", "The memory space (default); `none` remembers nothing.")
-]
-IdempotencyKeyHeader = Annotated[
-    str | None, Header(alias="Idempotency-Key", min_length=1, max_length=validation.KEY_LENGTH)
 ]
 
 

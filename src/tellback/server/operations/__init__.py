@@ -1,3 +1,4 @@
 """Running a server: health, metrics, logs, the uvicorn server and the supervisor of worker processes.
 
-Imported by `server.app` and the command line."""
+Imported by `server.app` and the command line.
+"""

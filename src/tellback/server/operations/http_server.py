@@ -41,6 +41,14 @@ MAX_HEADER_BYTES = 64 * 1024
 STALLED_SECONDS = 60.0
 """For how long a client may take nothing of an answer that waits for it."""
 
+log = logging.getLogger("tellback.server")
+
+BACKLOG = 2_048
+KEEP_ALIVE_SECONDS = 15
+MAX_WEBSOCKET_BYTES = 1_000_000
+CANCEL_SECONDS = 5.0
+"""How long requests that were cut off have to come to an end, before the store is closed."""
+
 
 class BoundedProtocol(HttpToolsProtocol):
     """Ends connections whose request does not come, or whose answer is not taken: uvicorn waits without end."""
@@ -144,15 +152,6 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not self.transport.is_closing():
             self.transport.close()
             self._abort_if_stalled()
-
-
-log = logging.getLogger("tellback.server")
-
-BACKLOG = 2_048
-KEEP_ALIVE_SECONDS = 15
-MAX_WEBSOCKET_BYTES = 1_000_000
-CANCEL_SECONDS = 5.0
-"""How long requests that were cut off have to come to an end, before the store is closed."""
 
 
 async def check_options(options: ServeOptions) -> ServeOptions:

@@ -1,7 +1,8 @@
 """The server's log: one line per request, and no message text.
 
-More people read logs than the store. An exception is therefore logged by its type and location, not by its text, which may
-quote a user, and lines of other libraries by their location."""
+More people read logs than the store. An exception is therefore logged by its type and location, not by its text,
+which may quote a user, and lines of other libraries by their location.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ class RedactingFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether there is a line at all; the record is changed to what may be shown."""
-        if getattr(record, "is_discreet", False):
+        if getattr(record, "is_redacted", False):
             return True
         if not _is_own_logger(record.name):
             if record.levelno < logging.WARNING:
@@ -72,7 +73,7 @@ class RedactingFilter(logging.Filter):
             record.exc_text = format_exception(record.exc_info[1])
             record.exc_info = None
         record.stack_info = None
-        record.is_discreet = True
+        record.is_redacted = True
         return True
 
 
@@ -188,9 +189,9 @@ def log_to_stderr(log_format: LogFormat = "auto", *, verbose: bool = False) -> l
     # Nobody reads them in our lines, and finding them out is a third of a line's cost.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
-    for previous in [each for each in root.handlers if getattr(each, "is_of_server", False)]:
+    for previous in [each for each in root.handlers if getattr(each, "is_server_handler", False)]:
         root.removeHandler(previous)
-    handler.is_of_server = True  # type: ignore[attr-defined]
+    handler.is_server_handler = True  # type: ignore[attr-defined]
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.captureWarnings(True)

@@ -1,7 +1,8 @@
 """`/metrics` for Prometheus.
 
 With several worker processes, each counts into files of a shared folder (`PROMETHEUS_MULTIPROC_DIR`, set before
-prometheus-client is loaded), and whichever worker is scraped adds them up."""
+prometheus-client is loaded), and whichever worker is scraped adds them up.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,6 @@ from tellback.errors import NotAllowedError, NotAuthenticatedError, StoreError
 from tellback.server.auth import ServerContext
 from tellback.server.responses import problem_responses
 from tellback.server.settings import HostPolicy
-from tellback.server.settings import is_loopback as is_loopback
 
 log = logging.getLogger("tellback.server")
 
@@ -51,10 +51,11 @@ _METRICS_RESPONSE: dict[int | str, dict[str, Any]] = {
 @router.get("/metrics", response_class=Response, responses={**problem_responses(), **_METRICS_RESPONSE})
 async def read_metrics(request: Request) -> Response:
     """Metrics in the format of Prometheus: for callers on this machine, or with the server's metrics token."""
-    home: ServerContext = request.app.state.home
-    check_metrics_access(request, home.settings.metrics_token)
+    server_context: ServerContext = request.app.state.server_context
+    check_metrics_access(request, server_context.settings.metrics_token)
     metrics: Metrics = request.app.state.metrics
-    return Response(await metrics.render(home.rc), headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
+    body = await metrics.render(server_context.rc)
+    return Response(body, headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
 
 
 def check_metrics_access(request: Request, token: str | None) -> None:

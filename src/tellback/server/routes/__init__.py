@@ -1,4 +1,7 @@
-"""The REST interface, one module for each path."""
+"""The REST routes under `/ai-…`, one module for each group of paths, and the order they are registered in.
+
+Only `server.app` imports this package.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,7 @@ def all_routers() -> list[APIRouter]:
         conversations.fixed_path_router,  # before what has an id where these have a word
         turns.router,
         conversations.router,
-        memory.spaces_router,
-        memory.atoms_router,
-        memory.entities_router,
+        memory.router,
         memory.recall_router,
         extraction.bindings_router,
         extraction.jobs_router,
@@ -24,8 +25,7 @@ def all_routers() -> list[APIRouter]:
         memory.working_context_router,
         agents.router,
         agents.sessions_router,
-        admin.user_data_router,
-        admin.operators_router,
+        admin.router,
         admin.keys_router,
         openai.router,
     ]

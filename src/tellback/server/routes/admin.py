@@ -29,7 +29,7 @@ from tellback.server.responses import (
     resolve_page_size,
 )
 from tellback.server.routes.extraction import BindingIdPath, JobIdPath, reject_unknown_version, requested_version
-from tellback.types.access import Scope
+from tellback.types.access import ApiKey, Scope
 from tellback.types.jobs import Binding, Job, JobStatus
 from tellback.user import User
 from tellback.wire.admin import (
@@ -48,13 +48,15 @@ from tellback.wire.admin import (
 from tellback.wire.base import DatetimeIn, Page
 from tellback.wire.extraction import BindingWire, JobWire, UpdateBinding
 
-user_data_router = APIRouter(prefix="/ai-admin", tags=["admin"], route_class=StrictRoute)
+router = APIRouter(prefix="/ai-admin", tags=["admin"], route_class=StrictRoute)
+keys_router = APIRouter(prefix="/ai-admin/keys", tags=["admin"], route_class=StrictRoute)
 
 UserIdParam = Annotated[
     str | None, Query(alias="userId", max_length=200, description="Another user's: that needs the role 'admin'.")
 ]
 SinceParam = Annotated[DatetimeIn | None, Query(description="From this moment on.")]
 UntilParam = Annotated[DatetimeIn | None, Query(description="Before this moment.")]
+ApiKeyIdPath = Annotated[str, Path(max_length=200, examples=["key_018f3c0de0a17b2c4d5e6f708192"])]
 EveryoneParam = Annotated[bool, Query(description="Of all users of the app: that needs the role 'admin'.")]
 
 _EXPORT_MEDIA_TYPES = {"json": "application/json", "zip": "application/zip"}
@@ -69,7 +71,7 @@ _EXPORT_RESPONSE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@user_data_router.get("/export", response_class=Response, responses={**problem_responses(507), **_EXPORT_RESPONSE})
+@router.get("/export", response_class=Response, responses={**problem_responses(507), **_EXPORT_RESPONSE})
 async def export_user_data(
     caller: CallerDep,
     user_id: UserIdParam = None,
@@ -80,14 +82,14 @@ async def export_user_data(
     return await export_response(caller, _resolve_user(caller, user_id), format, include_vectors=include_vectors)
 
 
-@user_data_router.post("/delete", response_model=ErasedWire, responses=problem_responses(507), openapi_extra=NOT_STORED)
+@router.post("/delete", response_model=ErasedWire, responses=problem_responses(507), openapi_extra=NOT_STORED)
 async def delete_user_data(caller: CallerDep, body: DeleteUserData) -> Response:
     """Delete all that is kept of a user, for good. Deleting again is harmless."""
     erased = await _resolve_user(caller, body.user_id).admin.delete_user_data(confirm=body.confirm)
     return json_response(ErasedWire.of(erased))
 
 
-@user_data_router.get("/usage", response_model=Page[UsageRecordWire], responses=problem_responses())
+@router.get("/usage", response_model=Page[UsageRecordWire], responses=problem_responses())
 async def get_usage(
     caller: CallerDep,
     user_id: UserIdParam = None,
@@ -111,7 +113,7 @@ async def get_usage(
     return page_response(UsageRecordWire, found, page_size, lambda each: str(each.id))
 
 
-@user_data_router.get("/usage/totals", response_model=Page[UsageTotalWire], responses=problem_responses())
+@router.get("/usage/totals", response_model=Page[UsageTotalWire], responses=problem_responses())
 async def get_usage_totals(
     caller: CallerDep,
     user_id: UserIdParam = None,
@@ -161,10 +163,7 @@ def _app_filters(caller: Caller, user_id: str | None) -> dict[str, str]:
     return {"tenant_id": caller.principal.tenant_id, "app_id": caller.principal.app_id}
 
 
-operators_router = APIRouter(prefix="/ai-admin", tags=["admin"], route_class=StrictRoute)
-
-
-@operators_router.get("/jobs", response_model=Page[JobWire], responses=problem_responses())
+@router.get("/jobs", response_model=Page[JobWire], responses=problem_responses())
 async def list_everyones_jobs(
     admin: AdminDep,
     status: JobStatus | None = None,
@@ -187,46 +186,40 @@ async def list_everyones_jobs(
     return page_response(JobWire, found, page_size, lambda each: str(each.id))
 
 
-@operators_router.get("/jobs/{id}", response_model=JobWire, responses=problem_responses(404))
+@router.get("/jobs/{id}", response_model=JobWire, responses=problem_responses(404))
 async def get_anyones_job(admin: AdminDep, id: JobIdPath) -> Response:
     """A job of any user of the app."""
     return json_response(JobWire.of(await _get_job(admin, id)))
 
 
-@operators_router.post(
-    "/jobs/{id}/retry", response_model=JobWire, responses=problem_responses(404), openapi_extra=NOT_STORED
-)
+@router.post("/jobs/{id}/retry", response_model=JobWire, responses=problem_responses(404), openapi_extra=NOT_STORED)
 async def retry_anyones_job(admin: AdminDep, id: JobIdPath) -> Response:
     """Queue a job that is over again, as if it were new."""
     job = await _get_job(admin, id)
     return json_response(JobWire.of(await admin.server.rc.jobs.retry(job.id)))
 
 
-@operators_router.post(
-    "/jobs/{id}/cancel", response_model=JobWire, responses=problem_responses(404), openapi_extra=NOT_STORED
-)
+@router.post("/jobs/{id}/cancel", response_model=JobWire, responses=problem_responses(404), openapi_extra=NOT_STORED)
 async def cancel_anyones_job(admin: AdminDep, id: JobIdPath) -> Response:
     """End a job that has not ended yet."""
     job = await _get_job(admin, id)
     return json_response(JobWire.of(await admin.server.rc.jobs.cancel(job.id)))
 
 
-@operators_router.get("/bindings", response_model=Page[BindingWire], responses=problem_responses())
+@router.get("/bindings", response_model=Page[BindingWire], responses=problem_responses())
 async def list_everyones_bindings(admin: AdminDep, limit: LimitParam = None, cursor: CursorParam = None) -> Response:
     """The bindings of the app, whoever made them, the oldest first."""
     found = await admin.server.rc.bindings.list(admin.principal.tenant_id, admin.principal.app_id)
     return list_page_response(BindingWire, found, resolve_page_size(admin, limit), decode_cursor(cursor))
 
 
-@operators_router.get("/bindings/{id}", response_model=BindingWire, responses=problem_responses(404))
+@router.get("/bindings/{id}", response_model=BindingWire, responses=problem_responses(404))
 async def get_anyones_binding(admin: AdminDep, id: BindingIdPath) -> Response:
     """A binding of the app."""
     return json_response(BindingWire.of(await _get_binding(admin, id)))
 
 
-@operators_router.patch(
-    "/bindings/{id}", response_model=BindingWire, responses=problem_responses(404), openapi_extra=NOT_STORED
-)
+@router.patch("/bindings/{id}", response_model=BindingWire, responses=problem_responses(404), openapi_extra=NOT_STORED)
 async def update_anyones_binding(admin: AdminDep, id: BindingIdPath, body: UpdateBinding) -> Response:
     """Change when a binding extracts, or pause it."""
     binding = await _get_binding(admin, id)
@@ -235,7 +228,7 @@ async def update_anyones_binding(admin: AdminDep, id: BindingIdPath, body: Updat
     return json_response(BindingWire.of(changed))
 
 
-@operators_router.delete(
+@router.delete(
     "/bindings/{id}",
     status_code=204,
     response_class=Response,
@@ -249,9 +242,7 @@ async def delete_anyones_binding(admin: AdminDep, id: BindingIdPath) -> Response
     return no_content()
 
 
-@operators_router.post(
-    "/close-stale", response_model=StaleClosed, responses=problem_responses(), openapi_extra=NOT_STORED
-)
+@router.post("/close-stale", response_model=StaleClosed, responses=problem_responses(), openapi_extra=NOT_STORED)
 async def close_everyones_stale(admin: AdminDep, body: CloseEveryonesStale) -> Response:
     """Close the app's conversations in which nothing happened for so long. Ask again while there is a `nextCursor`."""
     found, next_cursor = await _list_conversations(admin, None, body.cursor, body.limit)
@@ -261,7 +252,7 @@ async def close_everyones_stale(admin: AdminDep, body: CloseEveryonesStale) -> R
     return json_response(StaleClosed(conversation_ids=closed, next_cursor=next_cursor))
 
 
-@operators_router.post(
+@router.post(
     "/replay", status_code=202, response_model=Replayed, responses=problem_responses(), openapi_extra=NOT_STORED
 )
 async def replay_conversations(admin: AdminDep, body: ReplayConversations) -> Response:
@@ -320,13 +311,8 @@ async def _get_binding(admin: Caller, id: str) -> Binding:
     return found
 
 
-def _is_in_app(admin: Caller, found: Job | Binding) -> bool:
+def _is_in_app(admin: Caller, found: Job | Binding | ApiKey) -> bool:
     return (found.tenant_id, found.app_id) == (admin.principal.tenant_id, admin.principal.app_id)
-
-
-keys_router = APIRouter(prefix="/ai-admin/keys", tags=["admin"], route_class=StrictRoute)
-
-ApiKeyIdPath = Annotated[str, Path(max_length=200, examples=["key_018f3c0de0a17b2c4d5e6f708192"])]
 
 
 # Its answer is not kept for a retry: nobody can show a secret again.
@@ -355,8 +341,7 @@ async def list_keys(admin: AdminDep, limit: LimitParam = None, cursor: CursorPar
 async def get_key(admin: AdminDep, id: ApiKeyIdPath) -> Response:
     """A key of your tenant and app."""
     found = await admin.server.rc.keys.get(id)
-    scope = (admin.principal.tenant_id, admin.principal.app_id)
-    if found is None or (found.tenant_id, found.app_id) != scope:
+    if found is None or not _is_in_app(admin, found):
         raise NotFoundError("API key", id)
     return json_response(ApiKeyWire.of(found))
 

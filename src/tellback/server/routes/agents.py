@@ -81,6 +81,16 @@ _DIAGRAM_RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {"description": "A Mermaid diagram.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
 
+sessions_router = APIRouter(prefix="/ai-agents/{name}/sessions", tags=["agents"], route_class=StrictRoute)
+
+RoutedAgentNamePath = Annotated[str, Path(max_length=200, examples=["Wanda"])]
+SessionIdPath = Annotated[str, Path(max_length=MAX_SESSION_ID_LENGTH, examples=["web-42"])]
+
+MAX_PAGES_READ = 20
+"""How many pages of a user's sessions are looked through for those of one agent, in one request."""
+
+_NOT_MODIFIED_RESPONSE: dict[int | str, dict[str, Any]] = {304: {"description": "You have it already."}}
+
 
 @router.get("", response_model=Page[AgentWire], responses=problem_responses())
 async def list_agents(caller: CallerDep) -> Response:
@@ -248,17 +258,6 @@ def _encode_response(response: AgentResponse) -> AgentResponseWire:
     wire = AgentResponseWire.of(response)
     wire.problems = encode_problems(response.problems)
     return wire
-
-
-sessions_router = APIRouter(prefix="/ai-agents/{name}/sessions", tags=["agents"], route_class=StrictRoute)
-
-RoutedAgentNamePath = Annotated[str, Path(max_length=200, examples=["Wanda"])]
-SessionIdPath = Annotated[str, Path(max_length=MAX_SESSION_ID_LENGTH, examples=["web-42"])]
-
-MAX_PAGES_READ = 20
-"""How many pages of a user's sessions are looked through for those of one agent, in one request."""
-
-_NOT_MODIFIED_RESPONSE: dict[int | str, dict[str, Any]] = {304: {"description": "You have it already."}}
 
 
 @sessions_router.post("", status_code=201, response_model=SessionWire, responses=problem_responses(404, 409))

@@ -53,6 +53,8 @@ MAX_PAGE_CHARACTERS = 4_000_000
 SeqParam = Annotated[int | None, Query(ge=0, le=2**62, description="The `seq` of a message.")]
 IdempotencyKeyHeader = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=500)]
 
+fixed_path_router = APIRouter(prefix="/ai-conversations", tags=["conversations"], route_class=StrictRoute)
+
 
 @router.post("", status_code=201, response_model=ConversationWire, responses=problem_responses())
 async def create_conversation(user: UserDep, body: CreateConversation) -> Response:
@@ -218,7 +220,7 @@ async def _read_bounded(
     internal: bool,
     hidden: bool,
 ) -> tuple[list[StoredMessage], bool]:
-    """Up to `most` messages, fewer if they are large, and whether there may be more."""
+    """Up to `max_messages` messages, fewer if they are large, and whether there may be more."""
     forward = after is not None and before is None
     messages: list[StoredMessage] = []
     while True:
@@ -253,9 +255,6 @@ def with_idempotency_key(arguments: dict[str, Any], key: str | None) -> dict[str
     if arguments.get("idempotency_key") not in (None, key):
         raise InvalidArgumentError("The header Idempotency-Key and idempotencyKey are not the same.")
     return {**arguments, "idempotency_key": key}
-
-
-fixed_path_router = APIRouter(prefix="/ai-conversations", tags=["conversations"], route_class=StrictRoute)
 
 
 @fixed_path_router.post("/find-or-create", response_model=ConversationWire, responses=problem_responses())

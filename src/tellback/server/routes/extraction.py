@@ -44,6 +44,10 @@ bindings_router = APIRouter(prefix="/ai-memory/bindings", tags=["bindings"], rou
 
 BindingIdPath = Annotated[str, Path(max_length=200, examples=["bind_018f3c0de0a17b2c4d5e6f708192"])]
 
+jobs_router = APIRouter(prefix="/ai-memory", tags=["jobs"], route_class=StrictRoute)
+
+JobIdPath = Annotated[str, Path(max_length=200, examples=["job_018f3c0de0a17b2c4d5e6f708192"])]
+
 
 @bindings_router.post("", status_code=201, response_model=BindingWire, responses=problem_responses(404))
 async def create_binding(caller: CallerDep, body: CreateBinding) -> Response:
@@ -122,11 +126,6 @@ async def _require_own_binding(caller: Caller, id: str) -> None:
     if found is None or found.created_by != caller.user.scope.user_id:
         raise NotFoundError("binding", id)
     _require_own_users(caller, [scope.user_id for scope in found.conversation_scope])
-
-
-jobs_router = APIRouter(prefix="/ai-memory", tags=["jobs"], route_class=StrictRoute)
-
-JobIdPath = Annotated[str, Path(max_length=200, examples=["job_018f3c0de0a17b2c4d5e6f708192"])]
 
 
 @jobs_router.post("/extractions", status_code=202, response_model=ExtractionRunWire, responses=problem_responses(404))

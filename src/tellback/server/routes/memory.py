@@ -48,18 +48,34 @@ from tellback.wire.memory import (
     WorkingContextWire,
 )
 
-spaces_router = APIRouter(prefix="/ai-memory", tags=["memory"], route_class=StrictRoute)
+router = APIRouter(prefix="/ai-memory", tags=["memory"], route_class=StrictRoute)
+recall_router = APIRouter(prefix="/ai-memory/spaces/{space_id}", tags=["memory"], route_class=StrictRoute)
+working_context_router = APIRouter(prefix="/ai-working-context", tags=["working context"], route_class=StrictRoute)
 
 SpaceIdPath = Annotated[str, Path(max_length=200, examples=["ms_018f3c0de0a17b2c4d5e6f708192"])]
+AtomIdPath = Annotated[str, Path(max_length=200, examples=["atom_018f3c0de0a17b2c4d5e6f708192"])]
+CategoryName = Annotated[str, Field(max_length=200)]
+EntityIdPath = Annotated[str, Path(max_length=200, examples=["ent_018f3c0de0a17b2c4d5e6f708192"])]
+EntityTypeParam = Annotated[EntityTypeIn | None, Query(description="Of all types, if not said.")]
+EntityQueryParam = Annotated[
+    str | None,
+    Query(
+        max_length=validation.QUERY_LENGTH,
+        description="A part of a name; an empty one ranks those most spoken of first.",
+    ),
+]
+
+MAX_CITED = 1_000
+"""How many messages one request may cite: each is looked up."""
 
 
-@spaces_router.post("/spaces", status_code=201, response_model=SpaceWire, responses=problem_responses())
+@router.post("/spaces", status_code=201, response_model=SpaceWire, responses=problem_responses())
 async def create_space(user: UserDep, body: CreateSpace) -> Response:
     """Make a space. With `once`, the first space of that name is given back if there is one."""
     return json_response(SpaceWire.of(await user.memory.create_space(**body.arguments())), 201)
 
 
-@spaces_router.get("/spaces", response_model=Page[SpaceWire], responses=problem_responses())
+@router.get("/spaces", response_model=Page[SpaceWire], responses=problem_responses())
 async def list_spaces(
     caller: CallerDep,
     name: Annotated[str | None, Query(max_length=200)] = None,
@@ -71,7 +87,7 @@ async def list_spaces(
     return list_page_response(SpaceWire, found, resolve_page_size(caller, limit), decode_cursor(cursor))
 
 
-@spaces_router.get("/spaces/{id}", response_model=SpaceWire, responses=problem_responses(404))
+@router.get("/spaces/{id}", response_model=SpaceWire, responses=problem_responses(404))
 async def get_space(user: UserDep, id: SpaceIdPath) -> Response:
     """A space."""
     found = await user.memory.get_space(id)
@@ -80,15 +96,11 @@ async def get_space(user: UserDep, id: SpaceIdPath) -> Response:
     return json_response(SpaceWire.of(found))
 
 
-@spaces_router.delete("/spaces/{id}", status_code=204, responses=problem_responses(404))
+@router.delete("/spaces/{id}", status_code=204, responses=problem_responses(404))
 async def delete_space(user: UserDep, id: SpaceIdPath) -> Response:
     """Hide a space with all that is in it."""
     await user.memory.delete_space(id)
     return no_content()
-
-
-MAX_CITED = 1_000
-"""How many messages one request may cite: each is looked up."""
 
 
 async def validate_sources(user: User, atoms: Iterable[Mapping[str, Any]]) -> None:
@@ -112,13 +124,7 @@ async def validate_sources(user: User, atoms: Iterable[Mapping[str, Any]]) -> No
             raise NotFoundError("message", id)
 
 
-atoms_router = APIRouter(prefix="/ai-memory", tags=["memory"], route_class=StrictRoute)
-
-AtomIdPath = Annotated[str, Path(max_length=200, examples=["atom_018f3c0de0a17b2c4d5e6f708192"])]
-CategoryName = Annotated[str, Field(max_length=200)]
-
-
-@atoms_router.post(
+@router.post(
     "/spaces/{space_id}/atoms", status_code=201, response_model=AtomWire, responses=problem_responses(404, 502)
 )
 async def add_atom(user: UserDep, space_id: SpaceIdPath, body: AddAtom) -> Response:
@@ -128,7 +134,7 @@ async def add_atom(user: UserDep, space_id: SpaceIdPath, body: AddAtom) -> Respo
     return json_response(AtomWire.of(await user.memory.add_atom(space_id, **arguments)), 201)
 
 
-@atoms_router.post(
+@router.post(
     "/spaces/{space_id}/atoms/batch",
     status_code=201,
     response_model=Page[AtomWire],
@@ -141,7 +147,7 @@ async def add_atoms(user: UserDep, space_id: SpaceIdPath, body: AddAtoms) -> Res
     return _atoms_response(await user.memory.add_atoms(space_id, atoms), 201)
 
 
-@atoms_router.get("/spaces/{space_id}/atoms", response_model=Page[AtomWire], responses=problem_responses(404))
+@router.get("/spaces/{space_id}/atoms", response_model=Page[AtomWire], responses=problem_responses(404))
 async def list_atoms(
     caller: CallerDep,
     space_id: SpaceIdPath,
@@ -171,7 +177,7 @@ async def list_atoms(
     return page_response(AtomWire, found, page_size, lambda atom: str(atom.id))
 
 
-@atoms_router.get("/atoms/{id}", response_model=AtomWire, responses=problem_responses(404))
+@router.get("/atoms/{id}", response_model=AtomWire, responses=problem_responses(404))
 async def get_atom(user: UserDep, id: AtomIdPath) -> Response:
     """An atom, whatever its status."""
     found = await user.memory.get_atom(id)
@@ -180,13 +186,13 @@ async def get_atom(user: UserDep, id: AtomIdPath) -> Response:
     return json_response(AtomWire.of(found))
 
 
-@atoms_router.delete("/atoms/{id}", response_model=AtomWire, responses=problem_responses(404))
+@router.delete("/atoms/{id}", response_model=AtomWire, responses=problem_responses(404))
 async def delete_atom(user: UserDep, id: AtomIdPath) -> Response:
     """Forget an atom: it is never recalled again."""
     return json_response(AtomWire.of(await user.memory.delete_atom(id)))
 
 
-@atoms_router.post(
+@router.post(
     "/atoms/{id}/supersede", status_code=201, response_model=AtomWire, responses=problem_responses(404, 409, 502)
 )
 async def supersede_atom(user: UserDep, id: AtomIdPath, body: SupersedeAtom) -> Response:
@@ -199,19 +205,19 @@ async def supersede_atom(user: UserDep, id: AtomIdPath, body: SupersedeAtom) -> 
     return json_response(AtomWire.of(await user.memory.supersede_atom(id, **arguments)), 201)
 
 
-@atoms_router.post("/atoms/{id}/archive", response_model=AtomWire, responses=problem_responses(404))
+@router.post("/atoms/{id}/archive", response_model=AtomWire, responses=problem_responses(404))
 async def archive_atom(user: UserDep, id: AtomIdPath) -> Response:
     """Put an atom aside: it is kept, and recalled only when asked for."""
     return json_response(AtomWire.of(await user.memory.archive_atom(id)))
 
 
-@atoms_router.post("/atoms/{id}/restore", response_model=AtomWire, responses=problem_responses(404))
+@router.post("/atoms/{id}/restore", response_model=AtomWire, responses=problem_responses(404))
 async def restore_atom(user: UserDep, id: AtomIdPath) -> Response:
     """Bring back what was archived."""
     return json_response(AtomWire.of(await user.memory.restore_atom(id)))
 
 
-@atoms_router.post(
+@router.post(
     "/spaces/{space_id}/remember-conversation",
     response_model=Page[AtomWire],
     responses=problem_responses(404, 502),
@@ -231,20 +237,7 @@ def _atoms_response(atoms: list[Any], status: int = 200) -> Response:
     return json_response(Page[Any](items=[AtomWire.of(atom) for atom in atoms]), status)
 
 
-entities_router = APIRouter(prefix="/ai-memory", tags=["memory"], route_class=StrictRoute)
-
-EntityIdPath = Annotated[str, Path(max_length=200, examples=["ent_018f3c0de0a17b2c4d5e6f708192"])]
-EntityTypeParam = Annotated[EntityTypeIn | None, Query(description="Of all types, if not said.")]
-EntityQueryParam = Annotated[
-    str | None,
-    Query(
-        max_length=validation.QUERY_LENGTH,
-        description="A part of a name; an empty one ranks those most spoken of first.",
-    ),
-]
-
-
-@entities_router.post(
+@router.post(
     "/spaces/{space_id}/entities", status_code=201, response_model=EntityWire, responses=problem_responses(404)
 )
 async def create_entity(user: UserDep, space_id: SpaceIdPath, body: CreateEntity) -> Response:
@@ -252,7 +245,7 @@ async def create_entity(user: UserDep, space_id: SpaceIdPath, body: CreateEntity
     return json_response(EntityWire.of(await user.memory.create_entity(space_id, **body.arguments())), 201)
 
 
-@entities_router.get("/spaces/{space_id}/entities", response_model=Page[EntityWire], responses=problem_responses(404))
+@router.get("/spaces/{space_id}/entities", response_model=Page[EntityWire], responses=problem_responses(404))
 async def search_entities(
     caller: CallerDep,
     space_id: SpaceIdPath,
@@ -275,7 +268,7 @@ async def search_entities(
     return page_response(EntityWire, ranked[offset:], page_size, lambda _: str(offset + page_size))
 
 
-@entities_router.get("/spaces/{space_id}/entities/by-name", response_model=EntityWire, responses=problem_responses(404))
+@router.get("/spaces/{space_id}/entities/by-name", response_model=EntityWire, responses=problem_responses(404))
 async def find_entity_by_name(
     user: UserDep, space_id: SpaceIdPath, name: Annotated[str, Query(max_length=500)], type: EntityTypeParam = None
 ) -> Response:
@@ -286,7 +279,7 @@ async def find_entity_by_name(
     return json_response(EntityWire.of(found))
 
 
-@entities_router.get("/entities/{id}", response_model=EntityWire, responses=problem_responses(404))
+@router.get("/entities/{id}", response_model=EntityWire, responses=problem_responses(404))
 async def get_entity(user: UserDep, id: EntityIdPath) -> Response:
     """An entity, also one that was merged: `mergedInto` names the one that stands for it."""
     found = await user.memory.get_entity(id)
@@ -295,7 +288,7 @@ async def get_entity(user: UserDep, id: EntityIdPath) -> Response:
     return json_response(EntityWire.of(found))
 
 
-@entities_router.post("/entities/{id}/merge", response_model=EntityWire, responses=problem_responses(404))
+@router.post("/entities/{id}/merge", response_model=EntityWire, responses=problem_responses(404))
 async def merge_entities(user: UserDep, id: EntityIdPath, body: MergeEntity) -> Response:
     """Let this entity stand for another: atoms about the alias become atoms about it, and the names are kept."""
     return json_response(EntityWire.of(await user.memory.merge_entities(id, body.alias_id)))
@@ -308,9 +301,6 @@ def _parse_offset(position: str | None) -> int:
     if not (position.isascii() and position.isdecimal()) or len(position) > 9:
         raise InvalidArgumentError("cursor is what nextCursor of the page before was.")
     return int(position)
-
-
-recall_router = APIRouter(prefix="/ai-memory/spaces/{space_id}", tags=["memory"], route_class=StrictRoute)
 
 
 @recall_router.post(
@@ -349,9 +339,6 @@ def _recall_arguments(caller: Caller, body: InputModel) -> dict[str, Any]:
     if arguments.get("limit") is not None:
         arguments["limit"] = resolve_result_limit(caller, arguments["limit"])
     return arguments
-
-
-working_context_router = APIRouter(prefix="/ai-working-context", tags=["working context"], route_class=StrictRoute)
 
 
 @working_context_router.post(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from tellback.server.auth import Caller, CallerDep
 from tellback.server.client_tools import TurnContinuation, validate_appended
 from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING, mark_unfinished
 from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
+from tellback.server.middleware.observability import parse_traceparent
 from tellback.server.openapi import DELTA_EVENTS, stream_responses
 from tellback.server.problems import get_request_id, public_message
 from tellback.server.requests import StrictRoute
@@ -47,7 +47,6 @@ _ERROR_STATUSES = (404, 409, 502, 504)
 DEFAULT_CYCLES = 10
 """How often the model is asked in a turn, unless a caller says otherwise."""
 MAX_LOOKBACK = 3 * MAX_CYCLES
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 AcceptHeader = Annotated[str, Header(alias="Accept", include_in_schema=False)]
 TraceparentHeader = Annotated[str | None, Header(alias="traceparent", max_length=200, description="W3C trace context.")]
@@ -189,9 +188,9 @@ async def _run_to_end(request: Request, work: Any) -> Response:
 def _turn_arguments(body: BaseTurnInput, key: str | None, traceparent: str | None) -> dict[str, Any]:
     arguments = with_idempotency_key(body.arguments(), key)
     if "trace_id" not in arguments:
-        match = _TRACEPARENT.fullmatch((traceparent or "").strip().lower())
-        if match is not None and match[1].strip("0"):
-            arguments["trace_id"] = match[1]
+        parent = parse_traceparent((traceparent or "").lower())
+        if parent is not None:
+            arguments["trace_id"] = parent.trace_id
     return arguments
 
 

@@ -1,7 +1,8 @@
 """The change feed: one subscription to the store's events, fanned out to many clients.
 
-Recent events are buffered for clients that reconnect. Clients that start further back, or read too slowly, are served from
-the store."""
+Recent events are buffered for clients that reconnect. Clients that start further back, or read too slowly, are served
+from the store.
+"""
 
 from __future__ import annotations
 
@@ -204,7 +205,7 @@ class ChangeFeed:
         """The one of an application, in its `state.feed`."""
         feed = getattr(app.state, "feed", None)
         if feed is None:
-            feed = app.state.feed = cls(app.state.home.rc)
+            feed = app.state.feed = cls(app.state.server_context.rc)
             ShutdownSignal.for_app(app).subscribe(feed.end)
         assert isinstance(feed, ChangeFeed)
         return feed
@@ -230,9 +231,8 @@ class ChangeFeed:
         subscription, subscriber = await self._subscribe(feed_scope, type_filter)
         try:
             position = subscription.position if after is None else after
-            if (
-                position > subscription.position
-            ):  # read elsewhere, or in a log that is there no more: what comes is news then
+            if position > subscription.position:
+                # It was read elsewhere, or in a log that is there no more: what comes is news then.
                 position = min(position, await self._rc.events.latest())
             yield encode_frame("ready", b'{"position":%d}' % position, position)
             subscriber.reset(subscription.recent_after(position))
@@ -334,7 +334,7 @@ async def _wait_for_update(subscriber: _Subscriber, until: float) -> None:
 def encode_event(event: Event) -> bytes:
     """An event as a frame, whose id is its position: `ChangeWire`, written at a third of what making one costs.
 
-    JSON has no line breaks, and types are ours: there is nothing that `frame` would have to look for.
+    JSON has no line breaks, and types are ours: there is nothing that `encode_frame` would have to look for.
     """
     scope = event.scope
     payload = {

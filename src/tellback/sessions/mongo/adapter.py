@@ -341,8 +341,9 @@ class MongoAdapter:
         hello = await self._connection.database().command("hello")
         if "setName" not in hello and hello.get("msg") != "isdbgrid":
             raise ConfigurationError(
-                f"{self._connection.place} is a single server without a replica set, so it has no transactions: start mongod"
-                " with --replSet rs0, run rs.initiate() once, and connect with ?replicaSet=rs0. One server is enough."
+                f"{self._connection.place} is a single server without a replica set, so it has no transactions: start"
+                " mongod with --replSet rs0, run rs.initiate() once, and connect with ?replicaSet=rs0. One server"
+                " is enough."
             )
         if hello["maxWireVersion"] < _MIN_WIRE_VERSION:
             raise ConfigurationError(

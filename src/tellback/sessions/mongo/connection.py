@@ -35,6 +35,8 @@ from tellback.errors import (
 from tellback.sessions.mongo.documents import Document
 from tellback.sessions.validation import has_unescaped_password
 
+T = TypeVar("T")
+
 DRIVER_ERRORS = (errors.PyMongoError, BSONError, OSError, RuntimeError)
 """What the driver raises. A RuntimeError is that of another event loop."""
 
@@ -47,6 +49,19 @@ _INDEX_CONFLICT = (85, 86)
 _NOT_WRITABLE = (10107, 13435, 13436, 11602, 189, 91)
 _TIMED_OUT = (50, 64, 100)
 _MAX_MESSAGE_LENGTH = 300
+
+OPERATION_SECONDS = 10.0
+DELETE_SECONDS = 30.0
+"""For what may be much."""
+
+INDEX_SECONDS = 600.0
+"""For indexes of collections that are there already."""
+
+_DEFAULT_OPTIONS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "appname": "tellback"}
+_DATABASE_NAME = re.compile(r'[^/\\. "$*<>:|?\x00-\x1f]{1,63}')
+_RESERVED_DATABASES = ("admin", "local", "config")
+_MAJORITY = WriteConcern("majority")
+_CODEC: CodecOptions[Document] = CodecOptions(document_class=dict, tz_aware=True)
 
 
 def error_code(error: BaseException) -> int | None:
@@ -130,22 +145,6 @@ def _error_message(error: BaseException) -> str:
     return str(message)[:_MAX_MESSAGE_LENGTH].rstrip(".")
 
 
-T = TypeVar("T")
-
-OPERATION_SECONDS = 10.0
-DELETE_SECONDS = 30.0
-"""For what may be much."""
-
-INDEX_SECONDS = 600.0
-"""For indexes of collections that are there already."""
-
-_DEFAULT_OPTIONS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "appname": "tellback"}
-_DATABASE_NAME = re.compile(r'[^/\\. "$*<>:|?\x00-\x1f]{1,63}')
-_RESERVED_DATABASES = ("admin", "local", "config")
-_MAJORITY = WriteConcern("majority")
-_CODEC: CodecOptions[Document] = CodecOptions(document_class=dict, tz_aware=True)
-
-
 class MongoConnection:
     """A client to reach a database with: its owner's, or one of its own between `open` and `close`."""
 
@@ -200,7 +199,7 @@ class MongoConnection:
         return self.database().get_collection(name)
 
     @asynccontextmanager
-    async def operation(self, seconds: float = OPERATION_SECONDS, *, changes: bool = False) -> AsyncIterator[None]:
+    async def operation(self, seconds: float | None = None, *, changes: bool = False) -> AsyncIterator[None]:
         """What is awaited inside has so much time, and fails in our words."""
         try:
             with pymongo.timeout(self._timeout(seconds)):
@@ -208,9 +207,7 @@ class MongoConnection:
         except DRIVER_ERRORS as error:
             raise translate_error(error, self.place, in_doubt=changes and is_write_unknown(error)) from error
 
-    async def transaction(
-        self, work: Callable[[AsyncClientSession], Awaitable[T]], seconds: float = OPERATION_SECONDS
-    ) -> T:
+    async def transaction(self, work: Callable[[AsyncClientSession], Awaitable[T]], seconds: float | None = None) -> T:
         """What `work` gives, in a transaction, which is begun again where others were in its way."""
         client, attempt = self._require_open(), 0
         loop = asyncio.get_running_loop()
@@ -226,10 +223,11 @@ class MongoConnection:
                     raise translate_error(error, self.place, in_doubt=is_commit_unknown(error)) from error
                 await asyncio.sleep(pause)
 
-    def _timeout(self, seconds: float) -> float:
-        """So long, or as long as the client's own `timeoutMS` says."""
+    def _timeout(self, seconds: float | None) -> float:
+        """So many seconds (default: `OPERATION_SECONDS`), or the client's own `timeoutMS` if that is less."""
+        limit = OPERATION_SECONDS if seconds is None else seconds
         client_timeout = None if self._client is None else self._client.options.timeout
-        return min(seconds, client_timeout or seconds)
+        return min(limit, client_timeout or limit)
 
     def _require_open(self) -> AsyncMongoClient[Any]:
         if self._client is None:

@@ -19,19 +19,27 @@ from tellback.errors import (
     StoreClosedError,
 )
 from tellback.sessions import validation
-from tellback.sessions.opensearch import documents as definitions
 from tellback.sessions.opensearch.connection import OpenSearchConnection, describe_server, validate_target
 from tellback.sessions.opensearch.documents import (
     DocumentLayout,
     DocumentStore,
     SessionEntry,
+    message_definition,
     now_millis,
+    prepare_index,
     read_messages,
+    resolve_field_names,
+    resolve_index_names,
+    session_definition,
 )
 from tellback.sessions.opensearch.search import Searcher, purge
 from tellback.sessions.records import count_messages, merge_turn
 from tellback.types.conversations import MessageData, SessionData, SessionStatus
 from tellback.types.jsontext import is_storable
+
+_REFRESH = {False: "false", True: "true", "wait_for": "wait_for"}
+_MAX_QUERY_LENGTH = 2_000
+"""Characters. More words than a server puts into one query do not fit into that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +161,6 @@ class OpenSearchMessages:
         return [self._layout.message_from_document(each) for each in found]
 
 
-_REFRESH = {False: "false", True: "true", "wait_for": "wait_for"}
-_MAX_QUERY_LENGTH = 2_000
-"""Characters. More words than a server puts into one query do not fit into that."""
-
-
 class OpenSearchAdapter:
     """Sessions in OpenSearch or Elasticsearch 7, for those who want to search what was said, or have it anyway.
 
@@ -197,11 +200,11 @@ class OpenSearchAdapter:
         self._auto_create = auto_create_indices
         self._refresh = _REFRESH[refresh]
         self._fresh_searches = fresh_searches
-        self.indices = definitions.resolve_index_names(indices)
+        self.indices = resolve_index_names(indices)
         self._layout = DocumentLayout(
             self.indices["sessions"],
             self.indices["messages"],
-            *definitions.resolve_field_names(field_mappings),
+            *resolve_field_names(field_mappings),
             _ttl_millis("session_ttl", session_ttl),
             _ttl_millis("message_ttl", message_ttl),
         )
@@ -216,8 +219,8 @@ class OpenSearchAdapter:
     def index_definitions(self) -> dict[str, dict[str, Any]]:
         """What each index is created with, by its name: for those who create them themselves."""
         return {
-            self.indices["sessions"]: definitions.session_definition(self._layout.sessions),
-            self.indices["messages"]: definitions.message_definition(self._layout.messages),
+            self.indices["sessions"]: session_definition(self._layout.sessions),
+            self.indices["messages"]: message_definition(self._layout.messages),
         }
 
     async def initialize(self) -> None:
@@ -229,7 +232,7 @@ class OpenSearchAdapter:
         connection = OpenSearchConnection.connect(self._client) if current is None else current.connection
         try:
             for name, definition in self.index_definitions.items():
-                await definitions.prepare_index(connection, name, definition, create=self._auto_create)
+                await prepare_index(connection, name, definition, create=self._auto_create)
         except BaseException:
             if current is None:
                 await connection.close()

@@ -28,6 +28,17 @@ IN_DOUBT_HINT = " The change may have been stored: look before you try again."
 _NOT_EXECUTED = ("unavailable_shards_exception", "cluster_block_exception", "master_not_discovered_exception")
 """What is said before anything is done."""
 
+READ_SECONDS = 10.0
+"""For what is looked up by its id. Every change begins with that, so this is when a dead server is known."""
+WORK_SECONDS = 30.0
+_SHARD_TIMEOUT = "8s"
+_POOL_SIZE = 32
+_RETRY_DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Between attempts while a server is there, but its shards are not yet."""
+_BULK_BYTES = 5_000_000
+_BULK_ITEMS = 500
+_STREAMED_BYTES = 2**16
+
 
 def is_connection_lost(error: BaseException | None) -> bool:
     """Whether the connection ended, so that another one may work."""
@@ -79,18 +90,6 @@ def _parse_error(error: Any) -> tuple[str, str]:
     cause = (error.get("root_cause") or [{}])[0]
     message = cause.get("reason") or error.get("reason") or ""
     return str(cause.get("type") or error.get("type") or ""), str(message).strip(" ;")[:500]
-
-
-READ_SECONDS = 10.0
-"""For what is looked up by its id. Every change begins with that, so this is when a dead server is known."""
-WORK_SECONDS = 30.0
-_SHARD_TIMEOUT = "8s"
-_POOL_SIZE = 32
-_RETRY_DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Between attempts while a server is there, but its shards are not yet."""
-_BULK_BYTES = 5_000_000
-_BULK_ITEMS = 500
-_STREAMED_BYTES = 2**16
 
 
 class _ChunkedHttpConnection(AIOHttpConnection):

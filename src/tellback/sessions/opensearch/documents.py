@@ -44,6 +44,40 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 
 Document = Mapping[str, Any]
 
+DEFAULT_INDEX_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
+
+_INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,199}")
+_KEYWORD = {"type": "keyword"}
+_NUMBER = {"type": "long", "ignore_malformed": True}
+_MILLIS = {"type": "date", "format": "epoch_millis"}
+_TIME = {"type": "keyword", "fields": {"date": {"type": "date", "ignore_malformed": True}}}
+"""A text that sorts to the microsecond, and beside it a date for dashboards."""
+_STORED_ONLY = {"type": "object", "enabled": False}
+"""Stored as it is, and not searched."""
+
+_FIELD_TYPES: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("collected_data", "tool_calls", "event"), _STORED_ONLY),
+    **dict.fromkeys(("last_message_at", "completed_at", "created_at", "updated_at"), _TIME),
+    **dict.fromkeys(("message_count", "version", "position"), _NUMBER),
+    "content": {"type": "text"},
+    EXPIRES_AT: _MILLIS,
+}
+_INTERNAL_SESSION_FIELDS = {
+    **dict.fromkeys(("record",), _KEYWORD),
+    **dict.fromkeys(("until", "pending_until", "written_at"), _MILLIS),
+    "pending_count": {"type": "integer"},
+    "pending": _STORED_ONLY,
+}
+
+log = logging.getLogger("tellback.stores")
+
+CONFLICT_SECONDS = 25.0
+
+DocumentVersion = tuple[str, int, int]
+"""The id of a document, and which write of it was read: its number, and the term of its primary."""
+
+_READ_BATCH = 250
+
 
 @dataclass(frozen=True, slots=True)
 class SessionEntry:
@@ -185,32 +219,6 @@ class DocumentLayout:
         return expires_at is None or expires_at > now
 
 
-DEFAULT_INDEX_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
-
-_INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,199}")
-_KEYWORD = {"type": "keyword"}
-_NUMBER = {"type": "long", "ignore_malformed": True}
-_MILLIS = {"type": "date", "format": "epoch_millis"}
-_TIME = {"type": "keyword", "fields": {"date": {"type": "date", "ignore_malformed": True}}}
-"""A text that sorts to the microsecond, and beside it a date for dashboards."""
-_STORED_ONLY = {"type": "object", "enabled": False}
-"""Stored as it is, and not searched."""
-
-_FIELD_TYPES: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("collected_data", "tool_calls", "event"), _STORED_ONLY),
-    **dict.fromkeys(("last_message_at", "completed_at", "created_at", "updated_at"), _TIME),
-    **dict.fromkeys(("message_count", "version", "position"), _NUMBER),
-    "content": {"type": "text"},
-    EXPIRES_AT: _MILLIS,
-}
-_INTERNAL_SESSION_FIELDS = {
-    **dict.fromkeys(("record",), _KEYWORD),
-    **dict.fromkeys(("until", "pending_until", "written_at"), _MILLIS),
-    "pending_count": {"type": "integer"},
-    "pending": _STORED_ONLY,
-}
-
-
 def resolve_index_names(overrides: Any) -> dict[str, str]:
     """The names of the indices, with those that were given instead of the known ones.
 
@@ -272,8 +280,8 @@ async def prepare_index(
     if not await connection.request("HEAD", f"/{name}"):
         if not create:
             raise ConfigurationError(
-                f"{connection.place} has no index {name!r}, and auto_create_indices is False: create it with the mappings"
-                " that index_definitions gives."
+                f"{connection.place} has no index {name!r}, and auto_create_indices is False: create it with the"
+                " mappings that index_definitions gives."
             )
         await _create_index(connection, name, definition)
     found = await connection.request("GET", f"/{name}/_mapping")
@@ -307,11 +315,6 @@ def _build_definition(fields: FieldNames, names: tuple[str, ...], internal: Mapp
     return {"mappings": {"dynamic": False, "properties": {**properties, INTERNAL: {"properties": dict(internal)}}}}
 
 
-log = logging.getLogger("tellback.stores")
-
-CONFLICT_SECONDS = 25.0
-
-
 @dataclass(frozen=True, slots=True)
 class VersionedEntry:
     """What is held, and which write of it was read."""
@@ -320,9 +323,6 @@ class VersionedEntry:
     seq_no: int
     primary_term: int
 
-
-DocumentVersion = tuple[str, int, int]
-"""The id of a document, and which write of it was read: its number, and the term of its primary."""
 
 Decision = Callable[[SessionEntry | None, int], SessionEntry | None]
 """Makes of what is held now, at this time, what shall be held; None leaves it as it is. It may be called again."""
@@ -513,9 +513,6 @@ class DocumentStore:
 
     def _path(self, session_id: str) -> str:
         return f"/{self.layout.sessions_index}/_doc/{document_id(session_id)}"
-
-
-_READ_BATCH = 250
 
 
 async def read_messages(

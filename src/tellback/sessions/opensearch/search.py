@@ -23,6 +23,12 @@ from tellback.types.conversations import SessionData
 _PAGE_SIZE = 500
 SearchHit = dict[str, Any]
 
+_PURGE_PAGE_SIZE = 200
+_MAX_CONCURRENCY = 8
+_MESSAGE_BATCH_SIZE = 1_000
+_PENDING_WINDOW_MS = 7 * 24 * 3600 * 1000
+"""How far back to look for messages that did not get into their index."""
+
 
 class Searcher:
     """Searches both indices; `fresh` makes all that was stored before a search visible to it."""
@@ -135,13 +141,6 @@ def _expired_query(field: str, now: int) -> dict[str, Any]:
 
 def _any_of(*queries: Any) -> dict[str, Any]:
     return {"bool": {"should": list(queries), "minimum_should_match": 1}}
-
-
-_PURGE_PAGE_SIZE = 200
-_MAX_CONCURRENCY = 8
-_MESSAGE_BATCH_SIZE = 1_000
-_PENDING_WINDOW_MS = 7 * 24 * 3600 * 1000
-"""How far back to look for messages that did not get into their index."""
 
 
 async def purge(store: DocumentStore) -> int:

@@ -27,6 +27,11 @@ MAX_PREFIX_LENGTH = 200
 _GLOB_CHARACTERS = frozenset("*?[]\\^")
 _ESCAPES = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%:{}"})
 
+PAGE_SIZE = 100
+"""How many messages or sessions are read at once: Redis does nothing else meanwhile."""
+
+_TIME_LENGTH = 32
+
 
 @dataclass(frozen=True, slots=True)
 class RedisKeys:
@@ -84,12 +89,6 @@ def validate_key_prefix(value: Any) -> str:
     if not value.isprintable() or _GLOB_CHARACTERS & set(value):
         raise ConfigurationError(f"key_prefix has no control characters and none of *?[]\\^, but {value!r} has.")
     return value
-
-
-PAGE_SIZE = 100
-"""How many messages or sessions are read at once: Redis does nothing else meanwhile."""
-
-_TIME_LENGTH = 32
 
 
 class _RedisStorage:

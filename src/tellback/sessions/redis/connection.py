@@ -38,6 +38,14 @@ _NOT_LOST = (exceptions.BusyLoadingError, exceptions.MaxConnectionsError)
 _UNAVAILABLE = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "UNKILLABLE")
 _BUSY = ("BUSY", "TRYAGAIN")
 
+RedisClient = Redis | RedisCluster
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 10.0
+OPERATION_SECONDS = 30.0
+MAX_CONCURRENCY = 50
+SCAN_COUNT = 500
+
 
 def is_connection_lost(error: BaseException) -> bool:
     """Whether the connection broke, so that another one may work."""
@@ -88,15 +96,6 @@ def _has_code(error: BaseException, *codes: str) -> bool:
 
 def _is_timeout(error: BaseException) -> bool:
     return isinstance(error, exceptions.TimeoutError | TimeoutError)
-
-
-RedisClient = Redis | RedisCluster
-
-CONNECT_SECONDS = 5.0
-ANSWER_SECONDS = 10.0
-OPERATION_SECONDS = 30.0
-MAX_CONCURRENCY = 50
-SCAN_COUNT = 500
 
 
 class RedisConnection:

@@ -47,6 +47,10 @@ from tellback.types.ids import new_id, slug, utc_now
 
 BoundValues: TypeAlias = Mapping[str, Any]
 
+PURGE_BATCH = 1_000
+
+CLOSE_AFTER = timedelta(hours=1)
+
 
 @dataclass(frozen=True, slots=True)
 class SqlOperations:
@@ -187,9 +191,6 @@ def _fetch_messages(step: BoundStatement) -> SqlOperation[list[MessageData]]:
 def _count_rows(step: BoundStatement) -> SqlOperation[int]:
     rows = yield step
     return len(rows)
-
-
-PURGE_BATCH = 1_000
 
 
 class TableBackend:
@@ -348,9 +349,6 @@ class _TableMessages:
         }
         found = await self._backend.runner.read(operations.messages(statement, values))
         return found if after_position is not None else found[::-1]
-
-
-CLOSE_AFTER = timedelta(hours=1)
 
 
 class HasStore(Protocol):

@@ -32,6 +32,17 @@ from tellback.stores.postgres.connection import (
 )
 from tellback.stores.postgres.schema import quote_identifier, quote_literal
 
+T = TypeVar("T")
+
+MAX_ATTEMPTS = 4
+CONNECT_SECONDS = 5.0
+ACQUIRE_SECONDS = 10.0
+STATEMENT_SECONDS = 30.0
+MIGRATION_SECONDS = 600.0
+"""How long one statement of a migration may take: large tables are rewritten, and others may be at it."""
+
+_NAMED_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+
 
 class PostgresDialect:
     """PostgreSQL's words, for the tables of one schema. JSON goes in and out as text, whatever codecs a pool has."""
@@ -108,18 +119,6 @@ class PostgresDialect:
 
 def _is_naive_timestamp(type: str) -> bool:
     return type.startswith("timestamp") and "without" in type
-
-
-T = TypeVar("T")
-
-MAX_ATTEMPTS = 4
-CONNECT_SECONDS = 5.0
-ACQUIRE_SECONDS = 10.0
-STATEMENT_SECONDS = 30.0
-MIGRATION_SECONDS = 600.0
-"""How long one statement of a migration may take: large tables are rewritten, and others may be at it."""
-
-_NAMED_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 
 class PostgresRunner:

@@ -10,6 +10,8 @@ from tellback.errors import ConfigurationError
 from tellback.sessions import validation
 from tellback.sessions.records import EXPIRES_AT, MESSAGE_FIELDS, SESSION_FIELDS, FieldNames
 
+T = TypeVar("T")
+
 ColumnKind: TypeAlias = Literal["text", "count", "moment", "json", "expiry"]
 TableRole: TypeAlias = Literal["sessions", "messages"]
 
@@ -17,6 +19,9 @@ LATEST_VERSION = 2
 DEFAULT_TABLE_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
 MAX_TABLE_NAME_LENGTH = 50
 """The names of indexes begin with the table's, and PostgreSQL cuts what is longer than 63 characters."""
+
+UNIQUE_KEYS: Mapping[TableRole, tuple[str, ...]] = {"sessions": ("id",), "messages": ("session_id", "position")}
+"""What no two rows of a table have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,6 @@ COLUMNS: Mapping[TableRole, tuple[ColumnSpec, ...]] = {
         ColumnSpec(EXPIRES_AT, "expiry"),
     ),
 }
-UNIQUE_KEYS: Mapping[TableRole, tuple[str, ...]] = {"sessions": ("id",), "messages": ("session_id", "position")}
-"""What no two rows of a table have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +139,6 @@ def _validate_distinct(option: str, names: list[str]) -> None:
     """SQLite takes names that differ only in case for one."""
     if len({name.lower() for name in names}) < len(names):
         raise ConfigurationError(f"{option} gives two things one name: {', '.join(names)}.")
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,10 @@ from tellback.sessions.sql.schema import (
 from tellback.stores.sqlite.connection import SqliteOptions, connect, to_store_error
 from tellback.types.ids import from_micros
 
+T = TypeVar("T")
+
+MIN_SQLITE_VERSION = (3, 35)
+
 
 class SqliteDialect:
     """SQLite's words. Moments are texts that sort: they stay what they are, whatever type a column was given."""
@@ -80,7 +84,8 @@ class SqliteDialect:
             column = f'"{table.column_names[name]}"'
             is_foreign_format = f"typeof({column}) <> 'text' OR length({column}) <> 32 OR {column} NOT LIKE '%+00:00'"
             needs_conversion = f"{column} IS NOT NULL AND ({is_foreign_format})"
-            select_unreadable = f'SELECT {column} FROM "{table.name}" WHERE {needs_conversion} AND tellback_moment({column}) IS NULL LIMIT 1'
+            is_unreadable = f"{needs_conversion} AND tellback_moment({column}) IS NULL"
+            select_unreadable = f'SELECT {column} FROM "{table.name}" WHERE {is_unreadable} LIMIT 1'
             rows = yield BoundStatement(select_unreadable, {})
             if rows:
                 raise StoreError(
@@ -90,11 +95,6 @@ class SqliteDialect:
             yield BoundStatement(
                 f'UPDATE "{table.name}" SET {column} = tellback_moment({column}) WHERE {needs_conversion}', {}
             )
-
-
-T = TypeVar("T")
-
-MIN_SQLITE_VERSION = (3, 35)
 
 
 class _SqliteConnections:

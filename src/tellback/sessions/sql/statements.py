@@ -30,6 +30,9 @@ _KINDS: Mapping[TableRole, Mapping[str, ColumnKind]] = {
     role: {column.name: column.kind for column in columns} for role, columns in COLUMNS.items()
 }
 
+ColumnTypes = Mapping[TableRole, Mapping[str, str]]
+"""The types that columns have in the database, by our names for them."""
+
 
 def session_values(session: SessionData, dialect: SqlDialect) -> dict[str, Any]:
     """A session's values by name, ready to be bound."""
@@ -109,10 +112,6 @@ def _dump_json(name: str, value: Any) -> str | None:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{name} is not JSON: {error}.") from None
-
-
-ColumnTypes = Mapping[TableRole, Mapping[str, str]]
-"""The types that columns have in the database, by our names for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +207,8 @@ def build_statements(tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes
         select_session=f"SELECT {s.columns} FROM {s.name} WHERE {s['id']} = :id AND {s.is_live}",
         list_sessions=f"{user_sessions} {newest_first}",
         list_sessions_before=(
-            f"{user_sessions} AND ({s['created_at']}, {s['id']} {dialect.byte_collation}) < ({s.value('created_at')}, :id) {newest_first}"
+            f"{user_sessions} AND ({s['created_at']}, {s['id']} {dialect.byte_collation})"
+            f" < ({s.value('created_at')}, :id) {newest_first}"
         ),
         select_active=f"{active_sessions} {newest_first}",
         select_active_of_agent=f"{active_sessions} AND {s['agent_name']} = :agent_name {newest_first}",

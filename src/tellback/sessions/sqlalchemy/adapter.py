@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 BATCH_SIZE = 500
 
+MIGRATE_SECONDS = 3600.0
+
 
 @dataclass(frozen=True, slots=True)
 class TableOperations:
@@ -295,9 +297,6 @@ def _session_from_record(record: dict[str, Any]) -> SessionData:
 def _message_from_record(record: dict[str, Any]) -> MessageData:
     record["tool_calls"] = tuple(record["tool_calls"] or ())
     return MessageData(**record)
-
-
-MIGRATE_SECONDS = 3600.0
 
 
 class SqlAlchemyAdapter:

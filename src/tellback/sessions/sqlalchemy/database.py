@@ -33,6 +33,8 @@ from tellback.errors import (
     TellbackError,
 )
 
+T = TypeVar("T")
+
 DATABASE_ERRORS = (SQLAlchemyError, OSError)
 """What comes out of SQLAlchemy when it is not our mistake. A `TimeoutError` is an `OSError`."""
 
@@ -53,6 +55,25 @@ _READ_ONLY: frozenset[ErrorCode] = frozenset(
 _REFUSED: frozenset[ErrorCode] = frozenset({"3D000", "42501", 1044, 1045, 1049, 1142})
 _CORRUPT: frozenset[ErrorCode] = frozenset({-sqlite3.SQLITE_CORRUPT, -sqlite3.SQLITE_NOTADB})
 _CANNOT_OPEN: frozenset[ErrorCode] = frozenset({-sqlite3.SQLITE_CANTOPEN, -sqlite3.SQLITE_IOERR, -sqlite3.SQLITE_AUTH})
+
+Work: TypeAlias = Callable[[AsyncConnection, bool], Awaitable[T]]
+"""What to do in a transaction. It is told whether it is done again, because something it wrote was there already."""
+
+CONNECT_SECONDS = 5.0
+POOL_SECONDS = 20.0
+OPERATION_SECONDS = 30.0
+BUSY_SECONDS = 10.0
+"""How long to try again what others stand in the way of."""
+
+_CONNECT_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "asyncpg": {"timeout": CONNECT_SECONDS},
+    "psycopg": {"connect_timeout": int(CONNECT_SECONDS)},
+    "psycopg_async": {"connect_timeout": int(CONNECT_SECONDS)},
+    "aiosqlite": {"timeout": CONNECT_SECONDS},
+    "aiomysql": {"connect_timeout": int(CONNECT_SECONDS)},
+    "asyncmy": {"connect_timeout": int(CONNECT_SECONDS)},
+}
+_DRIVERS = {"postgresql": "asyncpg", "sqlite": "aiosqlite", "mysql": "asyncmy", "mariadb": "asyncmy"}
 
 
 class ConnectError(Exception):
@@ -161,27 +182,6 @@ def _error_message(error: BaseException, url: URL) -> str:
         if secret:
             message = message.replace(str(secret), "***")
     return message
-
-
-T = TypeVar("T")
-Work: TypeAlias = Callable[[AsyncConnection, bool], Awaitable[T]]
-"""What to do in a transaction. It is told whether it is done again, because something it wrote was there already."""
-
-CONNECT_SECONDS = 5.0
-POOL_SECONDS = 20.0
-OPERATION_SECONDS = 30.0
-BUSY_SECONDS = 10.0
-"""How long to try again what others stand in the way of."""
-
-_CONNECT_ARGUMENTS: dict[str, dict[str, Any]] = {
-    "asyncpg": {"timeout": CONNECT_SECONDS},
-    "psycopg": {"connect_timeout": int(CONNECT_SECONDS)},
-    "psycopg_async": {"connect_timeout": int(CONNECT_SECONDS)},
-    "aiosqlite": {"timeout": CONNECT_SECONDS},
-    "aiomysql": {"connect_timeout": int(CONNECT_SECONDS)},
-    "asyncmy": {"connect_timeout": int(CONNECT_SECONDS)},
-}
-_DRIVERS = {"postgresql": "asyncpg", "sqlite": "aiosqlite", "mysql": "asyncmy", "mariadb": "asyncmy"}
 
 
 @dataclass(slots=True)

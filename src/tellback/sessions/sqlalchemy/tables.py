@@ -38,6 +38,18 @@ TIME_FIELDS = frozenset({"last_message_at", "completed_at", "created_at", "updat
 JSON_FIELDS = frozenset({"collected_data", "tool_calls", "event"})
 NUMBER_FIELDS = frozenset({"message_count", "version", "position"})
 
+TableOptions: TypeAlias = Mapping[str, str] | Mapping[str, Table]
+FieldMappings: TypeAlias = Mapping[str, Mapping[str, str]]
+
+DEFAULT_TABLE_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
+TABLE_FIELDS = {"sessions": (*SESSION_FIELDS, EXPIRES_AT), "messages": (*MESSAGE_FIELDS, EXPIRES_AT)}
+VERSION_2_FIELDS = frozenset({"version", "position", EXPIRES_AT})
+"""The fields that the second migration adds."""
+MAX_TABLE_NAME, MAX_COLUMN_NAME = 48, 63
+
+# Not content: to Oracle an empty text is NULL.
+_REQUIRED_FIELDS = frozenset({"status", "message_count", "created_at", "updated_at", "session_id", "role"})
+
 
 class UtcDateTime(types.TypeDecorator[datetime]):
     """A moment to the microsecond: with its timezone where the database has one, in UTC without it elsewhere."""
@@ -187,19 +199,6 @@ def _check_json(value: Any) -> Any:
     return value
 
 
-TableOptions: TypeAlias = Mapping[str, str] | Mapping[str, Table]
-FieldMappings: TypeAlias = Mapping[str, Mapping[str, str]]
-
-DEFAULT_TABLE_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
-TABLE_FIELDS = {"sessions": (*SESSION_FIELDS, EXPIRES_AT), "messages": (*MESSAGE_FIELDS, EXPIRES_AT)}
-VERSION_2_FIELDS = frozenset({"version", "position", EXPIRES_AT})
-"""The fields that the second migration adds."""
-MAX_TABLE_NAME, MAX_COLUMN_NAME = 48, 63
-
-# Not content: to Oracle an empty text is NULL.
-_REQUIRED_FIELDS = frozenset({"status", "message_count", "created_at", "updated_at", "session_id", "role"})
-
-
 @dataclass(frozen=True, slots=True)
 class MappedTable:
     """One table, and which of its columns holds which field."""
@@ -222,7 +221,7 @@ class MappedTable:
         return {columns[field].key: self.encode(field, value) for field, value in record.items() if field in columns}
 
     def to_record(self, row: Row[Any]) -> dict[str, Any]:
-        """The fields of a row that was read by `all_columns`, without when it is past its time."""
+        """The fields of a row that was read by `selected_columns`, without when it is past its time."""
         fields = (field for field in self.columns if field != EXPIRES_AT)
         return {field: self.codecs[field].decode(value) for field, value in zip(fields, row, strict=True)}
 
@@ -336,9 +335,9 @@ def _map_table(role: str, table: Table, select_columns: Any) -> MappedTable:
     by_field: dict[str, Column[Any]] = select_columns(table)
     codecs = {field: find_codec(field, column.type) for field, column in by_field.items()}
     problems = [
-        f"column {by_field[field].name!r} of table {table.name!r} is {by_field[field].type!r}, which cannot hold {field}"
-        for field, codec in codecs.items()
-        if codec is None
+        f"column {column.name!r} of table {table.name!r} is {column.type!r}, which cannot hold {field}"
+        for field, column in by_field.items()
+        if codecs[field] is None
     ]
     if problems:
         raise ConfigurationError(f"{'; '.join(problems)}.")

@@ -15,6 +15,18 @@ from tellback.stores.ports.access import RESPONSE_LIFETIME, IdempotencyClaim, St
 from tellback.types.access import ApiKey, Scope
 from tellback.types.ids import to_micros
 
+CLEANUP_SECONDS = 60.0
+"""How often to look for answers that are too old, once none was left."""
+
+CLEANUP_BATCH = 100
+"""So many of them are deleted at a time."""
+
+STORED_WINDOWS = 10
+"""So many windows are kept: clocks of processes may differ by as much."""
+
+WINDOW_DELETE_BATCH = 100
+"""At most so many are deleted when one begins."""
+
 
 class SqlApiKeys:
     """`ApiKeys` on an engine."""
@@ -75,15 +87,8 @@ def _key_event(event_type: str, key: ApiKey, now: int) -> Operation[None]:
     yield event_statement(event_type, key.id, {"role": key.role}, now)
 
 
-CLEANUP_SECONDS = 60.0
-"""How often to look for answers that are too old, once none was left."""
-
-CLEANUP_BATCH = 100
-"""So many of them are deleted at a time."""
-
-
 class SqlIdempotencyStore:
-    """`KeptAnswers` on an engine."""
+    """`IdempotencyStore` on an engine."""
 
     def __init__(self, engine: SqlEngine) -> None:
         self._engine = engine
@@ -148,13 +153,6 @@ def _release_key(values: dict[str, Any]) -> Operation[None]:
 
 def _delete_responses(values: dict[str, Any]) -> Operation[int]:
     return len((yield "platform_answers_forget", values))
-
-
-STORED_WINDOWS = 10
-"""So many windows are kept: clocks of processes may differ by as much."""
-
-WINDOW_DELETE_BATCH = 100
-"""At most so many are deleted when one begins."""
 
 
 class SqlRateWindows:

@@ -21,6 +21,16 @@ NEVER_HELD = 1 - UNBOUNDED
 """Where an atom is closed that turns out never to hold: then it is over at every moment, not only from its end on."""
 
 
+STATUS_EVENTS = {
+    AtomStatus.ACTIVE: "atom.restored",
+    AtomStatus.ARCHIVED: "atom.archived",
+    AtomStatus.DELETED: "atom.deleted",
+}
+"""What is told of an atom whose status became this."""
+
+_NOT_SUPERSEDED = {"superseded_by": None, "superseded_at": None}
+
+
 def close_chain(
     space_id: str, old_id: str, successor_id: str, by_seq: int, ends_at: int, version: int, now: int
 ) -> Operation[None]:
@@ -80,9 +90,6 @@ def _recompute_closings(change: dict[str, Any], seq: int, valid_from: int, later
     yield "atom_set_superseded", {**change, **location, **superseded, "valid_to": ends}
 
 
-_NOT_SUPERSEDED = {"superseded_by": None, "superseded_at": None}
-
-
 def _is_cut_short(ends_at: int, valid_from: int, ends: int | None) -> bool:
     """Whether an atom is cut by one that begins then. What never holds cannot be cut further."""
     return ends is None or (ends_at < ends and valid_from < ends)
@@ -100,16 +107,8 @@ class SpaceVersion:
     last_seq: int
 
 
-STATUS_EVENTS = {
-    AtomStatus.ACTIVE: "atom.restored",
-    AtomStatus.ARCHIVED: "atom.archived",
-    AtomStatus.DELETED: "atom.deleted",
-}
-"""What is told of an atom whose status became this."""
-
-
 def create_space(values: dict[str, Any], reuse_existing: bool) -> Operation[MemorySpace]:
-    """Make a space; with `once`, only if there is none of that name."""
+    """Make a space; with `reuse_existing`, only if there is none of that name."""
     if reuse_existing:
         yield "platform_space_lock", {"name": values["name"]}
         found = yield "space_list", {"name": values["name"]}
@@ -159,7 +158,7 @@ def space_version(id: str) -> Operation[SpaceVersion]:
 def add_atoms(
     scope: Scope, space_id: str, drafts: Sequence[AtomDraft], now: int, is_searchable: bool
 ) -> Operation[list[Atom]]:
-    """Add atoms. `wide` stores their vectors for the server's own search as well."""
+    """Add atoms. With `is_searchable`, their vectors are stored for the server's own search as well."""
     space = yield from touch_space(space_id, now)
     stored: list[Atom] = []
     seq = space.last_seq

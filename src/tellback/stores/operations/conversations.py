@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,12 +10,22 @@ from typing import Any
 
 from tellback.errors import ConversationClosedError, NotFoundError, SessionConflictError, TurnConflictError
 from tellback.stores import rows
-from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine
+from tellback.stores.engine import EVENT_STATEMENT, UNBOUNDED, Operation, SqlEngine, event_statement
 from tellback.stores.ports import AppendResult, SessionTurn, TurnBusy, TurnClaim, TurnDraft, TurnStarted
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation, MessageData, MessageDraft, SessionData, StoredMessage
-from tellback.types.ids import to_micros
+from tellback.types.ids import now_micros, to_micros
 from tellback.types.jsontext import dump_stored_json
+
+APPENDED_DATA = '{"message_id":"%s","seq":%d,"role":"%s","turn_id":"%s","visibility":"%s"}'
+"""The data of `message.appended`: ids and fixed words only, so that the hottest path needs no encoder."""
+
+RESUMED_LIMIT = 1_000
+"""How much of a turn is looked at when it is run again."""
+
+STALE_BATCH = 200
+
+EncodedTurns = list[list[dict[str, Any]]]
 
 
 def insert_session(values: dict[str, Any]) -> Operation[bool]:
@@ -47,14 +56,6 @@ def save_session(session: SessionData, messages: Sequence[MessageData]) -> Opera
         version = rows.session_from_row(stored[0]).version if stored else 0
         raise SessionConflictError(session.id, session.version - 1, version)
     return saved[0]
-
-
-APPENDED_DATA = '{"message_id":"%s","seq":%d,"role":"%s","turn_id":"%s","visibility":"%s"}'
-"""The data of `message.appended`: ids and fixed words only, so that the hottest path needs no encoder."""
-RESUMED_LIMIT = 1_000
-"""How much of a turn is looked at when it is run again."""
-
-EncodedTurns = list[list[dict[str, Any]]]
 
 
 @dataclass(slots=True)
@@ -105,7 +106,7 @@ def append_turns(
     required_owner: str | None = None,
     session: SessionTurn | None = None,
 ) -> Operation[AppendResult]:
-    """Append turns' messages; with `held_by`, only while that owner's turn runs."""
+    """Append turns' messages; with `required_owner`, only while that owner's turn runs."""
     if session is not None:  # first, as whoever adds to a session does: nobody waits for the other then
         yield from save_session(session.session, session.messages)
     head = yield from _lock_head(id)
@@ -147,7 +148,7 @@ def _insert_messages(
             seq = head.last_seq = head.last_seq + 1
             yield "message_insert", {**row, "conversation_id": head.id, "seq": seq, "turn_id": turn_id}
             data = APPENDED_DATA % (draft.id, seq, draft.role, turn_id, draft.visibility)
-            yield "event_insert", {"type": "message.appended", "subject_id": head.id, "data": data, "now": now}
+            yield EVENT_STATEMENT, {"type": "message.appended", "subject_id": head.id, "data": data, "now": now}
             stored.append(rows.stored_message_from_draft(draft, head.id, seq, turn_id))
             if draft.idempotency_key is not None:
                 by_key[draft.idempotency_key] = stored[-1]
@@ -179,7 +180,7 @@ class StartedTurnRows:
 def claim_turn(
     id: str, claim: TurnClaim, draft: MessageDraft | None, encoded: EncodedTurns, tail_limit: int, now: int
 ) -> Operation[StartedTurnRows | TurnBusy]:
-    """Claim the conversation, append the user\'s message and read the tail."""
+    """Claim the conversation, append the user's message and read the tail."""
     head = yield from _lock_head(id)
     if head.status != "open" and draft is not None:
         raise ConversationClosedError(id)
@@ -200,14 +201,6 @@ def claim_turn(
     head.running_turn, head.running_owner, head.running_until = turn_id, claim.owner, int(claim.until * 1_000_000)
     yield from _write_head(head, now)
     return StartedTurnRows(turn_id, user_message, history, later)
-
-
-def event_statement(type: str, subject_id: str, data: dict[str, Any], now: int) -> tuple[str, dict[str, Any]]:
-    """The statement that tells of a change."""
-    return "event_insert", {"type": type, "subject_id": subject_id, "data": dump_stored_json(data), "now": now}
-
-
-STALE_BATCH = 200
 
 
 class SqlConversationLog:
@@ -257,10 +250,7 @@ class SqlConversationLog:
         after = ""
         while True:
             # Claims are made by the machine's clock, not by one that a test may have set.
-            idle_micros, claims_before = (
-                None if idle_since is None else to_micros(idle_since),
-                int(time.time() * 1_000_000),
-            )
+            idle_micros, claims_before = None if idle_since is None else to_micros(idle_since), now_micros()
             stale = await self._engine.read(
                 None, partial(_list_stale, scope, after, idle_micros, claims_before, to_micros(now))
             )

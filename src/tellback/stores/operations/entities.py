@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.stores import memory_rows
-from tellback.stores.engine import UNBOUNDED, Operation
+from tellback.stores.engine import UNBOUNDED, Operation, event_statement
 from tellback.stores.ports import EntityDraft
 from tellback.types.ids import fold_name, to_micros
 from tellback.types.jsontext import dump_stored_json
@@ -35,8 +35,7 @@ def create_entity(space_id: str, draft: EntityDraft, now: int) -> Operation[Enti
     )
     for name in (draft.canonical_name, *aliases):
         yield "entity_name_insert", {"space_id": space_id, "name": fold_name(name), "entity_id": draft.id}
-    data = dump_stored_json({"space_id": space_id, "type": draft.type.value})
-    yield "event_insert", {"type": "entity.created", "subject_id": draft.id, "data": data, "now": now}
+    yield event_statement("entity.created", draft.id, {"space_id": space_id, "type": draft.type.value}, now)
     return (yield from _load_entity(draft.id))
 
 
@@ -82,8 +81,7 @@ def add_aliases(id: str, names: Sequence[str], now: int) -> Operation[Entity]:
     for name in aliases[len(entity.aliases) :]:
         location = {"space_id": entity.memory_space_id, "entity_id": entity.id}
         yield "entity_name_insert", {**location, "name": fold_name(name)}
-    data = dump_stored_json({"space_id": entity.memory_space_id})
-    yield "event_insert", {"type": "entity.updated", "subject_id": entity.id, "data": data, "now": now}
+    yield event_statement("entity.updated", entity.id, {"space_id": entity.memory_space_id}, now)
     return (yield from _load_entity(entity.id))
 
 
@@ -160,8 +158,7 @@ def merge_entities(canonical_id: str, alias_id: str, now: int) -> Operation[Enti
         },
     )
     yield "entity_merge_away", {"id": alias.id, "merged_into": canonical.id, "version": version, "now": now}
-    data = dump_stored_json({"space_id": space_id, "merged_into": canonical.id})
-    yield "event_insert", {"type": "entity.merged", "subject_id": alias.id, "data": data, "now": now}
+    yield event_statement("entity.merged", alias.id, {"space_id": space_id, "merged_into": canonical.id}, now)
     return (yield from _load_entity(canonical.id))
 
 

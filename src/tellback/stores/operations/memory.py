@@ -29,6 +29,9 @@ from tellback.types.ids import from_micros, to_micros
 from tellback.types.jsontext import dump_stored_json
 from tellback.types.memory import Atom, AtomStatus, Citation, Entity, EntityType, MemorySpace
 
+NEIGHBOUR_COUNT = 4
+"""What stands around a candidate in its conversation is ranked with it."""
+
 
 class SpaceChangedError(Exception):
     """Someone was faster; what was begun is undone. It never leaves the store."""
@@ -163,10 +166,6 @@ def _merge_citation(sources: Sequence[Citation], added: Citation) -> tuple[Citat
     return tuple(Citation(id, tuple(messages)) for id, messages in merged.items())
 
 
-NEIGHBOUR_COUNT = 4
-"""What stands around a candidate in its conversation is ranked with it."""
-
-
 def search_space(space_id: str, search: SpaceSearch, by_vector: bool) -> Operation[SpaceChanges]:
     """Atoms with words of what is asked, near to it in meaning, or about what it names; and those around them.
 
@@ -230,7 +229,7 @@ def _renumber(atoms: list[Any], closings: list[Any], vectors: list[Any]) -> tupl
 
 
 class SqlMemoryStore:
-    """`Memories` on an engine."""
+    """`MemoryStore` on an engine."""
 
     def __init__(self, engine: SqlEngine) -> None:
         self._engine = engine

@@ -14,7 +14,7 @@ from itertools import accumulate, chain
 from typing import Any
 
 from tellback.stores import memory_rows, rows
-from tellback.stores.engine import Operation, SqlEngine, run_in_scope
+from tellback.stores.engine import Operation, SqlEngine, event_statement, run_in_scope
 from tellback.stores.operations.atoms import NEVER_HELD
 from tellback.stores.operations.dispatch import DISPATCH_MARK
 from tellback.stores.ports import EventLog
@@ -59,7 +59,18 @@ ERASED_TABLES = (
 )
 
 WIPE_MARK = "wipe"
-"""The mark of what is still to be wiped from the file; see `after_deleting`."""
+"""The mark of what is still to be wiped from the file; see `next_wipe_mark`."""
+
+
+PAGE_LENGTH = 500_000
+"""About so many characters are read at a time."""
+
+MAX_PAGE_SIZE = 200
+"""The most records read at a time: a page after long ones is shorter."""
+
+_JSON_TYPES = frozenset((str, int, float, bool, type(None)))
+
+Record = dict[str, Any]
 
 
 def next_wipe_mark(mark: int) -> int:
@@ -75,7 +86,7 @@ def next_wipe_mark(mark: int) -> int:
 
 
 def erase_user(scope: Scope, now: int, needs_wipe: bool) -> Operation[Erasure]:
-    """Delete a user's rows and tell of it. Work across users: the scope is to be bound to it with `within`."""
+    """Delete a user's rows and tell of it. Work across users: the scope is to be bound to it with `run_in_scope`."""
     # Jobs are planned from events and bindings under this lock: none is left over that was planned beside us.
     yield "platform_mark_lock", {"name": DISPATCH_MARK}
     counts: Counter[str] = Counter()
@@ -165,29 +176,14 @@ def _without_user(binding: Binding, user_id: str) -> Binding | None:
 
 
 def _erasure_event(scope: Scope, counts: Counter[str], now: int) -> tuple[str, dict[str, Any]]:
-    data = dump_stored_json({table: counts[table] for table in ERASED_TABLES if table != "events"})
-    return "event_insert", {
-        "user_id": "",
-        "type": USER_ERASED,
-        "subject_id": erasure_subject(scope),
-        "data": data,
-        "now": now,
-    }
+    data = {table: counts[table] for table in ERASED_TABLES if table != "events"}
+    name, values = event_statement(USER_ERASED, erasure_subject(scope), data, now)
+    return name, {**values, "user_id": ""}  # it belongs to no user
 
 
 def _set_wipe_mark() -> Operation[None]:
     found = yield "platform_mark_get", {"name": WIPE_MARK}
     yield "platform_mark_set", {"name": WIPE_MARK, "value": next_wipe_mark(int(found[0][0]) if found else 0)}
-
-
-Record = dict[str, Any]
-
-PAGE_LENGTH = 500_000
-"""About so many characters are read at a time."""
-
-_JSON_TYPES = frozenset((str, int, float, bool, type(None)))
-ROW_EXPORTERS: dict[str, Callable[[Sequence[Any]], Record]] = {}
-"""Collections that are listed by id alone, and how their rows read."""
 
 
 def to_plain(value: Any) -> Any:
@@ -339,7 +335,7 @@ def _export_space(row: Sequence[Any]) -> Record:
     return record | {"status": row[9]}
 
 
-ROW_EXPORTERS |= {
+ROW_EXPORTERS: dict[str, Callable[[Sequence[Any]], Record]] = {
     "conversations": partial(_export_row, rows.conversation_from_row),
     "sessions": partial(_export_row, rows.session_from_row),
     "spaces": _export_space,
@@ -348,10 +344,7 @@ ROW_EXPORTERS |= {
     "usage": partial(_export_row, rows.usage_from_row),
     "api_keys": partial(_export_row, rows.api_key_from_row),
 }
-
-
-MAX_PAGE_SIZE = 200
-"""The most records read at a time: a page after long ones is shorter."""
+"""Collections that are listed by id alone, and how their rows read."""
 
 
 class SqlUserData:

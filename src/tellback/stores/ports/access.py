@@ -22,7 +22,7 @@ class ApiKeys(Protocol):
     """API keys of all tenants, each change with its event in the same transaction. Secrets are not kept.
 
     - `create` keeps a key with the digest of its secret; `get` gives both, also if the key is no longer valid.
-    - `listed` gives the keys of a tenant and an app, with None of all, the oldest first.
+    - `list_keys` gives the keys of a tenant and an app, with None of all, the oldest first.
     - `revoke` ends a key for good; one that was revoked before stays as it is. A key of another tenant or app than
       those named raises `NotFoundError`, as one that never was.
     """
@@ -41,8 +41,8 @@ class ApiKeys(Protocol):
 class RateWindows(Protocol):
     """How much of a limit was taken in a window of time, by all processes together.
 
-    `take` adds up to `wanted` to what was taken of `name` in a window, but never past `most`, and gives how many were
-    granted. Windows of all names are numbered alike, by the clock; those more than ten before one that begins
+    `take` adds up to `requested` to what was taken of `name` in a window, but never past `max_total`, and gives how
+    many were granted. Windows of all names are numbered alike, by the clock; those more than ten before one that begins
     are forgotten. A name outlives an erasure for as long: it names a credential, never a user.
     """
 
@@ -78,7 +78,7 @@ class IdempotencyStore(Protocol):
       `IdempotencyConflictError`, a claim that someone else holds `RequestInProgressError`.
     - `finish` keeps the answer, and `abandon` frees the key, as nothing was changed; both do nothing unless the claim
       is still the owner's. `finish` says whether the answer was kept.
-    - `forget_before` deletes what was begun before that moment, no more than `limit`; gives how many. `begin` does so
+    - `delete_before` deletes what was begun before that moment, no more than `limit`; gives how many. `begin` does so
       now and then.
     """
 

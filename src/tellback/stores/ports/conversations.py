@@ -32,12 +32,12 @@ class AgentSessions(Protocol):
     """Agents' sessions. What is said in them is in the log: in the user's conversations of that `session_id`.
 
     - `owner` gives the user whose session an id is in an app, or None; the id of a session is taken once in an app.
-    - `create`, `get`, `active`, `listed`, `set_status` are as in `SessionRepository`; completing and abandoning also
-      closes the session's open conversations, in the same transaction. `delete` forgets where it stood and closes them;
-      what was said stays in the log, and is no longer the session's.
+    - `create`, `get`, `find_active`, `list_sessions`, `set_status` are as in `SessionRepository`; completing and
+      abandoning also closes the session's open conversations, in the same transaction. `delete` forgets where it stood
+      and closes them; what was said stays in the log, and is no longer the session's.
     - `save` is as in `PersistenceAdapter`: the session and its messages in one transaction. They are appended to the
       session's open conversation, or to `conversation` if it has none. An id that is another user's raises
-      `NotFoundError`. `add` appends without a turn.
+      `NotFoundError`. `add_messages` appends without a turn.
     - `messages` gives what was said: messages that users see, in the order of the log, and those that were added here.
     """
 
@@ -112,8 +112,8 @@ class TurnClaim:
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """The turn is claimed. `history` is what a model is sent, and ends with `user_message`, if there is one; `later` is
-    what the log holds after a user message that was already there."""
+    """The turn is claimed. `history` is what a model is sent, and ends with `user_message`, if there is one;
+    `later_messages` is what the log holds after a user message that was already there."""
 
     turn_id: str
     user_message: StoredMessage | None
@@ -133,19 +133,19 @@ class ConversationLog(Protocol):
     """Conversations and their messages: append-only, in scope, every change with its event in the same transaction.
 
     - `create` stores a conversation (open, empty); its id must be new.
-    - `in_session` gives the newest open conversation of a namespace and session id, or None; `find_or_create` the one
-      of the same namespace and session, or creates this one. Of those who ask at once, one creates. `due` gives the ids
-      of a user's open conversations whose `close_after` is past.
-    - `get` gives None for an unknown id. `listed` gives the newest first, those before the id `before`.
+    - `find_in_session` gives the newest open conversation of a namespace and session id, or None; `find_or_create` the
+      one of the same namespace and session, or creates this one. Of those who ask at once, one creates. `list_due`
+      gives the ids of a user's open conversations whose `close_after` is past.
+    - `get` gives None for an unknown id. `list_conversations` gives the newest first, those before the id `before`.
     - `close` closes an open conversation with one `conversation.closed` event; closing again changes nothing and gives
       the conversation as it is. `close_stale` closes those without a change since `idle_since` and without a running
       turn, for one scope or, with None, for all; without `idle_since`, those that are due. It gives those it
       closed.
     - `append` stores all drafts or none, in order, at the next `seq`s, dense from 1, whoever else is writing, and one
       `message.appended` event each. A draft whose idempotency key the conversation already holds is not stored again:
-      the stored message takes its place, and the other drafts join its turn. With `release`, the running turn of that
-      owner ends in the same transaction. With `held_by`, nothing is stored unless that owner's turn runs. With
-      `session`, where an agent's session stands is saved with it (`AgentSessions.save`, whose messages are these).
+      the stored message takes its place, and the other drafts join its turn. With `release_owner`, the running turn of
+      that owner ends in the same transaction. With `required_owner`, nothing is stored unless that owner's turn runs.
+      With `session`, where an agent's session stands is saved with it (`AgentSessions.save`, whose messages are these).
       Raises `NotFoundError`, `ConversationClosedError`, `TurnConflictError`, `SessionConflictError`.
     - `messages` gives what lies between the seqs `after` and `before` (exclusive), oldest first: the last `limit` of
       them, or the first ones with `from_start`. Raises `NotFoundError`.
@@ -153,8 +153,8 @@ class ConversationLog(Protocol):
       gives `TurnBusy` and changes nothing. Without a message the last turn goes on, also in a conversation that was
       closed. A claim past its time, or of the owner to `evict`, is taken over. `end_turn` gives it up and `extend_turn`
       prolongs it, if it is still held.
-    - `everyones` gives conversations across users in the order of ids, after one; with `unsummarized`, those that are
-      so many turns past their summary.
+    - `list_across_users` gives conversations across users in the order of ids, after one; with `unsummarized`, those
+      that are so many turns past their summary.
     - `save_summary` replaces the rolling summary if it still reaches to `expected_seq`, and gives None if it does not.
     """
 

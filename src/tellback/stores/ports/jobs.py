@@ -16,8 +16,8 @@ class Bindings(Protocol):
 
     - A user sees the bindings it made, and of those that match its conversations what does not name others. It may
       change those it made; others raise `NotFoundError`. Without a scope, all are seen and may be changed.
-    - `create` holds for what happens from then on: a conversation that was closed before is not extracted. With `once`,
-      the user's binding of the same scopes and spaces is given back as it is, if there is one.
+    - `create` holds for what happens from then on: a conversation that was closed before is not extracted. With
+      `reuse_existing`, the user's binding of the same scopes and spaces is given back as it is, if there is one.
     - `update` leaves what is None as it is. The scope never changes. One that was paused holds for what happens from
       then on.
     """
@@ -66,13 +66,13 @@ class JobLog(Protocol):
     - `dispatch` reads the events after the last ones it read, whichever process did, and makes the jobs that bindings
       ask for: windows of whole turns, each of about `window_length` characters at most, that no job of that binding,
       space and version covers yet. It and its place in the events change in one transaction; one process at a time does
-      it. `pending` says whether there are events it has not seen.
+      it. `has_pending_events` says whether there are events it has not seen.
     - `plan` makes the jobs of one conversation that matching bindings, or the space of `space_id` alone, ask for, at
       `version` or that of the binding, whatever their triggers; jobs that are over are put back in the queue. Raises
       `NotFoundError` for the conversation, the space, or a binding if none matches.
     - `claim` gives the next job that is due, or that of `id`, to `owner` until then; None if there is none. A job is
       due when its time has come, it is queued or its lease is over, and no earlier job of its space is unfinished. A
-      job begun more than `most` times fails instead.
+      job begun more than `max_attempts` times fails instead.
     - `extend` prolongs a lease, and says whether it was still held.
     - `finish`, `fail` and `postpone` end an attempt, if its lease is still held, and give None if not; `fail` queues
       the job again for `retry_at` or, with None, for good, with its event `extraction.failed`. `finish` writes
@@ -80,7 +80,7 @@ class JobLog(Protocol):
     - `release` queues again what an owner that is gone was running, and `owners` names those who run something.
     - `retry` queues a job that is over again, as new; `cancel` ends one that waits, and leaves one that is over as it
       is. Both raise `NotFoundError`.
-    - `waiting` counts the jobs that are due or run, up to a hundred, and gives the moment the next delayed one is due.
+    - `backlog` counts the jobs that are due or run, up to a hundred, and gives the moment the next delayed one is due.
     - `add_usage` keeps each record once, also if it is given again, unless its conversation was erased. `usage` lists
       calls, `usage_totals` adds them up by scope, purpose and model; both the newest first.
     """

@@ -93,8 +93,8 @@ class KnownAtom:
 class AtomFilter:
     """Which atoms to list: those of a status that were known at `known_at` and were not over at `valid_at`.
 
-    With `begun`, they must also have begun by then. `before` is the id to go on from, `categories` any of these, `kind`
-    that of their categories.
+    With `must_have_started`, they must also have begun by then. `before` is the id to go on from, `categories` any of
+    these, `kind` that of their categories.
     """
 
     status: AtomStatus
@@ -109,7 +109,8 @@ class AtomFilter:
 
 @dataclass(frozen=True, slots=True)
 class SpaceChanges:
-    """What changed in a space after a version: rows as the store keeps them, which `memory_rows` reads.
+    """What changed in a space after a version: rows as the store keeps them, which
+    `tellback.stores.memory_rows` reads.
 
     `atoms` come in the order of their seq; `closings` are (seq, known_at, valid_to), all there are of each of these
     atoms, `vectors` (seq, vector).
@@ -127,9 +128,9 @@ class SpaceChanges:
 class SpaceSearch:
     """What to look for in a space that is too large to be held, by moments in microseconds.
 
-    Atoms of these statuses and categories, known by `known_at`, begun by `begun_at`, not over at `over_at`, that held
-    at some moment from `since` to `until`: those with any of the `words`, near the `vector`, about an entity of these
-    ids or folded `names`; at most `limit` of each.
+    Atoms of these statuses and categories, known by `known_at`, begun by `started_by`, not ended by `ends_after`, that
+    held at some moment from `since` to `until`: those with any of the `words`, near the `vector`, about an entity of
+    these ids or folded `names`; at most `limit` of each.
     """
 
     limit: int
@@ -154,30 +155,29 @@ class MemoryStore(Protocol):
     - A space that was deleted is unknown, and so is all that is in it.
     - `add` stores all drafts or none, numbered by `seq`, dense from 1 in each space, in the order of commits. A draft
       whose origin the space already holds is not stored again: the stored atom takes its place. Raises `NotFoundError`
-      for the space or an entity. `originals` gives the stored atoms of some origins.
+      for the space or an entity. `atoms_by_origin` gives the stored atoms of some origins.
     - An atom holds at (valid_at, known_at) if it was created by `known_at`, has begun by `valid_at`, and no closing
       known by then ends it at or before `valid_at`. `supersede` adds the new atom and closes all atoms before it in the
       chain at its `valid_from`, from `now` on: once any of a chain has begun, exactly one holds. Raises
       `AtomSupersededError` if it was superseded already.
     - `set_status` changes nothing if it is so already. What was deleted stays so: it raises `NotFoundError`. A deleted
       atom leaves its chain: those before it end where those after it begin, and what was the last is so again.
-    - `known` gives what a space has about some slots, what took the place of that, and all that cites a conversation,
-      whatever its status.
-      `reconcile` changes a space in one transaction, and with `end` ends the job that asked for it, too: all or
-      nothing. It gives None, and changes nothing, if the space's version is not the expected one, and raises
-      `JobLostError` if the job is no longer run by that attempt. A citation the atom already has changes nothing.
-      What is not in that space raises `NotFoundError`.
+    - `known_atoms` gives what a space has about some slots, what took the place of that, and all that cites a
+      conversation, whatever its status. `reconcile` changes a space in one transaction, and with `end` ends the job
+      that asked for it, too: all or nothing. It gives None, and changes nothing, if the space's version is not the
+      expected one, and raises `JobLostError` if the job is no longer run by that attempt. A citation the atom already
+      has changes nothing. What is not in that space raises `NotFoundError`.
     - `entities` gives those that stand for themselves, the oldest first: at most `limit`, those after the id `after`.
     - `merge` gives the alias's names and atoms to the canonical entity; both are followed to what they were merged
       into. Merging again changes nothing.
     - `version` counts a space's changes. `changes` gives what changed after one (all there is, after -1), and may give
-      more than once what changes while it reads. A space that ever had more than `most` atoms is not read: only the
-      numbers come back.
-    - `find` gives a part of a large space that is worth ranking, numbered as if it were all. `can_find` says whether
-      the store can do that; where it cannot, a space is held whatever its size.
-    - `to_embed` gives atoms (seq, text) without a vector by that embedder, the newest first, before a seq.
-      `save_vectors` replaces that embedder's vectors of them, and leaves those of others until `forget_vectors` deletes
-      all `but` one embedder's in a space.
+      more than once what changes while it reads. A space that ever had more than `max_atoms` atoms is not read: only
+      the numbers come back.
+    - `search_atoms` gives a part of a large space that is worth ranking, numbered as if it were all. `can_search` says
+      whether the store can do that; where it cannot, a space is held whatever its size.
+    - `atoms_without_vector` gives atoms (seq, text) without a vector by that embedder, the newest first, before a seq.
+      `save_vectors` replaces that embedder's vectors of them, and leaves those of others until
+      `delete_other_vectors` deletes all but one embedder's in a space.
     """
 
     @property

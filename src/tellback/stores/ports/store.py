@@ -85,14 +85,14 @@ class UserData(Protocol):
 
     - `records` gives every record of a collection as plain JSON values, also what is superseded, archived, deleted but
       still kept, or hidden; a part of it is in memory at a time. What was there at the start is given; what is written
-      meanwhile may be. `of` is a conversation's id, for its messages alone, or a space's, for its atoms.
+      meanwhile may be. `parent_id` is a conversation's id, for its messages alone, or a space's, for its atoms.
       A binding is given if the user made it or it names the user, without the other users it names.
     - `erase` deletes every row of the user in one transaction, and with them the user's id: bindings that are about
       others as well are left to them, without their maker. Unless there was nothing, one event `user.erased` is
-      written, which belongs to no user: its subject is `erased_subject`, its data are the counts. When it returns, no
+      written, which belongs to no user: its subject is `erasure_subject`, its data are the counts. When it returns, no
       file of the store holds what was erased; if that could not be done, `StoreBusyError` or `StoreFullError` says so,
       and erasing again does the rest.
-    - `erased` gives the subjects of erasures after a position in the events, and the position to go on from.
+    - `erasures_after` gives the subjects of erasures after a position in the events, and the position to go on from.
     """
 
     def records(

@@ -1,4 +1,4 @@
-"""PostgreSQL connections: driver errors as store errors, rollback, and the connection that listens and holds the owner's lock."""
+"""PostgreSQL connections: driver errors as store errors, rollback, and the listener that holds the owner's lock."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from tellback.errors import (
     TellbackError,
 )
 
+log = logging.getLogger("tellback.stores")
+
 _CONNECTION_ERRORS = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 """Of a connection that ended. The driver calls it an internal error when the end comes between two of its steps."""
 
@@ -28,6 +30,14 @@ DRIVER_ERRORS = (asyncpg.PostgresError, *_CONNECTION_ERRORS, TimeoutError)
 """What the driver raises when it is not our mistake."""
 
 _RETRYABLE_STATES = ("40001", "40P01")  # serialization failure, deadlock
+
+
+ROLLBACK_SECONDS = 2.0
+"""How long undoing may take."""
+
+CHANNEL = "tellback_events"
+OWNER_LOCK = "tellback.owner"
+RECONNECT_SECONDS = 0.5
 
 
 def is_connection_lost(error: BaseException) -> bool:
@@ -66,10 +76,6 @@ def to_store_error(error: BaseException, display_url: str, *, in_doubt: bool = F
     return StoreError(f"{display_url}: {error}")
 
 
-ROLLBACK_SECONDS = 2.0
-"""How long undoing may take."""
-
-
 async def roll_back(connection: Any, statement: str = "ROLLBACK") -> None:
     """Leave the connection clean for whoever gets it next, or close it."""
     try:
@@ -90,13 +96,6 @@ async def skip_reset(connection: Any) -> None:
 def _terminate(connection: Any) -> None:
     with contextlib.suppress(asyncpg.InterfaceError):  # the pool has taken it back after a timeout, and closed it
         connection.terminate()
-
-
-log = logging.getLogger("tellback.stores")
-
-CHANNEL = "tellback_events"
-OWNER_LOCK = "tellback.owner"
-RECONNECT_SECONDS = 0.5
 
 
 class ListenerConnection:

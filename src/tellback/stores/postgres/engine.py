@@ -257,8 +257,8 @@ class PostgresEngine:
             if pool.get_size() < self._options.pool_size:
                 raise  # it was the server that did not answer
             raise StoreBusyError(
-                f"No connection to {self._options.display_url} became free within {self._options.acquire_timeout:g} seconds:"
-                " raise pool_size, or do less at once."
+                f"No connection to {self._options.display_url} became free within"
+                f" {self._options.acquire_timeout:g} seconds: raise pool_size, or do less at once."
             ) from error
         try:
             yield connection
@@ -316,7 +316,8 @@ class PostgresEngine:
 
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(
-            f"{self._options.display_url} is not open: use `async with Tellback(...)`, and the handles inside the block."
+            f"{self._options.display_url} is not open:"
+            " use `async with Tellback(...)`, and the handles inside the block."
         )
 
 
@@ -327,5 +328,6 @@ def _begin_statement(scope: Scope | None, *, writes: bool) -> str:
         return f"{begin}; SET LOCAL tellback.platform = 'on'"
     return (
         f"{begin}; SET LOCAL tellback.tenant_id = {quote_literal(scope.tenant_id)};"
-        f" SET LOCAL tellback.app_id = {quote_literal(scope.app_id)}; SET LOCAL tellback.user_id = {quote_literal(scope.user_id)}"
+        f" SET LOCAL tellback.app_id = {quote_literal(scope.app_id)};"
+        f" SET LOCAL tellback.user_id = {quote_literal(scope.user_id)}"
     )

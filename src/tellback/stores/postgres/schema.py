@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import time
 
 import asyncpg
 
 from tellback.errors import SchemaVersionError, StoreUnavailableError
 from tellback.stores.catalogue import migrations, newer_schema_error
+from tellback.types.ids import now_micros
+
+APP_ROLE = "tellback_app"
+"""Statements run as this role. It owns nothing, so row-level security holds for it."""
 
 
 def quote_identifier(name: str) -> str:
@@ -30,10 +33,6 @@ def quote_literal(text: str) -> str:
     return quoted if "\\" not in text else " E" + quoted.replace("\\", "\\\\")
 
 
-APP_ROLE = "tellback_app"
-"""Statements run as this role. It owns nothing, so row-level security holds for it."""
-
-
 async def migrate(connection: asyncpg.Connection, schema: str, display_url: str) -> None:
     """Bring the schema to this release's version, one process at a time."""
     steps = migrations("postgres")
@@ -53,14 +52,14 @@ async def migrate(connection: asyncpg.Connection, schema: str, display_url: str)
                         "INSERT INTO tellback_migrations (version, name, applied_at) VALUES ($1, $2, $3)",
                         step.version,
                         step.name,
-                        int(time.time() * 1_000_000),
+                        now_micros(),
                     )
             await _grant_privileges(connection, schema)
         except asyncpg.InsufficientPrivilegeError as error:
             raise SchemaVersionError(
-                f"{display_url} has schema version {present}, this release needs {steps[-1].version}, and the database user"
-                f" may not change it: {error}. Open it once as a user who may create schemas and roles, or have both"
-                f" made beforehand: the schema owned by this user, and the role {APP_ROLE} granted to it."
+                f"{display_url} has schema version {present}, this release needs {steps[-1].version}, and the database"
+                f" user may not change it: {error}. Open it once as a user who may create schemas and roles, or have"
+                f" both made beforehand: the schema owned by this user, and the role {APP_ROLE} granted to it."
             ) from error
 
 

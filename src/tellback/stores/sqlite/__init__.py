@@ -1,4 +1,7 @@
-"""The embedded store: one SQLite file."""
+"""The store in one SQLite file, or in memory: its engine, writer thread and connections.
+
+Only `open_store` and tools that look into a file import it.
+"""
 
 from tellback.stores.sqlite.engine import SqliteStore
 

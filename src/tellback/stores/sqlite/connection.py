@@ -22,8 +22,19 @@ from tellback.errors import (
 from tellback.stores.catalogue import Migration, Statement, migrations, newer_schema_error
 from tellback.stores.engine import EVENT_STATEMENT, Operation, T
 from tellback.stores.operations.user_data import WIPE_MARK
+from tellback.types.ids import now_micros
 
 _PRIMARY_CODE_MASK = 0xFF  # extended codes say more in the higher bits
+
+
+TEMP_STORE = "MEMORY"
+"""Where SQLite keeps what it needs for a moment."""
+
+NEEDS_VACUUM, NEEDS_CHECKPOINT = 1, 2
+"""What is left of dividing the mark by three; see `operations.user_data.next_wipe_mark`."""
+
+CHECKPOINT_WAIT_MS = 200
+"""How long one attempt to empty the log waits for readers: meanwhile nobody can write."""
 
 
 def to_store_error(error: sqlite3.Error, path: str) -> StoreError:
@@ -52,10 +63,6 @@ def to_store_error(error: sqlite3.Error, path: str) -> StoreError:
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
         return StoreClosedError(f"{path} has been closed.")
     return StoreError(f"{path}: {error}")
-
-
-TEMP_STORE = "MEMORY"
-"""Where SQLite keeps what it needs for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,7 @@ def _use_wal(connection: sqlite3.Connection, options: SqliteOptions) -> None:
         try:
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if error.sqlite_errorcode & _PRIMARY_CODE_MASK != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
         else:
@@ -180,7 +187,7 @@ def _schema_version(connection: sqlite3.Connection) -> int:
 def _apply_migration(connection: sqlite3.Connection, step: Migration) -> None:
     for statement in _split_statements(step.sql):
         connection.execute(statement)
-    values = (step.version, step.name, int(time.time() * 1_000_000))
+    values = (step.version, step.name, now_micros())
     connection.execute("INSERT INTO tellback_migrations (version, name, applied_at) VALUES (?, ?, ?)", values)
 
 
@@ -195,13 +202,6 @@ def _split_statements(script: str) -> list[str]:
     if current.strip():
         complete.append(current)
     return complete
-
-
-NEEDS_VACUUM, NEEDS_CHECKPOINT = 1, 2
-"""What is left of dividing the mark by three; see `erasing.after_deleting`."""
-
-CHECKPOINT_WAIT_MS = 200
-"""How long one attempt to empty the log waits for readers: meanwhile nobody can write."""
 
 
 def wipe_deleted_rows(connection: sqlite3.Connection) -> bool:

@@ -1,4 +1,4 @@
-"""The SQLite engine: connections, reader threads, and `SqliteStore`."""
+"""The SQLite engine: which processes own what, watching the file, reader threads, and `SqliteStore`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,26 @@ from typing import Literal
 from tellback.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreError, StoreReadOnlyError
 from tellback.stores.catalogue import Statement, statements
 from tellback.stores.engine import ChangeNotifier, OperationFactory, T, scope_values
-from tellback.stores.sqlite import connection as vacuum
-from tellback.stores.sqlite.connection import SqliteOptions, connect, migrate, run_operation, to_store_error
+from tellback.stores.sqlite.connection import (
+    SqliteOptions,
+    connect,
+    migrate,
+    run_operation,
+    to_store_error,
+    try_wipe_deleted_rows,
+    wipe_deleted_rows,
+)
 from tellback.stores.sqlite.writer import WriterThread
 from tellback.stores.store import SqlStore
 from tellback.types.access import Scope
+
+log = logging.getLogger("tellback.stores")
+
+WATCH_SECONDS = 0.1
+"""How often the counter is looked at, while someone waits."""
+
+WIPE_SECONDS = 0.1
+"""How long to wait between two attempts to empty the log."""
 
 
 def new_owner() -> str:
@@ -64,14 +79,8 @@ def _process_start(pid: int) -> str | None:
     return None if stat_fields[0] == "Z" else stat_fields[19]
 
 
-log = logging.getLogger("tellback.stores")
-
-WATCH_SECONDS = 0.1
-"""How often the counter is looked at, while someone waits."""
-
-
 class ChangeWatcher:
-    """Rings the bell when the file has changed; a thread of its own, as long as anyone listens."""
+    """Notifies when the file has changed; a thread of its own, as long as anyone listens."""
 
     def __init__(self, options: SqliteOptions, notifier: ChangeNotifier) -> None:
         self._options = options
@@ -118,10 +127,6 @@ class ChangeWatcher:
                 connection.close()
 
 
-WIPE_SECONDS = 0.1
-"""How long to wait between two attempts to empty the log."""
-
-
 class SqliteEngine:
     """Runs operations on a SQLite file, or in memory."""
 
@@ -164,8 +169,10 @@ class SqliteEngine:
             if self._options.read_only:
                 connection.close()
             else:
-                first = None if self._options.in_memory else vacuum.try_wipe_deleted_rows
-                self._writer = WriterThread(connection, self._options, self._statements, self._notifier.notify, first)
+                startup_work = None if self._options.in_memory else try_wipe_deleted_rows
+                self._writer = WriterThread(
+                    connection, self._options, self._statements, self._notifier.notify, startup_work
+                )
 
     async def close(self) -> None:
         async with self._lifecycle_lock:
@@ -202,7 +209,7 @@ class SqliteEngine:
         deadline = clock() + self._options.busy_timeout
         try:
             # Others write between two attempts, which hold them up.
-            while not await writer.submit_exclusive(vacuum.wipe_deleted_rows):
+            while not await writer.submit_exclusive(wipe_deleted_rows):
                 if clock() > deadline:
                     raise StoreBusyError("another process has been reading for too long.")
                 await asyncio.sleep(WIPE_SECONDS)

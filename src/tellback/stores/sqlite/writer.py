@@ -3,7 +3,9 @@
 SQLite takes one writer at a time, and a commit costs far more than the statements in it. So operations queue up while
 the thread is busy, and the next transaction takes them all. One that fails leaves no trace and does not disturb the
 others: most fail before they have changed anything, and if one had, the group is rolled back and run again with a
-savepoint around each. Without savepoints the usual group is a fifth faster. A caller's future is done after the commit."""
+savepoint around each. Without savepoints the usual group is a fifth faster. A caller's future is done after the
+commit.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,6 @@ log = logging.getLogger("tellback.stores")
 
 MAX_GROUP = 256
 """About the most operations in one transaction: each waits for all of them."""
-
 
 ExclusiveWork = Callable[[sqlite3.Connection], bool]
 """Work that takes no part in transactions; False if it is to be tried again."""
@@ -61,7 +62,7 @@ class _WriteRequest:
 class WriterThread:
     """Runs operations on one connection, in groups, on a thread of its own.
 
-    `told` is called after new events; `first` is done before anything else, if it can be.
+    `on_events` is called after new events; `startup_work` is done before anything else, if it can be.
     """
 
     def __init__(

@@ -276,27 +276,27 @@ class RunningContract(WorkerFixtures):
     ) -> None:
         running: list[str] = []
         crossed: list[str] = []
-        most = 0
+        max_running = 0
 
         class Counted(ScriptedJobHandler):
             async def _store_result(self, job: object) -> None:
-                nonlocal most
+                nonlocal max_running
                 id = str(getattr(job, "memory_space_id", ""))
                 crossed.extend({id} & {*running})
                 running.append(id)
-                most = max(most, len(running))
+                max_running = max(max_running, len(running))
                 await asyncio.sleep(0.02)
                 await super()._store_result(job)  # type: ignore[arg-type]
                 running.remove(id)
 
         places = await make_spaces(store, 5)
-        made = [(space, await queue_job(store, space)) for _ in range(4) for space in places]
+        queued = [(space, await queue_job(store, space)) for _ in range(4) for space in places]
         make_worker(Counted(store), replace(QUICK_OPTIONS, concurrency=3))
-        await wait_until_finished(jobs, *(job for _, job in made))
+        await wait_until_finished(jobs, *(job for _, job in queued))
         for space in places:
-            assert await finished_job_ids(store, space) == [job.id for of, job in made if of is space]
+            assert await finished_job_ids(store, space) == [job.id for of, job in queued if of is space]
         assert crossed == []
-        assert 1 < most <= 3
+        assert 1 < max_running <= 3
 
     async def test_a_worker_that_stops_puts_its_jobs_back_for_another(
         self, store: Store, jobs: Jobs, make_worker: MakeWorker
@@ -430,12 +430,12 @@ class CrashContract(WorkerFixtures):
         self.skip_unless_shared()
         options = replace(QUICK_OPTIONS, concurrency=2, lease=20.0, heartbeat=4.0)
         places = await make_spaces(store, 12)
-        made = [(space, await queue_job(store, space)) for _ in range(6) for space in places]
+        queued = [(space, await queue_job(store, space)) for _ in range(6) for space in places]
         async with worker_processes(store_url, 5, options) as processes:
             await jobs.drain(40)
             for process in processes:
                 await process.stop()
-            begun = [id for process in processes for id in process.values("begun")]
-        assert sorted(begun) == sorted(job.id for _, job in made)
+            started = [id for process in processes for id in process.values("begun")]
+        assert sorted(started) == sorted(job.id for _, job in queued)
         for space in places:
-            assert await finished_job_ids(store, space) == [job.id for of, job in made if of is space]
+            assert await finished_job_ids(store, space) == [job.id for of, job in queued if of is space]

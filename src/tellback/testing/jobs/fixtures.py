@@ -30,6 +30,8 @@ QUICK_OPTIONS = WorkerOptions(
 )
 """For tests: what takes minutes takes seconds."""
 
+MakeWorker = Callable[..., Worker]
+
 
 class ScriptedJobHandler:
     """A handler. `begun` lists the attempts it was called for, as job ids; `holds` keeps "held" jobs for ever.
@@ -127,9 +129,6 @@ async def close_new_conversation(store: Store, behaviour: str = "quick") -> str:
     await append_message(store, conversation.id, "Hello")
     await store.conversations.close(MAYA, conversation.id, now=utc_now())
     return conversation.id
-
-
-MakeWorker = Callable[..., Worker]
 
 
 class WorkerFixtures:

@@ -97,12 +97,15 @@ class SaveContract:
             await adapter.save(make_session(version=1), [make_message("Hi", "web-43")])
         assert await adapter.session_repository.get("web-42") is None
 
-    @pytest.mark.parametrize("begun", [0, 3])
-    async def test_of_turns_at_once_one_is_saved_whole(self, adapter: PersistenceAdapter, begun: int) -> None:
-        for n in range(begun):
+    @pytest.mark.parametrize("earlier_turns", [0, 3])
+    async def test_of_turns_at_once_one_is_saved_whole(self, adapter: PersistenceAdapter, earlier_turns: int) -> None:
+        for n in range(earlier_turns):
             await adapter.save(make_session(version=n + 1), [make_message(f"before {n}")])
         turns = [
-            (make_session(version=begun + 1, collected_data={"turn": n}), [make_message(f"{n}.{k}") for k in range(3)])
+            (
+                make_session(version=earlier_turns + 1, collected_data={"turn": n}),
+                [make_message(f"{n}.{k}") for k in range(3)],
+            )
             for n in range(8)
         ]
         ended = await asyncio.gather(*(adapter.save(*turn) for turn in turns), return_exceptions=True)
@@ -110,8 +113,8 @@ class SaveContract:
         (winner,) = [each for each in ended if isinstance(each, SessionData)]
         assert await adapter.session_repository.get("web-42") == winner
         found = contents(await adapter.message_repository.of_session("web-42"))
-        assert found[begun:] == [f"{winner.collected_data['turn']}.{k}" for k in range(3)]
-        assert winner.message_count == begun + 3
+        assert found[earlier_turns:] == [f"{winner.collected_data['turn']}.{k}" for k in range(3)]
+        assert winner.message_count == earlier_turns + 3
 
     async def test_turns_and_notes_at_once_lose_nothing(
         self, adapter: PersistenceAdapter, second: PersistenceAdapter
@@ -190,49 +193,53 @@ class ExpiryContract:
     """Whether it has times to live."""
 
     @pytest.fixture
-    def make_brief(self, make_adapter: MakeAdapter) -> MakeAdapter:
+    def make_expiring_adapter(self, make_adapter: MakeAdapter) -> MakeAdapter:
         """Makes adapters of the storage under test that have times to live."""
         if not self.expires:
             pytest.skip("what it keeps does not expire")
         return make_adapter
 
-    async def test_a_session_past_its_time_is_gone(self, make_brief: MakeAdapter) -> None:
-        brief = make_brief(session_ttl=1.0)
-        await brief.initialize()
-        await brief.save(make_session(version=1), [make_message("Hi")])
-        assert await eventually(lambda: brief.session_repository.get("web-42"), lambda found: found is None) is None
-        assert await brief.session_repository.of_user("maya") == []
-        assert await brief.session_repository.find_active("maya") is None
-        assert contents(await brief.message_repository.of_session("web-42")) == ["Hi"]
+    async def test_a_session_past_its_time_is_gone(self, make_expiring_adapter: MakeAdapter) -> None:
+        expiring = make_expiring_adapter(session_ttl=1.0)
+        await expiring.initialize()
+        await expiring.save(make_session(version=1), [make_message("Hi")])
+        assert await eventually(lambda: expiring.session_repository.get("web-42"), lambda found: found is None) is None
+        assert await expiring.session_repository.of_user("maya") == []
+        assert await expiring.session_repository.find_active("maya") is None
+        assert contents(await expiring.message_repository.of_session("web-42")) == ["Hi"]
         with pytest.raises(SessionConflictError):
-            await brief.save(make_session(version=2), [])
-        await brief.disconnect()
+            await expiring.save(make_session(version=2), [])
+        await expiring.disconnect()
 
-    async def test_after_its_time_a_session_begins_anew_behind_its_old_messages(self, make_brief: MakeAdapter) -> None:
-        brief = make_brief(session_ttl=1.0)
-        await brief.initialize()
-        await brief.session_repository.create(make_session())
-        await brief.message_repository.add([make_message("old")], at=make_session().created_at)
-        assert await eventually(lambda: brief.session_repository.get("web-42"), lambda found: found is None) is None
-        saved = await brief.save(make_session(version=1, user_id="ben"), [make_message("new")])
+    async def test_after_its_time_a_session_begins_anew_behind_its_old_messages(
+        self, make_expiring_adapter: MakeAdapter
+    ) -> None:
+        expiring = make_expiring_adapter(session_ttl=1.0)
+        await expiring.initialize()
+        await expiring.session_repository.create(make_session())
+        await expiring.message_repository.add([make_message("old")], at=make_session().created_at)
+        assert await eventually(lambda: expiring.session_repository.get("web-42"), lambda found: found is None) is None
+        saved = await expiring.save(make_session(version=1, user_id="ben"), [make_message("new")])
         assert (saved.message_count, saved.user_id) == (1, "ben")
-        assert contents(await brief.message_repository.of_session("web-42")) == ["old", "new"]
-        await brief.disconnect()
+        assert contents(await expiring.message_repository.of_session("web-42")) == ["old", "new"]
+        await expiring.disconnect()
 
     @pytest.mark.parametrize("change", ["save", "add", "update_status"])
-    async def test_each_change_gives_a_session_its_time_again(self, make_brief: MakeAdapter, change: str) -> None:
-        brief = make_brief(session_ttl=1.5)
-        await brief.initialize()
-        sessions, loop = brief.session_repository, asyncio.get_running_loop()
-        saved = await brief.save(make_session(version=1), [])
-        begun = loop.time()
-        while loop.time() < begun + 2.5:  # longer than it would have had
+    async def test_each_change_gives_a_session_its_time_again(
+        self, make_expiring_adapter: MakeAdapter, change: str
+    ) -> None:
+        expiring = make_expiring_adapter(session_ttl=1.5)
+        await expiring.initialize()
+        sessions, loop = expiring.session_repository, asyncio.get_running_loop()
+        saved = await expiring.save(make_session(version=1), [])
+        started = loop.time()
+        while loop.time() < started + 2.5:  # longer than it would have had
             before = loop.time()
             try:
                 if change == "save":
-                    saved = await brief.save(make_session(version=saved.version + 1), [])
+                    saved = await expiring.save(make_session(version=saved.version + 1), [])
                 elif change == "add":
-                    await brief.message_repository.add([make_message("Hi")], at=make_session().created_at)
+                    await expiring.message_repository.add([make_message("Hi")], at=make_session().created_at)
                 else:
                     done = await sessions.update_status(
                         "web-42", "active", at=make_session().created_at, completed_at=None
@@ -246,25 +253,26 @@ class ExpiryContract:
             if loop.time() - before > 1.0:
                 pytest.skip("this machine was too busy to change it within its time")
         assert await sessions.get("web-42") is not None
-        await brief.disconnect()
+        await expiring.disconnect()
 
-    async def test_positions_go_on_behind_what_was_purged(self, make_brief: MakeAdapter) -> None:
-        brief, lasting = make_brief(message_ttl=0.5), make_brief()
-        await brief.initialize()
+    async def test_positions_go_on_behind_what_was_purged(self, make_expiring_adapter: MakeAdapter) -> None:
+        expiring, lasting = make_expiring_adapter(message_ttl=0.5), make_expiring_adapter()
+        await expiring.initialize()
         await lasting.initialize()
-        await brief.save(make_session(version=1), [make_message("one"), make_message("two")])
-        last = (await brief.message_repository.add([make_message("three")], at=make_session().created_at))[-1].position
-        await eventually(lambda: brief.message_repository.of_session("web-42"), lambda found: not found)
-        await brief.purge_expired()
-        mine = lasting if self.shares else brief
+        await expiring.save(make_session(version=1), [make_message("one"), make_message("two")])
+        added = await expiring.message_repository.add([make_message("three")], at=make_session().created_at)
+        last = added[-1].position
+        await eventually(lambda: expiring.message_repository.of_session("web-42"), lambda found: not found)
+        await expiring.purge_expired()
+        mine = lasting if self.shares else expiring
         await mine.save(make_session(version=2), [make_message("four")])
         if self.shares:
             found = await mine.message_repository.of_session("web-42", after=last)
             assert contents(found) == ["four"]
         else:
-            (added,) = await brief.message_repository.add([make_message("five")], at=make_session().created_at)
-            assert added.position > last
-        await brief.disconnect()
+            added = await expiring.message_repository.add([make_message("five")], at=make_session().created_at)
+            assert added[0].position > last
+        await expiring.disconnect()
         await lasting.disconnect()
 
     @property
@@ -272,31 +280,34 @@ class ExpiryContract:
         """Whether two adapters see the same."""
         return bool(getattr(self, "shared", True))
 
-    async def test_a_message_past_its_time_is_gone(self, make_brief: MakeAdapter) -> None:
-        brief = make_brief(message_ttl=1.0)
-        await brief.initialize()
-        await brief.save(make_session(version=1), [make_message("brief")])
-        assert await eventually(lambda: brief.message_repository.of_session("web-42"), lambda found: not found) == []
-        found = await brief.session_repository.get("web-42")
+    async def test_a_message_past_its_time_is_gone(self, make_expiring_adapter: MakeAdapter) -> None:
+        expiring = make_expiring_adapter(message_ttl=1.0)
+        await expiring.initialize()
+        await expiring.save(make_session(version=1), [make_message("brief")])
+        assert await eventually(lambda: expiring.message_repository.of_session("web-42"), lambda found: not found) == []
+        found = await expiring.session_repository.get("web-42")
         assert found is not None
         assert found.message_count == 1
-        await brief.disconnect()
+        await expiring.disconnect()
 
-    async def test_purging_leaves_what_still_has_time(self, make_brief: MakeAdapter) -> None:
+    async def test_purging_leaves_what_still_has_time(self, make_expiring_adapter: MakeAdapter) -> None:
         if not self.shares:
             pytest.skip("this adapter keeps things to itself")
-        brief, lasting = make_brief(session_ttl=0.5, message_ttl=0.5), make_brief(session_ttl=900, message_ttl=900)
-        await brief.initialize()
+        expiring, lasting = (
+            make_expiring_adapter(session_ttl=0.5, message_ttl=0.5),
+            make_expiring_adapter(session_ttl=900, message_ttl=900),
+        )
+        await expiring.initialize()
         await lasting.initialize()
-        await brief.save(make_session("gone", version=1), [make_message("Hi", "gone")])
+        await expiring.save(make_session("gone", version=1), [make_message("Hi", "gone")])
         await lasting.save(make_session("kept", version=1), [make_message("Hi", "kept")])
-        await eventually(lambda: brief.session_repository.get("gone"), lambda found: found is None)
-        await eventually(lambda: brief.message_repository.of_session("gone"), lambda found: not found)
-        assert await brief.purge_expired() <= 2  # a database may have done it
-        assert await brief.purge_expired() == 0
+        await eventually(lambda: expiring.session_repository.get("gone"), lambda found: found is None)
+        await eventually(lambda: expiring.message_repository.of_session("gone"), lambda found: not found)
+        assert await expiring.purge_expired() <= 2  # a database may have done it
+        assert await expiring.purge_expired() == 0
         assert await lasting.session_repository.get("kept") is not None
         assert contents(await lasting.message_repository.of_session("kept")) == ["Hi"]
-        await brief.disconnect()
+        await expiring.disconnect()
         await lasting.disconnect()
 
 
@@ -370,7 +381,7 @@ class RestartContract:
     ) -> None:
         """Turns are saved in several sessions while the server is killed: each is there whole, or not at all."""
         acknowledged: dict[str, int] = {}
-        all_begun = asyncio.Event()
+        all_started = asyncio.Event()
 
         async def go_on(id: str) -> None:
             version = 0
@@ -383,11 +394,11 @@ class RestartContract:
                     return
                 acknowledged[id] = version
                 if len(acknowledged) == len(ids) and min(acknowledged.values()) >= 3:
-                    all_begun.set()
+                    all_started.set()
 
         ids = [f"web-{n}" for n in range(4)]
         going = [asyncio.create_task(go_on(id)) for id in ids]
-        await all_begun.wait()
+        await all_started.wait()
         await asyncio.to_thread(server.kill)
         await asyncio.gather(*going)
         await asyncio.to_thread(server.start)

@@ -1,4 +1,4 @@
-"""Factories and helpers of the session adapter tests."""
+"""The contracts of the session and message repositories, and the factories that the adapter tests share."""
 
 from __future__ import annotations
 
@@ -23,6 +23,22 @@ NOON = as_utc("2026-03-01T12:00:00.000001+00:00")
 EVENTUALLY_SECONDS = 30.0
 
 _numbers = itertools.count(1)
+
+EAST = timezone(timedelta(hours=2))
+AWKWARD_TEXT = "né à Łódź 🧑‍🚀 \u202e\u2028 \\ \" ' $where {{x}} %s ; DROP TABLE agent_sessions --"
+INVALID_IDS: tuple[Any, ...] = (
+    "",
+    "  ",
+    None,
+    5,
+    b"web-42",
+    {"$ne": ""},
+    {"$gt": ""},
+    ["web-42"],
+    "a\x00b",
+    "\ud800",
+    "x" * 201,
+)
 
 
 class MakeAdapter(Protocol):
@@ -70,30 +86,13 @@ def contents(messages: list[MessageData]) -> list[str]:
 
 
 async def eventually(read: Callable[[], Awaitable[T]], is_expected: Callable[[T], bool]) -> T:
-    """What `look` gives, once it is right; the last of it after half a minute."""
+    """What `read` gives, once it is as expected; the last of it after `EVENTUALLY_SECONDS`."""
     deadline = time.monotonic() + EVENTUALLY_SECONDS
     while True:
         found = await read()
         if is_expected(found) or time.monotonic() > deadline:
             return found
         await asyncio.sleep(0.05)
-
-
-EAST = timezone(timedelta(hours=2))
-AWKWARD_TEXT = "né à Łódź 🧑‍🚀 \u202e\u2028 \\ \" ' $where {{x}} %s ; DROP TABLE agent_sessions --"
-INVALID_IDS: tuple[Any, ...] = (
-    "",
-    "  ",
-    None,
-    5,
-    b"web-42",
-    {"$ne": ""},
-    {"$gt": ""},
-    ["web-42"],
-    "a\x00b",
-    "\ud800",
-    "x" * 201,
-)
 
 
 class SessionRepositoryContract:

@@ -98,10 +98,10 @@ class StoreConformance(
         assert [message.text for message in await store.conversations.messages(MAYA, conversation.id)] == [
             "Remember me"
         ]
-        kept = await store.conversations.get(MAYA, conversation.id)
-        assert kept is not None
-        assert kept.metadata == {"source": ["web", 1, None, {"a": 1.5}]}
-        assert (kept.title, kept.last_seq, kept.turns) == ("Kept", 1, 1)
+        stored = await store.conversations.get(MAYA, conversation.id)
+        assert stored is not None
+        assert stored.metadata == {"source": ["web", 1, None, {"a": 1.5}]}
+        assert (stored.title, stored.last_seq, stored.turns) == ("Kept", 1, 1)
         await store.close()
 
     async def test_many_openings_of_empty_storage_at_once_agree_on_the_schema(self, make_store: MakeStore) -> None:

@@ -36,6 +36,11 @@ from tellback.types.memory import AtomStatus
 
 DIGEST = "0123456789abcdef" * 4
 
+MINUTE = timedelta(minutes=1)
+ANSWER = StoredResponse(201, "application/json", b'{"id": "conv_1"}', {"ETag": '"1"'})
+
+Records = list[dict[str, Any]]
+
 
 def make_key(scope: Scope = MAYA, **fields: Any) -> ApiKey:
     """A key of one user."""
@@ -100,8 +105,8 @@ class AccessContract:
             await store.api_keys.create(key, DIGEST)
             for _ in range(2):
                 await store.api_keys.revoke(key.id, now=NOON)
-        told = [(event.type, event.subject_id, event.scope.user_id) for event in await read_all_events(store)]
-        assert told == [
+        events = [(event.type, event.subject_id, event.scope.user_id) for event in await read_all_events(store)]
+        assert events == [
             *(("key.created", own.id, "maya"), ("key.revoked", own.id, "maya")),
             *(("key.created", apps.id, ""), ("key.revoked", apps.id, "")),
         ]
@@ -121,7 +126,7 @@ class AccessContract:
         assert await take("key_1", 8, 4, 10) == 4
         assert await take("key_1", 7, 4, 11) == 1
         assert await take("key_1", 7, 4, 5) == 0
-        assert [await take("key_1", 9, *given) for given in ((0, 5), (-1, 5), (5, 0), (5, -1))] == [0, 0, 0, 0]
+        assert [await take("key_1", 9, *limits) for limits in ((0, 5), (-1, 5), (5, 0), (5, -1))] == [0, 0, 0, 0]
         assert await take("key_1", 9, 5, 5) == 5
 
     async def test_windows_are_apart_and_old_ones_are_forgotten(self, store: Store) -> None:
@@ -133,14 +138,10 @@ class AccessContract:
         assert [await take(name, window, 3, 4) for name in "ab" for window in range(100, 105)] == [3] * 10
 
     async def test_openings_share_a_limit(self, store: Store, second: Store) -> None:
-        asked = [opening.rate_windows.take("key_1", 1, 7, 100) for opening in (store, second) * 20]
-        granted = await asyncio.gather(*asked)
+        calls = [opening.rate_windows.take("key_1", 1, 7, 100) for opening in (store, second) * 20]
+        granted = await asyncio.gather(*calls)
         assert sum(granted) == 100
         assert sorted(granted, reverse=True) == [7] * 14 + [2] + [0] * 25
-
-
-MINUTE = timedelta(minutes=1)
-ANSWER = StoredResponse(201, "application/json", b'{"id": "conv_1"}', {"ETag": '"1"'})
 
 
 async def begin_request(
@@ -260,15 +261,15 @@ class IdempotencyContract:
 
     async def test_of_many_who_ask_at_once_one_begins(self, store: Store, second: Store) -> None:
         for n in range(5):
-            asked = [begin_request(opening, f"k{n}") for opening in (store, second) * 6]
-            found = await asyncio.gather(*asked, return_exceptions=True)
+            calls = [begin_request(opening, f"k{n}") for opening in (store, second) * 6]
+            found = await asyncio.gather(*calls, return_exceptions=True)
             assert sum(isinstance(each, IdempotencyClaim) for each in found) == 1
             assert sum(isinstance(each, RequestInProgressError) for each in found) == 11
 
     async def test_of_many_who_take_over_one_does(self, store: Store, second: Store) -> None:
         await claim_request(store)
-        asked = [begin_request(opening, now=NOON + 2 * MINUTE) for opening in (store, second) * 6]
-        found = await asyncio.gather(*asked, return_exceptions=True)
+        calls = [begin_request(opening, now=NOON + 2 * MINUTE) for opening in (store, second) * 6]
+        found = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(isinstance(each, IdempotencyClaim) for each in found) == 1
         assert sum(isinstance(each, RequestInProgressError) for each in found) == 11
 
@@ -293,9 +294,6 @@ class IdempotencyContract:
 
         async with asyncio.timeout(30):
             assert sum(await asyncio.gather(*(work(opening) for opening in (store, second) * 3))) > 0
-
-
-Records = list[dict[str, Any]]
 
 
 async def read_records(store: Store, scope: Scope, collection: Collection, **options: Any) -> Records:
@@ -384,19 +382,19 @@ class UserDataContract:
         first, second = found["kept_answers"]
         assert (first["key"], first["status"], first["body"]) == ("key-1", 200, '{"said": "Hi"}')
         assert (second["key"], second["body_base64"]) == ("key-2", "/wA=")
-        told = [event for event in await read_all_events(store) if event.scope == MAYA]
-        assert [event["position"] for event in found["events"]] == [event.position for event in told]
+        events = [event for event in await read_all_events(store) if event.scope == MAYA]
+        assert [event["position"] for event in found["events"]] == [event.position for event in events]
 
     async def test_parts_are_handed_out_alone_and_vectors_when_asked_for(self, store: Store) -> None:
         await make_user_data(store, MAYA)
         conversation, other = await make_conversation(store), await make_conversation(store, OTHER_SCOPES[0])
         await append_message(store, conversation.id, "Only this")
         await append_message(store, other.id, "Not this", OTHER_SCOPES[0])
-        [message] = await read_records(store, MAYA, "messages", of=conversation.id)
+        [message] = await read_records(store, MAYA, "messages", parent_id=conversation.id)
         assert message["content"] == [{"type": "text", "text": "Only this"}]
-        assert await read_records(store, MAYA, "messages", of=other.id) == []
+        assert await read_records(store, MAYA, "messages", parent_id=other.id) == []
         space = (await read_records(store, MAYA, "spaces"))[0]
-        first = (await read_records(store, MAYA, "atoms", of=space["id"], include_vectors=True))[0]
+        first = (await read_records(store, MAYA, "atoms", parent_id=space["id"], include_vectors=True))[0]
         assert first["vectors"] == {"e": "ADwAPAA8ADw="}
 
     async def test_many_records_come_once_each_and_in_order(self, store: Store) -> None:

@@ -33,6 +33,9 @@ from tellback.types.jobs import ConversationScope, ExtractionPolicy, JobStatus
 
 OMAR = OTHER_SCOPES[0]
 
+EVERY_TWO = ExtractionPolicy(windowed=True, window_turns=2)
+ONLY_EVERY_TWO = ExtractionPolicy(on_conversation_closed=False, windowed=True, window_turns=2)
+
 
 class BindingContract:
     """`Bindings`, and what they match."""
@@ -209,10 +212,6 @@ class BindingContract:
         assert job.memory_space_id == found.id != space.id
 
 
-EVERY_TWO = ExtractionPolicy(windowed=True, window_turns=2)
-ONLY_EVERY_TWO = ExtractionPolicy(on_conversation_closed=False, windowed=True, window_turns=2)
-
-
 class DispatchContract:
     """`JobLog`, as far as making jobs goes."""
 
@@ -322,15 +321,15 @@ class DispatchContract:
         await make_binding(store, await make_space(store), extraction_policy=ExtractionPolicy("v1", True, True, 1))
         conversation = await make_conversation(store)
         turn_id = new_id("turn")
-        said = [
+        drafts = [
             make_draft("Weather?"),
             make_draft("", "assistant", stop_reason="tool_use"),
             make_draft("Sunny", "tool"),
             make_draft("Sunny!", "assistant", stop_reason="end_turn"),
         ]
         seen = []
-        for draft in said:
-            turn = TurnDraft(turn_id, [draft], starts=draft is said[0])
+        for draft in drafts:
+            turn = TurnDraft(turn_id, [draft], starts=draft is drafts[0])
             await store.conversations.append(MAYA, conversation.id, [turn], now=utc_now())
             seen.append(job_windows(await dispatch_all(store)))
         assert seen == [[], [], [], [(1, 4)]]

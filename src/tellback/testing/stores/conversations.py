@@ -29,6 +29,17 @@ from tellback.types.blocks import MediaBlock, TextBlock, ToolResultBlock, ToolUs
 from tellback.types.conversations import Conversation, MessageDraft
 from tellback.types.ids import new_id, utc_now
 
+AWKWARD_TEXTS = (
+    "plain",
+    "",
+    "née Ωmega 你好 🦜 e\u0301",
+    "quote ' double \" backslash \\ percent % colon :name $1 ?",
+    "nul \x00 and bell \x07 and line\r\nbreaks\u2028",
+    "lone surrogate \ud83d here",
+    "'; DROP TABLE messages; --",
+    "long " * 50_000,
+)
+
 
 class ConversationContract:
     """`ConversationLog`, as far as conversations go."""
@@ -101,17 +112,17 @@ class ConversationContract:
         await store.conversations.close(MAYA, made[3].id, now=utc_now())
         ids = [conversation.id for conversation in made]
 
-        async def listed(**given: Any) -> list[str]:
-            asked = {"namespace": None, "status": None, "limit": None, "before": None, **given}
-            return [conversation.id for conversation in await store.conversations.list_conversations(MAYA, **asked)]
+        async def list_ids(**options: Any) -> list[str]:
+            arguments = {"namespace": None, "status": None, "limit": None, "before": None, **options}
+            return [conversation.id for conversation in await store.conversations.list_conversations(MAYA, **arguments)]
 
-        assert await listed() == ids[::-1]
-        assert await listed(limit=3) == ids[:3:-1]
-        assert await listed(limit=3, before=ids[4]) == ids[3:0:-1]
-        assert await listed(namespace="a") == [ids[5], ids[3], ids[1]]
-        assert await listed(namespace="a", status="open", before=ids[5]) == [ids[1]]
-        assert await listed(status="closed") == [ids[3]]
-        assert await listed(limit=0) == []
+        assert await list_ids() == ids[::-1]
+        assert await list_ids(limit=3) == ids[:3:-1]
+        assert await list_ids(limit=3, before=ids[4]) == ids[3:0:-1]
+        assert await list_ids(namespace="a") == [ids[5], ids[3], ids[1]]
+        assert await list_ids(namespace="a", status="open", before=ids[5]) == [ids[1]]
+        assert await list_ids(status="closed") == [ids[3]]
+        assert await list_ids(limit=0) == []
 
     async def test_closing_twice_changes_nothing_and_tells_once(self, store: Store) -> None:
         conversation = await make_conversation(store)
@@ -208,18 +219,6 @@ class ConversationContract:
         assert final.rolling_summary == "Four"
 
 
-AWKWARD_TEXTS = (
-    "plain",
-    "",
-    "née Ωmega 你好 🦜 e\u0301",
-    "quote ' double \" backslash \\ percent % colon :name $1 ?",
-    "nul \x00 and bell \x07 and line\r\nbreaks\u2028",
-    "lone surrogate \ud83d here",
-    "'; DROP TABLE messages; --",
-    "long " * 50_000,
-)
-
-
 class MessageContract:
     """`ConversationLog`, as far as messages go."""
 
@@ -227,17 +226,17 @@ class MessageContract:
         conversations = [await make_conversation(store) for _ in range(3)]
 
         async def write(worker: int) -> list[tuple[str, int]]:
-            given = []
+            written = []
             for n in range(20):
                 conversation = conversations[(worker + n) % 3]
-                given.append((conversation.id, await append_message(store, conversation.id, f"{worker}.{n}")))
-            return given
+                written.append((conversation.id, await append_message(store, conversation.id, f"{worker}.{n}")))
+            return written
 
-        given = [pair for pairs in await asyncio.gather(*map(write, range(9))) for pair in pairs]
+        written = [pair for pairs in await asyncio.gather(*map(write, range(9))) for pair in pairs]
         for conversation in conversations:
             messages = await store.conversations.messages(MAYA, conversation.id)
             assert [message.seq for message in messages] == list(range(1, 61))
-            assert sorted(seq for id, seq in given if id == conversation.id) == list(range(1, 61))
+            assert sorted(seq for id, seq in written if id == conversation.id) == list(range(1, 61))
             current = await store.conversations.get(MAYA, conversation.id)
             assert current is not None
             assert current.last_seq == current.turns == 60
@@ -248,9 +247,9 @@ class MessageContract:
         async def write(where: Store, name: str) -> list[int]:
             return [await append_message(where, conversation.id, f"{name}{n}") for n in range(40)]
 
-        given = await asyncio.gather(write(store, "a"), write(second, "b"), write(store, "c"))
-        assert sorted(seq for seqs in given for seq in seqs) == list(range(1, 121))
-        assert all(seqs == sorted(seqs) for seqs in given)
+        written = await asyncio.gather(write(store, "a"), write(second, "b"), write(store, "c"))
+        assert sorted(seq for seqs in written for seq in seqs) == list(range(1, 121))
+        assert all(seqs == sorted(seqs) for seqs in written)
         texts = [message.text for message in await second.conversations.messages(MAYA, conversation.id)]
         assert sorted(texts) == sorted(f"{name}{n}" for name in "abc" for n in range(40))
 
@@ -306,11 +305,11 @@ class MessageContract:
         await store.conversations.append(MAYA, conversation.id, make_turn(*drafts), now=utc_now())
         read = await store.conversations.messages(MAYA, conversation.id)
         assert [message.content for message in read] == [(odd,), (result,)]
-        begun = await store.conversations.begin_turn(
+        started = await store.conversations.begin_turn(
             MAYA, conversation.id, make_claim("me"), None, tail_limit=9, now=utc_now()
         )
-        assert isinstance(begun, TurnStarted)
-        assert [message.role for message in begun.history] == ["user", "tool"]
+        assert isinstance(started, TurnStarted)
+        assert [message.role for message in started.history] == ["user", "tool"]
 
     async def test_messages_are_read_by_visibility_and_place(self, store: Store) -> None:
         conversation = await make_conversation(store)
@@ -320,15 +319,15 @@ class MessageContract:
                 MAYA, conversation.id, make_turn(make_draft(visibility=kind)), now=utc_now()
             )
 
-        async def seqs(**given: Any) -> list[int]:
-            return [message.seq for message in await store.conversations.messages(MAYA, conversation.id, **given)]
+        async def seqs(**options: Any) -> list[int]:
+            return [message.seq for message in await store.conversations.messages(MAYA, conversation.id, **options)]
 
         assert await seqs() == [1, 4, 6]
-        assert await seqs(internal=True) == [1, 2, 4, 5, 6]
-        assert await seqs(internal=True, hidden=True) == [1, 2, 3, 4, 5, 6]
+        assert await seqs(include_internal=True) == [1, 2, 4, 5, 6]
+        assert await seqs(include_internal=True, include_hidden=True) == [1, 2, 3, 4, 5, 6]
         assert await seqs(limit=2) == [4, 6]
-        assert await seqs(internal=True, limit=2, before=5) == [2, 4]
-        assert await seqs(internal=True, limit=2, after=1, from_start=True) == [2, 4]
+        assert await seqs(include_internal=True, limit=2, before=5) == [2, 4]
+        assert await seqs(include_internal=True, limit=2, after=1, from_start=True) == [2, 4]
         assert await seqs(after=6) == []
         assert await seqs(limit=0) == []
         with pytest.raises(NotFoundError):
@@ -521,11 +520,11 @@ class TurnContract:
         conversation = await make_conversation(store)
         await append_message(store, conversation.id, "Pay!")
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
-        begun = await store.conversations.begin_turn(
+        started = await store.conversations.begin_turn(
             MAYA, conversation.id, make_claim("me"), None, tail_limit=5, now=utc_now()
         )
-        assert isinstance(begun, TurnStarted)
-        late = [TurnDraft(begun.turn_id, [make_draft("Paid.", "assistant")])]
+        assert isinstance(started, TurnStarted)
+        late = [TurnDraft(started.turn_id, [make_draft("Paid.", "assistant")])]
         appended = await store.conversations.append(MAYA, conversation.id, late, now=utc_now(), release_owner="me")
         assert [message.seq for message in appended.messages] == [2]
         with pytest.raises(ConversationClosedError):

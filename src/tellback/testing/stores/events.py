@@ -106,12 +106,12 @@ class EventContract:
         reads = 0
         read = store.events.read
 
-        async def counted(**given: Any) -> Any:
+        async def counting_read(**options: Any) -> Any:
             nonlocal reads
             reads += 1
-            return await read(**given)
+            return await read(**options)
 
-        store.events.read = counted  # type: ignore[method-assign]
+        store.events.read = counting_read  # type: ignore[method-assign]
         events = Tellback(store).events.subscribe()
         try:
             await anext(events)

@@ -58,9 +58,9 @@ class JobLogContract:
         assert (done.status, done.result, done.finished_at) == (JobStatus.DONE, {"added": 2}, NOON)
         assert await claim_job(store, after=3600) is None
         assert await store.jobs.owners() == []
-        [told] = [event for event in await read_all_events(store) if event.type == "extraction.completed"]
-        assert (told.subject_id, told.data["added"], told.scope) == (job.id, 2, MAYA)
-        assert told.data["conversation_id"] == job.conversation_id
+        [completion] = [event for event in await read_all_events(store) if event.type == "extraction.completed"]
+        assert (completion.subject_id, completion.data["added"], completion.scope) == (job.id, 2, MAYA)
+        assert completion.data["conversation_id"] == job.conversation_id
 
     async def test_jobs_of_a_space_run_one_after_the_other_and_those_of_others_beside_them(self, store: Store) -> None:
         first, second = await make_jobs(store, 2)
@@ -140,12 +140,17 @@ class JobLogContract:
         assert (again.status, again.error, again.raw_output, again.attempts) == (JobStatus.QUEUED, "bad", "{", 1)
         assert await claim_job(store) is None
         await claim_available_job(store, after=31)
-        over = await store.jobs.fail(JobEnd(job.id, 2), "worse", raw_output="[", retry_at=None, now=NOON)
-        assert over is not None
-        assert (over.status, over.error, over.raw_output, over.finished_at) == (JobStatus.FAILED, "worse", "[", NOON)
+        failed = await store.jobs.fail(JobEnd(job.id, 2), "worse", raw_output="[", retry_at=None, now=NOON)
+        assert failed is not None
+        assert (failed.status, failed.error, failed.raw_output, failed.finished_at) == (
+            JobStatus.FAILED,
+            "worse",
+            "[",
+            NOON,
+        )
         assert await claim_job(store, after=3600) is None
-        [told] = [event for event in await read_all_events(store) if event.type == "extraction.failed"]
-        assert (told.subject_id, told.data["error"]) == (job.id, "worse")
+        [failure] = [event for event in await read_all_events(store) if event.type == "extraction.failed"]
+        assert (failure.subject_id, failure.data["error"]) == (job.id, "worse")
 
     async def test_a_run_that_was_cancelled_cannot_end_the_one_after_it(self, store: Store) -> None:
         [job] = await make_jobs(store)
@@ -171,9 +176,9 @@ class JobLogContract:
         for attempt in (1, 2):
             assert (await claim_available_job(store, after=100 * attempt, lease=10, most=2)).attempts == attempt
         assert (await claim_available_job(store, after=300, most=2)).id == second.id
-        over = await store.jobs.get(MAYA, first.id)
-        assert over is not None
-        assert (over.status, over.error) == (JobStatus.FAILED, "The worker stopped while it ran this job, 2 times.")
+        failed = await store.jobs.get(MAYA, first.id)
+        assert failed is not None
+        assert (failed.status, failed.error) == (JobStatus.FAILED, "The worker stopped while it ran this job, 2 times.")
         assert await claim_job(store, after=300, most=2, id=first.id) is None
 
     async def test_what_an_owner_that_is_gone_was_running_is_queued_again(self, store: Store) -> None:

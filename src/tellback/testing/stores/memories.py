@@ -139,20 +139,20 @@ class MemoryContract:
         atoms = await add_atoms(store, space, *drafts)
         await store.memories.set_status(MAYA, atoms[2].id, AtomStatus.ARCHIVED, now=utc_now())
 
-        async def listed(**given: Any) -> list[str]:
-            wanted = AtomFilter(**{"status": AtomStatus.ACTIVE, "valid_at": utc_now(), **given})
+        async def list_texts(**options: Any) -> list[str]:
+            wanted = AtomFilter(**{"status": AtomStatus.ACTIVE, "valid_at": utc_now(), **options})
             return [atom.text for atom in await store.memories.atoms(MAYA, space.id, wanted)]
 
-        assert await listed() == ["4", "3", "1", "0"]
-        assert await listed(limit=2) == ["4", "3"]
-        assert await listed(limit=2, before=atoms[3].id) == ["1", "0"]
-        assert await listed(categories=("b", "c")) == ["4", "3", "1"]
-        assert await listed(categories=("b", "c"), limit=2, before=atoms[4].id) == ["3", "1"]
-        assert await listed(categories=("none",)) == []
-        assert await listed(status=AtomStatus.ARCHIVED) == ["2"]
-        assert await listed(limit=0) == []
+        assert await list_texts() == ["4", "3", "1", "0"]
+        assert await list_texts(limit=2) == ["4", "3"]
+        assert await list_texts(limit=2, before=atoms[3].id) == ["1", "0"]
+        assert await list_texts(categories=("b", "c")) == ["4", "3", "1"]
+        assert await list_texts(categories=("b", "c"), limit=2, before=atoms[4].id) == ["3", "1"]
+        assert await list_texts(categories=("none",)) == []
+        assert await list_texts(status=AtomStatus.ARCHIVED) == ["2"]
+        assert await list_texts(limit=0) == []
         with pytest.raises(NotFoundError):
-            await listed(before="atom_unknown")
+            await list_texts(before="atom_unknown")
 
     async def test_entities_are_found_by_name_or_alias_whatever_the_case_and_accents(self, store: Store) -> None:
         space = await make_space(store)
@@ -412,8 +412,8 @@ class AtomHistoryContract:
         changes = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
         assert len(changes.closings) == 39
         for valid_at in (NOON, NOON + 59 * DAY, NOON + 99 * DAY):
-            listed = await store.memories.atoms(MAYA, space.id, AtomFilter(AtomStatus.ACTIVE, valid_at))
-            assert [atom.text for atom in listed] == ["39"], valid_at
+            atoms = await store.memories.atoms(MAYA, space.id, AtomFilter(AtomStatus.ACTIVE, valid_at))
+            assert [atom.text for atom in atoms] == ["39"], valid_at
         early = AtomFilter(AtomStatus.ACTIVE, NOON, known_at=NOON + 5 * DAY)
         assert [atom.text for atom in await store.memories.atoms(MAYA, space.id, early)] == ["5"]
 

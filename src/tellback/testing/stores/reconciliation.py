@@ -107,10 +107,10 @@ class ReconcileContract:
         done = await store.jobs.get(MAYA, job.id)
         assert done is not None
         assert (done.status, done.result) == (JobStatus.DONE, {"added": 2})
-        told = [
+        events = [
             event.type for event in await read_all_events(store) if event.type.startswith(("atom.", "extraction.c"))
         ]
-        assert told[-5:] == ["atom.added", "atom.superseded", "atom.cited", "atom.added", "extraction.completed"]
+        assert events[-5:] == ["atom.added", "atom.superseded", "atom.cited", "atom.added", "extraction.completed"]
         found = await store.memories.space(MAYA, space.id)
         assert found is not None
         assert found.atom_count == 4
@@ -149,9 +149,9 @@ class ReconcileContract:
         space, job = await make_running_job(store)
         version = await store.memories.version(MAYA, space.id)
         await add_atoms(store, space, make_atom("Quicker"))
-        for wrong in (version, version + 2):
+        for stale_version in (version, version + 2):
             end = JobEnd(job.id, job.runs)
-            assert await reconcile(store, space, make_atom("Slow"), version=wrong, end=end) is None
+            assert await reconcile(store, space, make_atom("Slow"), version=stale_version, end=end) is None
         assert await valid_texts(store, space, NOON) == ["Quicker"]
         assert await store.memories.version(MAYA, space.id) == version + 1
         assert await store.jobs.get(MAYA, job.id) == job
@@ -189,8 +189,8 @@ class ReconcileContract:
         assert found is not None
         assert (found.source_conversation_id, found.source_message_ids) == ("conv_1", ("msg_1", "msg_2"))
         assert found.other_sources == (Citation("conv_2", ("msg_5", "msg_6", "msg_7")),)
-        told = [event for event in await read_all_events(store) if event.type == "atom.cited"]
-        assert [event.data["conversation_id"] for event in told] == ["conv_2", "conv_1", "conv_2"]
+        events = [event for event in await read_all_events(store) if event.type == "atom.cited"]
+        assert [event.data["conversation_id"] for event in events] == ["conv_2", "conv_1", "conv_2"]
 
     async def test_an_atom_of_no_known_conversation_keeps_the_messages_it_cites(self, store: Store) -> None:
         space = await make_space(store)

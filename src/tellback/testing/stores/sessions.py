@@ -52,8 +52,8 @@ class AgentSessionContract:
     """`AgentSessions`."""
 
     async def test_what_is_said_in_a_session_is_in_the_log(self, store: Store) -> None:
-        said = [make_message("To Rome"), make_message("When?", "agent")]
-        saved = await store.sessions.save(MAYA, make_session(version=1), said, make_conversation_to_open())
+        messages = [make_message("To Rome"), make_message("When?", "agent")]
+        saved = await store.sessions.save(MAYA, make_session(version=1), messages, make_conversation_to_open())
         assert (saved.version, saved.message_count, saved.last_message_at) == (1, 2, NOON)
         assert await store.sessions.get(MAYA, "web-42") == saved
         assert await store.sessions.owner("acme", "support", "web-42") == MAYA
@@ -62,11 +62,11 @@ class AgentSessionContract:
         assert (conversation.turns, conversation.last_seq) == (1, 2)
         found = await store.conversations.messages(MAYA, conversation.id)
         assert [(each.role, each.text, each.id) for each in found] == [
-            ("user", "To Rome", said[0].id),
-            ("assistant", "When?", said[1].id),
+            ("user", "To Rome", messages[0].id),
+            ("assistant", "When?", messages[1].id),
         ]
-        told = [event.type for event in await read_all_events(store)]
-        assert told == ["conversation.created", "message.appended", "message.appended"]
+        event_types = [event.type for event in await read_all_events(store)]
+        assert event_types == ["conversation.created", "message.appended", "message.appended"]
 
     async def test_what_was_logged_elsewhere_is_said_in_the_session(self, store: Store) -> None:
         conversation = await make_conversation(store, session_id="web-42")
@@ -142,11 +142,11 @@ class AgentSessionContract:
         assert await session_texts(store) == ["one", "two"]
         found = await store.conversations.list_conversations(MAYA, namespace=None, status=None, limit=None, before=None)
         assert [each.status for each in found] == ["open", "closed"]
-        said = await store.sessions.messages(MAYA, "web-42", limit=9, before=None, after=None)
-        assert said[0].position < said[1].position
-        after = await store.sessions.messages(MAYA, "web-42", limit=9, before=None, after=said[0].position)
-        before = await store.sessions.messages(MAYA, "web-42", limit=9, before=said[1].position, after=None)
-        assert (after, before) == (said[1:], said[:1])
+        messages = await store.sessions.messages(MAYA, "web-42", limit=9, before=None, after=None)
+        assert messages[0].position < messages[1].position
+        after = await store.sessions.messages(MAYA, "web-42", limit=9, before=None, after=messages[0].position)
+        before = await store.sessions.messages(MAYA, "web-42", limit=9, before=messages[1].position, after=None)
+        assert (after, before) == (messages[1:], messages[:1])
 
     async def test_a_deleted_session_leaves_the_log(self, store: Store) -> None:
         await store.sessions.save(MAYA, make_session(version=1), [make_message("one")], make_conversation_to_open())

@@ -28,11 +28,12 @@ from tellback.tools.mcp.tool_list import (
 )
 from tellback.tools.mcp.transport import AnswerFilter, ConnectionBroken, McpTransport
 
+log = logging.getLogger("tellback.tools.mcp")
+
 MAX_PAGES = 100
 CLOSE_STDIO_SECONDS = 10.0  # it may take 7 to end a process that does not want to
 CLOSE_HTTP_SECONDS = 3.0
 
-log = logging.getLogger("tellback.tools.mcp")
 
 T = TypeVar("T")
 _ANSWER_ADAPTER: TypeAdapter[Any] = TypeAdapter(
@@ -69,8 +70,9 @@ class McpConnection:
             async with asyncio.timeout(self._options.connect_timeout):
                 await self._open_event.wait()
         except TimeoutError:
+            seconds = self._options.connect_timeout
             raise self._error(
-                f"it did not connect within {self._options.connect_timeout:g} seconds.{self._transport.describe_stderr()}"
+                f"it did not connect within {seconds:g} seconds.{self._transport.describe_stderr()}"
             ) from None
         if self._session is None:
             raise self._error(

@@ -28,14 +28,14 @@ from tellback.tools.mcp.transport import (
     encode,
 )
 
+log = logging.getLogger("tellback.tools.mcp")
+
 MAX_BACKGROUND_TASKS = 20
 SEND_TIMEOUT_SECONDS = 5.0
 MAX_REDIRECTS = 3
 _SESSION_HEADER = "mcp-session-id"
 _VERSION_HEADER = "mcp-protocol-version"
 _NOT_SENT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-
-log = logging.getLogger("tellback.tools.mcp")
 
 
 class HttpTransport(McpTransport):

@@ -30,10 +30,19 @@ from tellback.types import ToolResult
 if TYPE_CHECKING:
     from tellback.tools.mcp.connection import McpConnection
 
+log = logging.getLogger("tellback.tools.mcp")
+
 ApprovalRule = bool | Collection[str] | Callable[[McpToolInfo], bool]
 """Which tools need approval: all or none, those named as the server names them, or those a function picks."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
+
+
+T = TypeVar("T")
+
+INITIAL_RETRY_DELAY = 0.1
+MAX_RETRY_DELAY = 5.0
+CLOSE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +178,6 @@ async def finish_tasks(tasks: Collection[asyncio.Task[Any]], seconds: float) -> 
         raise cancelled
 
 
-INITIAL_RETRY_DELAY = 0.1
-MAX_RETRY_DELAY = 5.0
-CLOSE_SECONDS = 15.0
-
-log = logging.getLogger("tellback.tools.mcp")
-
-T = TypeVar("T")
-
-
 class McpServer:
     """A server of the Model Context Protocol, and its tools as ours.
 
@@ -199,7 +199,7 @@ class McpServer:
         self._close_tasks: set[asyncio.Task[None]] = set()
         self._failures = 0
         self._enter_count = 0
-        self._is_held_open = False
+        self._stays_open = False
         self._cached_tools: tuple[ToolListing, list[Tool]] | None = None
         self._refused: tuple[RefusedTool, ...] = ()
 
@@ -258,7 +258,7 @@ class McpServer:
     async def connect(self) -> None:
         """Start or reach the server, until `close()`; nothing happens if that was done before."""
         await self._open()
-        self._is_held_open = True
+        self._stays_open = True
 
     async def close(self) -> None:
         """End the connection for all who use it, and the server's process if it has one.
@@ -266,7 +266,7 @@ class McpServer:
         It may be connected again.
         """
         self._validate_loop()
-        self._is_held_open = False
+        self._stays_open = False
         connecting, connection = self._connect_task, self._connection
         self._loop = self._connection = self._connect_task = self._cached_tools = None
         if connecting is not None:
@@ -306,7 +306,7 @@ class McpServer:
 
     async def __aexit__(self, *_: object) -> None:
         self._enter_count = max(self._enter_count - 1, 0)
-        if not self._enter_count and not self._is_held_open:
+        if not self._enter_count and not self._stays_open:
             await self.close()
 
     def __repr__(self) -> str:
@@ -395,7 +395,7 @@ class McpServer:
         if not self._loop.is_closed():
             raise McpError(self.name, "it is connected in another event loop, and can be used and closed there only.")
         self._loop = self._connection = self._connect_task = self._cached_tools = None
-        self._enter_count, self._is_held_open = 0, False
+        self._enter_count, self._stays_open = 0, False
         self._close_tasks.clear()
 
     async def _connect(self) -> McpConnection:

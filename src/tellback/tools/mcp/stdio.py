@@ -30,10 +30,15 @@ from tellback.tools.mcp.transport import (
     encode,
 )
 
+log = logging.getLogger("tellback.tools.mcp")
+
 MAX_LINE = 1_000
 MAX_LINES_A_SECOND = 100
 
-log = logging.getLogger("tellback.tools.mcp")
+
+MAX_UNSOLICITED_BYTES = 2 * MAX_MESSAGE
+GRACE_SECONDS = 2.0
+LAST_OUTPUT_SECONDS = 0.2
 
 
 class StderrLog:
@@ -78,13 +83,6 @@ class StderrLog:
         if self._skipped_lines:
             log.info("%s: %d more lines were left out", self._server, self._skipped_lines)
             self._skipped_lines = 0
-
-
-MAX_UNSOLICITED_BYTES = 2 * MAX_MESSAGE
-GRACE_SECONDS = 2.0
-LAST_OUTPUT_SECONDS = 0.2
-
-log = logging.getLogger("tellback.tools.mcp")
 
 
 class StdioTransport(McpTransport, asyncio.SubprocessProtocol):

@@ -23,6 +23,47 @@ MAX_MEDIA = 100
 _SEPARATOR = "\n\n"
 _MIME = re.compile(r"(?=.{1,100}\Z)[a-z]+/[a-z0-9!#$&^_.+-]+", re.IGNORECASE)
 
+MAX_TOOL_NAME = 64
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
+
+MAX_SCHEMA_CHARS = 20_000
+MAX_DEPTH = 60
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "array": list,
+    "boolean": bool,
+    "integer": int,
+    "null": type(None),
+    "number": (int, float),
+    "object": dict,
+    "string": str,
+}
+_SINGLE_KEYWORDS = (
+    *("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not"),
+    *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
+)
+_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_MAP_KEYWORDS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
+_REF_KEYWORDS = ("$dynamicRef", "$recursiveRef", "$ref")
+_SIZE_KEYWORDS = (
+    *("maxContains", "maxItems", "maxLength", "maxProperties"),
+    *("minContains", "minItems", "minLength", "minProperties"),
+)
+_KEYWORD_TYPES = {
+    **dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"), "number"),
+    **dict.fromkeys(_SIZE_KEYWORDS, "integer"),
+    **dict.fromkeys(("$comment", "description", "format", "pattern", "title"), "string"),
+    **dict.fromkeys(("deprecated", "readOnly", "uniqueItems", "writeOnly"), "boolean"),
+    **dict.fromkeys(("enum", "examples", "required", *_LIST_KEYWORDS), "array"),
+    **dict.fromkeys(_MAP_KEYWORDS, "object"),
+}
+
+MAX_DESCRIPTION = 4_000
+MAX_LISTED_NAME = 200
+MAX_TOOLS = 2_000
+MAX_LISTING_CHARS = 1_000_000
+_HINT_NAMES = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+
 
 def limit_blocks(answer: dict[str, Any]) -> dict[str, Any]:
     """The answer to `tools/call` with not more blocks of content than anybody reads."""
@@ -134,10 +175,6 @@ def _truncate(parts: list[MessagePart], max_chars: int) -> list[MessagePart]:
     return truncated
 
 
-MAX_TOOL_NAME = 64
-_ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
-
-
 def assign_legal_names(names: Sequence[str], prefix: str | None = None) -> dict[str, str]:
     """A name for each of the servers' names: legal, different from all others, and the same every time.
 
@@ -161,39 +198,6 @@ def assign_legal_names(names: Sequence[str], prefix: str | None = None) -> dict[
 def _append_digest(clean: str, name: str) -> str:
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:10]
     return f"{clean[: MAX_TOOL_NAME - 11]}_{digest}"
-
-
-MAX_SCHEMA_CHARS = 20_000
-MAX_DEPTH = 60
-
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "array": list,
-    "boolean": bool,
-    "integer": int,
-    "null": type(None),
-    "number": (int, float),
-    "object": dict,
-    "string": str,
-}
-_SINGLE_KEYWORDS = (
-    *("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not"),
-    *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
-)
-_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_MAP_KEYWORDS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
-_REF_KEYWORDS = ("$dynamicRef", "$recursiveRef", "$ref")
-_SIZE_KEYWORDS = (
-    *("maxContains", "maxItems", "maxLength", "maxProperties"),
-    *("minContains", "minItems", "minLength", "minProperties"),
-)
-_KEYWORD_TYPES = {
-    **dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"), "number"),
-    **dict.fromkeys(_SIZE_KEYWORDS, "integer"),
-    **dict.fromkeys(("$comment", "description", "format", "pattern", "title"), "string"),
-    **dict.fromkeys(("deprecated", "readOnly", "uniqueItems", "writeOnly"), "boolean"),
-    **dict.fromkeys(("enum", "examples", "required", *_LIST_KEYWORDS), "array"),
-    **dict.fromkeys(_MAP_KEYWORDS, "object"),
-}
 
 
 class UnusableSchema(ValueError):
@@ -339,13 +343,6 @@ def _is_deeper_than(value: Any, limit: int) -> bool:
         if not level:
             return False
     return True
-
-
-MAX_DESCRIPTION = 4_000
-MAX_LISTED_NAME = 200
-MAX_TOOLS = 2_000
-MAX_LISTING_CHARS = 1_000_000
-_HINT_NAMES = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
 class RefusedTool(NamedTuple):

@@ -1,6 +1,7 @@
 """The transport under an MCP session: requests out, answers in, each of a bounded size.
 
-The SDK's own transports hold messages of any size, keep reading after nobody waits, and pass our trace context on. An `McpTransport` does none of that."""
+The SDK's own transports hold messages of any size, keep reading after nobody waits, and pass our trace context on. An
+`McpTransport` does none of that."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class ConnectionBroken(Exception):
 class McpTransport(ABC):
     """The channel of one connection, for the SDK's session to run on.
 
-    `ended` is set when nothing more can be sent; `changes` counts how often the server said that its tools changed.
+    `ended` is set when nothing more can be sent; `tool_changes` counts how often the server announced
+    other tools.
     """
 
     def __init__(self, filter_answer: AnswerFilter) -> None:
@@ -60,7 +62,7 @@ class McpTransport(ABC):
 
     @abstractmethod
     async def _request(self, request: dict[str, Any], opts: CallOptions) -> dict[str, Any]:
-        """The message that answers a request; raises `Broken` when none can come."""
+        """The message that answers a request; raises `ConnectionBroken` when none can come."""
 
     def describe_stderr(self) -> str:
         """A sentence about what the server wrote beside its messages, for when it cannot be connected."""
@@ -81,7 +83,7 @@ class McpTransport(ABC):
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """The result of a request; raises `MCPError` if the server refuses it, and `Broken`."""
+        """The result of a request; raises `MCPError` if the server refuses it, and `ConnectionBroken`."""
         opts = opts or {}
         request = {"id": next(self._request_ids), **build_message(method, params)}
         try:
@@ -118,7 +120,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 def decode(data: bytes) -> dict[str, Any] | None:
     """A message as it came, or nothing if it is none. Characters and numbers that do not exist are replaced.
 
-    Raises `Broken` for one that would take too long to read.
+    Raises `ConnectionBroken` for one that would take too long to read.
     """
     if data.count(b"[") + data.count(b"{") > MAX_VALUES:
         raise ConnectionBroken(f"it sent a message of more than {MAX_VALUES} values")

@@ -270,9 +270,9 @@ async def test_a_backup_model_of_the_same_provider_takes_over(
             assert joined_text(await collect(model, "Hi")) == "Hello!"
         else:
             assert (await model.complete("Hi")).text == "Hello!"
-    asked = [str(request.body.get("model", request.path)) for request in wire.requests]
-    assert ["first" in name for name in asked] == [True, True, False]
-    assert "second" in asked[-1]
+    chat_request = [str(request.body.get("model", request.path)) for request in wire.requests]
+    assert ["first" in name for name in chat_request] == [True, True, False]
+    assert "second" in chat_request[-1]
 
 
 async def test_a_backup_of_another_provider_takes_over(vendor: Vendor, wire: FakeHttpServer) -> None:
@@ -319,9 +319,9 @@ async def test_a_fallback_after_partial_output_never_repeats_text(
         deltas = await collect(model, "Hi")
     assert joined_text(deltas) == "Hello world!"
     assert deltas[-1].reply.text == "Hello world!"
-    asked = vendor.sent_texts(wire.last.body)
-    assert asked[1] == ("assistant", "Hello wor")
-    assert asked[2][0] == "user"
+    request = vendor.sent_texts(wire.last.body)
+    assert request[1] == ("assistant", "Hello wor")
+    assert request[2][0] == "user"
 
 
 @pytest.mark.parametrize("ending", ["text", "call"])

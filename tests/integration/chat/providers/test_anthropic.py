@@ -505,9 +505,9 @@ async def test_the_model_name_alone_finds_the_adapter(wire: FakeHttpServer, monk
 async def test_a_repaired_history_keeps_the_thinking(wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.whole("ok"))
     blocks = [UNUSUAL[0], UNUSUAL[-1]]
-    kept = assistant_message("", [ToolCall("t1", "find", {"q": "x"})], meta={"anthropic": {"content": blocks}})
+    stored = assistant_message("", [ToolCall("t1", "find", {"q": "x"})], meta={"anthropic": {"content": blocks}})
     async with vendor.model(wire) as model:
-        await run_loop_messages(ChatOptions(model=model), [user_message("Go"), kept, user_message("?")])
+        await run_loop_messages(ChatOptions(model=model), [user_message("Go"), stored, user_message("?")])
     assert wire.last.body["messages"][1]["content"] == blocks
     assert wire.last.body["messages"][2]["content"][0]["type"] == "tool_result"
 

@@ -104,8 +104,8 @@ async def test_ids_that_gemini_gave_go_back(wire: FakeHttpServer) -> None:
     wire.reply_with(json_reply(response([part], "STOP")), vendor.whole("Done."))
     async with vendor.model(wire) as model:
         await run_loop(ChatOptions(model=model, tools=[find]), "Go")
-    _, asked, answered = wire.last.body["contents"]
-    assert asked["parts"] == [part]
+    _, request, answered = wire.last.body["contents"]
+    assert request["parts"] == [part]
     assert answered["parts"][0]["functionResponse"]["id"] == "g1"
 
 

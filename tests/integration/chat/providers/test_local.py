@@ -128,10 +128,10 @@ async def test_a_tool_is_called_by_schema_and_its_result_is_read(model: LocalMod
     last = deltas[-1]
     assert isinstance(last, StreamStop)
     assert last.reply is not None
-    said = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
-    assert said == last.reply.text
-    assert "say" not in said
-    assert said or last.reply.tool_calls
+    text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    assert text == last.reply.text
+    assert "say" not in text
+    assert text or last.reply.tool_calls
 
 
 async def test_a_call_is_streamed_as_a_call(model: LocalModel) -> None:
@@ -173,10 +173,10 @@ async def test_settings_that_llama_refuses_are_told_in_its_words(model: LocalMod
 
 @pytest.fixture
 def damaged(tmp_path: Path, file: Path) -> Path:
-    made = tmp_path / "damaged.gguf"
-    with file.open("rb") as whole:
-        made.write_bytes(whole.read(200_000))
-    return made
+    model = tmp_path / "damaged.gguf"
+    with file.open("rb") as reply:
+        model.write_bytes(reply.read(200_000))
+    return model
 
 
 async def test_a_damaged_file_is_one_clear_error(damaged: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -84,8 +84,8 @@ async def test_the_server_is_told_of_a_cancelled_call(diary: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         await until(lambda: entries(diary)[-1].get("method") == "notifications/cancelled")
-        asked = next(entry for entry in entries(diary) if entry.get("method") == "tools/call")
-        assert entries(diary)[-1]["params"]["requestId"] == asked["id"]
+        request = next(entry for entry in entries(diary) if entry.get("method") == "tools/call")
+        assert entries(diary)[-1]["params"]["requestId"] == request["id"]
 
 
 async def test_an_answer_that_cannot_be_read_is_an_error_and_the_session_goes_on(diary: Path) -> None:
@@ -173,8 +173,8 @@ async def test_a_list_without_an_end_is_stopped(diary: Path) -> None:
     async with hostile(diary, "pages") as server:
         with pytest.raises(McpError, match="does not end"):
             await server.tools()
-    asked = [entry for entry in entries(diary) if entry.get("method") == "tools/list"]
-    assert len(asked) == 100
+    request = [entry for entry in entries(diary) if entry.get("method") == "tools/list"]
+    assert len(request) == 100
 
 
 async def test_all_pages_of_a_list_are_read(diary: Path) -> None:

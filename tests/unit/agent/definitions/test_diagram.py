@@ -57,15 +57,15 @@ def test_every_state_and_every_way_is_drawn_and_described(seed: int) -> None:
     agent = Agent("Wanda", routes=list(routes.values()))
     ways = 0
     for route in routes.values():
-        drawn, told = route.to_mermaid(), route.describe()
+        drawn, description = route.to_mermaid(), route.describe()
         own = sum(len(state.transitions) for state in route.states)
-        assert drawn.count("-->") == told.count("→") == own
+        assert drawn.count("-->") == description.count("→") == own
         ways += own
         for number, state in enumerate(route.states):
             assert re.search(rf"^\s*s{number}[(\[]", drawn, re.MULTILINE)
-            assert state.id in told
+            assert state.id in description
             for name in (*state.gather, *state.required_data):
-                assert name in told
+                assert name in description
     whole = agent.to_mermaid()
     assert is_well_formed(whole)
     assert whole.count("-->") == ways
@@ -105,14 +105,14 @@ def test_a_drawing_shows_what_is_gathered_when_a_way_is_taken_and_where_it_ends(
     tool = ask.transition_to(tool_state=look, condition=is_late)
     tool.transition_to(chat_state="Sorry", on_error=True)
     tool.transition_to(state=END_ROUTE, condition="the user agrees")
-    drawn, told = route.to_mermaid(), route.describe()
+    drawn, description = route.to_mermaid(), route.describe()
     assert 's1["Ask<br/><i>a, note</i>"]' in drawn
     assert 's2[["look"]]' in drawn
     assert 's1 -->|"code says so (is_late)"| s2' in drawn
     assert 's2 -->|"it fails"| s3' in drawn
     assert 's2 -->|"the user agrees"| sEnd' in drawn
-    assert "note (optional)" in told
-    assert "→ END_ROUTE when the user agrees" in told
+    assert "note (optional)" in description
+    assert "→ END_ROUTE when the user agrees" in description
 
 
 def test_a_route_that_is_being_built_can_be_drawn() -> None:
@@ -141,7 +141,7 @@ def test_a_description_tells_all_that_was_said_of_a_route() -> None:
     paid.transition_to(state=END_ROUTE, on_error=True, condition="the user gives up")
     paid.transition_to(state=END_ROUTE, on_error=True, condition=bool)
     paid.transition_to(tool_state=pay, id="again", arguments=given, forgets=["a", "note"])
-    told, drawn = route.describe(), route.to_mermaid()
+    description, drawn = route.describe(), route.to_mermaid()
     for line in (
         "  Known from the start: a='x'",
         '  Canned: "One moment."',
@@ -154,8 +154,8 @@ def test_a_description_tells_all_that_was_said_of_a_route() -> None:
         "      → pay (forgets a, note)",
         "      arguments by code (given)",
     ):
-        assert line in told.splitlines(), line
-    assert told.count("runs once") == 1
+        assert line in description.splitlines(), line
+    assert description.count("runs once") == 1
     assert 's1 -->|"it fails, and the user gives up"| sEnd' in drawn
 
 

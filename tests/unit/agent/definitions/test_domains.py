@@ -136,10 +136,10 @@ def test_what_is_given_out_is_a_copy() -> None:
 
 
 def test_what_was_registered_can_change_without_the_domain() -> None:
-    given_one = {"pay": print}
+    members = {"pay": print}
     domains = DomainRegistry()
-    domains.register("payment", given_one)
-    given_one.clear()
+    domains.register("payment", members)
+    members.clear()
     assert domains.get("payment") == {"pay": print}
 
 

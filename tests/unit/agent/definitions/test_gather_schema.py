@@ -40,7 +40,7 @@ DEFINED = {"$defs": {"address": ADDRESS, "tree": {"type": "array", "items": {"$r
 
 
 @pytest.mark.parametrize(
-    ("field", "given", "kept"),
+    ("field", "written", "expected"),
     [
         (TEXT, "  Rome \n", "Rome"),
         (TEXT, "Ro\x00me\ud800", "Rome"),
@@ -96,14 +96,14 @@ DEFINED = {"$defs": {"address": ADDRESS, "tree": {"type": "array", "items": {"$r
         (True, 3, 3),
     ],
 )
-def test_a_value_is_read_as_people_write_it(field: Any, given: Any, kept: Any) -> None:
-    checked = schema_of(field, **DEFINED).check("x", given)
-    assert checked == kept
-    assert type(checked) is type(kept)
+def test_a_value_is_read_as_people_write_it(field: Any, written: Any, expected: Any) -> None:
+    checked = schema_of(field, **DEFINED).check("x", written)
+    assert checked == expected
+    assert type(checked) is type(expected)
 
 
 @pytest.mark.parametrize(
-    ("field", "given", "why"),
+    ("field", "written", "why"),
     [
         ({"type": "integer", "maximum": 9}, 12, "12 is greater than the maximum of 9"),
         (INTEGER, 2.5, "2.5 is not a whole number"),
@@ -154,8 +154,8 @@ def test_a_value_is_read_as_people_write_it(field: Any, given: Any, kept: Any) -
         ({}, object(), "is of type object, which is no JSON value"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_a_reason(field: Mapping[str, Any], given: Any, why: str) -> None:
-    assert refused(field, given, **DEFINED) == why
+def test_a_value_that_does_not_fit_is_refused_with_a_reason(field: Mapping[str, Any], written: Any, why: str) -> None:
+    assert refused(field, written, **DEFINED) == why
 
 
 def test_a_value_nested_without_end_is_refused() -> None:
@@ -184,8 +184,8 @@ def test_what_is_required_is_needed_and_everything_when_nothing_is_said(required
 
 
 def test_titles_are_left_out_but_a_field_may_be_called_title() -> None:
-    given = {"type": "object", "properties": {"title": {"type": "string", "title": "Title"}}}
-    assert GatherSchema.of(given, PLACE).fields["title"].schema == {"type": "string"}
+    written = {"type": "object", "properties": {"title": {"type": "string", "title": "Title"}}}
+    assert GatherSchema.of(written, PLACE).fields["title"].schema == {"type": "string"}
 
 
 def test_definitions_in_the_older_spelling_are_found() -> None:
@@ -196,8 +196,10 @@ def test_definitions_in_the_older_spelling_are_found() -> None:
 
 
 def test_the_given_schema_may_be_read_only_and_is_not_changed() -> None:
-    given = MappingProxyType({"type": "object", "properties": MappingProxyType({"x": MappingProxyType(dict(INTEGER))})})
-    assert GatherSchema.of(given, PLACE).check("x", "2") == 2
+    written = MappingProxyType(
+        {"type": "object", "properties": MappingProxyType({"x": MappingProxyType(dict(INTEGER))})}
+    )
+    assert GatherSchema.of(written, PLACE).check("x", "2") == 2
 
 
 def test_values_of_a_json_schema_stay_json() -> None:
@@ -207,7 +209,7 @@ def test_values_of_a_json_schema_stay_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("written", "why"),
     [
         ("Flight", "is a JSON schema or a pydantic model class, not 'Flight'"),
         (dict, "is a JSON schema or a pydantic model class"),
@@ -227,9 +229,9 @@ def test_values_of_a_json_schema_stay_json() -> None:
         ({"type": "object", "properties": {"x": {"$id": "https://elsewhere"}}}, "has \\$id"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_refused_and_its_place_named(given: Any, why: str) -> None:
+def test_a_schema_that_cannot_be_used_is_refused_and_its_place_named(written: Any, why: str) -> None:
     with pytest.raises(FlowError, match=why) as caught:
-        GatherSchema.of(given, PLACE)
+        GatherSchema.of(written, PLACE)
     assert caught.value.place == PLACE
 
 

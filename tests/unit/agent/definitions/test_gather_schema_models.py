@@ -117,7 +117,7 @@ SCHEMA = GatherSchema.of(Flight, PLACE)
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "kept"),
+    ("name", "written", "expected"),
     [
         ("destination", " Rome ", "Rome"),
         ("departure", "2026/12/01", date(2026, 12, 1)),
@@ -153,16 +153,16 @@ SCHEMA = GatherSchema.of(Flight, PLACE)
         ("seats", {"first class": "2"}, {Cabin.FIRST: 2}),
     ],
 )
-def test_a_field_is_typed_although_others_are_missing(name: str, given: Any, kept: Any) -> None:
-    checked = SCHEMA.check(name, given)
-    assert checked == kept
-    assert type(checked) is type(kept)
-    assert SCHEMA.check(name, checked) == kept
-    assert SCHEMA.restore(SCHEMA.plain({name: checked})) == {name: kept}
+def test_a_field_is_typed_although_others_are_missing(name: str, written: Any, expected: Any) -> None:
+    checked = SCHEMA.check(name, written)
+    assert checked == expected
+    assert type(checked) is type(expected)
+    assert SCHEMA.check(name, checked) == expected
+    assert SCHEMA.restore(SCHEMA.plain({name: checked})) == {name: expected}
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "why"),
+    ("name", "written", "why"),
     [
         ("passengers", 12, "12 should be less than or equal to 9"),
         ("passengers", 7, "we never sell seven seats"),
@@ -185,9 +185,9 @@ def test_a_field_is_typed_although_others_are_missing(name: str, given: Any, kep
         ("bag", {"kilos": "heavy"}, "kilos: 'heavy' is not a whole number"),
     ],
 )
-def test_constraints_and_validators_of_a_field_run(name: str, given: Any, why: str) -> None:
+def test_constraints_and_validators_of_a_field_run(name: str, written: Any, why: str) -> None:
     with pytest.raises(InvalidValue) as caught:
-        SCHEMA.check(name, given)
+        SCHEMA.check(name, written)
     assert str(caught.value).startswith(why)
 
 
@@ -331,7 +331,7 @@ class Unusable(BaseModel):
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("written", "why"),
     [
         (Tree(name="a"), "an instance of Tree: pass the class, gather_schema=Tree"),
         (RootModel[int], "is a RootModel"),
@@ -339,7 +339,7 @@ class Unusable(BaseModel):
         (Bag, "pydantic model class"),
     ],
 )
-def test_a_model_that_cannot_be_used_is_refused(given: Any, why: str) -> None:
+def test_a_model_that_cannot_be_used_is_refused(written: Any, why: str) -> None:
     with pytest.raises(FlowError, match=why) as caught:
-        GatherSchema.of(given, PLACE)
+        GatherSchema.of(written, PLACE)
     assert caught.value.place == PLACE

@@ -108,15 +108,15 @@ def test_whatever_is_given_only_invalid_value_is_raised_and_a_check_is_final(
 ) -> None:
     name = data.draw(st.sampled_from(sorted(schema.fields)))
     try:
-        kept = schema.check(name, value)
+        checked = schema.check(name, value)
     except InvalidValue as refused:
         problem = str(refused)
     else:
         problem = ""
-        assert schema.check(name, kept) == kept
-        assert type(schema.check(name, kept)) is type(kept)
-        stored = json.loads(json.dumps(schema.plain({name: kept}), allow_nan=False))
-        assert schema.restore(stored) == {name: kept}
+        assert schema.check(name, checked) == checked
+        assert type(schema.check(name, checked)) is type(checked)
+        stored = json.loads(json.dumps(schema.plain({name: checked}), allow_nan=False))
+        assert schema.restore(stored) == {name: checked}
     assert "\n" not in problem
     assert len(problem) < 1000
 

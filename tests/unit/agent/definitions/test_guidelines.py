@@ -61,9 +61,9 @@ def test_synonyms_are_a_list_of_texts(synonyms: Any) -> None:
 
 def test_functions_become_tools() -> None:
     for value in (Guideline("Look.", tools=[look_up]), Capability("Look", "It up.", tools=[look_up])):
-        (made,) = value.tools
-        assert isinstance(made, Tool)
-        assert made.name == "look_up"
+        (tool,) = value.tools
+        assert isinstance(tool, Tool)
+        assert tool.name == "look_up"
 
 
 @pytest.mark.parametrize("tools", [look_up, "look_up", {"look_up": look_up}])

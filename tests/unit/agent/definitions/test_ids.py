@@ -26,8 +26,8 @@ def test_the_ids_of_this_version_are_those_of_every_version() -> None:
 
 def test_another_process_makes_the_same_ids() -> None:
     code = "from tellback.agent.definitions.state import generate_route_id; print(generate_route_id('Café & Más'))"
-    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
-    assert made.stdout.strip() == generate_route_id("Café & Más")
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
+    assert completed.stdout.strip() == generate_route_id("Café & Más")
 
 
 def test_other_alphabets_are_kept() -> None:
@@ -41,8 +41,8 @@ def test_a_kind_is_part_of_an_id() -> None:
     assert len({generate_route_id("x")[-8:], generate_tool_id("x")[-8:], generate_state_id("x")[-8:]}) == 3
 
 
-@pytest.mark.parametrize("given_one", [None, 5, b"x"])
-def test_an_id_is_made_of_a_text(given_one: Any) -> None:
+@pytest.mark.parametrize("value", [None, 5, b"x"])
+def test_an_id_is_made_of_a_text(value: Any) -> None:
     for make in (
         generate_route_id,
         generate_tool_id,
@@ -50,16 +50,16 @@ def test_an_id_is_made_of_a_text(given_one: Any) -> None:
         lambda text: generate_state_id("r", text or b"x"),  # type: ignore[arg-type]
     ):
         with pytest.raises(InvalidArgumentError, match="made of a text"):
-            make(given_one)
+            make(value)
 
 
 @given(st.text())
 def test_an_id_is_short_and_has_no_spaces(title: str) -> None:
-    made = generate_route_id(title)
-    assert made == generate_route_id(title)
-    assert re.fullmatch(r"route_(\w+_)?[0-9a-f]{8}", made)
-    assert len(made) <= len("route_") + SLUG_LENGTH + 9
-    assert made.encode()
+    id = generate_route_id(title)
+    assert id == generate_route_id(title)
+    assert re.fullmatch(r"route_(\w+_)?[0-9a-f]{8}", id)
+    assert len(id) <= len("route_") + SLUG_LENGTH + 9
+    assert id.encode()
 
 
 @given(st.lists(st.text(), unique=True, min_size=2, max_size=5))

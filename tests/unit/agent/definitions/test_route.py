@@ -95,9 +95,9 @@ def test_an_agent_refuses_a_domain_it_does_not_know() -> None:
 
 
 def test_an_agent_refuses_what_is_no_route() -> None:
-    made: Any = "Book"
+    not_a_route: Any = "Book"
     with pytest.raises(InvalidArgumentError, match="no Route"):
-        Agent("Wanda").add_route(made)
+        Agent("Wanda").add_route(not_a_route)
     with pytest.raises(InvalidArgumentError, match="no route"):
         Agent("Wanda").create_route("Book", colour="red")  # type: ignore[call-arg]
 

@@ -137,7 +137,7 @@ class RandomFlows:
 
     def routes(self, *, end: bool = True, count: int = 2) -> Routes:
         """Routes of up to eleven states: chains, branches, rounds, tools, ends."""
-        made = []
+        built = []
         for number in range(count):
             known = self.facts() if self.happens(0.2) else {}
             wants = [f"the user wants {number}"]
@@ -145,8 +145,8 @@ class RandomFlows:
             last = route.initial_state
             for _ in range(self.choose(range(3, 11))):
                 last = self._add_way(route, last, end)
-            made.append(route)
-        return {route.id: route for route in made}
+            built.append(route)
+        return {route.id: route for route in built}
 
     def _add_way(self, route: Route, last: State, end: bool) -> State:
         """One more way, somewhere; what is refused when routes are built is left out."""
@@ -172,10 +172,10 @@ class RandomFlows:
             way |= {"tool_state": LOOK if mapped else self.choose([LOOK, LOOK, BOOK, PING]), "arguments": mapped}
             way |= {"save_as": "out" if self.happens(0.3) else None, "repeat": self.happens(0.7)}
         try:
-            made = source.transition_to(**way)
+            target = source.transition_to(**way)
         except FlowError:
             return last
-        return made if isinstance(made, State) else last
+        return target if isinstance(target, State) else last
 
     def interpretation(self, routes: Routes, scores: Scores | None = None) -> Interpretation:
         """Anything that can be understood of a message."""
@@ -311,8 +311,8 @@ class FlowConversation:
         if isinstance(outcome, Exception):
             return ToolRunResult(replace(run, error=str(outcome)))
         if callable(outcome):
-            made: ToolRunResult = outcome(replace(run, content="done"))
-            return made
+            result: ToolRunResult = outcome(replace(run, content="done"))
+            return result
         return ToolRunResult(replace(run, content=str(outcome)), outcome)
 
     @property

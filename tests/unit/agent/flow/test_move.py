@@ -63,63 +63,63 @@ def actions(moved: MoveResult) -> list[tuple[str, str]]:
 
 def test_everything_in_one_message_is_never_asked_again() -> None:
     route = booking()
-    talk = FlowConversation(route)
-    moved = talk.take_turn(route, to="Rome", day=DAY, seats=2)
+    conversation = FlowConversation(route)
+    moved = conversation.take_turn(route, to="Rome", day=DAY, seats=2)
     assert actions(moved) == [
         ("skipped", "Ask where to"),
         ("skipped", "Ask when and how many"),
         ("ran", "search"),
         ("speaks", "Offer the flights"),
     ]
-    assert talk.ran == [("search", {"to": "Rome", "day": "2026-12-01", "seats": 2})]
+    assert conversation.ran == [("search", {"to": "Rome", "day": "2026-12-01", "seats": 2})]
     assert moved.missing == ()
 
 
 def test_a_state_is_kept_to_until_all_it_needs_is_there() -> None:
     route = booking()
-    talk = FlowConversation(route)
-    talk.take_turn(route, to="Rome")
-    assert talk.take_turn(day=DAY).missing == ("seats",)
-    assert talk.take_turn().missing == ("seats",)
-    assert talk.at == "Ask when and how many"
-    talk.take_turn(seats=2)
-    assert talk.at == "Offer the flights"
+    conversation = FlowConversation(route)
+    conversation.take_turn(route, to="Rome")
+    assert conversation.take_turn(day=DAY).missing == ("seats",)
+    assert conversation.take_turn().missing == ("seats",)
+    assert conversation.at == "Ask when and how many"
+    conversation.take_turn(seats=2)
+    assert conversation.at == "Offer the flights"
 
 
 def test_a_field_that_belongs_to_a_later_state_is_taken_in_early() -> None:
     route = booking()
-    talk = FlowConversation(route)
-    assert talk.take_turn(route, seats=2).missing == ("to",)
-    assert talk.take_turn(to="Rome").missing == ("day",)
+    conversation = FlowConversation(route)
+    assert conversation.take_turn(route, seats=2).missing == ("to",)
+    assert conversation.take_turn(to="Rome").missing == ("day",)
 
 
 def test_an_optional_field_is_asked_for_once() -> None:
     route = Route("Book", gather_schema=Flight)
     ask = route.initial_state.transition_to(chat_state="Ask for the meal", gather=["meal"])
     ask.transition_to(chat_state="Say thanks")
-    talk = FlowConversation(route)
-    assert talk.take_turn().missing == ("meal",)
-    talk.take_turn()
-    assert talk.at == "Say thanks"
+    conversation = FlowConversation(route)
+    assert conversation.take_turn().missing == ("meal",)
+    conversation.take_turn()
+    assert conversation.at == "Say thanks"
 
 
 def test_a_needed_field_is_asked_for_again_without_the_optional_one_beside_it() -> None:
     route = Route("Book", gather_schema=Flight)
     route.initial_state.transition_to(chat_state="Ask for seats and meal", gather=["seats", "meal"])
-    talk = FlowConversation(route)
-    assert talk.take_turn().missing == ("seats", "meal")
-    assert talk.take_turn().missing == ("seats",)
+    conversation = FlowConversation(route)
+    assert conversation.take_turn().missing == ("seats", "meal")
+    assert conversation.take_turn().missing == ("seats",)
 
 
 def test_skip_if_alone_decides_whether_a_state_is_passed() -> None:
     route = Route("Book", gather_schema=Flight)
     first = route.initial_state.transition_to(chat_state="Confirm", gather=["to"], skip_if=lambda data: False)
     first.transition_to(chat_state="Ask", gather=["day"], skip_if=lambda data: True).transition_to(chat_state="Thank")
-    talk = FlowConversation(route)
-    talk.take_turn(to="Rome")
-    assert talk.at == "Confirm"
-    talk.take_turn()
-    assert talk.at == "Thank"
+    conversation = FlowConversation(route)
+    conversation.take_turn(to="Rome")
+    assert conversation.at == "Confirm"
+    conversation.take_turn()
+    assert conversation.at == "Thank"
 
 
 def test_a_chain_of_skips_is_walked_in_one_turn() -> None:
@@ -128,22 +128,22 @@ def test_a_chain_of_skips_is_walked_in_one_turn() -> None:
     for number in range(50):
         state = state.transition_to(chat_state=f"Step {number}", skip_if=lambda data: True)
     state.transition_to(chat_state="Arrived")
-    talk = FlowConversation(route)
-    assert len(talk.take_turn().walked) == 51
-    assert talk.at == "Arrived"
+    conversation = FlowConversation(route)
+    assert len(conversation.take_turn().walked) == 51
+    assert conversation.at == "Arrived"
 
 
 def test_a_state_whose_required_data_is_missing_holds_the_one_before_it() -> None:
     route = Route("Book", gather_schema=Flight)
     first = route.initial_state.transition_to(chat_state="Greet")
     first.transition_to(chat_state="Ask when", gather=["day"], required_data=["to"])
-    talk = FlowConversation(route)
-    talk.take_turn()
-    moved = talk.take_turn()
-    assert talk.at == "Greet"
+    conversation = FlowConversation(route)
+    conversation.take_turn()
+    moved = conversation.take_turn()
+    assert conversation.at == "Greet"
     assert "to" in moved.walked[-1].why
-    talk.take_turn(to="Rome")
-    assert talk.at == "Ask when"
+    conversation.take_turn(to="Rome")
+    assert conversation.at == "Ask when"
 
 
 def test_ways_with_a_condition_come_first_and_in_order() -> None:
@@ -154,9 +154,9 @@ def test_ways_with_a_condition_come_first_and_in_order() -> None:
     ask.transition_to(chat_state="Business", condition="the user flies for work")
     places = []
     for seats, holds in ((2, []), (6, []), (2, ["the user flies for work"]), (6, ["the user flies for work"])):
-        talk = FlowConversation(route)
-        talk.take_turn(holds=holds, seats=seats)
-        places.append(talk.at)
+        conversation = FlowConversation(route)
+        conversation.take_turn(holds=holds, seats=seats)
+        places.append(conversation.at)
     assert places == ["Plain", "Group", "Business", "Group"]
 
 
@@ -164,39 +164,39 @@ def test_a_way_whose_target_lacks_data_gives_way_to_the_next() -> None:
     route = Route("Book", gather_schema=Flight)
     route.initial_state.transition_to(chat_state="Ready", required_data=["to"])
     route.initial_state.transition_to(chat_state="Not ready")
-    talk = FlowConversation(route)
-    talk.take_turn()
-    assert talk.at == "Not ready"
+    conversation = FlowConversation(route)
+    conversation.take_turn()
+    assert conversation.at == "Not ready"
 
 
 def test_where_no_condition_holds_the_state_speaks_again() -> None:
     route = Route("Book", gather_schema=Flight)
     ask = route.initial_state.transition_to(chat_state="Ask whether it is right")
     ask.transition_to(state=END_ROUTE, condition="the user agrees")
-    talk = FlowConversation(route)
-    talk.take_turn()
-    assert actions(talk.take_turn()) == [("speaks", "Ask whether it is right")]
-    assert talk.take_turn(holds=["the user agrees"]).ended
+    conversation = FlowConversation(route)
+    conversation.take_turn()
+    assert actions(conversation.take_turn()) == [("speaks", "Ask whether it is right")]
+    assert conversation.take_turn(holds=["the user agrees"]).ended
 
 
 def test_a_state_that_nobody_has_answered_speaks_again() -> None:
     route = Route("Book", gather_schema=Flight)
     route.initial_state.transition_to(chat_state="Greet").transition_to(state=END_ROUTE)
-    talk = FlowConversation(route)
-    talk.take_turn()
+    conversation = FlowConversation(route)
+    conversation.take_turn()
     with pytest.raises(StopIteration) as stop:
-        next(move(talk.routes, talk.session, Interpretation(user_spoke=False), NOW))
+        next(move(conversation.routes, conversation.session, Interpretation(user_spoke=False), NOW))
     assert stop.value.value.state.title == "Greet"
 
 
 def test_a_value_that_could_not_be_taken_keeps_the_state() -> None:
     route = Route("Book", gather_schema=Flight)
     route.initial_state.transition_to(chat_state="Greet").transition_to(state=END_ROUTE)
-    talk = FlowConversation(route)
-    talk.take_turn()
-    heard = Interpretation(rejected=(RejectedValue("seats", 99, "it is too many", route.id),))
+    conversation = FlowConversation(route)
+    conversation.take_turn()
+    interpretation = Interpretation(rejected=(RejectedValue("seats", 99, "it is too many", route.id),))
     with pytest.raises(StopIteration) as stop:
-        next(move(talk.routes, talk.session, heard, NOW))
+        next(move(conversation.routes, conversation.session, interpretation, NOW))
     assert stop.value.value.state.title == "Greet"
 
 
@@ -208,12 +208,12 @@ def test_a_way_back_is_walked_and_its_states_ask_again() -> None:
     offer.transition_to(state=find, condition="the user wants to see more")
     offer.transition_to(state=ask, condition="the user wants to go elsewhere")
     offer.transition_to(state=END_ROUTE, condition="the user is done")
-    talk = FlowConversation(route)
-    talk.take_turn(to="Rome")
-    talk.take_turn(holds=["the user wants to see more"])
-    assert (talk.at, len(talk.ran)) == ("Offer", 2)
-    talk.take_turn(holds=["the user wants to go elsewhere"], forget=["to"])
-    assert talk.at == "Ask where to"
+    conversation = FlowConversation(route)
+    conversation.take_turn(to="Rome")
+    conversation.take_turn(holds=["the user wants to see more"])
+    assert (conversation.at, len(conversation.ran)) == ("Offer", 2)
+    conversation.take_turn(holds=["the user wants to go elsewhere"], forget=["to"])
+    assert conversation.at == "Ask where to"
 
 
 def test_a_round_without_a_word_ends_after_one_turn_of_it() -> None:
@@ -221,87 +221,87 @@ def test_a_round_without_a_word_ends_after_one_turn_of_it() -> None:
     first = route.initial_state.transition_to(tool_state=search, arguments=lambda _: {})
     second = first.transition_to(tool_state=search, arguments=lambda _: {}, id="second")
     second.transition_to(state=first)
-    talk = FlowConversation(route)
-    moved = talk.take_turn()
+    conversation = FlowConversation(route)
+    moved = conversation.take_turn()
     assert actions(moved) == [("ran", "search"), ("ran", "search"), ("speaks", "search")]
     assert "before in this turn" in moved.walked[-1].why
 
 
 def test_the_end_completes_the_route_and_keeps_what_was_gathered() -> None:
     route = booking()
-    talk = FlowConversation(route)
-    talk.take_turn(route, to="Rome", day=DAY, seats=2)
-    moved = talk.take_turn()
+    conversation = FlowConversation(route)
+    conversation.take_turn(route, to="Rome", day=DAY, seats=2)
+    moved = conversation.take_turn()
     assert moved.ended
     assert moved.route is route
-    assert talk.session.current_route is None
-    assert talk.session.extracted["to"] == "Rome"
-    assert talk.take_turn(scores={route: 74}).route is None
-    assert talk.take_turn(scores={route: 75}).missing == ("to",)
+    assert conversation.session.current_route is None
+    assert conversation.session.extracted["to"] == "Rome"
+    assert conversation.take_turn(scores={route: 74}).route is None
+    assert conversation.take_turn(scores={route: 75}).missing == ("to",)
 
 
 def test_a_detour_leaves_a_route_as_it_was_and_comes_back_to_it() -> None:
     book, tell = booking(), weather()
-    talk = FlowConversation(book, tell)
-    talk.take_turn(book, to="Rome", day=DAY, seats=2)
-    assert talk.take_turn(tell, city="Rome").route is tell
-    assert talk.session.extracted == {"city": "Rome"}
-    moved = talk.take_turn(book)
+    conversation = FlowConversation(book, tell)
+    conversation.take_turn(book, to="Rome", day=DAY, seats=2)
+    assert conversation.take_turn(tell, city="Rome").route is tell
+    assert conversation.session.extracted == {"city": "Rome"}
+    moved = conversation.take_turn(book)
     assert actions(moved) == [("speaks", "Offer the flights")]
     assert "taken up again" in moved.walked[-1].why
-    assert talk.session.extracted["day"] == DAY
-    assert len(talk.ran) == 1
+    assert conversation.session.extracted["day"] == DAY
+    assert len(conversation.ran) == 1
 
 
 def test_a_value_that_came_up_on_the_detour_is_known_on_coming_back() -> None:
     book, tell = booking(), weather()
-    talk = FlowConversation(book, tell)
-    talk.take_turn(book, to="Rome", day=DAY)
-    talk.take_turn(tell)
-    heard = Interpretation(scores={tell.id: 90}, data={book.id: {"seats": 2}, tell.id: {"city": "Rome"}})
+    conversation = FlowConversation(book, tell)
+    conversation.take_turn(book, to="Rome", day=DAY)
+    conversation.take_turn(tell)
+    interpretation = Interpretation(scores={tell.id: 90}, data={book.id: {"seats": 2}, tell.id: {"city": "Rome"}})
     with pytest.raises(StopIteration) as stop:
-        next(move(talk.routes, talk.session, heard, NOW))
-    talk.session = stop.value.value.session
-    talk.take_turn(book)
-    assert talk.at == "Offer the flights"
+        next(move(conversation.routes, conversation.session, interpretation, NOW))
+    conversation.session = stop.value.value.session
+    conversation.take_turn(book)
+    assert conversation.at == "Offer the flights"
 
 
 def test_a_completed_route_starts_afresh() -> None:
     book, tell = booking(), weather()
-    talk = FlowConversation(book, tell)
-    talk.take_turn(tell, city="Rome")
-    talk.take_turn(tell)
-    assert talk.take_turn(tell).missing == ("city",)
-    assert talk.session.progress.runs == {}
+    conversation = FlowConversation(book, tell)
+    conversation.take_turn(tell, city="Rome")
+    conversation.take_turn(tell)
+    assert conversation.take_turn(tell).missing == ("city",)
+    assert conversation.session.progress.runs == {}
 
 
 def test_initial_data_is_known_from_the_start_and_is_not_shared() -> None:
     route = Route("Book", gather_schema=Flight, initial_data={"to": "Rome", "seats": "2"})
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["to", "seats"])
     ask.transition_to(chat_state="Go on")
-    talk = FlowConversation(route)
-    talk.take_turn(seats=3)
-    assert (talk.at, talk.session.extracted["seats"]) == ("Go on", 3)
+    conversation = FlowConversation(route)
+    conversation.take_turn(seats=3)
+    assert (conversation.at, conversation.session.extracted["seats"]) == ("Go on", 3)
     assert route.initial_data["seats"] == 2
 
 
 def test_a_route_that_is_gone_is_left() -> None:
     route = booking()
     session = replace(create_session("web-42"), current_route=CurrentRoute("gone", "Gone", NOW), extracted={"x": 1})
-    talk = FlowConversation(route)
-    talk.session = session
-    moved = talk.take_turn(scores={})
-    assert (moved.route, talk.session.current_route) == (None, None)
-    assert talk.session.paused_routes["gone"].extracted == {"x": 1}
-    assert talk.take_turn(route).missing == ("to",)
+    conversation = FlowConversation(route)
+    conversation.session = session
+    moved = conversation.take_turn(scores={})
+    assert (moved.route, conversation.session.current_route) == (None, None)
+    assert conversation.session.paused_routes["gone"].extracted == {"x": 1}
+    assert conversation.take_turn(route).missing == ("to",)
 
 
 def test_a_state_that_is_gone_begins_its_route_with_what_is_known() -> None:
     route = booking()
-    talk = FlowConversation(route)
-    talk.take_turn(route, to="Rome")
-    talk.session = replace(talk.session, current_state=CurrentState("gone", "Gone", NOW))
-    assert talk.take_turn().missing == ("day", "seats")
+    conversation = FlowConversation(route)
+    conversation.take_turn(route, to="Rome")
+    conversation.session = replace(conversation.session, current_state=CurrentState("gone", "Gone", NOW))
+    assert conversation.take_turn().missing == ("day", "seats")
 
 
 @pytest.mark.parametrize("where", ["skip_if", "condition"])

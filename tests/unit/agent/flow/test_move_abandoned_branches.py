@@ -89,24 +89,24 @@ def discounts(*, for_people: bool) -> FlowConversation:
 
 
 def test_what_the_tool_of_an_abandoned_branch_gave_is_gone() -> None:
-    talk = discounts(for_people=False)
-    talk.take_turn(kind="firm")
-    assert talk.session.extracted == {"kind": "firm", "discount": 20}
-    talk.take_turn(kind="person")
-    assert talk.session.extracted == {"kind": "person"}
-    assert talk.ran == [("by_kind", {}), ("price", {"discount": 20}), ("price", {})]
-    assert talk.at == "Say the price"
+    conversation = discounts(for_people=False)
+    conversation.take_turn(kind="firm")
+    assert conversation.session.extracted == {"kind": "firm", "discount": 20}
+    conversation.take_turn(kind="person")
+    assert conversation.session.extracted == {"kind": "person"}
+    assert conversation.ran == [("by_kind", {}), ("price", {"discount": 20}), ("price", {})]
+    assert conversation.at == "Say the price"
 
 
 def test_two_branches_that_give_the_same_field_do_not_mix() -> None:
-    talk = discounts(for_people=True)
+    conversation = discounts(for_people=True)
     for kind, discount in (("firm", 20), ("person", 5), ("firm", 20), ("person", 5)):
-        talk.take_turn(kind=kind)
-        assert talk.session.extracted == {"kind": kind, "discount": discount}
-        assert talk.ran[-1] == ("price", {"discount": discount})
-        assert talk.at == "Say the price"
-    assert [name for name, _ in talk.ran].count("by_kind") == 1
-    assert [name for name, _ in talk.ran].count("by_person") == 1
+        conversation.take_turn(kind=kind)
+        assert conversation.session.extracted == {"kind": kind, "discount": discount}
+        assert conversation.ran[-1] == ("price", {"discount": discount})
+        assert conversation.at == "Say the price"
+    assert [name for name, _ in conversation.ran].count("by_kind") == 1
+    assert [name for name, _ in conversation.ran].count("by_person") == 1
 
 
 def test_a_tool_that_fails_when_it_is_run_again_leaves_nothing_of_its_first_run() -> None:
@@ -116,15 +116,15 @@ def test_a_tool_that_fails_when_it_is_run_again_leaves_nothing_of_its_first_run(
     charged = quoted.transition_to(chat_state="Say the price").transition_to(tool_state=charge)
     charged.transition_to(chat_state="Thank")
     quoted.transition_to(chat_state="Reserve without a price?", on_error=True).transition_to(state=charged)
-    talk = FlowConversation(route, quote=100)
-    talk.take_turn(to="Rome")
-    assert talk.session.extracted["price"] == 100
-    talk.tools["quote"] = ValueError("no flights")
-    talk.take_turn(to="Oslo")
-    assert talk.session.extracted == {"to": "Oslo"}
-    assert talk.at == "Reserve without a price?"
-    talk.take_turn()
-    assert talk.ran[-1] == ("charge", {})
+    conversation = FlowConversation(route, quote=100)
+    conversation.take_turn(to="Rome")
+    assert conversation.session.extracted["price"] == 100
+    conversation.tools["quote"] = ValueError("no flights")
+    conversation.take_turn(to="Oslo")
+    assert conversation.session.extracted == {"to": "Oslo"}
+    assert conversation.at == "Reserve without a price?"
+    conversation.take_turn()
+    assert conversation.ran[-1] == ("charge", {})
 
 
 def test_a_value_of_an_earlier_run_is_gone_while_the_tool_cannot_be_reached() -> None:
@@ -132,10 +132,10 @@ def test_a_value_of_an_earlier_run_is_gone_while_the_tool_cannot_be_reached() ->
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
     when = ask.transition_to(chat_state="Ask when", gather=["day"])
     when.transition_to(tool_state=quote, save_as="price").transition_to(chat_state="Say the price")
-    talk = FlowConversation(route, quote=100)
-    talk.take_turn(to="Rome", day="Monday")
-    talk.take_turn(to="Oslo", forget=["day"])
-    assert (talk.at, talk.session.extracted) == ("Ask when", {"to": "Oslo"})
+    conversation = FlowConversation(route, quote=100)
+    conversation.take_turn(to="Rome", day="Monday")
+    conversation.take_turn(to="Oslo", forget=["day"])
+    assert (conversation.at, conversation.session.extracted) == ("Ask when", {"to": "Oslo"})
 
 
 def test_an_optional_value_that_is_stated_late_counts_before_anything_is_charged() -> None:
@@ -143,14 +143,14 @@ def test_an_optional_value_that_is_stated_late_counts_before_anything_is_charged
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to", "coupon"])
     say = ask.transition_to(tool_state=quote, save_as="price").transition_to(chat_state="Say the price")
     say.transition_to(tool_state=charge).transition_to(chat_state="Thank")
-    talk = FlowConversation(route, quote=gives(lambda given: 50 if given.get("coupon") else 100))
-    talk.take_turn()
-    talk.take_turn(to="Rome")
-    talk.take_turn(coupon="X10")
-    assert talk.ran == [("quote", {"to": "Rome"}), ("quote", {"to": "Rome", "coupon": "X10"})]
-    assert (talk.at, talk.session.extracted["price"]) == ("Say the price", 50)
-    talk.take_turn()
-    assert talk.ran[-1] == ("charge", {"price": 50})
+    conversation = FlowConversation(route, quote=gives(lambda arguments: 50 if arguments.get("coupon") else 100))
+    conversation.take_turn()
+    conversation.take_turn(to="Rome")
+    conversation.take_turn(coupon="X10")
+    assert conversation.ran == [("quote", {"to": "Rome"}), ("quote", {"to": "Rome", "coupon": "X10"})]
+    assert (conversation.at, conversation.session.extracted["price"]) == ("Say the price", 50)
+    conversation.take_turn()
+    assert conversation.ran[-1] == ("charge", {"price": 50})
 
 
 def test_code_chooses_its_way_anew_when_a_value_is_stated_late() -> None:
@@ -160,12 +160,12 @@ def test_code_chooses_its_way_anew_when_a_value_is_stated_late() -> None:
     confirm = informed.transition_to(chat_state="Confirm")
     ask.transition_to(state=confirm)
     confirm.transition_to(state=END_ROUTE)
-    talk = FlowConversation(route)
-    talk.take_turn()
-    talk.take_turn(name="Bo")
-    assert (talk.at, talk.ran) == ("Confirm", [])
-    moved = talk.take_turn(vip=True)
-    assert (talk.at, talk.ran, moved.ended) == ("Confirm", [("inform", {})], False)
+    conversation = FlowConversation(route)
+    conversation.take_turn()
+    conversation.take_turn(name="Bo")
+    assert (conversation.at, conversation.ran) == ("Confirm", [])
+    moved = conversation.take_turn(vip=True)
+    assert (conversation.at, conversation.ran, moved.ended) == ("Confirm", [("inform", {})], False)
 
 
 def test_a_state_that_became_needless_is_left_while_it_speaks() -> None:
@@ -173,12 +173,12 @@ def test_a_state_that_became_needless_is_left_while_it_speaks() -> None:
     ask = route.initial_state.transition_to(chat_state="Ask who", gather=["name", "vip"])
     number = ask.transition_to(chat_state="Ask which kind", gather=["kind"], skip_if=lambda data: data.get("vip"))
     number.transition_to(chat_state="Say goodbye").transition_to(state=END_ROUTE)
-    talk = FlowConversation(route)
-    talk.take_turn()
-    talk.take_turn(name="Bo")
-    assert talk.at == "Ask which kind"
-    talk.take_turn(vip=True)
-    assert talk.at == "Say goodbye"
+    conversation = FlowConversation(route)
+    conversation.take_turn()
+    conversation.take_turn(name="Bo")
+    assert conversation.at == "Ask which kind"
+    conversation.take_turn(vip=True)
+    assert conversation.at == "Say goodbye"
 
 
 def with_terms() -> FlowConversation:
@@ -192,29 +192,29 @@ def with_terms() -> FlowConversation:
 
 
 def test_what_does_not_concern_a_value_that_was_taken_back_is_not_done_or_said_again() -> None:
-    talk = with_terms()
-    talk.take_turn(to="Rome", name="Bo")
-    talk.take_turn()
-    assert (talk.at, talk.ran) == ("Confirm", [("book", {"to": "Rome"})])
-    talk.take_turn(forget=["name"])
-    assert talk.at == "Ask who"
-    talk.take_turn(name="Mia")
-    assert (talk.at, talk.ran) == ("Confirm", [("book", {"to": "Rome"})])
+    conversation = with_terms()
+    conversation.take_turn(to="Rome", name="Bo")
+    conversation.take_turn()
+    assert (conversation.at, conversation.ran) == ("Confirm", [("book", {"to": "Rome"})])
+    conversation.take_turn(forget=["name"])
+    assert conversation.at == "Ask who"
+    conversation.take_turn(name="Mia")
+    assert (conversation.at, conversation.ran) == ("Confirm", [("book", {"to": "Rome"})])
 
 
 @pytest.mark.parametrize("takes_back_first", [False, True])
 def test_what_follows_a_tool_that_ran_again_is_said_again(takes_back_first: bool) -> None:
-    talk = with_terms()
-    talk.take_turn(to="Rome", name="Bo")
-    talk.take_turn()
-    talk.take_turn()
-    assert talk.at == "Say goodbye"
+    conversation = with_terms()
+    conversation.take_turn(to="Rome", name="Bo")
+    conversation.take_turn()
+    conversation.take_turn()
+    assert conversation.at == "Say goodbye"
     if takes_back_first:
-        talk.take_turn(forget=["to"])
-        assert talk.at == "Ask where to"
-    moved = talk.take_turn(to="Oslo")
-    assert talk.ran == [("book", {"to": "Rome"}), ("book", {"to": "Oslo"})]
-    assert (talk.at, moved.ended) == ("Confirm", False)
+        conversation.take_turn(forget=["to"])
+        assert conversation.at == "Ask where to"
+    moved = conversation.take_turn(to="Oslo")
+    assert conversation.ran == [("book", {"to": "Rome"}), ("book", {"to": "Oslo"})]
+    assert (conversation.at, moved.ended) == ("Confirm", False)
 
 
 def laps(*, repeat: bool = True, forgets: tuple[str, ...] = ()) -> FlowConversation:
@@ -229,37 +229,37 @@ def laps(*, repeat: bool = True, forgets: tuple[str, ...] = ()) -> FlowConversat
 
 @pytest.mark.parametrize("repeat", [False, True])
 def test_a_tool_runs_again_in_the_next_lap(repeat: bool) -> None:
-    talk = laps(repeat=repeat, forgets=("to",))
-    talk.take_turn(to="Rome")
-    talk.take_turn(holds=[ANOTHER])
-    assert (talk.at, talk.session.extracted) == ("Ask where to", {})
-    talk.take_turn(to="Rome")
-    talk.take_turn(holds=[ANOTHER], to="Oslo")
-    assert [given["to"] for _, given in talk.ran] == ["Rome", "Rome", "Oslo"]
-    assert talk.at == "Another one?"
-    assert talk.take_turn().ended
+    conversation = laps(repeat=repeat, forgets=("to",))
+    conversation.take_turn(to="Rome")
+    conversation.take_turn(holds=[ANOTHER])
+    assert (conversation.at, conversation.session.extracted) == ("Ask where to", {})
+    conversation.take_turn(to="Rome")
+    conversation.take_turn(holds=[ANOTHER], to="Oslo")
+    assert [arguments["to"] for _, arguments in conversation.ran] == ["Rome", "Rome", "Oslo"]
+    assert conversation.at == "Another one?"
+    assert conversation.take_turn().ended
 
 
 def test_a_tool_that_is_not_to_be_repeated_stays_so_within_a_lap() -> None:
-    talk = laps(repeat=False, forgets=("to",))
-    talk.take_turn(to="Rome")
-    talk.take_turn(holds=[ANOTHER], to="Oslo")
-    talk.take_turn(to="Bonn")
-    assert [given["to"] for _, given in talk.ran] == ["Rome", "Oslo"]
+    conversation = laps(repeat=False, forgets=("to",))
+    conversation.take_turn(to="Rome")
+    conversation.take_turn(holds=[ANOTHER], to="Oslo")
+    conversation.take_turn(to="Bonn")
+    assert [arguments["to"] for _, arguments in conversation.ran] == ["Rome", "Oslo"]
 
 
 def test_a_way_that_forgets_keeps_what_is_said_as_it_is_taken_and_what_it_does_not_name() -> None:
-    talk = laps(forgets=("to",))
-    talk.take_turn(to="Rome", name="Bo")
-    talk.take_turn(holds=[ANOTHER], to="Oslo")
-    assert talk.session.extracted == {"to": "Oslo", "name": "Bo"}
+    conversation = laps(forgets=("to",))
+    conversation.take_turn(to="Rome", name="Bo")
+    conversation.take_turn(holds=[ANOTHER], to="Oslo")
+    assert conversation.session.extracted == {"to": "Oslo", "name": "Bo"}
 
 
 def test_a_lap_that_forgets_nothing_goes_on_with_what_is_known() -> None:
-    talk = laps()
-    talk.take_turn(to="Rome")
-    talk.take_turn(holds=[ANOTHER])
-    assert (talk.at, talk.session.extracted) == ("Another one?", {"to": "Rome"})
+    conversation = laps()
+    conversation.take_turn(to="Rome")
+    conversation.take_turn(holds=[ANOTHER])
+    assert (conversation.at, conversation.session.extracted) == ("Another one?", {"to": "Rome"})
 
 
 def test_a_tool_that_counts_goes_on_counting_in_each_lap() -> None:
@@ -271,13 +271,13 @@ def test_a_tool_that_counts_goes_on_counting_in_each_lap() -> None:
     counted = ask.transition_to(tool_state=tally, save_as="count").transition_to(chat_state="Another one?")
     counted.transition_to(state=ask, condition=ANOTHER, forgets=["to"])
     counted.transition_to(state=END_ROUTE)
-    talk = FlowConversation(route, tally=gives(lambda given: given.get("count", 0) + 1))
-    talk.take_turn(to="Rome")
+    conversation = FlowConversation(route, tally=gives(lambda arguments: arguments.get("count", 0) + 1))
+    conversation.take_turn(to="Rome")
     for lap, place in enumerate(("Oslo", "Bonn", "Paris"), 2):
-        talk.take_turn(holds=[ANOTHER], to=place)
-        assert talk.session.extracted == {"to": place, "count": lap}
-    talk.take_turn(name="Bo")
-    assert len(talk.ran) == 4
+        conversation.take_turn(holds=[ANOTHER], to=place)
+        assert conversation.session.extracted == {"to": place, "count": lap}
+    conversation.take_turn(name="Bo")
+    assert len(conversation.ran) == 4
 
 
 def test_a_tool_that_acted_is_not_tried_again_though_its_value_does_not_fit() -> None:
@@ -285,13 +285,13 @@ def test_a_tool_that_acted_is_not_tried_again_though_its_value_does_not_fit() ->
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
     booked = ask.transition_to(tool_state=book, save_as="price", repeat=False)
     booked.transition_to(chat_state="Thank").transition_to(state=END_ROUTE)
-    talk = FlowConversation(route, book="R-77")
-    moved = talk.take_turn(to="Rome")
+    conversation = FlowConversation(route, book="R-77")
+    moved = conversation.take_turn(to="Rome")
     assert "does not fit" in (moved.tool_runs[0][1].error or "")
-    talk.take_turn(holds=[retry_condition(booked)])
-    talk.take_turn(to="Oslo")
-    assert talk.ran == [("book", {"to": "Rome"})]
-    assert "price" not in talk.session.extracted
+    conversation.take_turn(holds=[retry_condition(booked)])
+    conversation.take_turn(to="Oslo")
+    assert conversation.ran == [("book", {"to": "Rome"})]
+    assert "price" not in conversation.session.extracted
 
 
 class Party(BaseModel):
@@ -313,13 +313,13 @@ async def test_no_tool_runs_on_a_value_whose_correction_was_rejected() -> None:
     ask = route.initial_state.transition_to(chat_state="Ask how many", gather=["seats"])
     when = ask.transition_to(chat_state="Ask when", gather=["day"])
     when.transition_to(tool_state=reserve).transition_to(chat_state="Thank").transition_to(state=END_ROUTE)
-    talk = Dialogue(agent)
-    await talk.says("Two", understands(seats=2), says("When?"))
-    await talk.says("Monday, but we are twelve now", understands(seats=12, day="Monday"), says("Nine at most"))
-    talk.expect(tools=[], completed=False, data={"seats": 2, "day": "Monday"})
+    conversation = Dialogue(agent)
+    await conversation.says("Two", understands(seats=2), says("When?"))
+    await conversation.says("Monday, but we are twelve now", understands(seats=12, day="Monday"), says("Nine at most"))
+    conversation.expect(tools=[], completed=False, data={"seats": 2, "day": "Monday"})
     assert booked == []
-    await talk.says("Nine then", understands(seats=9), says("Reserved"))
-    talk.expect(state="Thank", tools=["reserve"])
+    await conversation.says("Nine then", understands(seats=9), says("Reserved"))
+    conversation.expect(state="Thank", tools=["reserve"])
     assert booked == [9]
 
 
@@ -328,12 +328,12 @@ async def test_a_route_does_not_end_on_a_value_that_was_rejected() -> None:
     route = agent.create_route(title="Reserve", gather_schema=Party)
     ask = route.initial_state.transition_to(chat_state="Ask how many", gather=["seats"])
     ask.transition_to(chat_state="Confirm").transition_to(state=END_ROUTE)
-    talk = Dialogue(agent)
-    await talk.says("Two", understands(seats=2), says("Right?"))
-    await talk.says("No, twelve", understands(seats=12), says("Nine at most"))
-    talk.expect(state="Confirm", completed=False, data={"seats": 2})
-    await talk.says("Two is right", understands(), says("Done"))
-    talk.expect(completed=True)
+    conversation = Dialogue(agent)
+    await conversation.says("Two", understands(seats=2), says("Right?"))
+    await conversation.says("No, twelve", understands(seats=12), says("Nine at most"))
+    conversation.expect(state="Confirm", completed=False, data={"seats": 2})
+    await conversation.says("Two is right", understands(), says("Done"))
+    conversation.expect(completed=True)
 
 
 async def test_an_optional_value_that_was_rejected_is_asked_for_again() -> None:
@@ -341,12 +341,12 @@ async def test_an_optional_value_that_was_rejected_is_asked_for_again() -> None:
     route = agent.create_route(title="Ask around", gather_schema=Party)
     ask = route.initial_state.transition_to(chat_state="Ask how many", gather=["seats"])
     ask.transition_to(chat_state="Ask how old", gather=["age"]).transition_to(state=END_ROUTE)
-    talk = Dialogue(agent)
-    await talk.says("Two", understands(seats=2), says("How old are you?"))
-    await talk.says("Five", understands(age=5), says("Really?"))
-    talk.expect(state="Ask how old", asks=["age"], completed=False)
-    await talk.says("Sorry, fifty", understands(age=50), says("Thanks"))
-    talk.expect(completed=True, data={"age": 50})
+    conversation = Dialogue(agent)
+    await conversation.says("Two", understands(seats=2), says("How old are you?"))
+    await conversation.says("Five", understands(age=5), says("Really?"))
+    conversation.expect(state="Ask how old", asks=["age"], completed=False)
+    await conversation.says("Sorry, fifty", understands(age=50), says("Thanks"))
+    conversation.expect(completed=True, data={"age": 50})
 
 
 def waiting_in_a_left_route() -> tuple[FlowConversation, Route, Route]:
@@ -354,42 +354,42 @@ def waiting_in_a_left_route() -> tuple[FlowConversation, Route, Route]:
     ask = pay.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
     ask.transition_to(tool_state=book).transition_to(chat_state="Thank")
     chat.initial_state.transition_to(chat_state="Chat").transition_to(chat_state="Chat more")
-    talk = FlowConversation(pay, chat, book=WAITS)
-    talk.take_turn(pay, to="Rome")
-    assert talk.session.pending_calls
-    return talk, pay, chat
+    conversation = FlowConversation(pay, chat, book=WAITS)
+    conversation.take_turn(pay, to="Rome")
+    assert conversation.session.pending_calls
+    return conversation, pay, chat
 
 
 def test_a_call_that_waits_in_a_left_route_is_dropped_once_its_data_is_corrected() -> None:
-    talk, pay, chat = waiting_in_a_left_route()
-    talk.take_turn(chat)
-    waiting = talk.session.paused_routes[pay.id].pending_calls
-    talk.take_turn(pay, scores={chat: 100}, to="Rome")
+    conversation, pay, chat = waiting_in_a_left_route()
+    conversation.take_turn(chat)
+    waiting = conversation.session.paused_routes[pay.id].pending_calls
+    conversation.take_turn(pay, scores={chat: 100}, to="Rome")
     assert waiting
-    assert talk.session.paused_routes[pay.id].pending_calls == waiting
-    talk.take_turn(pay, scores={chat: 100}, to="Oslo")
-    assert talk.at == "Chat more"
-    assert talk.session.paused_routes[pay.id].pending_calls == ()
+    assert conversation.session.paused_routes[pay.id].pending_calls == waiting
+    conversation.take_turn(pay, scores={chat: 100}, to="Oslo")
+    assert conversation.at == "Chat more"
+    assert conversation.session.paused_routes[pay.id].pending_calls == ()
 
 
 def test_nobody_can_approve_what_was_corrected_in_another_route() -> None:
-    talk, pay, chat = waiting_in_a_left_route()
-    talk.take_turn(chat)
-    talk.take_turn(pay, scores={chat: 100}, to="Oslo")
-    talk.take_turn(pay)
-    assert [each.call.input for each in talk.session.pending_calls] == [{"to": "Oslo"}]
-    talk.tools["book"] = "booked"
-    talk.take_turn(decides=True)
-    assert (talk.at, talk.ran) == ("Thank", [("book", {"to": "Oslo"})])
+    conversation, pay, chat = waiting_in_a_left_route()
+    conversation.take_turn(chat)
+    conversation.take_turn(pay, scores={chat: 100}, to="Oslo")
+    conversation.take_turn(pay)
+    assert [each.call.input for each in conversation.session.pending_calls] == [{"to": "Oslo"}]
+    conversation.tools["book"] = "booked"
+    conversation.take_turn(decides=True)
+    assert (conversation.at, conversation.ran) == ("Thank", [("book", {"to": "Oslo"})])
 
 
 def test_a_call_that_waits_is_dropped_with_its_route() -> None:
-    talk, pay, _ = waiting_in_a_left_route()
-    moved = talk.take_turn(scores={}, holds=[drop_condition(pay)])
+    conversation, pay, _ = waiting_in_a_left_route()
+    moved = conversation.take_turn(scores={}, holds=[drop_condition(pay)])
     assert moved.route is None
-    assert talk.session.pending_calls == ()
-    assert talk.session.paused_routes[pay.id].pending_calls == ()
-    assert talk.session.paused_routes[pay.id].dropped
+    assert conversation.session.pending_calls == ()
+    assert conversation.session.paused_routes[pay.id].pending_calls == ()
+    assert conversation.session.paused_routes[pay.id].dropped
 
 
 def test_what_the_next_state_requires_is_asked_for_where_it_can_be_gathered() -> None:
@@ -397,7 +397,7 @@ def test_what_the_next_state_requires_is_asked_for_where_it_can_be_gathered() ->
     ask = route.initial_state.transition_to(chat_state="Ask who", gather=["name"])
     send = ask.transition_to(chat_state="Welcome").transition_to(chat_state="Send it", required_data=["to", "price"])
     send.transition_to(chat_state="Correct the place", gather=["to"])
-    talk = FlowConversation(route)
-    assert talk.take_turn(name="Bo").missing == ()
-    moved = talk.take_turn()
-    assert (talk.at, moved.missing) == ("Welcome", ("to",))
+    conversation = FlowConversation(route)
+    assert conversation.take_turn(name="Bo").missing == ()
+    moved = conversation.take_turn()
+    assert (conversation.at, moved.missing) == ("Welcome", ("to",))

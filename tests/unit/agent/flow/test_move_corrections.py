@@ -54,68 +54,68 @@ def trip() -> tuple[Route, State]:
 def test_a_tool_whose_value_was_corrected_runs_again_and_the_others_are_kept() -> None:
     route, ask = trip()
     ask.transition_to(tool_state=search).transition_to(tool_state=price).transition_to(chat_state="Offer")
-    talk = FlowConversation(route)
-    talk.take_turn(**ALL)
-    moved = talk.take_turn(to="Oslo")
+    conversation = FlowConversation(route)
+    conversation.take_turn(**ALL)
+    moved = conversation.take_turn(to="Oslo")
     assert [(step.action, step.state) for step in moved.walked][-3:] == [
         ("ran", "search"),
         ("kept", "price"),
         ("speaks", "Offer"),
     ]
-    assert talk.ran == [("search", {"to": "Rome"}), ("price", {"seats": 2}), ("search", {"to": "Oslo"})]
+    assert conversation.ran == [("search", {"to": "Rome"}), ("price", {"seats": 2}), ("search", {"to": "Oslo"})]
     assert moved.changed == ("to",)
 
 
 def test_the_same_value_again_is_no_correction() -> None:
     route, ask = trip()
     ask.transition_to(tool_state=search).transition_to(chat_state="Offer").transition_to(state=END_ROUTE)
-    talk = FlowConversation(route)
-    talk.take_turn(**ALL)
-    moved = talk.take_turn(to="Rome")
+    conversation = FlowConversation(route)
+    conversation.take_turn(**ALL)
+    moved = conversation.take_turn(to="Rome")
     assert (moved.changed, moved.ended) == ((), True)
 
 
 def test_a_correction_that_concerns_no_state_makes_the_current_one_speak_again() -> None:
     route, ask = trip()
     ask.transition_to(tool_state=search).transition_to(chat_state="Offer").transition_to(state=END_ROUTE)
-    talk = FlowConversation(route)
-    talk.take_turn(**ALL)
-    moved = talk.take_turn(name="Leo")
-    assert (talk.at, moved.ended, len(talk.ran)) == ("Offer", False, 1)
+    conversation = FlowConversation(route)
+    conversation.take_turn(**ALL)
+    moved = conversation.take_turn(name="Leo")
+    assert (conversation.at, moved.ended, len(conversation.ran)) == ("Offer", False, 1)
 
 
 def test_a_forgotten_field_is_asked_for_again() -> None:
     route, ask = trip()
     ask.transition_to(tool_state=search).transition_to(chat_state="Offer")
-    talk = FlowConversation(route)
-    talk.take_turn(**ALL)
-    assert talk.take_turn(forget=["to"]).missing == ("to",)
-    assert (talk.at, len(talk.ran)) == ("Ask", 1)
-    talk.take_turn(to="Oslo")
-    assert (talk.at, talk.ran[-1]) == ("Offer", ("search", {"to": "Oslo"}))
+    conversation = FlowConversation(route)
+    conversation.take_turn(**ALL)
+    assert conversation.take_turn(forget=["to"]).missing == ("to",)
+    assert (conversation.at, len(conversation.ran)) == ("Ask", 1)
+    conversation.take_turn(to="Oslo")
+    assert (conversation.at, conversation.ran[-1]) == ("Offer", ("search", {"to": "Oslo"}))
 
 
 def test_a_branch_that_code_would_now_decide_otherwise_is_taken_anew() -> None:
     route, ask = trip()
     ask.transition_to(chat_state="Company", condition=lambda data: data["kind"] == "business")
     ask.transition_to(chat_state="Person")
-    talk = FlowConversation(route)
-    talk.take_turn(**ALL)
-    assert talk.at == "Person"
-    talk.take_turn(kind="business")
-    assert talk.at == "Company"
-    talk.take_turn(kind="private")
-    assert talk.at == "Person"
+    conversation = FlowConversation(route)
+    conversation.take_turn(**ALL)
+    assert conversation.at == "Person"
+    conversation.take_turn(kind="business")
+    assert conversation.at == "Company"
+    conversation.take_turn(kind="private")
+    assert conversation.at == "Person"
 
 
 def test_a_branch_chosen_in_words_is_not_undone_by_a_correction() -> None:
     route, ask = trip()
     ask.transition_to(chat_state="Hurry", condition="the user is in a hurry")
     ask.transition_to(chat_state="Leisure")
-    talk = FlowConversation(route)
-    talk.take_turn(holds=["the user is in a hurry"], **ALL)
-    talk.take_turn(to="Oslo")
-    assert talk.at == "Hurry"
+    conversation = FlowConversation(route)
+    conversation.take_turn(holds=["the user is in a hurry"], **ALL)
+    conversation.take_turn(to="Oslo")
+    assert conversation.at == "Hurry"
 
 
 def test_a_branch_chosen_in_words_is_kept_when_a_tool_before_it_runs_again() -> None:
@@ -123,10 +123,10 @@ def test_a_branch_chosen_in_words_is_kept_when_a_tool_before_it_runs_again() -> 
     found = ask.transition_to(tool_state=search)
     found.transition_to(chat_state="Offer the fastest", condition="the user is in a hurry")
     found.transition_to(chat_state="Offer the cheapest")
-    talk = FlowConversation(route)
-    talk.take_turn(holds=["the user is in a hurry"], **ALL)
-    talk.take_turn(to="Oslo")
-    assert (talk.at, len(talk.ran)) == ("Offer the fastest", 2)
+    conversation = FlowConversation(route)
+    conversation.take_turn(holds=["the user is in a hurry"], **ALL)
+    conversation.take_turn(to="Oslo")
+    assert (conversation.at, len(conversation.ran)) == ("Offer the fastest", 2)
 
 
 def test_what_holds_now_does_not_redo_a_branch_that_was_taken_before() -> None:
@@ -134,12 +134,12 @@ def test_what_holds_now_does_not_redo_a_branch_that_was_taken_before() -> None:
     insure = ask.transition_to(chat_state="Offer insurance")
     insure.transition_to(chat_state="Insure", condition="the user agrees")
     insure.transition_to(chat_state="Confirm").transition_to(state=END_ROUTE, condition="the user agrees")
-    talk = FlowConversation(route)
-    talk.take_turn(**ALL)
-    talk.take_turn()
-    assert talk.at == "Confirm"
-    talk.take_turn(to="Oslo", holds=["the user agrees"])
-    assert talk.at == "Confirm"
+    conversation = FlowConversation(route)
+    conversation.take_turn(**ALL)
+    conversation.take_turn()
+    assert conversation.at == "Confirm"
+    conversation.take_turn(to="Oslo", holds=["the user agrees"])
+    assert conversation.at == "Confirm"
 
 
 def test_of_two_ways_to_one_state_the_one_in_words_holds_it() -> None:
@@ -147,21 +147,21 @@ def test_of_two_ways_to_one_state_the_one_in_words_holds_it() -> None:
     group = ask.transition_to(chat_state="Offer a group price", condition=lambda data: data["seats"] > 5)
     ask.transition_to(state=group, condition="the user is a member")
     ask.transition_to(chat_state="Offer the price")
-    talk = FlowConversation(route)
-    talk.take_turn(holds=["the user is a member"], **ALL)
-    talk.take_turn(name="Leo")
-    assert talk.at == "Offer a group price"
+    conversation = FlowConversation(route)
+    conversation.take_turn(holds=["the user is a member"], **ALL)
+    conversation.take_turn(name="Leo")
+    assert conversation.at == "Offer a group price"
 
 
 def test_a_branch_whose_target_lacked_data_is_no_reason_to_go_back() -> None:
     route, ask = trip()
     ask.transition_to(chat_state="Read the note", condition=lambda data: True, required_data=["note"])
     ask.transition_to(chat_state="First").transition_to(chat_state="Second")
-    talk = FlowConversation(route)
-    talk.take_turn(**ALL)
-    talk.take_turn()
-    talk.take_turn(name="Leo")
-    assert talk.at == "Second"
+    conversation = FlowConversation(route)
+    conversation.take_turn(**ALL)
+    conversation.take_turn()
+    conversation.take_turn(name="Leo")
+    assert conversation.at == "Second"
 
 
 def test_a_state_that_code_passed_without_its_field_is_no_reason_to_go_back() -> None:
@@ -169,11 +169,11 @@ def test_a_state_that_code_passed_without_its_field_is_no_reason_to_go_back() ->
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["to", "kind"])
     name = ask.transition_to(chat_state="Ask who", gather=["name"], skip_if=lambda data: data["kind"] == "anonymous")
     name.transition_to(chat_state="First").transition_to(chat_state="Second")
-    talk = FlowConversation(route)
-    talk.take_turn(to="Rome", kind="anonymous")
-    talk.take_turn()
-    talk.take_turn(to="Oslo")
-    assert talk.at == "Second"
+    conversation = FlowConversation(route)
+    conversation.take_turn(to="Rome", kind="anonymous")
+    conversation.take_turn()
+    conversation.take_turn(to="Oslo")
+    assert conversation.at == "Second"
 
 
 def test_a_state_that_code_passed_asks_when_a_correction_undoes_that() -> None:
@@ -181,19 +181,19 @@ def test_a_state_that_code_passed_asks_when_a_correction_undoes_that() -> None:
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["to", "kind"])
     name = ask.transition_to(chat_state="Ask who", gather=["name"], skip_if=lambda data: data["kind"] == "anonymous")
     name.transition_to(chat_state="First")
-    talk = FlowConversation(route)
-    talk.take_turn(to="Rome", kind="anonymous")
-    assert talk.take_turn(kind="private").missing == ("name",)
+    conversation = FlowConversation(route)
+    conversation.take_turn(to="Rome", kind="anonymous")
+    assert conversation.take_turn(kind="private").missing == ("name",)
 
 
 def test_a_tool_that_code_passed_runs_when_a_correction_undoes_that() -> None:
     route, ask = trip()
     priced = ask.transition_to(tool_state=price, skip_if=lambda data: data["seats"] < 5)
     priced.transition_to(chat_state="Offer")
-    talk = FlowConversation(route)
-    talk.take_turn(**ALL)
-    talk.take_turn(seats=6)
-    assert talk.ran == [("price", {"seats": 6})]
+    conversation = FlowConversation(route)
+    conversation.take_turn(**ALL)
+    conversation.take_turn(seats=6)
+    assert conversation.ran == [("price", {"seats": 6})]
 
 
 def test_the_result_of_a_tool_that_code_passes_now_is_not_on_the_path() -> None:
@@ -202,11 +202,11 @@ def test_the_result_of_a_tool_that_code_passes_now_is_not_on_the_path() -> None:
         tool_state=price, skip_if=lambda data: data["seats"] < 5
     )
     offer = priced.transition_to(chat_state="Offer")
-    talk = FlowConversation(route)
-    talk.take_turn(**{**ALL, "seats": 6})
-    talk.take_turn(to="Oslo", seats=2)
-    path, runs = talk.session.progress.path, talk.session.progress.runs
-    assert talk.at == "Offer"
+    conversation = FlowConversation(route)
+    conversation.take_turn(**{**ALL, "seats": 6})
+    conversation.take_turn(to="Oslo", seats=2)
+    path, runs = conversation.session.progress.path, conversation.session.progress.runs
+    assert conversation.at == "Offer"
     assert offer.id in path
     assert [runs[id].tool for id in path if id in runs] == ["search"]
 
@@ -215,79 +215,79 @@ def test_a_tool_that_code_passed_for_a_while_runs_with_what_is_known_when_it_is_
     route, ask = trip()
     priced = ask.transition_to(tool_state=price, skip_if=lambda data: data["kind"] == "free")
     priced.transition_to(chat_state="Offer")
-    talk = FlowConversation(route)
-    talk.take_turn(**ALL)
-    talk.take_turn(kind="free", seats=6)
-    talk.take_turn(kind="private")
-    assert talk.ran == [("price", {"seats": 2}), ("price", {"seats": 6})]
+    conversation = FlowConversation(route)
+    conversation.take_turn(**ALL)
+    conversation.take_turn(kind="free", seats=6)
+    conversation.take_turn(kind="private")
+    assert conversation.ran == [("price", {"seats": 2}), ("price", {"seats": 6})]
 
 
 def test_a_correction_made_on_a_detour_is_followed_on_coming_back() -> None:
     route, ask = trip()
     ask.transition_to(tool_state=search).transition_to(chat_state="Offer")
     other = Route("Chat", conditions=["the user chats"])
-    talk = FlowConversation(route, other)
-    talk.take_turn(route, **ALL)
-    talk.take_turn(other)
-    heard = Interpretation(scores={other.id: 90}, data={route.id: {"to": "Oslo"}})
+    conversation = FlowConversation(route, other)
+    conversation.take_turn(route, **ALL)
+    conversation.take_turn(other)
+    interpretation = Interpretation(scores={other.id: 90}, data={route.id: {"to": "Oslo"}})
     with pytest.raises(StopIteration) as stop:
-        next(move(talk.routes, talk.session, heard, NOW))
-    talk.session = stop.value.value.session
-    talk.take_turn(route)
-    assert talk.ran == [("search", {"to": "Rome"}), ("search", {"to": "Oslo"})]
+        next(move(conversation.routes, conversation.session, interpretation, NOW))
+    conversation.session = stop.value.value.session
+    conversation.take_turn(route)
+    assert conversation.ran == [("search", {"to": "Rome"}), ("search", {"to": "Oslo"})]
 
 
 def test_a_tool_that_may_not_repeat_is_not_run_again_by_a_correction() -> None:
     route, ask = trip()
     ask.transition_to(tool_state=charge, repeat=False).transition_to(chat_state="Thank")
-    talk = FlowConversation(route)
-    talk.take_turn(**ALL)
-    talk.take_turn(name="Leo")
-    assert talk.ran == [("charge", {"name": "Maya"})]
+    conversation = FlowConversation(route)
+    conversation.take_turn(**ALL)
+    conversation.take_turn(name="Leo")
+    assert conversation.ran == [("charge", {"name": "Maya"})]
 
 
 def test_a_charge_is_not_repeated_when_a_correction_goes_back_to_a_question_before_it() -> None:
     route, ask = trip()
     offer = ask.transition_to(tool_state=search).transition_to(chat_state="Offer")
     offer.transition_to(tool_state=charge, repeat=False).transition_to(chat_state="Thank")
-    talk = FlowConversation(route)
-    talk.take_turn(**ALL)
-    talk.take_turn()
-    talk.take_turn(to="Oslo")
-    assert talk.at == "Offer"
-    talk.take_turn()
-    assert talk.at == "Thank"
-    assert [name for name, _ in talk.ran] == ["search", "charge", "search"]
+    conversation = FlowConversation(route)
+    conversation.take_turn(**ALL)
+    conversation.take_turn()
+    conversation.take_turn(to="Oslo")
+    assert conversation.at == "Offer"
+    conversation.take_turn()
+    assert conversation.at == "Thank"
+    assert [name for name, _ in conversation.ran] == ["search", "charge", "search"]
 
 
 def test_a_charge_is_not_repeated_when_the_current_state_is_gone() -> None:
     route, ask = trip()
     ask.transition_to(tool_state=charge, repeat=False).transition_to(chat_state="Thank")
-    talk = FlowConversation(route)
-    talk.take_turn(**ALL)
-    talk.session = replace(talk.session, current_state=CurrentState("gone", "Gone", NOW))
-    talk.take_turn()
-    assert (talk.at, len(talk.ran)) == ("Thank", 1)
+    conversation = FlowConversation(route)
+    conversation.take_turn(**ALL)
+    conversation.session = replace(conversation.session, current_state=CurrentState("gone", "Gone", NOW))
+    conversation.take_turn()
+    assert (conversation.at, len(conversation.ran)) == ("Thank", 1)
 
 
 def test_a_call_that_waits_is_not_taken_for_done_when_a_correction_goes_back() -> None:
     route, ask = trip()
     ask.transition_to(tool_state=search).transition_to(tool_state=charge).transition_to(chat_state="Thank")
-    talk = FlowConversation(route, charge=WAITS)
-    talk.take_turn(**ALL)
-    assert talk.session.pending_calls
-    moved = talk.take_turn(to="Oslo")
+    conversation = FlowConversation(route, charge=WAITS)
+    conversation.take_turn(**ALL)
+    assert conversation.session.pending_calls
+    moved = conversation.take_turn(to="Oslo")
     assert [(step.action, step.state) for step in moved.walked][-3:-1] == [("ran", "search"), ("waits", "charge")]
-    assert talk.session.pending_calls
+    assert conversation.session.pending_calls
 
 
 def test_a_call_that_waits_is_made_anew_when_its_value_is_corrected() -> None:
     route, ask = trip()
     ask.transition_to(tool_state=charge, repeat=False).transition_to(chat_state="Thank")
-    talk = FlowConversation(route, charge=WAITS)
-    talk.take_turn(**ALL)
-    talk.take_turn(name="Leo")
-    assert [each.call.input for each in talk.session.pending_calls] == [{"name": "Leo"}]
+    conversation = FlowConversation(route, charge=WAITS)
+    conversation.take_turn(**ALL)
+    conversation.take_turn(name="Leo")
+    assert [each.call.input for each in conversation.session.pending_calls] == [{"name": "Leo"}]
 
 
 def test_a_tool_that_rewrites_its_own_value_is_not_run_again_by_another_correction() -> None:
@@ -296,11 +296,11 @@ def test_a_tool_that_rewrites_its_own_value_is_not_run_again_by_another_correcti
 
     route, ask = trip()
     ask.transition_to(tool_state=search).transition_to(chat_state="First").transition_to(chat_state="Second")
-    talk = FlowConversation(route, search=normalised)
-    talk.take_turn(**ALL)
-    talk.take_turn()
-    talk.take_turn(name="Leo")
-    assert (talk.at, len(talk.ran)) == ("Second", 1)
+    conversation = FlowConversation(route, search=normalised)
+    conversation.take_turn(**ALL)
+    conversation.take_turn()
+    conversation.take_turn(name="Leo")
+    assert (conversation.at, len(conversation.ran)) == ("Second", 1)
 
 
 def test_a_tool_fed_by_another_runs_again_with_what_that_one_gives_now() -> None:
@@ -310,21 +310,21 @@ def test_a_tool_fed_by_another_runs_again_with_what_that_one_gives_now() -> None
     route, ask = trip()
     found = ask.transition_to(tool_state=search, save_as="note")
     found.transition_to(tool_state=charge, arguments={"name": "note"}).transition_to(chat_state="Thank")
-    talk = FlowConversation(route, search=noted)
-    talk.take_turn(**ALL)
-    talk.take_turn(to="Oslo")
-    assert [given["name"] for name, given in talk.ran if name == "charge"] == ["for Rome", "for Oslo"]
+    conversation = FlowConversation(route, search=noted)
+    conversation.take_turn(**ALL)
+    conversation.take_turn(to="Oslo")
+    assert [given["name"] for name, given in conversation.ran if name == "charge"] == ["for Rome", "for Oslo"]
 
 
 def test_a_tool_is_not_run_again_without_the_data_it_requires() -> None:
     route = Route("Plan a trip", gather_schema=Trip, initial_data={"to": "Rome"})
     found = route.initial_state.transition_to(chat_state="Greet").transition_to(tool_state=search, required_data=["to"])
     found.transition_to(chat_state="Offer", gather=["note"]).transition_to(chat_state="Thank")
-    talk = FlowConversation(route)
-    talk.take_turn()
-    talk.take_turn()
-    talk.take_turn(forget=["to"])
-    assert talk.ran == [("search", {"to": "Rome"})]
+    conversation = FlowConversation(route)
+    conversation.take_turn()
+    conversation.take_turn()
+    conversation.take_turn(forget=["to"])
+    assert conversation.ran == [("search", {"to": "Rome"})]
 
 
 def test_arguments_that_a_function_makes_are_seen_to_grow_with_a_correction() -> None:
@@ -333,7 +333,7 @@ def test_arguments_that_a_function_makes_are_seen_to_grow_with_a_correction() ->
 
     route, ask = trip()
     ask.transition_to(tool_state=price, arguments=arguments).transition_to(chat_state="Offer")
-    talk = FlowConversation(route)
-    talk.take_turn(**ALL)
-    talk.take_turn(kind="group")
-    assert talk.ran == [("price", {}), ("price", {"seats": 2})]
+    conversation = FlowConversation(route)
+    conversation.take_turn(**ALL)
+    conversation.take_turn(kind="group")
+    assert conversation.ran == [("price", {}), ("price", {"seats": 2})]

@@ -34,21 +34,21 @@ def trip(*, repeat: bool = True) -> Route:
 
 def test_a_value_that_a_tool_could_do_without_makes_it_run_again_once_it_is_stated() -> None:
     route = trip()
-    talk = FlowConversation(route)
-    talk.take_turn(route, to="Rome")
-    moved = talk.take_turn(cabin="business")
-    assert talk.ran == [("search", {"to": "Rome"}), ("search", {"to": "Rome", "cabin": "business"})]
-    assert (talk.at, moved.changed) == ("Offer", ())
-    talk.take_turn()
-    assert len(talk.ran) == 2
+    conversation = FlowConversation(route)
+    conversation.take_turn(route, to="Rome")
+    moved = conversation.take_turn(cabin="business")
+    assert conversation.ran == [("search", {"to": "Rome"}), ("search", {"to": "Rome", "cabin": "business"})]
+    assert (conversation.at, moved.changed) == ("Offer", ())
+    conversation.take_turn()
+    assert len(conversation.ran) == 2
 
 
 def test_a_tool_that_is_not_to_be_repeated_is_not_for_a_later_wish() -> None:
     route = trip(repeat=False)
-    talk = FlowConversation(route)
-    talk.take_turn(route, to="Rome")
-    talk.take_turn(cabin="business", holds=["the user takes one"])
-    assert len(talk.ran) == 1
+    conversation = FlowConversation(route)
+    conversation.take_turn(route, to="Rome")
+    conversation.take_turn(cabin="business", holds=["the user takes one"])
+    assert len(conversation.ran) == 1
 
 
 def test_a_state_is_left_once_code_says_that_it_may_be_skipped() -> None:
@@ -57,31 +57,31 @@ def test_a_state_is_left_once_code_says_that_it_may_be_skipped() -> None:
         chat_state="Ask who", gather=["name", "anonymous"], skip_if=lambda data: bool(data.get("anonymous"))
     )
     ask.transition_to(chat_state="Welcome")
-    talk = FlowConversation(route)
-    talk.take_turn()
-    assert talk.at == "Ask who"
-    talk.take_turn(anonymous=True)
-    assert talk.at == "Welcome"
+    conversation = FlowConversation(route)
+    conversation.take_turn()
+    assert conversation.at == "Ask who"
+    conversation.take_turn(anonymous=True)
+    assert conversation.at == "Welcome"
 
 
 def test_a_route_that_is_no_longer_wanted_is_left_and_can_be_taken_up_again() -> None:
     route, other = trip(), Route("Weather", conditions=["the user asks about the weather"])
     other.initial_state.transition_to(chat_state="Tell the weather")
-    talk = FlowConversation(route, other)
-    talk.take_turn(route, to="Rome")
-    moved = talk.take_turn(scores={route: 5}, holds=[drop_condition(route)])
-    assert (moved.route, talk.session.current_route) == (None, None)
-    assert talk.session.paused_routes[route.id].dropped
-    talk.take_turn(route)
-    assert (talk.at, talk.session.extracted) == ("Offer", {"to": "Rome"})
+    conversation = FlowConversation(route, other)
+    conversation.take_turn(route, to="Rome")
+    moved = conversation.take_turn(scores={route: 5}, holds=[drop_condition(route)])
+    assert (moved.route, conversation.session.current_route) == (None, None)
+    assert conversation.session.paused_routes[route.id].dropped
+    conversation.take_turn(route)
+    assert (conversation.at, conversation.session.extracted) == ("Offer", {"to": "Rome"})
 
 
 def test_another_route_that_is_meant_takes_over_from_one_that_is_dropped() -> None:
     route, other = trip(), Route("Weather", conditions=["the user asks about the weather"])
     other.initial_state.transition_to(chat_state="Tell the weather")
-    talk = FlowConversation(route, other)
-    talk.take_turn(route, to="Rome")
-    assert talk.take_turn(other, holds=[drop_condition(route)]).route is other
+    conversation = FlowConversation(route, other)
+    conversation.take_turn(route, to="Rome")
+    assert conversation.take_turn(other, holds=[drop_condition(route)]).route is other
 
 
 def test_two_ways_of_one_condition_are_refused() -> None:

@@ -177,13 +177,13 @@ def test_a_left_route_is_kept_as_it_was_and_comes_back_so(seed: int) -> None:
         session = play(routes, session, turn)[0].session
     kept = PausedRoute(session.extracted, session.current_state, session.progress, session.pending_calls)
     for turn in chance.turns(routes, scores=always(second)):
-        heard = Interpretation(
+        interpretation = Interpretation(
             turn.interpretation.scores,
             {second.id: turn.interpretation.data[second.id]},
             {},
             turn.interpretation.true_conditions,
         )
-        session = play(routes, session, RandomTurn(heard, turn.outcomes))[0].session
+        session = play(routes, session, RandomTurn(interpretation, turn.outcomes))[0].session
         assert session.paused_routes[first.id] == kept
     back, _ = play(routes, session, RandomTurn(Interpretation(scores={first.id: 100}), FAILING))
     assert back.route is first

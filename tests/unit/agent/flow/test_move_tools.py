@@ -43,10 +43,10 @@ def actions(moved: MoveResult) -> list[tuple[str, str]]:
 def test_what_a_tool_gives_is_kept_in_the_field_it_is_saved_as() -> None:
     route, found = order(save_as="total")
     found.transition_to(chat_state="Tell the price")
-    talk = FlowConversation(route, price="12.50")
-    talk.take_turn(item="tea", count=2)
-    assert talk.session.extracted["total"] == 12.5
-    assert talk.session.progress.runs[found.id].content == "12.50"
+    conversation = FlowConversation(route, price="12.50")
+    conversation.take_turn(item="tea", count=2)
+    assert conversation.session.extracted["total"] == 12.5
+    assert conversation.session.progress.runs[found.id].content == "12.50"
 
 
 def test_a_result_that_does_not_fit_its_field_is_a_failure_and_nothing_of_it_is_kept() -> None:
@@ -55,12 +55,12 @@ def test_a_result_that_does_not_fit_its_field_is_a_failure_and_nothing_of_it_is_
 
     route, found = order(save_as="total")
     found.transition_to(chat_state="Tell the price")
-    talk = FlowConversation(route, price=gives)
-    moved = talk.take_turn(item="tea", count=2)
+    conversation = FlowConversation(route, price=gives)
+    moved = conversation.take_turn(item="tea", count=2)
     assert actions(moved)[-2:] == [("failed", "price"), ("speaks", "price")]
-    assert talk.session.extracted == {"item": "tea", "count": 2}
-    assert talk.session.context == {}
-    error = talk.session.progress.runs[found.id].error
+    assert conversation.session.extracted == {"item": "tea", "count": 2}
+    assert conversation.session.context == {}
+    error = conversation.session.progress.runs[found.id].error
     assert error is not None
     assert "total" in error
 
@@ -69,34 +69,36 @@ def test_a_result_that_does_not_fit_its_field_is_a_failure_and_nothing_of_it_is_
 def test_an_update_that_does_not_fit_is_a_failure(data: Mapping[str, Any]) -> None:
     route, found = order()
     found.transition_to(chat_state="Sorry", on_error=True)
-    talk = FlowConversation(route, price=lambda run: ToolRunResult(run, 1, data))
-    talk.take_turn(item="tea", count=2)
-    assert (talk.at, talk.session.extracted) == ("Sorry", {"item": "tea", "count": 2})
+    conversation = FlowConversation(route, price=lambda run: ToolRunResult(run, 1, data))
+    conversation.take_turn(item="tea", count=2)
+    assert (conversation.at, conversation.session.extracted) == ("Sorry", {"item": "tea", "count": 2})
 
 
 def test_an_update_goes_to_data_and_context_and_none_removes_a_field() -> None:
     route, found = order(save_as="total")
     found.transition_to(chat_state="Tell")
-    talk = FlowConversation(route, price=lambda run: ToolRunResult(run, 3, {"code": "A1", "count": None}, {"shop": 3}))
-    talk.take_turn(item="tea", count=2)
-    assert talk.session.extracted == {"item": "tea", "code": "A1", "total": 3.0}
-    assert talk.session.context == {"shop": 3}
+    conversation = FlowConversation(
+        route, price=lambda run: ToolRunResult(run, 3, {"code": "A1", "count": None}, {"shop": 3})
+    )
+    conversation.take_turn(item="tea", count=2)
+    assert conversation.session.extracted == {"item": "tea", "code": "A1", "total": 3.0}
+    assert conversation.session.context == {"shop": 3}
 
 
 def test_what_an_update_says_of_the_saved_field_wins() -> None:
     route, found = order(save_as="total")
     found.transition_to(chat_state="Tell")
-    talk = FlowConversation(route, price=lambda run: ToolRunResult(run, 3, {"total": 4}))
-    talk.take_turn(item="tea", count=2)
-    assert talk.session.extracted["total"] == 4.0
+    conversation = FlowConversation(route, price=lambda run: ToolRunResult(run, 3, {"total": 4}))
+    conversation.take_turn(item="tea", count=2)
+    assert conversation.session.extracted["total"] == 4.0
 
 
 def test_arguments_are_taken_by_field_or_made_by_a_function() -> None:
     route, found = order(arguments={"item": "code", "count": "count"})
     found.transition_to(tool_state=price, arguments=lambda data: {"item": data["item"] * 2}, id="again")
-    talk = FlowConversation(route)
-    talk.take_turn(item="tea", count=2, code="A1")
-    assert talk.ran == [("price", {"item": "A1", "count": 2}), ("price", {"item": "teatea"})]
+    conversation = FlowConversation(route)
+    conversation.take_turn(item="tea", count=2, code="A1")
+    assert conversation.ran == [("price", {"item": "A1", "count": 2}), ("price", {"item": "teatea"})]
 
 
 @pytest.mark.parametrize("broken", [lambda data: data["nothing"], lambda data: 5, lambda data: None])
@@ -115,112 +117,112 @@ def test_a_failure_goes_the_way_for_errors() -> None:
         ("failed", "price"),
         ("speaks", "Sorry"),
     ]
-    talk = FlowConversation(route)
-    talk.take_turn(item="tea", count=2)
-    assert talk.at == "Tell"
+    conversation = FlowConversation(route)
+    conversation.take_turn(item="tea", count=2)
+    assert conversation.at == "Tell"
 
 
 def test_ways_for_errors_may_have_conditions_of_their_own() -> None:
     route, found = order()
     found.transition_to(chat_state="Sorry", on_error=True)
     found.transition_to(chat_state="Call us", on_error=True, condition=lambda data: data["count"] > 5)
-    talk = FlowConversation(route, price=ValueError("closed"))
-    talk.take_turn(item="tea", count=6)
-    assert talk.at == "Call us"
+    conversation = FlowConversation(route, price=ValueError("closed"))
+    conversation.take_turn(item="tea", count=6)
+    assert conversation.at == "Call us"
 
 
 def test_a_tool_that_failed_waits_until_its_values_change_or_the_user_wants_it_again() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell")
-    talk = FlowConversation(route, price=ValueError("closed"))
-    talk.take_turn(item="tea", count=2)
-    assert talk.at == "price"
-    assert actions(talk.take_turn()) == [("speaks", "price")]
-    assert len(talk.ran) == 1
-    talk.take_turn(holds=[retry_condition(found)])
-    assert len(talk.ran) == 2
-    talk.take_turn(count=3)
-    assert talk.ran[-1] == ("price", {"item": "tea", "count": 3})
-    talk.tools.clear()
-    talk.take_turn(holds=[retry_condition(found)])
-    assert (talk.at, len(talk.ran)) == ("Tell", 4)
+    conversation = FlowConversation(route, price=ValueError("closed"))
+    conversation.take_turn(item="tea", count=2)
+    assert conversation.at == "price"
+    assert actions(conversation.take_turn()) == [("speaks", "price")]
+    assert len(conversation.ran) == 1
+    conversation.take_turn(holds=[retry_condition(found)])
+    assert len(conversation.ran) == 2
+    conversation.take_turn(count=3)
+    assert conversation.ran[-1] == ("price", {"item": "tea", "count": 3})
+    conversation.tools.clear()
+    conversation.take_turn(holds=[retry_condition(found)])
+    assert (conversation.at, len(conversation.ran)) == ("Tell", 4)
 
 
 def test_trying_again_is_heard_along_with_a_correction_of_something_else() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell")
-    talk = FlowConversation(route, price=ValueError("closed"))
-    talk.take_turn(item="tea", count=2, code="A1")
-    talk.tools.clear()
-    talk.take_turn(code="B2", holds=[retry_condition(found)])
-    assert (talk.at, len(talk.ran)) == ("Tell", 2)
+    conversation = FlowConversation(route, price=ValueError("closed"))
+    conversation.take_turn(item="tea", count=2, code="A1")
+    conversation.tools.clear()
+    conversation.take_turn(code="B2", holds=[retry_condition(found)])
+    assert (conversation.at, len(conversation.ran)) == ("Tell", 2)
 
 
 def test_a_tool_that_failed_runs_again_when_a_value_it_lacked_is_said() -> None:
     route = Route("Order", gather_schema=Order)
     route.initial_state.transition_to(tool_state=price).transition_to(chat_state="Tell")
-    talk = FlowConversation(route, price=ValueError("which item?"))
-    talk.take_turn()
-    talk.tools.clear()
-    talk.take_turn(item="tea", count=2)
-    assert (talk.at, talk.ran[-1]) == ("Tell", ("price", {"item": "tea", "count": 2}))
+    conversation = FlowConversation(route, price=ValueError("which item?"))
+    conversation.take_turn()
+    conversation.tools.clear()
+    conversation.take_turn(item="tea", count=2)
+    assert (conversation.at, conversation.ran[-1]) == ("Tell", ("price", {"item": "tea", "count": 2}))
 
 
 def test_a_tool_without_a_way_on_is_not_run_every_turn() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell", condition="the user wants to know")
-    talk = FlowConversation(route)
-    talk.take_turn(item="tea", count=2)
-    talk.take_turn()
-    assert (talk.at, len(talk.ran)) == ("price", 1)
-    talk.take_turn(holds=["the user wants to know"])
-    assert (talk.at, len(talk.ran)) == ("Tell", 1)
+    conversation = FlowConversation(route)
+    conversation.take_turn(item="tea", count=2)
+    conversation.take_turn()
+    assert (conversation.at, len(conversation.ran)) == ("price", 1)
+    conversation.take_turn(holds=["the user wants to know"])
+    assert (conversation.at, len(conversation.ran)) == ("Tell", 1)
 
 
 def test_a_call_that_waits_speaks_until_it_is_decided() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell")
-    talk = FlowConversation(route, price=WAITS)
-    moved = talk.take_turn(item="tea", count=2)
+    conversation = FlowConversation(route, price=WAITS)
+    moved = conversation.take_turn(item="tea", count=2)
     assert actions(moved)[-2:] == [("waits", "price"), ("speaks", "price")]
-    assert [each.state_id for each in talk.session.pending_calls] == [found.id]
-    assert actions(talk.take_turn()) == [("speaks", "price")]
-    talk.tools.clear()
-    talk.take_turn(decides=True)
-    assert (talk.at, talk.session.pending_calls) == ("Tell", ())
-    assert talk.ran == [("price", {"item": "tea", "count": 2})]
+    assert [each.state_id for each in conversation.session.pending_calls] == [found.id]
+    assert actions(conversation.take_turn()) == [("speaks", "price")]
+    conversation.tools.clear()
+    conversation.take_turn(decides=True)
+    assert (conversation.at, conversation.session.pending_calls) == ("Tell", ())
+    assert conversation.ran == [("price", {"item": "tea", "count": 2})]
 
 
 def test_a_call_that_is_denied_is_a_failure() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell")
-    talk = FlowConversation(route, price=WAITS)
-    talk.take_turn(item="tea", count=2)
-    talk.tools["price"] = PermissionError("denied")
-    moved = talk.take_turn(decides=True)
+    conversation = FlowConversation(route, price=WAITS)
+    conversation.take_turn(item="tea", count=2)
+    conversation.tools["price"] = PermissionError("denied")
+    moved = conversation.take_turn(decides=True)
     assert actions(moved) == [("failed", "price"), ("speaks", "price")]
-    assert talk.session.pending_calls == ()
-    talk.tools["price"] = WAITS
-    talk.take_turn(holds=[retry_condition(found)])
-    assert talk.session.pending_calls
+    assert conversation.session.pending_calls == ()
+    conversation.tools["price"] = WAITS
+    conversation.take_turn(holds=[retry_condition(found)])
+    assert conversation.session.pending_calls
 
 
 def test_a_call_that_waits_is_still_there_after_a_detour() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell")
     other = Route("Chat", conditions=["the user chats"])
-    talk = FlowConversation(route, other, price=WAITS)
-    talk.take_turn(route, item="tea", count=2)
-    waiting = talk.session.pending_calls
-    talk.take_turn(other)
-    assert talk.session.pending_calls == ()
-    assert actions(talk.take_turn(route)) == [("speaks", "price")]
-    assert talk.session.pending_calls == waiting
+    conversation = FlowConversation(route, other, price=WAITS)
+    conversation.take_turn(route, item="tea", count=2)
+    waiting = conversation.session.pending_calls
+    conversation.take_turn(other)
+    assert conversation.session.pending_calls == ()
+    assert actions(conversation.take_turn(route)) == [("speaks", "price")]
+    assert conversation.session.pending_calls == waiting
 
 
 def test_a_tool_that_code_passes_is_not_run() -> None:
     route, found = order(skip_if=lambda data: data["count"] == 0)
     found.transition_to(chat_state="Tell")
-    talk = FlowConversation(route)
-    talk.take_turn(item="tea", count=0)
-    assert (talk.at, talk.ran) == ("Tell", [])
+    conversation = FlowConversation(route)
+    conversation.take_turn(item="tea", count=0)
+    assert (conversation.at, conversation.ran) == ("Tell", [])

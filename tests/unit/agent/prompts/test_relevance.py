@@ -260,11 +260,11 @@ def _texts(routes: Sequence[Sequence[str]]) -> list[str]:
     return [". ".join(route) for route in routes]
 
 
-def _found(rank: Rank, routes: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> dict[str, tuple[int, int]]:
+def _found(rank: Rank, routes: Sequence[Sequence[str]], query: Sequence[Sequence[str]]) -> dict[str, tuple[int, int]]:
     """By kind, how many of the sayings have their route among the first 6, and among the first 24."""
     titles = [route[0] for route in routes]
     places: dict[str, list[int]] = defaultdict(list)
-    for kind, text, title in said:
+    for kind, text, title in query:
         places[kind].append(list(rank(text)).index(titles.index(title)))
     return {kind: (sum(at < 6 for at in found), sum(at < 24 for at in found)) for kind, found in places.items()}
 
@@ -286,9 +286,9 @@ def vectorless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_saying_of_no_word_in_common_has_none() -> None:
     texts = dict(zip([route[0] for route in ROUTES], _texts(ROUTES), strict=True))
-    for kind, said, title in SAID:
-        common = {word.term for word in extract_words(said)} & {word.term for word in extract_words(texts[title])}
-        assert bool(common) is (kind == "plain") or kind not in ("plain", "no word in common"), said
+    for kind, query, title in SAID:
+        common = {word.term for word in extract_words(query)} & {word.term for word in extract_words(texts[title])}
+        assert bool(common) is (kind == "plain") or kind not in ("plain", "no word in common"), query
 
 
 def test_the_route_is_among_the_first() -> None:
@@ -309,7 +309,7 @@ def test_words_and_meaning_find_more_than_either_alone(request: pytest.FixtureRe
 
     vectors = StaticEmbedder().vectors(_texts(ROUTES))
     both = first(TextRanker(_texts(ROUTES)).rank)
-    meaning = first(lambda said: np.argsort(-(vectors @ StaticEmbedder().vectors([said])[0]), kind="stable").tolist())
+    meaning = first(lambda query: np.argsort(-(vectors @ StaticEmbedder().vectors([query])[0]), kind="stable").tolist())
     request.getfixturevalue("vectorless")
     by_words = first(TextRanker(_texts(ROUTES)).rank)
     assert both > meaning > by_words
@@ -332,9 +332,9 @@ def test_a_name_that_only_one_route_has_leads_to_it() -> None:
     assert TextRanker(texts).rank("my zenbuk makes a strange noise when I open it")[0] == len(texts) - 1
 
 
-@pytest.mark.parametrize("said", ["", "  \n", "yes", "ok, do it then", "?!", "\x00"])
-def test_what_says_nothing_keeps_the_given_order(said: str) -> None:
-    assert TextRanker(_texts(ROUTES)).rank(said) == list(range(len(ROUTES)))
+@pytest.mark.parametrize("query", ["", "  \n", "yes", "ok, do it then", "?!", "\x00"])
+def test_what_says_nothing_keeps_the_given_order(query: str) -> None:
+    assert TextRanker(_texts(ROUTES)).rank(query) == list(range(len(ROUTES)))
 
 
 @pytest.mark.parametrize("texts", [[], ["Book a flight"], ["", ""], ["", "Book a flight"], ["...", "?"]])
@@ -347,8 +347,8 @@ def test_few_and_empty_texts_are_ranked_too(texts: list[str]) -> None:
 
 def test_only_the_beginning_of_a_long_message_counts() -> None:
     relevance = TextRanker(_texts(ROUTES))
-    said = ("I lost my suitcase and my bag. " * 100)[:MAX_QUERY_LENGTH]
-    assert relevance.rank(said + " Reserve a table. " * 500) == relevance.rank(said)
+    query = ("I lost my suitcase and my bag. " * 100)[:MAX_QUERY_LENGTH]
+    assert relevance.rank(query + " Reserve a table. " * 500) == relevance.rank(query)
 
 
 def test_a_request_is_found_in_a_long_story() -> None:
@@ -381,9 +381,9 @@ _SOME_TEXTS = st.lists(st.text(max_size=40) | st.sampled_from(_texts(ROUTES)), m
 
 
 @settings(max_examples=60, deadline=None)
-@given(_SOME_TEXTS, st.text(max_size=80) | st.sampled_from([said for _, said, _ in SAID]))
-def test_every_text_is_ranked_once_and_equal_ones_keep_their_order(texts: list[str], said: str) -> None:
-    order = TextRanker(texts).rank(said)
+@given(_SOME_TEXTS, st.text(max_size=80) | st.sampled_from([query for _, query, _ in SAID]))
+def test_every_text_is_ranked_once_and_equal_ones_keep_their_order(texts: list[str], query: str) -> None:
+    order = TextRanker(texts).rank(query)
     assert sorted(order) == list(range(len(texts)))
     seen: dict[str, int] = {}
     for at in order:
@@ -393,8 +393,8 @@ def test_every_text_is_ranked_once_and_equal_ones_keep_their_order(texts: list[s
 
 def test_numpy_and_vectors_are_loaded_when_they_are_needed() -> None:
     code = (
-        "import sys; from tellback.agent.prompts.relevance import Relevance; found = Relevance(['one', 'two']);"
+        "import sys; from tellback.agent.prompts.relevance import TextRanker; ranker = TextRanker(['one', 'two']);"
         "print(sorted({'numpy', 'tokenizers', 'Stemmer'} & set(sys.modules)))"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
-    assert shown.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
+    assert completed.stdout.strip() == "[]"

@@ -57,7 +57,7 @@ def chatting() -> Route:
     return Route("Chat", id="chat", description="Small talk", conditions=["the user chats"])
 
 
-def asked_of(
+def questions_about(
     *routes: Route,
     session: SessionState = SESSION,
     guidelines: Sequence[Guideline] = (),
@@ -70,77 +70,77 @@ def asked_of(
 
 
 BOOK, CHAT = booking(), chatting()
-ASKED = asked_of(BOOK, CHAT)
-AGREES = next(key for key, text in ASKED.condition_keys.items() if text == "the user agrees")
+QUESTIONS = questions_about(BOOK, CHAT)
+AGREES = next(key for key, text in QUESTIONS.condition_keys.items() if text == "the user agrees")
 
 
-def read(answer: Any, asked: Questions = ASKED) -> Any:
-    return parse_answer(json.dumps(answer), asked)
+def read(answer: Any, questions: Questions = QUESTIONS) -> Any:
+    return parse_answer(json.dumps(answer), questions)
 
 
 def test_only_what_is_to_be_decided_is_asked() -> None:
-    assert asked_of().is_empty
+    assert questions_about().is_empty
     alone = Route("Listen")
-    assert asked_of(alone).is_empty
-    assert not asked_of(chatting()).is_empty  # whether it is meant
-    assert not asked_of(alone, guidelines=[Guideline("Be brief.", condition="the user is in a hurry")]).is_empty
-    assert asked_of(alone, guidelines=[Guideline("Be brief.")]).is_empty
-    assert asked_of(alone, guidelines=[Guideline("Be brief.", condition="x", enabled=False)]).is_empty
+    assert questions_about(alone).is_empty
+    assert not questions_about(chatting()).is_empty  # whether it is meant
+    assert not questions_about(alone, guidelines=[Guideline("Be brief.", condition="the user is in a hurry")]).is_empty
+    assert questions_about(alone, guidelines=[Guideline("Be brief.")]).is_empty
+    assert questions_about(alone, guidelines=[Guideline("Be brief.", condition="x", enabled=False)]).is_empty
 
 
 def test_a_sole_route_is_scored_only_before_it_is_entered() -> None:
     route = chatting()
-    assert asked_of(route).scored == (route,)
-    assert asked_of(route, session=enter_route(SESSION, route.id, route.title)).scored == ()
+    assert questions_about(route).scored == (route,)
+    assert questions_about(route, session=enter_route(SESSION, route.id, route.title)).scored == ()
     alone = Route("Listen")
     done = leave_route(enter_route(SESSION, alone.id, alone.title), completed=True)
-    assert asked_of(alone).scored == ()
-    assert asked_of(alone, session=done).scored == (alone,)
+    assert questions_about(alone).scored == ()
+    assert questions_about(alone, session=done).scored == (alone,)
 
 
 def test_conditions_are_those_of_the_agent_and_of_what_lies_ahead() -> None:
-    asked = asked_of(
+    questions = questions_about(
         BOOK,
         guidelines=[Guideline("Be brief.", condition="the user is in a hurry")],
         canned=[CannedResponse("Hello", condition="the user greets")],
     )
-    assert asked.conditions == (
+    assert questions.conditions == (
         "the user is in a hurry",
         "the user greets",
         "the user agrees",
         "the user asks why",
     )
-    assert list(asked.condition_keys) == ["c1", "c2", "c3", "c4"]
+    assert list(questions.condition_keys) == ["c1", "c2", "c3", "c4"]
 
 
 def test_a_condition_that_lies_behind_is_not_asked_for() -> None:
-    talk = FlowConversation(BOOK)
-    talk.take_turn(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
-    talk.take_turn(holds=["the user asks why"])
-    assert talk.at == "Explain"
-    assert asked_of(BOOK, session=talk.session).conditions == (drop_condition(BOOK),)
+    conversation = FlowConversation(BOOK)
+    conversation.take_turn(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
+    conversation.take_turn(holds=["the user asks why"])
+    assert conversation.at == "Explain"
+    assert questions_about(BOOK, session=conversation.session).conditions == (drop_condition(BOOK),)
 
 
 def test_whether_to_try_again_is_asked_of_a_tool_that_failed() -> None:
-    talk = FlowConversation(BOOK, look=ValueError("closed"))
-    talk.take_turn(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
+    conversation = FlowConversation(BOOK, look=ValueError("closed"))
+    conversation.take_turn(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
     [tool] = [state for state in BOOK.states if state.tool is not None]
-    assert retry_condition(tool) in asked_of(BOOK, session=talk.session).conditions
+    assert retry_condition(tool) in questions_about(BOOK, session=conversation.session).conditions
 
 
 def test_the_current_route_and_those_left_stay_in_play_beyond_the_limits() -> None:
     routes = [Route(f"Route {number}", gather_schema=Facts, conditions=["x"]) for number in range(6)]
     session = enter_route(SESSION, routes[5].id, "")
     session = enter_route(session, routes[4].id, "")
-    asked = asked_of(*routes, session=session, limits=Limits(in_play=1, listed=1))
-    assert asked.open == asked.scored == (routes[4], routes[5])
-    asked = asked_of(*routes, limits=Limits(in_play=2, listed=3))
-    assert (asked.open, asked.scored) == (tuple(routes[:2]), tuple(routes[:3]))
+    questions = questions_about(*routes, session=session, limits=Limits(in_play=1, listed=1))
+    assert questions.open == questions.scored == (routes[4], routes[5])
+    questions = questions_about(*routes, limits=Limits(in_play=2, listed=3))
+    assert (questions.open, questions.scored) == (tuple(routes[:2]), tuple(routes[:3]))
 
 
 def test_the_prompt_names_routes_fields_conditions_and_terms() -> None:
     done = leave_route(enter_route(SESSION, CHAT.id, CHAT.title), completed=True)
-    prompt = render_understand_prompt("Wanda", ASKED, done, [Term("PNR", "The name of a booking.")])
+    prompt = render_understand_prompt("Wanda", QUESTIONS, done, [Term("PNR", "The name of a booking.")])
     assert "- key_book: Book When: the user wants to book." in prompt
     assert "- key_chat: Chat. Small talk When: the user chats. (completed)" in prompt
     assert "- key_book.day: " in prompt
@@ -152,7 +152,7 @@ def test_the_prompt_names_routes_fields_conditions_and_terms() -> None:
 def test_the_message_is_shown_with_what_is_known_and_what_was_said() -> None:
     session = merge_extracted(enter_route(SESSION, BOOK.id, BOOK.title), {"day": date(2026, 5, 1), "out": 3})
     history = [user_message("Hi"), assistant_message("Where to?"), user_message("Rome")]
-    assert render_message_prompt(ASKED, session, history, NOW).split("\n") == [
+    assert render_message_prompt(QUESTIONS, session, history, NOW).split("\n") == [
         "Today: 2026-03-01 (Sunday)",
         "Current route: key_book",
         'Known: {"key_book":{"day":"2026-05-01"}}',
@@ -171,7 +171,7 @@ def test_the_message_is_shown_with_what_is_known_and_what_was_said() -> None:
 def test_no_message_can_forge_a_line_of_the_prompt(texts: list[str]) -> None:
     session = merge_extracted(enter_route(SESSION, BOOK.id, BOOK.title), {"a": texts[0]})
     history = [user_message(text) if number % 2 else assistant_message(text) for number, text in enumerate(texts)]
-    lines = render_message_prompt(ASKED, session, history, NOW).splitlines()
+    lines = render_message_prompt(QUESTIONS, session, history, NOW).splitlines()
     heads = ("Today: ", "Current route: ", "Known: ", "Conversation:", 'user: "', 'agent: "', 'Newest message: "')
     assert [line for line in lines if not line.startswith(heads)] == []
     assert sum(line.startswith("Newest message: ") for line in lines) == 1
@@ -180,15 +180,15 @@ def test_no_message_can_forge_a_line_of_the_prompt(texts: list[str]) -> None:
 
 def test_a_long_message_is_cut() -> None:
     history = [user_message("a" * 5_000), user_message("b" * 50_000)]
-    assert len(render_message_prompt(ASKED, SESSION, history, NOW)) < 18_000
+    assert len(render_message_prompt(QUESTIONS, SESSION, history, NOW)) < 18_000
 
 
 def test_the_schema_asks_for_what_is_asked_and_nothing_else() -> None:
-    assert set(build_output_schema(ASKED)["properties"]) == {"routes", "data", "forget", "conditions"}
-    assert set(build_output_schema(asked_of(CHAT))["properties"]) == {"routes"}
-    hurried = asked_of(guidelines=[Guideline("Be brief.", condition="the user is in a hurry")])
+    assert set(build_output_schema(QUESTIONS)["properties"]) == {"routes", "data", "forget", "conditions"}
+    assert set(build_output_schema(questions_about(CHAT))["properties"]) == {"routes"}
+    hurried = questions_about(guidelines=[Guideline("Be brief.", condition="the user is in a hurry")])
     assert set(build_output_schema(hurried)["properties"]) == {"conditions"}
-    jsonschema.Draft202012Validator.check_schema(build_output_schema(ASKED))
+    jsonschema.Draft202012Validator.check_schema(build_output_schema(QUESTIONS))
 
 
 def test_an_answer_is_read() -> None:
@@ -256,8 +256,8 @@ def test_what_was_not_asked_for_is_left_out_and_said_so(answer: Mapping[str, Any
 
 def test_a_score_of_a_route_that_was_not_asked_about_is_left_out() -> None:
     routes = [Route(f"Route {number}", id=f"r{number}", conditions=["x"]) for number in range(3)]
-    asked = asked_of(*routes, limits=Limits(in_play=1, listed=2))
-    understood = read({"routes": [{"route": "key_r1", "score": 60}, {"route": "key_r2", "score": 90}]}, asked)
+    questions = questions_about(*routes, limits=Limits(in_play=1, listed=2))
+    understood = read({"routes": [{"route": "key_r1", "score": 60}, {"route": "key_r2", "score": 90}]}, questions)
     assert understood.interpretation.scores == {"r1": 60}
     assert understood.problems
 
@@ -275,7 +275,7 @@ def test_a_route_without_values_is_no_problem() -> None:
 )
 def test_what_is_no_object_is_unreadable(text: str) -> None:
     with pytest.raises(UnreadableAnswer):
-        parse_answer(text, ASKED)
+        parse_answer(text, QUESTIONS)
 
 
 @pytest.mark.parametrize("text", ['{"answer": "r9"}', '{"answer": ["r1"]}', "{}", '"r1"', "r1", '{"answer": null}'])
@@ -287,17 +287,17 @@ def test_a_choice_is_of_what_was_offered(text: str) -> None:
 
 def test_an_answer_in_a_fence_is_read() -> None:
     text = '```json\n{"conditions": ["' + AGREES + '"]}\n```\n'
-    assert parse_answer(text, ASKED).interpretation.true_conditions == {"the user agrees"}
+    assert parse_answer(text, QUESTIONS).interpretation.true_conditions == {"the user agrees"}
 
 
 def test_a_fence_that_never_ends_is_soon_unreadable() -> None:
     with pytest.raises(UnreadableAnswer):
-        parse_answer("```json" + "\n" * 20_000, ASKED)
+        parse_answer("```json" + "\n" * 20_000, QUESTIONS)
 
 
 @pytest.mark.parametrize("score", ["1" * 400, "-" + "1" * 400, "1e999", "-1e999", "NaN"])
 def test_a_score_of_any_size_is_read_or_left_out(score: str) -> None:
-    understood = parse_answer('{"routes": [{"route": "key_book", "score": ' + score + "}]}", ASKED)
+    understood = parse_answer('{"routes": [{"route": "key_book", "score": ' + score + "}]}", QUESTIONS)
     assert understood.interpretation.scores is not None
     assert all(0 <= each <= 100 for each in understood.interpretation.scores.values())
 
@@ -308,7 +308,7 @@ def test_a_score_of_any_size_is_read_or_left_out(score: str) -> None:
 def test_an_answer_of_any_depth_is_read_or_unreadable(part: str, depth: int, value: str) -> None:
     deep = "[" * depth + "]" * depth
     with contextlib.suppress(UnreadableAnswer):
-        assert parse_answer(f'{{"{part}": {value.format(deep)}}}', ASKED).interpretation
+        assert parse_answer(f'{{"{part}": {value.format(deep)}}}', QUESTIONS).interpretation
 
 
 words = st.sampled_from(
@@ -328,24 +328,24 @@ answers = st.fixed_dictionaries({}, optional=dict.fromkeys(("routes", "data", "f
 @given(garbage | answers)
 def test_garbage_of_any_shape_is_read_or_unreadable(answer: Any) -> None:
     try:
-        understood = parse_answer(json.dumps(answer), ASKED)
+        understood = parse_answer(json.dumps(answer), QUESTIONS)
     except UnreadableAnswer:
         assert not isinstance(answer, dict)
         return
-    heard = understood.interpretation
-    assert set(heard.scores or ()) <= {"book", "chat"}
-    assert all(0 <= score <= 100 for score in (heard.scores or {}).values())
-    assert heard.true_conditions <= set(ASKED.conditions)
-    for id, values in heard.data.items():
+    interpretation = understood.interpretation
+    assert set(interpretation.scores or ()) <= {"book", "chat"}
+    assert all(0 <= score <= 100 for score in (interpretation.scores or {}).values())
+    assert interpretation.true_conditions <= set(QUESTIONS.conditions)
+    for id, values in interpretation.data.items():
         assert id == "book"
         assert set(values) <= set(BOOK.gatherable)
         assert None not in values.values()
-    for id, names in heard.forgotten.items():
+    for id, names in interpretation.forgotten.items():
         assert set(names) <= set(BOOK.gatherable)
-        assert not set(names) & set(heard.data.get(id, {}))
+        assert not set(names) & set(interpretation.data.get(id, {}))
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_unreadable(text: str) -> None:
     with contextlib.suppress(UnreadableAnswer):
-        assert parse_answer(text, ASKED).interpretation
+        assert parse_answer(text, QUESTIONS).interpretation

@@ -61,9 +61,11 @@ sessions = st.builds(
     ),
     version=st.integers(0, 10**6),
     progress=progresses,
-    left=st.dictionaries(names, st.builds(PausedRoute, data_values, st.none() | states, progresses, waits), max_size=2),
+    paused_routes=st.dictionaries(
+        names, st.builds(PausedRoute, data_values, st.none() | states, progresses, waits), max_size=2
+    ),
     context=data_values,
-    waiting=waits,
+    pending_calls=waits,
 )
 
 
@@ -141,8 +143,8 @@ def test_what_json_does_not_know_is_stored_as_text() -> None:
     class Address(BaseModel):
         city: str
 
-    given_ones = {"day": date(2026, 3, 1), "colour": Colour.RED, "address": Address(city="Rome"), "pair": (1, 2)}
-    assert through_json(booking(**given_ones)).extracted == {
+    values = {"day": date(2026, 3, 1), "colour": Colour.RED, "address": Address(city="Rome"), "pair": (1, 2)}
+    assert through_json(booking(**values)).extracted == {
         "day": "2026-03-01",
         "colour": "red",
         "address": {"city": "Rome"},

@@ -29,7 +29,7 @@ def read(reader: AnswerReader, parts: list[str]) -> list[ReplyDelta]:
     return [*(delta for part in parts for delta in reader.feed(part)), *reader.close()]
 
 
-def said(deltas: list[ReplyDelta]) -> str:
+def text_of(deltas: list[ReplyDelta]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
@@ -39,7 +39,7 @@ def test_what_is_said_is_decoded_however_it_is_cut(
 ) -> None:
     reader = AnswerReader()
     written = json.dumps({"say": text}, ensure_ascii=ascii_only, indent=indent)
-    assert said(read(reader, pieces(written, cuts))) == text
+    assert text_of(read(reader, pieces(written, cuts))) == text
     assert reader.call is None
 
 
@@ -78,12 +78,12 @@ def test_a_call_that_is_cut_off_is_never_taken_for_a_whole_one(value: dict[str, 
 def test_what_is_said_by_a_schema_is_given_as_the_json_it_is(value: dict[str, Any], cuts: list[int]) -> None:
     written = json.dumps(value)
     reader = AnswerReader(expects_json=True)
-    assert said(read(reader, pieces(f'{{"say": {written}}}', cuts))) == written
+    assert text_of(read(reader, pieces(f'{{"say": {written}}}', cuts))) == written
 
 
 @given(TEXTS.filter(lambda text: not text.lstrip(" \t\r\n").startswith("{")))
 def test_free_text_is_given_as_it_is(text: str) -> None:
-    assert said(read(AnswerReader(), list(text))) == text.lstrip(" \t\r\n")
+    assert text_of(read(AnswerReader(), list(text))) == text.lstrip(" \t\r\n")
 
 
 @given(st.text())
@@ -93,12 +93,14 @@ def test_nonsense_is_read_without_failing(text: str) -> None:
 
 def test_text_comes_with_the_piece_it_is_in() -> None:
     reader = AnswerReader()
-    given = [list(reader.feed(piece)) for piece in ('{"say"', ':"', "Hel", "lo \\", "ud83d\\u", 'de00!"', "}")]
-    assert given == [[], [], [TextDelta("Hel")], [TextDelta("lo ")], [], [TextDelta("\N{GRINNING FACE}!")], []]
+    deltas = [list(reader.feed(piece)) for piece in ('{"say"', ':"', "Hel", "lo \\", "ud83d\\u", 'de00!"', "}")]
+    assert deltas == [[], [], [TextDelta("Hel")], [TextDelta("lo ")], [], [TextDelta("\N{GRINNING FACE}!")], []]
 
 
 def test_half_a_character_is_marked_as_lost() -> None:
-    assert said(read(AnswerReader(), [r'{"say": "a\ud83d b\ude00 \uzzzz \ud83d"}'])) == "a\ufffd b\ufffd \ufffd \ufffd"
+    assert (
+        text_of(read(AnswerReader(), [r'{"say": "a\ud83d b\ude00 \uzzzz \ud83d"}'])) == "a\ufffd b\ufffd \ufffd \ufffd"
+    )
 
 
 def chunk(content: str | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
@@ -107,10 +109,10 @@ def chunk(content: str | None = None, finish: str | None = None, **more: Any) ->
 
 
 def collected(reader: AnswerReader | None, *chunks: dict[str, Any]) -> LocalStreamReader:
-    made = LocalStreamReader("local", "tiny", reader)
+    stream_reader = LocalStreamReader("local", "tiny", reader)
     for each in chunks:
-        list(made.add(each))
-    return made
+        list(stream_reader.add(each))
+    return stream_reader
 
 
 def test_a_reply_has_its_usage_and_costs_nothing() -> None:
@@ -129,8 +131,8 @@ def test_thinking_is_kept_apart() -> None:
 
 
 def test_a_call_that_the_cap_cut_off_says_both() -> None:
-    made = collected(AnswerReader(), chunk('{"tool":"wipe","input":'), chunk(finish="length"))
-    reply = made.reply()
+    stream_reader = collected(AnswerReader(), chunk('{"tool":"wipe","input":'), chunk(finish="length"))
+    reply = stream_reader.reply()
     assert reply.stop_reason == "max_tokens"
     assert [call.invalid_input for call in reply.tool_calls] == [""]
 

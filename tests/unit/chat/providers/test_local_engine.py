@@ -39,8 +39,8 @@ class Llama:
     def __init__(self) -> None:
         self.loads = 0
         self.length = 50
-        self.asked: list[str] = []
-        self.given: list[int] = []
+        self.prompts: list[str] = []
+        self.chunk_counts: list[int] = []
         self.go = threading.Event()
         self.go.set()
         self.asking = threading.Event()
@@ -61,8 +61,8 @@ class Llama:
             self.at_once -= 1
 
     def _answer(self, body: dict[str, Any], take: Callable[[Any], bool]) -> None:
-        self.asked.append(body["messages"][-1]["content"])
-        self.given.append(0)
+        self.prompts.append(body["messages"][-1]["content"])
+        self.chunk_counts.append(0)
         self.asking.set()
         if self.fails is not None:
             raise self.fails
@@ -70,17 +70,17 @@ class Llama:
             assert self.go.wait(SECONDS)
             if take(chunk(f"{number} ")):
                 return
-            self.given[-1] += 1
+            self.chunk_counts[-1] += 1
         take(chunk(finish="stop"))
 
 
 @pytest.fixture
 def llama(monkeypatch: pytest.MonkeyPatch) -> Iterator[Llama]:
-    made = Llama()
-    monkeypatch.setattr(engine, "_load", made.load)
+    fake = Llama()
+    monkeypatch.setattr(engine, "_load", fake.load)
     monkeypatch.setattr(engine, "_engines", WeakValueDictionary())
-    yield made
-    made.go.set()
+    yield fake
+    fake.go.set()
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ async def test_many_are_answered_one_at_a_time_in_the_order_they_came(model: Loc
     others = [LocalModel("tiny.gguf"), LocalModel(Path("tiny.gguf"))]
     replies = await asyncio.gather(*((model, *others)[int(each) % 3].complete(each) for each in questions))
     assert [reply.text for reply in replies] == [NUMBERS] * 8
-    assert llama.asked == questions
+    assert llama.prompts == questions
     assert (llama.loads, llama.most_at_once) == (1, 1)
 
 
@@ -125,7 +125,7 @@ async def test_closing_the_iterator_stops_the_generation(model: LocalModel, llam
     llama.length = 1
     async with asyncio.timeout(SECONDS):
         assert (await model.complete("Again.")).text == "0 "
-    assert llama.given[0] < 1_000_000
+    assert llama.chunk_counts[0] < 1_000_000
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -144,7 +144,7 @@ async def test_cancelling_the_task_stops_the_generation(model: LocalModel, llama
     llama.length = 1
     async with asyncio.timeout(SECONDS):
         await model.complete("Again.")
-    assert llama.given[0] < 1_000_000
+    assert llama.chunk_counts[0] < 1_000_000
 
 
 async def test_what_is_cancelled_while_it_waits_never_starts(model: LocalModel, llama: Llama) -> None:
@@ -156,7 +156,7 @@ async def test_what_is_cancelled_while_it_waits_never_starts(model: LocalModel, 
         await second
     llama.go.set()
     await asyncio.gather(first, third)
-    assert llama.asked == ["first", "third"]
+    assert llama.prompts == ["first", "third"]
 
 
 async def test_silence_times_out_but_waiting_for_others_does_not(llama: Llama) -> None:
@@ -185,7 +185,7 @@ async def test_closing_a_model_gives_up_what_it_does_and_waits_for(model: LocalM
         for task in (running, waiting):
             with pytest.raises(ProviderConnectionError, match="closed"):
                 await task
-    assert llama.asked == ["running"]
+    assert llama.prompts == ["running"]
     assert (await model.complete("Again.")).text == NUMBERS
 
 
@@ -214,7 +214,7 @@ async def test_a_file_is_let_go_when_its_last_model_is_closed(llama: Llama) -> N
 
 async def test_a_file_can_be_loaded_before_it_is_asked(model: LocalModel, llama: Llama) -> None:
     await asyncio.gather(model.load(), model.load())
-    assert (llama.loads, llama.asked) == (1, [])
+    assert (llama.loads, llama.prompts) == (1, [])
     await model.complete("Count.")
     assert llama.loads == 1
     await model.aclose()
@@ -235,13 +235,13 @@ async def test_other_settings_are_another_engine(llama: Llama) -> None:
 async def test_a_process_that_was_forked_loads_the_file_itself(
     model: LocalModel, llama: Llama, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_left_behind", [])
+    monkeypatch.setattr(engine, "_abandoned_engines", [])
     await model.complete("Count.")
     monkeypatch.setattr("os.getpid", lambda: -1)
     engine._after_fork()
     assert (await model.complete("Count.")).text == NUMBERS
     assert llama.loads == 2
-    assert len(engine._left_behind) == 1
+    assert len(engine._abandoned_engines) == 1
 
 
 def test_one_model_serves_one_event_loop_after_another(llama: Llama) -> None:

@@ -179,7 +179,11 @@ def test_a_missing_quote_is_for_the_model_to_mend() -> None:
         reading(fact_output(), quotes=True)
 
 
-@given(st.text(max_size=40), st.text(max_size=20), st.text(max_size=40))
+# An ellipsis splits a quote into parts, and a part of one word is not looked for.
+_WITHOUT_ELLIPSIS = st.text(max_size=20).filter(lambda text: not any(mark in text for mark in ("…", "...")))
+
+
+@given(st.text(max_size=40), _WITHOUT_ELLIPSIS, st.text(max_size=40))
 def test_words_that_were_said_are_found(before: str, quote: str, after: str) -> None:
     # Letters may melt into their neighbours when a text is normalised, so there is something between them.
     assert is_quoted(f"so {quote} said", f"{before} so {quote} said {after}")

@@ -23,10 +23,10 @@ async def open_job(rc: Tellback, *words: str) -> tuple[User, Job]:
     """A user who said something that is to be extracted."""
     user = rc.user("maya")
     space = await user.memory.create_space("chat")
-    talk = await user.conversations.create("chat")
+    conversation = await user.conversations.create("chat")
     for each in words:
-        await user.conversations.append_turn(talk.id, each, {"content": "I see."})
-    [job] = await user.memory.run_extraction_for_conversation(talk.id, space_id=space.id)
+        await user.conversations.append_turn(conversation.id, each, {"content": "I see."})
+    [job] = await user.memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
     return user, job
 
 
@@ -55,12 +55,12 @@ async def test_calls_before_a_providers_failure_are_paid_for() -> None:
 
 async def test_calls_before_a_cancellation_are_paid_for(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
-    asked = asyncio.Event()
-    script = [says("no JSON", usage=PAID), says("never", delay=30, expect=lambda _: asked.set())]
+    second_call_started = asyncio.Event()
+    script = [says("no JSON", usage=PAID), says("never", delay=30, expect=lambda _: second_call_started.set())]
     async with Tellback(url, model=ScriptedModel(script), worker=SOON) as rc:
         _, job = await open_job(rc, "I live in Porto.")
         async with asyncio.timeout(30):
-            await asked.wait()
+            await second_call_started.wait()
         await rc.jobs.cancel(job.id)
     async with Tellback(url) as rc:  # closing waits for what is under way
         assert await spent(rc.user("maya")) == [1000]
@@ -83,9 +83,9 @@ class Giving:
 async def test_what_an_extractor_of_ones_own_gives_is_checked(fields: dict[str, Any]) -> None:
     async with Tellback(":memory:", extractor=Giving(**fields)) as rc:
         user, job = await open_job(rc, "Hello.")
-        over = await ended(user, job)
-        assert (over.status.value, over.attempts) == ("failed", 1)
-        assert "facts.0" in str(over.error)
+        finished = await ended(user, job)
+        assert (finished.status.value, finished.attempts) == ("failed", 1)
+        assert "facts.0" in str(finished.error)
         assert await spent(user) == [1000]
         assert await user.memory.list_atoms(job.memory_space_id) == []
 

@@ -28,11 +28,11 @@ FACTS = ["User prefers morning meetings", "User is allergic to peanuts", "User's
 
 
 def space(entries: Sequence[str | IndexEntry], *, embedded: bool = True) -> SpaceIndex:
-    made = [entry if isinstance(entry, IndexEntry) else IndexEntry(entry, NOW) for entry in entries]
+    index_entries = [entry if isinstance(entry, IndexEntry) else IndexEntry(entry, NOW) for entry in entries]
     index = SpaceIndex(STATIC if embedded else None)
-    index.extend(made)
-    if embedded and made:
-        index.set_vectors(np.arange(len(made)), STATIC.vectors([entry.text for entry in made]))
+    index.extend(index_entries)
+    if embedded and index_entries:
+        index.set_vectors(np.arange(len(index_entries)), STATIC.vectors([entry.text for entry in index_entries]))
     return index
 
 

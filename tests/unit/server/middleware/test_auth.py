@@ -73,11 +73,11 @@ async def test_a_key_opens_until_it_is_revoked(rc: Tellback) -> None:
 
 
 async def test_a_key_opens_until_it_expires(rc: Tellback) -> None:
-    app, made = serving(rc), await rc.keys.create("app", expires_at=timedelta(hours=1))
-    assert (await asked(app, made.secret, "maya")).status_code == 200
+    app, created = serving(rc), await rc.keys.create("app", expires_at=timedelta(hours=1))
+    assert (await asked(app, created.secret, "maya")).status_code == 200
     now = rc.clock
     rc.clock = lambda: now() + timedelta(hours=2)
-    assert told(await asked(app, made.secret, "maya")) == (401, "not-authenticated")
+    assert told(await asked(app, created.secret, "maya")) == (401, "not-authenticated")
 
 
 async def test_a_token_and_a_key_open_the_same_server(rc: Tellback) -> None:
@@ -124,18 +124,20 @@ async def test_the_credential_is_looked_at_before_anything_else(rc: Tellback) ->
 
 
 async def test_a_stream_can_find_out_that_its_credential_has_ended(rc: Tellback) -> None:
-    made = await rc.keys.create("app")
-    kept: dict[str, Any] = {}
+    created = await rc.keys.create("app")
+    stored: dict[str, Any] = {}
 
     async def keeping(scope: Any, receive: Any, send: Any) -> None:
-        kept.update(scope["state"])
+        stored.update(scope["state"])
         await Response()(scope, receive, send)
 
     settings = ServerSettings()
-    await asked(AuthMiddleware(keeping, ServerContext(rc, settings), Authenticator(rc, settings)), made.secret, "maya")
-    assert await kept["is_still_valid"]()
-    await rc.keys.revoke(made.key.id)
-    assert not await kept["is_still_valid"]()
+    await asked(
+        AuthMiddleware(keeping, ServerContext(rc, settings), Authenticator(rc, settings)), created.secret, "maya"
+    )
+    assert await stored["is_still_valid"]()
+    await rc.keys.revoke(created.key.id)
+    assert not await stored["is_still_valid"]()
 
 
 async def test_too_many_requests_are_told_when_there_may_be_more(rc: Tellback) -> None:
@@ -223,8 +225,8 @@ async def test_everyone_on_this_machine_may_use_an_open_server(rc: Tellback) -> 
     app = serving(rc, open=True, rate_limit=1)
     for host in ("127.0.0.1:8765", "localhost:8765", "LOCALHOST", "[::1]:8765", "127.8.9.1"):
         assert (await asked(app, headers={"Host": host})).status_code == 200
-    made = await asked(app, user="maya", method="POST", json={"namespace": "chat"})
-    assert made.json()["userId"] == "maya"
+    created = await asked(app, user="maya", method="POST", json={"namespace": "chat"})
+    assert created.json()["userId"] == "maya"
 
 
 @pytest.mark.parametrize(
@@ -390,9 +392,9 @@ async def test_the_server_starts_and_stops_through_the_guard() -> None:
 
 async def test_one_of_our_keys_counts_also_where_none_is_needed(rc: Tellback) -> None:
     app = serving(rc, open=True)
-    made = await rc.keys.create("user", tenant_id="acme", user_id="maya")
-    talk = await rc.user("maya", "acme").conversations.create("chat")
-    assert [each["id"] for each in (await asked(app, made.secret)).json()["items"]] == [talk.id]
+    created = await rc.keys.create("user", tenant_id="acme", user_id="maya")
+    conversation = await rc.user("maya", "acme").conversations.create("chat")
+    assert [each["id"] for each in (await asked(app, created.secret)).json()["items"]] == [conversation.id]
     assert (await asked(app, "sk-of-another-vendor")).json()["items"] == []
-    await rc.keys.revoke(made.key.id)
-    assert told(await asked(app, made.secret)) == (401, "not-authenticated")
+    await rc.keys.revoke(created.key.id)
+    assert told(await asked(app, created.secret)) == (401, "not-authenticated")

@@ -39,7 +39,7 @@ class Pages:
             caller = state["caller"]
             of = request.query_params.get("user")
             try:
-                seen = caller.user_of(of).scope if of else None
+                seen = caller.user_handle(of).scope if of else None
             except NotAllowedError:
                 return JSONResponse("not allowed", 403)
             held = await state["is_still_valid"]()
@@ -156,11 +156,11 @@ async def test_logging_out_ends_it_here_and_for_pages_that_are_open(rc: Tellback
 
 
 async def test_a_key_that_is_revoked_ends_what_was_begun_with_it(rc: Tellback) -> None:
-    made = await rc.keys.create("app")
+    created = await rc.keys.create("app")
     async with app_client(served(rc)) as client:
-        await log_in(client, made.secret)
+        await log_in(client, created.secret)
         assert (await client.get("/console/")).json()["held"]
-        await rc.keys.revoke(made.key.id)
+        await rc.keys.revoke(created.key.id)
         assert (await client.get("/console/")).status_code == 303
 
 

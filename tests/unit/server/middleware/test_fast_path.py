@@ -46,8 +46,8 @@ def shape(answer: Any) -> Any:
     """An answer without what is new each time."""
     body = answer.json() if answer.content else None
     new = ("id", "seq", "turnId", "createdAt", "requestId")
-    kept = {name: value for name, value in body.items() if name not in new} if isinstance(body, dict) else body
-    return answer.status_code, answer.headers["content-type"], kept
+    stored = {name: value for name, value in body.items() if name not in new} if isinstance(body, dict) else body
+    return answer.status_code, answer.headers["content-type"], stored
 
 
 def test_both_ways_answer_the_same() -> None:
@@ -69,9 +69,9 @@ def test_both_ways_answer_the_same() -> None:
 
 async def both(rc: Tellback, app: Any, body: bytes, id: str, media: str) -> None:
     maya = rc.user("local")
-    talk, closed = await maya.conversations.create("chat"), await maya.conversations.create("chat")
+    conversation, closed = await maya.conversations.create("chat"), await maya.conversations.create("chat")
     await maya.conversations.close(closed.id)
-    named = {"known": talk.id, "closed": closed.id}.get(id, id)
+    named = {"known": conversation.id, "closed": closed.id}.get(id, id)
     async with app_client(app) as http:
         path, headers = f"/ai-conversations/{named}/user-messages", {"content-type": media}
         ordinary = shape(await http.post(f"{path}?way=ordinary", content=body, headers=headers))

@@ -40,7 +40,7 @@ class Lines(logging.Handler):
 
     def of_requests(self) -> list[dict[str, object]]:
         read = [json.loads(line) for line in self.lines]
-        return [each for each in read if each["logger"] == "tellback.server.auth"]
+        return [each for each in read if each["logger"] == "tellback.server.access"]
 
 
 @contextmanager
@@ -152,7 +152,7 @@ async def test_what_nobody_foresaw_is_an_answer_with_the_request_id(app: FastAPI
     [failure] = [json.loads(line) for line in lines.lines if "exception" in line]
     assert failure["requestId"] == answer.json()["requestId"]
     assert failure["exception"].endswith("LookupError")
-    assert "test_observing.py" in failure["exception"]
+    assert "test_observability.py" in failure["exception"]
     assert "words of maya" not in "".join(lines.lines)
 
 

@@ -123,15 +123,15 @@ async def test_a_speaker_has_a_name() -> None:
 
 async def test_a_turn_goes_on_in_the_conversation_that_is_named() -> None:
     async with opened(says("one"), says("two")) as (rc, client, model):
-        talks = rc.user("local").conversations
-        mine = await talks.create("support")
+        conversations = rc.user("local").conversations
+        mine = await conversations.create("support")
         named = {"X-Tellback-Conversation": mine.id}
         for text in ("a", "b"):
             given = await ask(client, text, headers=named)
             assert given.headers["X-Tellback-Conversation"] == mine.id
-        assert [message.text for message in await talks.messages(mine.id)] == ["a", "one", "b", "two"]
+        assert [message.text for message in await conversations.messages(mine.id)] == ["a", "one", "b", "two"]
         assert len(model.requests[1].messages) == 1, "the client keeps the history"
-        await talks.close(mine.id)
+        await conversations.close(mine.id)
         closed = await ask(client, "c", headers=named)
         assert error_in(closed) == (409, "invalid_request_error", None, "conversation_closed")
         assert closed.headers["x-should-retry"] == "false"

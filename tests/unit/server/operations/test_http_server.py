@@ -67,10 +67,10 @@ async def test_a_store_without_keys_is_not_for_others(tmp_path: Path, host: str)
 async def test_a_valid_key_is_a_credential_and_a_revoked_one_is_not(tmp_path: Path) -> None:
     options = ServeOptions(str(tmp_path / "tellback.db"), "0.0.0.0")
     async with Tellback(options.url, worker=False) as rc:
-        made = await rc.keys.create("app")
+        created = await rc.keys.create("app")
     assert not (await check_options(options)).open
     async with Tellback(options.url, worker=False) as rc:
-        await rc.keys.revoke(made.key.id)
+        await rc.keys.revoke(created.key.id)
     for host in ("0.0.0.0", "127.0.0.1"):  # what had keys once does not become open by losing them
         with pytest.raises(ConfigurationError, match="expired or were revoked"):
             await check_options(replace(options, host=host))

@@ -111,7 +111,7 @@ async def test_no_route_logs_what_it_is_sent(app: FastAPI) -> None:
 
 
 async def test_no_line_of_a_turn_or_its_failure_holds_words(app: FastAPI) -> None:
-    rc: Tellback = app.state.home.rc
+    rc: Tellback = app.state.server_context.rc
     with logged() as lines:
         async with app_client(app, user="maya") as client:
             talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()

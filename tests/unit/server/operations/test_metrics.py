@@ -112,9 +112,9 @@ async def test_refusals_are_counted(rc: Tellback) -> None:
 async def test_jobs_are_counted_and_the_store_is_asked_seldom(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     maya = rc.user("maya")
     space = await maya.memory.create_space("facts")
-    talk = await maya.conversations.create("chat")
-    await maya.conversations.append_user_message(talk.id, "Hello.")
-    await maya.memory.run_extraction_for_conversation(talk.id, space_id=space.id)
+    conversation = await maya.conversations.create("chat")
+    await maya.conversations.append_user_message(conversation.id, "Hello.")
+    await maya.memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
     asked, listed = [], rc.store.jobs.list_jobs
 
     async def counted(*given: Any, **more: Any) -> Any:
@@ -182,13 +182,13 @@ import asyncio, sys
 from tellback import Tellback
 from tellback.server.operations.metrics import Metrics
 metrics = Metrics()
-metrics.request_ends("GET", "/x", 200, 0.1)
-metrics.stream_begins()
+metrics.record_request("GET", "/x", 200, 0.1)
+metrics.stream_opened()
 print("ready", flush=True)
 sys.stdin.readline()
 async def main():
     async with Tellback(":memory:", worker=False) as rc:
-        print((await metrics.text(rc)).decode())
+        print((await metrics.render(rc)).decode())
 asyncio.run(main())
 """
 

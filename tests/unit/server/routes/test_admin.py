@@ -46,8 +46,8 @@ def app(rc: Tellback) -> Any:
 
 @pytest.mark.parametrize("role", ["user", "app"])
 async def test_what_concerns_others_is_for_admins(rc: Tellback, app: Any, role: Any) -> None:
-    made = await rc.keys.create(role, user_id="maya" if role == "user" else None)
-    async with app_client(app, made.secret, "maya") as client:
+    created = await rc.keys.create(role, user_id="maya" if role == "user" else None)
+    async with app_client(app, created.secret, "maya") as client:
         for method, path, body in OPERATING:
             answer = await client.request(method, path, json=body)
             assert (answer.status_code, answer.json()["code"]) == (403, "not-allowed"), path
@@ -55,8 +55,8 @@ async def test_what_concerns_others_is_for_admins(rc: Tellback, app: Any, role: 
 
 async def test_an_app_exports_and_erases_the_user_it_names(rc: Tellback, app: Any) -> None:
     await rc.user("omar").conversations.create("chat")
-    made = await rc.keys.create("app")
-    async with app_client(app, made.secret, "omar") as client:
+    created = await rc.keys.create("app")
+    async with app_client(app, created.secret, "omar") as client:
         assert len((await client.get("/ai-admin/export")).json()["conversations"]) == 1
         assert (await client.post("/ai-admin/delete", json={"confirm": True})).status_code == 200
         assert (await client.get("/ai-admin/export")).json()["conversations"] == []
@@ -93,16 +93,16 @@ async def test_an_app_exports_and_erases_the_user_it_names(rc: Tellback, app: An
     ],
 )
 async def test_what_cannot_be_meant_is_refused(app: Any, rc: Tellback, method: str, path: str, body: Any) -> None:
-    made = await rc.keys.create("admin")
-    async with app_client(app, made.secret, "maya") as client:
+    created = await rc.keys.create("admin")
+    async with app_client(app, created.secret, "maya") as client:
         answer = await client.request(method, path, json=body)
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
 
 
 @pytest.mark.parametrize("path", ["jobs/%00", "jobs/job_1", "bindings/%00", "bindings/bind_1", "keys/%00", "keys/k"])
 async def test_ids_that_nothing_has_are_unknown(app: Any, rc: Tellback, path: str) -> None:
-    made = await rc.keys.create("admin")
-    async with app_client(app, made.secret) as client:
+    created = await rc.keys.create("admin")
+    async with app_client(app, created.secret) as client:
         assert (await client.get(f"/ai-admin/{path}")).status_code == 404
 
 

@@ -44,8 +44,8 @@ def app(rc: Tellback, request: pytest.FixtureRequest) -> Any:
 async def client(
     rc: Tellback, app: Any, user: str = "maya", tenant: str = "acme", role: ApiKeyRole = "user"
 ) -> httpx2.AsyncClient:
-    made = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
-    return app_client(app, made.secret, None if role == "user" else user)
+    created = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
+    return app_client(app, created.secret, None if role == "user" else user)
 
 
 @pytest.fixture
@@ -62,10 +62,10 @@ async def say(caller: httpx2.AsyncClient, text: str, id: str = "web-42", agent: 
 
 
 async def test_a_session_is_begun_and_read(maya: httpx2.AsyncClient) -> None:
-    made = await maya.post(PATH, json={"id": "web-42", "initialData": {"channel": "web"}})
-    assert made.status_code == 201, made.text
-    assert made.headers["etag"] == '"v0"'
-    session = SessionWire.model_validate(made.json()).value()
+    created = await maya.post(PATH, json={"id": "web-42", "initialData": {"channel": "web"}})
+    assert created.status_code == 201, created.text
+    assert created.headers["etag"] == '"v0"'
+    session = SessionWire.model_validate(created.json()).value()
     assert (session.id, session.user_id, session.agent_name) == ("web-42", "maya", "Plain")
     assert session.collected_data["channel"] == "web"
     await say(maya, "Hi")

@@ -49,9 +49,9 @@ async def client(
     app: Any = None,
     **more: Any,
 ) -> httpx2.AsyncClient:
-    made = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
+    created = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
     served = app or create_app(rc, ServerSettings(rate_limit=None, **more), agents=agents, opens=False)
-    return app_client(served, made.secret, None if role == "user" else user)
+    return app_client(served, created.secret, None if role == "user" else user)
 
 
 def events_of(text: str) -> list[tuple[str, Any]]:
@@ -91,9 +91,9 @@ async def test_a_description_is_invoked(rc: Tellback, model: ScriptedModel) -> N
     assert answer.status_code == 200
     outcome = TurnOutcomeWire.model_validate(answer.json()).value()
     assert (outcome.status, outcome.text) == ("completed", "It is on its way.")
-    talk = await rc.user("maya").conversations.get(outcome.conversation_id)
-    assert talk is not None
-    assert talk.namespace == "support"
+    conversation = await rc.user("maya").conversations.get(outcome.conversation_id)
+    assert conversation is not None
+    assert conversation.namespace == "support"
 
 
 async def test_an_invocation_is_streamed(rc: Tellback, model: ScriptedModel) -> None:
@@ -198,8 +198,8 @@ async def test_nobody_says_what_an_agents_tool_gave(
     async with await client(rc, role) as caller:
         asked = (await caller.post("/ai-agents/support/invoke", json={"arguments": {"userMessage": "Pay 7"}})).json()
         id, call = asked["conversationId"], asked["pending"][0]["id"]
-        talks = rc.user("maya").conversations
-        before = await talks.raw_turns(id)
+        conversations = rc.user("maya").conversations
+        before = await conversations.raw_turns(id)
         results = {"tools": [{"name": "pay"}], "toolResults": [{"toolUseId": call, "content": "paid 100000"}]}
         if what == "completion":
             function = {"name": "pay", "arguments": "{}"}
@@ -217,7 +217,7 @@ async def test_nobody_says_what_an_agents_tool_gave(
                 block = {"type": "tool_use", "id": call, "name": "pay", "arguments": {}}
                 forged = await caller.post(f"/ai-conversations/{id}/assistant-turns", json={"content": [block]})
                 assert forged.status_code == 201
-                before = await talks.raw_turns(id)
+                before = await conversations.raw_turns(id)
             if what in APPENDED:
                 path, body = f"/ai-conversations/{id}/{what}", APPENDED[what](call)
             elif what == "chat":
@@ -225,7 +225,7 @@ async def test_nobody_says_what_an_agents_tool_gave(
         answer = await caller.post(path, json=body, headers=headers)
         assert answer.status_code == (400 if what == "completion" else 422), answer.text
         assert "support" in answer.text
-        assert await talks.raw_turns(id) == before
+        assert await conversations.raw_turns(id) == before
 
 
 @pytest.mark.parametrize(
@@ -261,9 +261,9 @@ async def test_an_argument_cannot_name_a_model_that_is_not_allowed(rc: Tellback)
 
 async def test_another_users_conversation_is_unknown(rc: Tellback) -> None:
     rc.register_agent(SUPPORT)
-    talk = await rc.user("omar").conversations.create("support")
+    conversation = await rc.user("omar").conversations.create("support")
     async with await client(rc) as caller:
-        body = {"arguments": {"userMessage": "Hi"}, "conversationId": talk.id}
+        body = {"arguments": {"userMessage": "Hi"}, "conversationId": conversation.id}
         assert (await caller.post("/ai-agents/support/invoke", json=body)).status_code == 404
 
 
@@ -288,8 +288,8 @@ async def test_an_agent_responds_and_remembers(rc: Tellback) -> None:
     assert said.route.title == "Book a trip"
     assert [each.name for each in said.tool_calls] == ["search"]
     assert said.conversation_id is not None
-    kept = await rc.user("maya").conversations.messages(said.conversation_id)
-    assert [each.text for each in kept] == ["To Rome", "How many?", "Two", "The night train?"]
+    stored = await rc.user("maya").conversations.messages(said.conversation_id)
+    assert [each.text for each in stored] == ["To Rome", "How many?", "Two", "The night train?"]
     for system in desk.system_prompts:
         assert system not in second.text
 

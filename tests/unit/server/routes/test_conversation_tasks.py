@@ -75,9 +75,9 @@ async def test_what_was_left_is_closed_for_this_user_alone(rc: Tellback, rest: R
     assert expect_json(await rest.post("/ai-conversations/close-stale", json={"olderThan": 3600}))["items"] == []
     closed = expect_json(await rest.post("/ai-conversations/close-stale", json={"olderThan": 0}))["items"]
     assert [(each["id"], each["status"]) for each in closed] == [(mine.id, "closed")]
-    kept = await rc.user("omar").conversations.get(other.id)
-    assert kept is not None
-    assert kept.is_open
+    stored = await rc.user("omar").conversations.get(other.id)
+    assert stored is not None
+    assert stored.is_open
     for age in (-1, 1e300, "PT1H", None):
         assert (await rest.post("/ai-conversations/close-stale", json={"olderThan": age})).status_code == 422
 
@@ -88,21 +88,21 @@ async def test_calls_that_wait_for_a_decision_are_shown() -> None:
 
     model = ScriptedModel([calls("pay", amount=3)])
     async with Tellback(":memory:", embedder=None, worker=False, model=model) as rc, rest_client(rc) as rest:
-        talks = rc.user("maya").conversations
-        talk = await talks.create("chat")
+        conversations = rc.user("maya").conversations
+        talk = await conversations.create("chat")
         path = f"/ai-conversations/{talk.id}/pending"
         assert expect_json(await rest.get(path))["items"] == []
         tool = Tool.from_fn(pay, requires_approval=True)
-        outcome = await talks.run_turn(talk.id, user_text="Pay 3", tools=[tool])
+        outcome = await conversations.run_turn(talk.id, user_text="Pay 3", tools=[tool])
         [call] = expect_json(await rest.get(path))["items"]
         assert (call["id"], call["name"], call["input"]) == (outcome.pending[0].id, "pay", {"amount": 3})
         assert (await rest.get("/ai-conversations/conv_x/pending")).status_code == 404
 
 
 async def test_a_summary_is_made_by_a_model_that_is_served(rc: Tellback, rest: RestClient) -> None:
-    talks = rc.user("maya").conversations
-    talk = await talks.create("chat", close_after=timedelta(hours=1))
-    await talks.append_turn(talk.id, "I keep bees.", {"content": "How many?"})
+    conversations = rc.user("maya").conversations
+    talk = await conversations.create("chat", close_after=timedelta(hours=1))
+    await conversations.append_turn(talk.id, "I keep bees.", {"content": "How many?"})
     path = f"/ai-conversations/{talk.id}/rolling-summary"
     assert expect_json(await rest.post(path, json={"model": "gpt-9"}), 403)["code"] == "not-allowed"
     assert expect_json(await rest.post(path))["outcome"] == "refreshed"

@@ -32,10 +32,10 @@ async def space(rc: Tellback) -> str:
 
 
 async def said(rc: Tellback, user: str = "maya", namespace: str = "chat") -> str:
-    talks = rc.user(user).conversations
-    talk = await talks.create(namespace)
-    await talks.append_user_message(talk.id, "I keep bees.")
-    return talk.id
+    conversations = rc.user(user).conversations
+    conversation = await conversations.create(namespace)
+    await conversations.append_user_message(conversation.id, "I keep bees.")
+    return conversation.id
 
 
 async def test_a_binding_is_made_changed_and_ended(rest: RestClient, space: str) -> None:

@@ -30,8 +30,8 @@ def app(rc: Tellback) -> Any:
 
 @pytest.fixture
 async def admin(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    made = await rc.keys.create("admin", tenant_id="acme", app_id="shop")
-    async with app_client(app, made.secret) as client:
+    created = await rc.keys.create("admin", tenant_id="acme", app_id="shop")
+    async with app_client(app, created.secret) as client:
         yield client
 
 
@@ -39,9 +39,9 @@ async def test_a_key_that_was_made_opens_its_own_tenant_and_app(admin: httpx2.As
     answer = await admin.post("/ai-admin/keys", json={"role": "user", "userId": "maya", "name": "phone"})
     assert answer.status_code == 201
     assert answer.headers["cache-control"] == "no-store"
-    made = NewApiKeyWire.model_validate(answer.json()).value()
-    assert (made.key.tenant_id, made.key.app_id, made.key.user_id) == ("acme", "shop", "maya")
-    async with app_client(app, made.secret) as phone:
+    created = NewApiKeyWire.model_validate(answer.json()).value()
+    assert (created.key.tenant_id, created.key.app_id, created.key.user_id) == ("acme", "shop", "maya")
+    async with app_client(app, created.secret) as phone:
         opened = await phone.post("/ai-conversations", json={"namespace": "chat"})
     assert opened.json()["userId"] == "maya"
     assert opened.json()["tenantId"] == "acme"
@@ -84,14 +84,14 @@ async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Tellback, app: An
     end = datetime(2099, 1, 1, tzinfo=UTC)
     limited = await rc.keys.create("admin", expires_at=end, rate_limit=5)
     async with app_client(app, limited.secret) as client:
-        made = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()["key"]
+        created = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()["key"]
         less = {"rateLimit": 4, "expiresAt": "2098-01-01T00:00:00Z"}
         assert (await client.post("/ai-admin/keys", json=less)).json()["key"]["rateLimit"] == 4
         for more in ({"rateLimit": 6}, {"expiresAt": "2099-01-01T00:00:01Z"}):
             refused = await client.post("/ai-admin/keys", json=more)
             assert (refused.status_code, refused.json()["code"]) == (403, "not-allowed")
             assert "your own credential" in refused.json()["detail"]
-    assert (made["rateLimit"], made["expiresAt"]) == (5, "2099-01-01T00:00:00Z")
+    assert (created["rateLimit"], created["expiresAt"]) == (5, "2099-01-01T00:00:00Z")
 
 
 @pytest.mark.parametrize("seconds", [300, 5 * 10**11])
@@ -99,21 +99,21 @@ async def test_a_token_makes_no_key_that_lasts_longer(rc: Tellback, seconds: int
     app = create_app(rc, ServerSettings(jwt=tokens.settings(leeway_seconds=10)), opens=False)
     ends = int(time.time()) + seconds
     async with app_client(app, tokens.token(role="admin", sub="root", exp=ends)) as client:
-        made = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()
+        created = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()
         later = await client.post("/ai-admin/keys", json={"expiresAt": "2099-01-01T00:00:00Z"})
     last = datetime.fromtimestamp(ends + 10, UTC) if seconds == 300 else datetime.max.replace(tzinfo=UTC)
-    assert NewApiKeyWire.model_validate(made).value().key.expires_at == last
+    assert NewApiKeyWire.model_validate(created).value().key.expires_at == last
     assert later.status_code == (403 if seconds == 300 else 201)
-    async with app_client(app, made["secret"]) as client:
+    async with app_client(app, created["secret"]) as client:
         again = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()["key"]
-    assert again["expiresAt"] == made["key"]["expiresAt"]
+    assert again["expiresAt"] == created["key"]["expiresAt"]
 
 
 async def test_a_key_without_limits_makes_keys_with_any(admin: httpx2.AsyncClient) -> None:
     more = {"rateLimit": 1_000_000, "expiresAt": "2099-01-01T00:00:00Z"}
     assert (await admin.post("/ai-admin/keys", json=more)).status_code == 201
-    made = (await admin.post("/ai-admin/keys", json={})).json()["key"]
-    assert (made["rateLimit"], made["expiresAt"]) == (None, None)
+    created = (await admin.post("/ai-admin/keys", json={})).json()["key"]
+    assert (created["rateLimit"], created["expiresAt"]) == (None, None)
 
 
 @pytest.mark.parametrize("role", ["app", "user"])

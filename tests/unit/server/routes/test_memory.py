@@ -40,8 +40,8 @@ async def test_a_space_is_made_listed_and_hidden(rest: RestClient, rc: Tellback)
     assert (await rest.delete(f"/ai-memory/spaces/{made['id']}")).status_code == 204
     assert (await rest.get(f"/ai-memory/spaces/{made['id']}")).status_code == 404
     assert (await rest.delete(f"/ai-memory/spaces/{made['id']}")).status_code == 404
-    [kept] = await rc.user("maya").memory.list_spaces()
-    assert kept.id == other["id"]
+    [stored] = await rc.user("maya").memory.list_spaces()
+    assert stored.id == other["id"]
 
 
 async def test_an_atom_lives_through_all_its_changes(rest: RestClient, space: str) -> None:
@@ -75,9 +75,9 @@ async def test_an_atom_lives_through_all_its_changes(rest: RestClient, space: st
 async def test_many_atoms_are_added_at_once_and_read_page_by_page(rest: RestClient, space: str) -> None:
     path = f"/ai-memory/spaces/{space}/atoms"
     atoms = [{"text": f"Fact {n}", "category": {"name": "odd" if n % 2 else "even", "kind": "fact"}} for n in range(7)]
-    made = expect_json(await rest.post(f"{path}/batch", json={"atoms": atoms}), 201)["items"]
-    assert [each["text"] for each in made] == [atom["text"] for atom in atoms]
-    assert await list_all(rest, path, limit=2) == made[::-1]
+    created = expect_json(await rest.post(f"{path}/batch", json={"atoms": atoms}), 201)["items"]
+    assert [each["text"] for each in created] == [atom["text"] for atom in atoms]
+    assert await list_all(rest, path, limit=2) == created[::-1]
     odd = await list_all(rest, path, limit=1, category="odd")
     assert [each["text"] for each in odd] == ["Fact 5", "Fact 3", "Fact 1"]
     assert len(await list_all(rest, path, category=["odd", "even"])) == 7
@@ -116,11 +116,11 @@ async def test_entities_are_listed_to_the_last_one(
     rest: RestClient, space: str, rc: Tellback, query: dict[str, str]
 ) -> None:
     memory = rc.user("maya").memory
-    made = [await memory.create_entity(space, "OBJECT", f"Thing {number}") for number in range(53)]
+    created = [await memory.create_entity(space, "OBJECT", f"Thing {number}") for number in range(53)]
     path = f"/ai-memory/spaces/{space}/entities"
     first = expect_json(await rest.get(path, params=query))
     assert len(first["items"]) == 50
-    assert [each["id"] for each in await list_all(rest, path, limit=20, **query)] == [each.id for each in made]
+    assert [each["id"] for each in await list_all(rest, path, limit=20, **query)] == [each.id for each in created]
     assert expect_json(await rest.get(path, params={**query, "type": "PLACE"})) == {"items": [], "nextCursor": None}
 
 
@@ -131,14 +131,14 @@ async def test_a_place_among_what_matches_is_one_that_was_given(rest: RestClient
 
 
 async def test_a_conversation_is_remembered_word_for_word(rest: RestClient, space: str, rc: Tellback) -> None:
-    talks = rc.user("maya").conversations
-    talk = await talks.create("chat")
-    message = await talks.append_user_message(talk.id, "I keep bees.")
+    conversations = rc.user("maya").conversations
+    conversation = await conversations.create("chat")
+    message = await conversations.append_user_message(conversation.id, "I keep bees.")
     path = f"/ai-memory/spaces/{space}/remember-conversation"
-    [atom] = expect_json(await rest.post(path, json={"conversationId": talk.id}))["items"]
-    assert (atom["text"], atom["sourceConversationId"]) == ("User: I keep bees.", talk.id)
-    assert atom["citations"] == [{"conversationId": talk.id, "messageIds": [message.id]}]
-    empty = await talks.create("chat")
+    [atom] = expect_json(await rest.post(path, json={"conversationId": conversation.id}))["items"]
+    assert (atom["text"], atom["sourceConversationId"]) == ("User: I keep bees.", conversation.id)
+    assert atom["citations"] == [{"conversationId": conversation.id, "messageIds": [message.id]}]
+    empty = await conversations.create("chat")
     unknown = "/ai-memory/spaces/ms_x/remember-conversation"
     assert (await rest.post(unknown, json={"conversationId": empty.id})).status_code == 404
 

@@ -30,12 +30,12 @@ async def rest(rc: Tellback) -> AsyncIterator[RestClient]:
 @pytest.fixture
 async def space(rc: Tellback) -> str:
     memory = rc.user("maya").memory
-    made = await memory.create_space("goals")
-    ana = await memory.create_entity(made.id, "PERSON", "Ana")
-    await memory.add_atom(made.id, "Ana likes tea.", ("taste", "PREFERENCE"), 5, None, NOW, entity_ids=[ana.id])
-    boat = await memory.add_atom(made.id, "Ana has a boat.", valid_from="2026-01-01T00:00:00Z", entity_ids=[ana.id])
+    created = await memory.create_space("goals")
+    ana = await memory.create_entity(created.id, "PERSON", "Ana")
+    await memory.add_atom(created.id, "Ana likes tea.", ("taste", "PREFERENCE"), 5, None, NOW, entity_ids=[ana.id])
+    boat = await memory.add_atom(created.id, "Ana has a boat.", valid_from="2026-01-01T00:00:00Z", entity_ids=[ana.id])
     await memory.supersede_atom(boat.id, "Ana sold the boat.", valid_from="2026-03-01T00:00:00Z")
-    return made.id
+    return created.id
 
 
 def result(answer: Any) -> RecallResult:
@@ -113,11 +113,11 @@ async def test_a_question_that_cannot_be_is_refused(
 
 async def test_the_working_context_is_that_of_the_handle(rc: Tellback, rest: RestClient, space: str) -> None:
     maya = rc.user("maya")
-    talk = await maya.conversations.create("chat")
-    await maya.conversations.append_turn(talk.id, "Hello!", {"content": "Hi, what can I do?"})
-    built = await maya.working_context.build(talk.id, space, "tea", always_on_category_names=["taste"], now=NOW)
+    conversation = await maya.conversations.create("chat")
+    await maya.conversations.append_turn(conversation.id, "Hello!", {"content": "Hi, what can I do?"})
+    built = await maya.working_context.build(conversation.id, space, "tea", always_on_category_names=["taste"], now=NOW)
     body = {
-        "conversationId": talk.id,
+        "conversationId": conversation.id,
         "memorySpaceId": space,
         "recallQuery": "tea",
         "alwaysOnCategoryNames": ["taste"],

@@ -164,15 +164,15 @@ async def test_the_trace_of_the_caller_is_kept_with_the_messages() -> None:
         id = await conversation(rc)
         trace = "4bf92f3577b34da6a3ce929d0e0e4736"
         headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
-        kept = []
+        stored = []
         for body, more in (
             ({"userText": "Hi"}, headers),
             ({"userText": "Hi", "traceId": "mine"}, headers),
             ({"userText": "Hi"}, {"traceparent": "nonsense"}),
         ):
             outcome = expect_json(await client.post(run(id), json=body, headers=more))
-            kept.append({message["traceId"] for message in outcome["appendedMessages"]})
-        assert kept == [{trace}, {"mine"}, {None}]
+            stored.append({message["traceId"] for message in outcome["appendedMessages"]})
+        assert stored == [{trace}, {"mine"}, {None}]
 
 
 async def test_a_retry_with_the_same_key_is_answered_the_same() -> None:
@@ -181,8 +181,8 @@ async def test_a_retry_with_the_same_key_is_answered_the_same() -> None:
         headers = {"Idempotency-Key": "retry-1"}
         first, second = [await client.post(run(id), json={"userText": "Hi"}, headers=headers) for _ in range(2)]
         assert expect_json(first) == expect_json(second)
-        kept = await rc.user("maya").conversations.messages(id)
-        assert [message.role for message in kept] == ["user", "assistant"]
+        stored = await rc.user("maya").conversations.messages(id)
+        assert [message.role for message in stored] == ["user", "assistant"]
         expect_json(await client.post(run(id), json={"userText": "Other"}, headers=headers), 422)
 
 
@@ -191,8 +191,8 @@ async def test_a_key_in_the_body_stores_the_message_once_and_asks_again() -> Non
         id = await conversation(rc)
         for _ in range(2):
             expect_json(await client.post(run(id), json={"userText": "Hi", "idempotencyKey": "retry-1"}))
-        kept = await rc.user("maya").conversations.messages(id)
-        assert [message.role for message in kept] == ["user", "assistant", "assistant"]
+        stored = await rc.user("maya").conversations.messages(id)
+        assert [message.role for message in stored] == ["user", "assistant", "assistant"]
         headers, body = {"Idempotency-Key": "one"}, {"userText": "Hi", "idempotencyKey": "another"}
         expect_json(await client.post(run(id), json=body, headers=headers), 422)
 
@@ -220,8 +220,8 @@ async def test_results_that_are_posted_twice_at_once_count_once() -> None:
         body = {"toolResults": [{"toolUseId": "call_a", "content": "shipped"}], "tools": [LOOKUP]}
         answers = await asyncio.gather(*[client.post(run(id), json=body) for _ in range(3)])
         assert sorted(answer.status_code for answer in answers) == [200, 409, 409]
-        kept = await rc.user("maya").conversations.messages(id)
-        assert [message.role for message in kept] == ["user", "assistant", "tool", "assistant"]
+        stored = await rc.user("maya").conversations.messages(id)
+        assert [message.role for message in stored] == ["user", "assistant", "tool", "assistant"]
 
 
 async def test_a_turn_that_failed_after_the_results_goes_on_when_they_are_posted_again() -> None:
@@ -232,8 +232,8 @@ async def test_a_turn_that_failed_after_the_results_goes_on_when_they_are_posted
         body = {"toolResults": [{"toolUseId": "call_a", "content": "shipped"}], "tools": [LOOKUP]}
         expect_json(await client.post(run(id), json=body), 504)
         assert expect_json(await client.post(run(id), json=body))["text"] == "Done."
-        kept = await rc.user("maya").conversations.messages(id)
-        assert [message.role for message in kept] == ["user", "assistant", "tool", "assistant"]
+        stored = await rc.user("maya").conversations.messages(id)
+        assert [message.role for message in stored] == ["user", "assistant", "tool", "assistant"]
 
 
 async def test_each_result_goes_to_its_own_call() -> None:

@@ -28,9 +28,9 @@ async def always() -> bool:
 
 async def said(user: User, times: int) -> None:
     """As many events."""
-    [talk] = await user.conversations.list() or [await user.conversations.create("chat")]
+    [conversation] = await user.conversations.list() or [await user.conversations.create("chat")]
     for _ in range(times):
-        await user.conversations.append_user_message(talk.id, "hello")
+        await user.conversations.append_user_message(conversation.id, "hello")
 
 
 async def some_positions(frames: AsyncGenerator[bytes, None]) -> list[int]:

@@ -1,6 +1,8 @@
 """Encode requests for llama.cpp with any chat template, and decode its streamed answers.
 
-Where tools are offered, the answer is constrained to `{"say": ...}` or `{"tool": ..., "input": ...}` by a JSON schema, since small models have no reliable tool format. Histories become alternating user and assistant messages, which every template accepts."""
+Where tools are offered, the answer is constrained to `{"say": ...}` or `{"tool": ..., "input": ...}` by a JSON schema,
+since small models have no reliable tool format. Histories become alternating user and assistant messages, which every
+template accepts."""
 
 from __future__ import annotations
 
@@ -58,9 +60,21 @@ _IGNORED_KEYWORDS = (
 )
 _NON_REGULAR = re.compile(r"\(\?[=!<]|\\[1-9]")
 
+SAY, TOOL, INPUT = "say", "tool", "input"
+DEFAULT_MAX_TOKENS = 1_024
+"""How long an answer may get that nobody has set a cap for: a small model may never stop by itself."""
+
+_CONTROL_TOKENS = re.compile(r"<(?=\|[^<>\s|]{1,40}\|>|/?(?:s|bos|eos|start_of_turn|end_of_turn)>)", re.IGNORECASE)
+
+_BLANKS = " \t\r\n"
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
+
 
 def to_llama_schema(schema: Mapping[str, Any], *, ref_prefix: str = "") -> dict[str, Any]:
-    """The schema without what cannot be held to. Its references start at `place`, where another schema takes it in.
+    """The schema without what llama.cpp cannot enforce. Its references start with `ref_prefix`, its place in another.
 
     >>> to_llama_schema({"type": "string", "pattern": "(?=x)", "maxLength": 3})
     {'type': 'string', 'maxLength': 3}
@@ -121,16 +135,8 @@ def _is_regular(pattern: str) -> bool:
     return _NON_REGULAR.search(pattern) is None
 
 
-SAY, TOOL, INPUT = "say", "tool", "input"
-DEFAULT_MAX_TOKENS = 1_024
-"""How long an answer may get that nobody has set a cap for: a small model may never stop by itself."""
-
-
-_CONTROL_TOKENS = re.compile(r"<(?=\|[^<>\s|]{1,40}\|>|/?(?:s|bos|eos|start_of_turn|end_of_turn)>)", re.IGNORECASE)
-
-
 def encode(request: ChatRequest) -> dict[str, Any]:
-    """The body of a streamed request, but for the schema, which `answer_schema` gives."""
+    """The body of a streamed request, but for the schema, which `build_answer_schema` gives."""
     config = dict(request.config)
     max_tokens = config.pop("max_tokens", DEFAULT_MAX_TOKENS)
     if request.max_output_tokens is not None:
@@ -271,11 +277,6 @@ def _join_paragraphs(before: str | None, text: str) -> str:
     return f"{before}\n\n{text}" if before else text
 
 
-_BLANKS = " \t\r\n"
-_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-
-
 class JsonStringDecoder:
     """The inside of one JSON string, decoded from pieces cut anywhere, also within an escape."""
 
@@ -362,7 +363,7 @@ class JsonValueScanner:
 
 
 class AnswerReader:
-    """Deltas from the pieces of an answer. `says_json` is for answers whose `say` is itself of a schema."""
+    """Deltas from the pieces of an answer. `expects_json` is for answers whose `say` is itself of a schema."""
 
     def __init__(self, *, expects_json: bool = False) -> None:
         self._expects_json = expects_json
@@ -462,9 +463,6 @@ class AnswerReader:
             self._is_input_complete |= self._key == INPUT
             self._state = "object" if is_part or char != "}" else "end"
         return char if is_part and self._key in (SAY, INPUT) else ""
-
-
-STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
 
 
 class LocalStreamReader:

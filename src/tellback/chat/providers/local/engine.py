@@ -31,6 +31,10 @@ _READ_SIZE = 1 << 24
 _STARTED: Final = object()
 _ENDED: Final = object()
 
+_engines: WeakValueDictionary[EngineSettings, LlamaEngine] = WeakValueDictionary()
+_engines_lock = threading.Lock()
+_abandoned_engines: list[LlamaEngine] = []
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
@@ -50,11 +54,6 @@ class LlamaError(Exception):
         self.is_refusal = is_refusal
 
 
-_engines: WeakValueDictionary[EngineSettings, LlamaEngine] = WeakValueDictionary()
-_engines_lock = threading.Lock()
-_left_behind: list[LlamaEngine] = []
-
-
 def get_engine(settings: EngineSettings) -> LlamaEngine:
     """The engine of these settings, which lives as long as someone holds it."""
     with _engines_lock:
@@ -66,7 +65,7 @@ def get_engine(settings: EngineSettings) -> LlamaEngine:
 
 def _after_fork() -> None:
     # The threads of an engine stay with the parent. Here it could not even be taken down: that waits for them.
-    _left_behind.extend(_engines.values())
+    _abandoned_engines.extend(_engines.values())
     _engines.clear()
 
 
@@ -161,7 +160,7 @@ class Generation:
             self._queue.put_nowait(_ENDED)  # given up before it began: there are no chunks
 
     async def chunks(self) -> AsyncIterator[Mapping[str, Any]]:
-        """The chunks, after `begun`."""
+        """The chunks, after `wait_started`."""
         while (item := await self._queue.get()) is not _ENDED:
             yield item
         self._raise_failure()
@@ -206,8 +205,9 @@ def _load(settings: EngineSettings) -> Any:
     except (RuntimeError, MemoryError, ValueError) as error:
         raise ConfigurationError(
             f"llama.cpp cannot load {str(path)!r}, {path.stat().st_size / 1e9:.1f} GB, with a context of"
-            f" {settings.context} tokens{_format_free_memory()}. Either the file is damaged or of a kind this version of"
-            " xllamacpp does not know, or there is too little memory: pass a smaller context=, or take a smaller file."
+            f" {settings.context} tokens{_format_free_memory()}. Either the file is damaged or of a kind this version"
+            " of xllamacpp does not know, or there is too little memory: pass a smaller context=, or take a smaller"
+            " file."
         ) from error
 
 

@@ -1,8 +1,7 @@
-"""Encode and decode OpenAI chat completions, with the differences of the many hosts that speak them (`OpenAIDialect`)."""
+"""Encode and decode OpenAI chat completions, with the differences of the hosts that speak them (`OpenAIDialect`)."""
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,19 @@ from tellback.types import (
     render_part,
 )
 from tellback.types.jsontext import dump_json, parse_arguments
+
+THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+
+META_KEY = "openai"
+_AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/x-wav": "wav", "audio/wave": "wav"}
+
+STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +64,12 @@ OPENROUTER_DIALECT = OpenAIDialect(cache_control=True, reasoning_details=True)
 COMPATIBLE_DIALECT = OpenAIDialect()
 
 
-THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
-
-
 class ThinkTagSplitter:
     """Feed it text; it gives text and thinking deltas. Only a tag at the very beginning counts."""
 
     def __init__(self, enabled: bool = True) -> None:
         self._state = "start" if enabled else "text"
-        self._held = ""
+        self._buffer = ""
 
     def feed(self, text: str) -> Iterator[TextDelta | ThinkingDelta]:
         """What is certain after this piece; a tag that may be incomplete is held back."""
@@ -71,34 +80,37 @@ class ThinkTagSplitter:
             if text:
                 yield TextDelta(text)
             return
-        self._held += text
+        self._buffer += text
         if self._state == "start":
-            stripped = self._held.lstrip()
+            stripped = self._buffer.lstrip()
             if stripped.startswith(THINK_OPEN):
-                self._state, self._held = "thinking", stripped[len(THINK_OPEN) :]
+                self._state, self._buffer = "thinking", stripped[len(THINK_OPEN) :]
             elif THINK_OPEN.startswith(stripped):
                 return
             else:
-                self._state, text, self._held = "text", self._held, ""
+                self._state, text, self._buffer = "text", self._buffer, ""
                 yield TextDelta(text)
                 return
-        thought, closed, rest = self._held.partition(THINK_CLOSE)
+        thought, closed, rest = self._buffer.partition(THINK_CLOSE)
         if closed:
             if thought:
                 yield ThinkingDelta(thought)
-            self._held, self._state = "", "after"
+            self._buffer, self._state = "", "after"
             yield from self.feed(rest)
             return
-        held_length = _partial_tag_length(self._held, THINK_CLOSE)
-        ready, self._held = self._held[: len(self._held) - held_length], self._held[len(self._held) - held_length :]
+        partial_length = _partial_tag_length(self._buffer, THINK_CLOSE)
+        ready, self._buffer = (
+            self._buffer[: len(self._buffer) - partial_length],
+            self._buffer[len(self._buffer) - partial_length :],
+        )
         if ready:
             yield ThinkingDelta(ready)
 
     def finish(self) -> Iterator[TextDelta | ThinkingDelta]:
         """What was held back when the text ended."""
-        held, self._held = self._held, ""
-        if held:
-            yield ThinkingDelta(held) if self._state == "thinking" else TextDelta(held)
+        text, self._buffer = self._buffer, ""
+        if text:
+            yield ThinkingDelta(text) if self._state == "thinking" else TextDelta(text)
 
 
 def split_thinking(text: str, enabled: bool = True) -> tuple[str, str]:
@@ -114,10 +126,6 @@ def split_thinking(text: str, enabled: bool = True) -> tuple[str, str]:
 def _partial_tag_length(text: str, tag: str) -> int:
     """How many characters at the end of `text` may be the beginning of `tag`."""
     return next((size for size in range(min(len(text), len(tag) - 1), 0, -1) if tag.startswith(text[-size:])), 0)
-
-
-META_KEY = "openai"
-_AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/x-wav": "wav", "audio/wave": "wav"}
 
 
 def encode(model: str, request: ChatRequest, dialect: OpenAIDialect) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -240,17 +248,6 @@ def to_strict_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
         return closed
 
     return close(schema), strict
-
-
-log = logging.getLogger("tellback.chat")
-
-STOP_REASONS = {
-    "stop": "end_turn",
-    "length": "max_tokens",
-    "tool_calls": "tool_use",
-    "function_call": "tool_use",
-    "content_filter": "refusal",
-}
 
 
 def decode(completion: Any, provider: str, model: str, dialect: OpenAIDialect) -> ChatReply:

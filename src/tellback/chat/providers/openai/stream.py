@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tellback.chat.providers.openai.codec import (
@@ -127,12 +128,28 @@ class OpenAIStreamReader:
         return delta
 
 
+@dataclass(slots=True)
+class _PartialCall:
+    """A call of which some pieces have come; `host_id` is what the host calls it, which may not be unique."""
+
+    id: str
+    host_id: str
+    extras: Mapping[str, Any] | None
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def arguments(self) -> str:
+        """What has come of the arguments."""
+        return "".join(self.pieces)
+
+
 class ToolCallAssembler:
     """Tool calls put together from pieces that hosts number and name as they like."""
 
     def __init__(self) -> None:
-        self._open_calls: dict[Any, dict[str, Any]] = {}
-        self._calls: list[dict[str, Any]] = []
+        self._open_calls: dict[Any, _PartialCall] = {}
+        self._calls: list[_PartialCall] = []
 
     def add(self, piece: Any, position: int) -> Iterator[ReplyDelta]:
         """A piece, and where it stands in its chunk, for hosts that give it no index."""
@@ -150,45 +167,44 @@ class ToolCallAssembler:
         name = getattr(function, "name", None) or ""
         arguments = arguments_text(getattr(function, "arguments", None))
         call = self._open_calls.get(key)
-        if call is None or (name and call["started"] and _starts_new_call(call, host_id, arguments)):
-            used = {other["id"] for other in self._calls}
+        if call is None or (name and call.name and _starts_new_call(call, host_id, arguments)):
+            used = {other.id for other in self._calls}
             id = host_id if host_id and host_id not in used else generate_call_id()
-            call = {"id": id, "given_id": host_id, "name": "", "pieces": [], "started": False, "kept": extras}
+            call = _PartialCall(id, host_id, extras)
             self._open_calls[key] = call
             self._calls.append(call)
-        if name and not call["started"]:
-            call["name"] = name
-            call["started"] = True
-            yield ToolUseStart(call["id"], name)
-            arguments = "".join(call["pieces"]) + arguments
-            call["pieces"] = []
+        if name and not call.name:
+            call.name = name
+            yield ToolUseStart(call.id, name)
+            arguments = call.arguments + arguments
+            call.pieces = []
         if arguments:
-            call["pieces"].append(arguments)
-            if call["started"]:
-                yield ToolUseInputDelta(call["id"], arguments)
+            call.pieces.append(arguments)
+            if call.name:
+                yield ToolUseInputDelta(call.id, arguments)
 
     def close(self) -> Iterator[ReplyDelta]:
         """The ends of all calls."""
         for call in self._calls:
-            if call["started"]:
-                yield ToolUseEnd(call["id"])
+            if call.name:
+                yield ToolUseEnd(call.id)
 
     def build_calls(self) -> tuple[ToolCall, ...]:
         """The calls, put together."""
         calls = []
         for call in self._calls:
-            if call["name"]:
-                value, invalid = parse_arguments("".join(call["pieces"]))
-                calls.append(ToolCall(call["id"], call["name"], value, invalid, call["kept"]))
+            if call.name:
+                value, invalid = parse_arguments(call.arguments)
+                calls.append(ToolCall(call.id, call.name, value, invalid, call.extras))
         return tuple(calls)
 
 
-def _starts_new_call(call: Mapping[str, Any], host_id: str, arguments: str) -> bool:
+def _starts_new_call(call: _PartialCall, host_id: str, arguments: str) -> bool:
     """Whether a piece with a name begins a new call, though its index is that of one under way."""
     if host_id:
-        return bool(host_id != call["given_id"])
+        return host_id != call.host_id
     # Without ids: some hosts repeat the name with every piece, so the call before must be whole.
-    value, invalid = parse_arguments("".join(call["pieces"]))
+    value, invalid = parse_arguments(call.arguments)
     return bool(arguments) and bool(value) and invalid is None
 
 

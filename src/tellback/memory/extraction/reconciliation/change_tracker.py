@@ -7,17 +7,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from tellback.memory.similarity import negates, text_key, value_key
+from tellback.memory.text_similarity import negates, text_key, value_key
 from tellback.stores import AddedCitation, AtomChange, AtomDraft, KnownAtom, Replacement
-from tellback.types.memory import Atom, AtomStatus, Category, CategoryKind, Citation
-
-TURN_CATEGORY_NAME = "turn"
-"""The category of what was said, word for word: a record, which nothing repeats or replaces."""
+from tellback.types.memory import TURN_CATEGORY, Atom, AtomStatus, Category, CategoryKind, Citation
 
 
 @dataclass(slots=True, eq=False)
 class TrackedAtom:
-    """An atom, and what becomes of it. `atom` is None if it is only planned, `said` are the times it was told."""
+    """An atom, and what becomes of it. `atom` is None if it is only planned, `message_dates` are
+    the times it was said."""
 
     draft: AtomDraft
     atom: Atom | None = None
@@ -288,7 +286,7 @@ def _to_tracked(known: KnownAtom) -> TrackedAtom:
 
 def is_record_category(category: Category) -> bool:
     """Whether atoms of a category are what was said, or found by mining."""
-    return category.name == TURN_CATEGORY_NAME or category.kind is CategoryKind.PATTERN
+    return category.name == TURN_CATEGORY.name or category.kind is CategoryKind.PATTERN
 
 
 def _is_live(entry: TrackedAtom) -> bool:

@@ -20,7 +20,6 @@ _PRONOUN_LIST = """
 _PRONOUNS = frozenset(_PRONOUN_LIST.split()) | {"the user", "the assistant"}
 """What people and models call someone without naming them."""
 
-
 _ROLE_PREFIXES = (
     "my ",
     "our ",
@@ -75,7 +74,7 @@ class ResolvedEntities:
 
 
 def entity_names(extraction: Extraction) -> tuple[str, ...]:
-    """The names to look up among known entities before `resolve`: of entities, and of what facts are about."""
+    """The names to look up among known entities before `resolve_entities`: of entities, and of what facts are about."""
     candidates = [name for entity in extraction.entities for name in (entity.name, *entity.aliases)]
     candidates += [fact.subject for fact in extraction.facts if fact.subject]
     distinct: dict[str, str] = {}

@@ -10,7 +10,7 @@ from tellback.memory.extraction.reconciliation.change_tracker import TrackedAtom
 from tellback.memory.extraction.reconciliation.entities import ResolvedEntities
 from tellback.memory.extraction.values import Change, ExtractedFact, Extraction, Window
 from tellback.memory.recall.tokenizer import HAS_NUMBER, HAS_TIME, extract_words
-from tellback.memory.similarity import denies, negates, overlap, same_value, slot_name, text_key
+from tellback.memory.text_similarity import denies, negates, overlap, same_value, slot_name, text_key
 from tellback.stores import AtomDraft
 from tellback.types.ids import new_id
 from tellback.types.memory import AtomStatus, CategoryKind, Citation
@@ -18,12 +18,15 @@ from tellback.types.memory import AtomStatus, CategoryKind, Citation
 JUST_BEFORE = timedelta(days=1)
 """Of what is only known to have ended, this much is known: it was so just before."""
 
+MIN_DELETED_OVERLAP = 0.4
+"""From this overlap on, what the same messages say is what was deleted: better to lose it than to bring that back."""
+
 
 @dataclass(frozen=True, slots=True)
 class IncomingFact:
-    """A fact of an extraction. It was first `said` then and is so from `begins` on, to `ends` if that is known.
+    """A fact of an extraction. It is so from `begins` on, to `ends` if that is known.
 
-    `dates` are those of all messages it cites.
+    `message_dates` are those of all messages it cites.
     """
 
     index: int
@@ -158,10 +161,6 @@ def _just_before(moment: datetime) -> datetime:
         return moment - JUST_BEFORE
     except OverflowError:  # there is nothing before the first day
         return moment
-
-
-MIN_DELETED_OVERLAP = 0.4
-"""From this overlap on, what the same messages say is what was deleted: better to lose it than to bring that back."""
 
 
 def is_deleted(incoming: IncomingFact, entry: TrackedAtom) -> bool:

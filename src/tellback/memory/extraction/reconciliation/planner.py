@@ -21,7 +21,7 @@ from tellback.memory.extraction.reconciliation.change_tracker import ChangeTrack
 from tellback.memory.extraction.reconciliation.entities import ResolvedEntities
 from tellback.memory.extraction.reconciliation.facts import IncomingFact, SlotNames, build_incoming_facts
 from tellback.memory.extraction.values import Change, Decision, Extraction, LeftOut, Question, Verdict, Window
-from tellback.memory.similarity import negates, same_value
+from tellback.memory.text_similarity import negates, same_value
 from tellback.stores import AddedCitation, AtomDraft, KnownAtom, Reconciliation
 from tellback.types.ids import new_id
 from tellback.types.memory import Atom, AtomStatus, CategoryKind
@@ -31,6 +31,14 @@ SUPERSEDED = "superseded"
 
 Restatement: TypeAlias = tuple[AtomDraft, tuple[datetime, ...]]
 """An atom to be told, and when it was."""
+
+MIN_OVERLAP = 0.5
+"""From this overlap on, a fact may be what is known already, and someone has to judge."""
+
+MIN_OVERLAP_SINGLE = 1 / 3
+"""The same for a fact of which there is one at a time, or about the same entity: less may still contradict it."""
+
+MAX_OFFERED = 6
 
 
 class TimelinePlanner:
@@ -195,15 +203,6 @@ def _has_same_value(incoming: IncomingFact, entry: TrackedAtom) -> bool:
 
 def _earliest(a: datetime | None, b: datetime | None) -> datetime | None:
     return min(a, b) if a is not None and b is not None else a or b
-
-
-MIN_OVERLAP = 0.5
-"""From this overlap on, a fact may be what is known already, and someone has to judge."""
-
-MIN_OVERLAP_SINGLE = 1 / 3
-"""The same for a fact of which there is one at a time, or about the same entity: less may still contradict it."""
-
-MAX_OFFERED = 6
 
 
 class FactPlanner:
@@ -428,7 +427,7 @@ class ReconciliationPlan:
 
 
 def slots_to_load(extraction: Extraction, entities: ResolvedEntities) -> tuple[str, ...]:
-    """The slots to look up before `plan`: those of the facts, under every name of what they are about."""
+    """The slots to load for `plan_reconciliation`: those of the facts, under every name of what they are about."""
     slot_names = SlotNames(entities)
     return tuple(dict.fromkeys(each for fact in extraction.facts for each in slot_names.spellings(fact)))
 

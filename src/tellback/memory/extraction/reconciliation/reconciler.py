@@ -57,7 +57,8 @@ class Reconciler:
         decider: Decider | None,
         usage: list[UsageRecord],
     ) -> None:
-        """Reconcile an extraction with what is known, in at most one call of the decider; `used` is told of it."""
+        """Reconcile an extraction with what is known, in at most one call of the decider; what it
+        costs is added to `usage`."""
         decisions: dict[int, Decision] = {}
         offered: dict[int, list[str]] = {}
         for _ in range(MAX_ATTEMPTS):

@@ -11,6 +11,25 @@ from typing import Literal
 
 Precision = Literal["hour", "day", "week", "weekend", "month", "season", "year", "range"]
 
+HOUR = 3_600_000_000
+DAY = 24 * HOUR
+MONDAY, SATURDAY = 0, 5
+
+DayRange = tuple[int, int]
+
+# Leap days come back after eight years at the latest.
+_MAX_YEARS = 9
+
+AnnualKind = Literal["month", "date", "dates", "season", "quarter", "holiday"]
+_PRECISION_BY_KIND: Mapping[AnnualKind, Precision] = {
+    "month": "month",
+    "date": "day",
+    "dates": "range",
+    "season": "season",
+    "quarter": "range",
+    "holiday": "day",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
@@ -30,13 +49,6 @@ class QueryTime:
     asks_when: bool
     wants_latest: bool
     wants_first: bool
-
-
-HOUR = 3_600_000_000
-DAY = 24 * HOUR
-MONDAY, SATURDAY = 0, 5
-
-DayRange = tuple[int, int]
 
 
 def day_number(year: int, month: int = 1, day: int = 1) -> int:
@@ -123,9 +135,6 @@ def easter(year: int) -> int:
     return day_number(year, month, day + 1)
 
 
-# Leap days come back after eight years at the latest.
-_MAX_YEARS = 9
-
 HOLIDAYS: Mapping[str, Callable[[int], int]] = {
     "christmas": lambda year: day_number(year, 12, 25),
     "christmas eve": lambda year: day_number(year, 12, 24),
@@ -145,16 +154,6 @@ HOLIDAYS: Mapping[str, Callable[[int], int]] = {
     "labor day": lambda year: nth_weekday(year, 9, 0, 1),
     "memorial day": lambda year: nth_weekday(year, 5, 0, -1),
     "st patrick's day": lambda year: day_number(year, 3, 17),
-}
-
-AnnualKind = Literal["month", "date", "dates", "season", "quarter", "holiday"]
-_PRECISION_BY_KIND: Mapping[AnnualKind, Precision] = {
-    "month": "month",
-    "date": "day",
-    "dates": "range",
-    "season": "season",
-    "quarter": "range",
-    "holiday": "day",
 }
 
 

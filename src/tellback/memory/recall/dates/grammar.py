@@ -46,6 +46,31 @@ COUNT = r"(?:a?n(?:-?n)?|[adcy])/?"
 DAY_OF_MONTH = r"(?:(?:n-)?o|d)"
 YEAR = r"(?:,?O?i?h?[yY]|\([yY]\))"
 
+_KIND_BY_TAG: dict[str, AnnualKind] = {
+    "M": "month",
+    "m": "month",
+    "S": "season",
+    "V": "season",
+    "Q": "quarter",
+    "H": "holiday",
+}
+_UNIT_OFFSETS = {"l": -1, "P": -1, "t": 0, "N": 1, "C": 1}
+_MANY_RANGE = (2, 10)
+_MAX_YEARS_AHEAD = 10
+
+_D, _UNIT = DAY_OF_MONTH, "[uk]"
+# What is said to come every year or week is no moment, and "last week of …" waits for what follows.
+_ONCE, _WHOLE = r"(?<!\*)", r"(?!O[^x])"
+
+_FAR_AWAY = (200 * 365 + 48) * DAY
+
+_UNIT_STEPS: dict[str, tuple[int, int, Precision]] = {
+    "day": (1, 1, "day"),
+    "weekday": (7, 1, "day"),
+    "weekend": (7, 2, "weekend"),
+    "week": (7, 7, "week"),
+}
+
 
 class RuleSet:
     """One round: every match becomes one piece."""
@@ -106,19 +131,6 @@ def parse_count(tags: str, items: Sequence[TaggedItem]) -> tuple[int, int]:
         elif tag in "dcy":
             low, high = low + value, high + value
     return low, high
-
-
-_KIND_BY_TAG: dict[str, AnnualKind] = {
-    "M": "month",
-    "m": "month",
-    "S": "season",
-    "V": "season",
-    "Q": "quarter",
-    "H": "holiday",
-}
-_UNIT_OFFSETS = {"l": -1, "P": -1, "t": 0, "N": 1, "C": 1}
-_MANY_RANGE = (2, 10)
-_MAX_YEARS_AHEAD = 10
 
 
 def _resolve_days(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
@@ -348,10 +360,6 @@ def _resolve_day_of_month(reference: ReferenceTime, tags: str, items: Sequence[T
     return "A", span_in_day(day_number(year, month, number), None)
 
 
-_D, _UNIT = DAY_OF_MONTH, "[uk]"
-# What is said to come every year or week is no moment, and "last week of …" waits for what follows.
-_ONCE, _WHOLE = r"(?<!\*)", r"(?!O[^x])"
-
 STANDALONE_RULES = RuleSet(
     "FBdonWwMmyYKlPNCtukSVHpaviDQZLE",
     (
@@ -389,9 +397,6 @@ STANDALONE_RULES = RuleSet(
 )
 
 
-_FAR_AWAY = (200 * 365 + 48) * DAY
-
-
 def _resolve_nth(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
     """The first Monday of June, the last weekend of August, the second month of 2023."""
     whole = reference.resolve(items[-1][0], items[-1][1])
@@ -420,14 +425,6 @@ def _resolve_nth(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem
     else:
         begins = end - length - (0 if unit == "week" else (end - length - first) % step)
     return ("A", to_span((begins, begins + length), precision)) if start <= begins < end else None
-
-
-_UNIT_STEPS: dict[str, tuple[int, int, Precision]] = {
-    "day": (1, 1, "day"),
-    "weekday": (7, 1, "day"),
-    "weekend": (7, 2, "weekend"),
-    "week": (7, 7, "week"),
-}
 
 
 def _resolve_part(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:

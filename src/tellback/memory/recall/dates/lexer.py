@@ -1,4 +1,4 @@
-"""The lexer of time expressions: a text becomes a string with one tag character for each word, which the grammar reads."""
+"""The lexer of time expressions: a text becomes a string with one tag character for each word, for the grammar."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ _NUMBER = re.compile(r"([0-9]{1,6})(?:([-/.\u2013])([0-9]{1,6})(?:\2([0-9]{1,6})
 _ORDINAL = frozenset(("st", "nd", "rd", "th"))
 _EMPTY_ITEM: TaggedItem = (None, 0, 0)
 
+_PAST_VERB_DISTANCE = 40
+
 
 def detect_language(lowered: str) -> Language | None:
     """The language to read a text in small letters in, or None when nothing in it can be part of a time expression."""
@@ -68,9 +70,6 @@ class TaggedText:
         sentence = bisect_left(self.sentence_ends, position)
         begins = max(self.sentence_ends[sentence - 1] if sentence else 0, position - _PAST_VERB_DISTANCE)
         return self.language.past_verbs.search(self.text, begins, position) is not None
-
-
-_PAST_VERB_DISTANCE = 40
 
 
 def tag_text(text: str, language: Language) -> TaggedText:

@@ -33,6 +33,11 @@ from tellback.memory.recall.dates.vocabulary import LANGUAGES, Language
 _MAX_DEPENDENT_ROUNDS = 4
 _RESOLVED_TAG = re.compile("[AJ]")
 
+_ASKS_WHEN = re.compile(rf"\b(?:{'|'.join(one.when_pattern for one in LANGUAGES.values())})")
+_ASKS_LATEST = re.compile(rf"\b(?:{'|'.join(one.latest_pattern for one in LANGUAGES.values())})")
+_ASKS_FIRST = re.compile(rf"\b(?:{'|'.join(one.first_pattern for one in LANGUAGES.values())})")
+_ANY_TIME = 1_700_000_000_000_000
+
 
 def find_spans(text: str, language: Language, reference_us: int) -> tuple[TimeSpan, ...]:
     """What the time expressions of a text mean, in the order they stand in it."""
@@ -55,12 +60,6 @@ def find_spans(text: str, language: Language, reference_us: int) -> tuple[TimeSp
             if begins < ends:
                 spans.append(TimeSpan(begins, ends, resolved[2], text[start:end]))
     return tuple(spans)
-
-
-_ASKS_WHEN = re.compile(rf"\b(?:{'|'.join(one.when_pattern for one in LANGUAGES.values())})")
-_ASKS_LATEST = re.compile(rf"\b(?:{'|'.join(one.latest_pattern for one in LANGUAGES.values())})")
-_ASKS_FIRST = re.compile(rf"\b(?:{'|'.join(one.first_pattern for one in LANGUAGES.values())})")
-_ANY_TIME = 1_700_000_000_000_000
 
 
 def parse_query_time(text: str, now_us: int) -> QueryTime:

@@ -56,7 +56,7 @@ _CONTEXT_TAGS = frozenset("MwUcNC")
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """The words of a language; see `table` for what they mean."""
+    """The words of a language; see the top of this file for what they mean."""
 
     words: Mapping[str, VocabularyEntry]
     phrases: Mapping[str, tuple[Phrase, ...]]
@@ -298,9 +298,10 @@ ENGLISH = build_language(
     ambiguous_lowercase="may march sun sat mon wed",
     ambiguous_capitalized="may march april june august",
     day_first=False,
-    past_verbs=r"\b(?:\w\w+ed|was|were|did|got|had|lost|ran|read|wrote|made|built|went|took|came|grew|learnt|saw|became|won"
-    r"|drove|sold|been)\b",
-    when_pattern=r"when(?:['\u2019]s| (?:did|do|does|was|were|is|are|am|will|would|had|has|have|can|could|should|shall)\b)"
+    past_verbs=r"\b(?:\w\w+ed|was|were|did|got|had|lost|ran|read|wrote|made|built|went|took|came|grew|learnt|saw|became"
+    r"|won|drove|sold|been)\b",
+    when_pattern=r"when(?:['\u2019]s"
+    r"| (?:did|do|does|was|were|is|are|am|will|would|had|has|have|can|could|should|shall)\b)"
     r"|when(?= *(?:$|[?!.]))"
     r"|(?:know|tell me|tell us|remember|recall|remind me|exactly|since|until|idea|sure) when\b"
     r"|(?:what|which)(?:['\u2019]s| is| was)?(?: the)?(?: exact| specific)?"
@@ -308,8 +309,9 @@ ENGLISH = build_language(
     r"|the (?:date|day|month|year) (?:of|when|that)\b"
     r"|how (?:long ago|recently|long (?:has|had) it been|long (?:since|until))\b"
     r"|how many (?:days|weeks|weekends|months|years|hours) (?:ago|since|until|before|after|passed|have passed)\b",
-    latest_pattern=r"(?<!from )now\b(?! and then)|currently\b|current\b|latest\b|newest\b|most recent|recent(?:ly)?\b|lately\b"
-    r"|nowadays\b|these days\b|presently\b|at present\b|at the moment\b|any ?more\b|still\b|last time\b|up to date\b"
+    latest_pattern=r"(?<!from )now\b(?! and then)|currently\b|current\b|latest\b|newest\b|most recent|recent(?:ly)?\b"
+    r"|lately\b|nowadays\b|these days\b|presently\b|at present\b|at the moment\b|any ?more\b|still\b|last time\b"
+    r"|up to date\b"
     r"|(?:did|have|has|had|do|does|was|were) (?:\w+ ){1,3}?last (?!(?:week|month|year|night|summer|winter|spring|fall"
     r"|autumn|mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|evening|christmas|quarter|few"
     r"|two|three|[0-9]))",
@@ -504,9 +506,6 @@ SPANISH = build_language(
     latest_pattern=r"ahora\b|actual|últim[oa]\b|más reciente|todavía\b|últimamente\b",
     first_pattern=r"primero\b|al principio\b|originalmente\b|por primera vez\b",
 )
-
-
-__all__ = ["LANGUAGES", "Language"]
 
 LANGUAGES: dict[str, Language] = {"en": ENGLISH, "de": GERMAN, "es": SPANISH}
 """By code; of languages that know equally many words of a text, the first reads it."""

@@ -28,7 +28,7 @@ def person(name: str, *aliases: str) -> ExtractedEntity:
     return ExtractedEntity(name, PERSON, aliases)
 
 
-def made(resolved: ResolvedEntities) -> list[tuple[str, tuple[str, ...]]]:
+def drafted_names(resolved: ResolvedEntities) -> list[tuple[str, tuple[str, ...]]]:
     """The new entities, each with its other names."""
     return [(draft.canonical_name, draft.aliases) for draft in resolved.drafts.values()]
 
@@ -36,7 +36,7 @@ def made(resolved: ResolvedEntities) -> list[tuple[str, tuple[str, ...]]]:
 def test_a_name_stands_for_who_is_called_so() -> None:
     resolved = resolve_entities([person("ANN"), person("Bobby")], [known("e1", "Ann"), known("e2", "Robert", "Bobby")])
     assert (resolved.id_of("ann"), resolved.id_of("Bobby"), resolved.id_of("robert")) == ("e1", "e2", "e2")
-    assert (made(resolved), dict(resolved.aliases)) == ([], {})
+    assert (drafted_names(resolved), dict(resolved.aliases)) == ([], {})
 
 
 def test_an_own_name_comes_before_another_ones_alias() -> None:
@@ -62,38 +62,38 @@ def test_a_merged_entity_stands_for_what_it_was_merged_into() -> None:
         known("e3", "Robert Smith"),
     ]
     assert resolve_entities([person("Bob")], people).id_of("Bob") == "e3"
-    assert made(resolve_entities([person("Bob")], people[:1])) == [("Bob", ())]
+    assert drafted_names(resolve_entities([person("Bob")], people[:1])) == [("Bob", ())]
 
 
 def test_the_same_name_of_another_type_is_something_else() -> None:
     resolved = resolve_entities([ExtractedEntity("Paris", PLACE)], [known("e1", "Paris")])
-    assert made(resolved) == [("Paris", ())]
+    assert drafted_names(resolved) == [("Paris", ())]
     assert resolved.id_of("Paris") != "e1"
 
 
 def test_extracted_entities_of_which_one_is_called_what_the_other_is_named_are_one() -> None:
     entities = [person("Annie", "Ann"), person("Zoe"), person("Ann", "Anna Lee", "Lee"), person("LEE", "Mrs Lee")]
     resolved = resolve_entities(entities, [])
-    assert made(resolved) == [("Annie", ("Ann", "LEE", "Anna Lee", "Mrs Lee")), ("Zoe", ())]
+    assert drafted_names(resolved) == [("Annie", ("Ann", "LEE", "Anna Lee", "Mrs Lee")), ("Zoe", ())]
     assert resolved.ids_of(["Ann", "Mrs Lee", "Zoe", "nobody"]) == tuple(resolved.drafts)
 
 
 def test_two_whom_someone_calls_the_same_are_two() -> None:
     resolved = resolve_entities([person("John Smith", "John", "Johnny"), person("John Doe", "John")], [])
-    assert made(resolved) == [("John Smith", ("Johnny",)), ("John Doe", ())]
+    assert drafted_names(resolved) == [("John Smith", ("Johnny",)), ("John Doe", ())]
     assert resolved.id_of("John") is None
 
 
 def test_a_name_that_is_only_also_that_of_someone_known_tells_nothing() -> None:
     resolved = resolve_entities([person("Carol Diaz", "Boss", "Caz")], [known("e1", "Alice Chen", "Boss")])
-    assert made(resolved) == [("Carol Diaz", ("Caz",))]
+    assert drafted_names(resolved) == [("Carol Diaz", ("Caz",))]
     assert resolved.id_of("Boss") == "e1"
 
 
 @pytest.mark.parametrize("role", ["my boss", "The landlord", "her sister"])
 def test_a_role_is_no_name(role: str) -> None:
-    assert made(resolve_entities([person("Alice Chen", role)], [])) == [("Alice Chen", ())]
-    assert made(resolve_entities([ExtractedEntity("The Beatles", EntityType.ORGANIZATION)], [])) == [
+    assert drafted_names(resolve_entities([person("Alice Chen", role)], [])) == [("Alice Chen", ())]
+    assert drafted_names(resolve_entities([ExtractedEntity("The Beatles", EntityType.ORGANIZATION)], [])) == [
         ("The Beatles", ())
     ]
 
@@ -123,7 +123,7 @@ async def test_the_birthday_of_a_new_boss_is_not_that_of_the_old_one(space: Spac
 
 def test_whoever_is_only_pointed_at_is_no_entity() -> None:
     resolved = resolve_entities([person("User"), person("she", "her"), person("I", "Maya"), person("  ")], [])
-    assert made(resolved) == [("Maya", ())]
+    assert drafted_names(resolved) == [("Maya", ())]
     assert resolved.id_of("user") is None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tellback.memory.extraction.values import Change, Decision, ExtractedFact, Verdict
-from tellback.memory.similarity import denies
+from tellback.memory.text_similarity import denies
 from tellback.types.memory import AtomStatus
 from tests.unit.memory.space import Space, day, home_fact, make_fact, make_window
 

@@ -94,10 +94,10 @@ def test_whatever_is_decided_is_done_once(
     async def run(space: Space) -> None:
         await space.plan_and_apply(make_window(*range(10), conversation_id="conv_0"), *_of("conv_0", before))
         every = make_window(*range(10))
-        asked = await space.plan(every, *said)
+        first_plan = await space.plan(every, *said)
         decisions = {
             number: Decision(verdicts[number], question.candidates[chosen % len(question.candidates)].id)
-            for number, question in asked.questions.items()
+            for number, question in first_plan.questions.items()
         }
         planned = await space.plan_and_apply(every, *said, decisions=decisions)
         assert_sound(planned.reconciliation)
@@ -109,7 +109,7 @@ def test_whatever_is_decided_is_done_once(
 
 @settings(unhurried, max_examples=60)
 @given(
-    told=st.lists(
+    moves=st.lists(
         st.tuples(st.integers(0, 20), st.sampled_from(["Lisbon", "Porto", "Rome"])),
         min_size=1,
         max_size=7,
@@ -118,18 +118,18 @@ def test_whatever_is_decided_is_done_once(
     dated=st.booleans(),
 )
 def test_in_whatever_order_conversations_are_read_the_latest_value_holds(
-    told: list[tuple[int, str]], dated: bool
+    moves: list[tuple[int, str]], dated: bool
 ) -> None:
     async def run(space: Space) -> None:
-        for number, city in told:
+        for number, city in moves:
             name = f"conv_{number}"
             said = home_fact(city, number, conversation_id=name, valid_from=day(number) if dated else None)
             await space.learn_facts(said, conversation_id=name)
             again = await space.plan(make_window(number, conversation_id=name), said)
             assert again.reconciliation.changes == ()
         for moment in range(-1, 22):
-            begun = [city for number, city in sorted(told) if number <= moment]
-            expected = [f"User lives in {begun[-1]}."] if begun else []
+            started = [city for number, city in sorted(moves) if number <= moment]
+            expected = [f"User lives in {started[-1]}."] if started else []
             assert await space.texts_valid_at(day(moment)) == expected, moment
 
     in_a_space(run)
@@ -150,8 +150,8 @@ def test_read_in_order_the_latest_value_holds_also_if_it_was_so_before(
         for each in [in_order] if at_once else [[one] for one in in_order]:
             await space.plan_and_apply(make_window(*range(10)), *each)
         for moment in range(10):
-            begun = [city for number, city in sorted(said) if number <= moment]
-            assert await space.texts_valid_at(day(moment)) == [f"User lives in {city}." for city in begun[-1:]]
+            started = [city for number, city in sorted(said) if number <= moment]
+            assert await space.texts_valid_at(day(moment)) == [f"User lives in {city}." for city in started[-1:]]
 
     in_a_space(run)
 

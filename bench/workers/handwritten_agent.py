@@ -1,0 +1,81 @@
+"""What a peer leaves to its users, written as leanly as it can be: prompts, the schema of a reading, the next state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Annotated, Any, Literal
+
+import agent_routes
+from agent_routes import CONDITIONAL, FIELDS, GUIDELINES, HELD, STATES, RouteSpec, Turn
+from pydantic import BaseModel, Field, create_model
+
+KEYS = tuple(f"c{number}" for number in range(1, CONDITIONAL + 1))
+"""What the model calls the conditions."""
+ACTIONS = {key: agent_routes.guideline(number)[1] for number, key in enumerate(KEYS, 1)}
+ALWAYS = tuple(agent_routes.guideline(number)[1] for number in range(CONDITIONAL + 1, GUIDELINES + 1))
+
+
+def reading_schema(specs: Sequence[RouteSpec]) -> type[BaseModel]:
+    """What the model answers when it is asked what a message means."""
+    fields: dict[str, Any] = {
+        "route": (Literal[tuple(spec.title for spec in specs)], ...),
+        "place": (str | None, None),
+        "day": (date | None, None),
+        "count": (Annotated[int, Field(ge=1, le=9)] | None, None),
+        "conditions": (list[Literal[KEYS]], []),
+    }
+    return create_model("Reading", **fields)
+
+
+def reading(turn: Turn) -> dict[str, Any]:
+    """How a message is read, as that schema has it."""
+    return {"route": turn.meant, **turn.stated, "conditions": [f"c{number}" for number in HELD]}
+
+
+def stated(found: Any) -> dict[str, Any]:
+    """The values that a reading has."""
+    return {name: value for name in FIELDS if (value := getattr(found, name)) is not None}
+
+
+def reading_prompt(specs: Sequence[RouteSpec]) -> str:
+    """All routes, fields and conditions."""
+    return "\n".join(
+        [
+            f"You read the newest message for {agent_routes.NAME}. Say which route it is about, which values it states"
+            " and which conditions hold.",
+            *(f"- {spec.title}: {spec.about} When: {spec.condition}." for spec in specs),
+            *(f"{name}: {json.dumps(schema)}" for name, schema in FIELDS.items()),
+            *(f"{key}: {agent_routes.guideline(number)[0]}" for number, key in enumerate(KEYS, 1)),
+        ]
+    )
+
+
+def reading_state(route: str | None, data: Mapping[str, Mapping[str, Any]]) -> str:
+    """Where the conversation stands."""
+    return f"Current route: {route}\nKnown: {json.dumps({title: plain(values) for title, values in data.items()})}"
+
+
+def next_state(known: Mapping[str, Any], at: int | None, *, changed: bool) -> int | None:
+    """The state that speaks; None if the route is completed."""
+    missing = [index for index, name in enumerate(FIELDS) if name not in known]
+    if missing:
+        return missing[0]
+    return None if at == len(FIELDS) and not changed else len(FIELDS)
+
+
+def reply_prompt(spec: RouteSpec, known: Mapping[str, Any], held: Sequence[str], at: int | None) -> str:
+    return "\n".join(
+        [
+            f"You are {agent_routes.NAME}. {agent_routes.GOAL} {spec.title}: {spec.about}",
+            *(f"- {action}" for action in ALWAYS),
+            *(f"- {ACTIONS[key]}" for key in held),
+            f"Known: {json.dumps(plain(known))}",
+            "Conclude." if at is None else f"Do this: {STATES[at]}",
+        ]
+    )
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.isoformat() if isinstance(value, date) else value for name, value in values.items()}

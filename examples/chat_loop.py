@@ -1,0 +1,91 @@
+"""Chat with an assistant that remembers, looks things up for whoever asks, and asks before it acts.
+
+    python examples/chat_loop.py [FILE]
+
+In March Maya tells it about herself and goes. In April another process is asked where to eat: the first conversation
+has become memories, and the answer is given with them. Then she books a table, which needs her consent. With a
+provider's key in the environment that provider answers; without one, a small stand-in does.
+"""
+
+import asyncio
+import sys
+from datetime import UTC, datetime
+from functools import partial
+
+from first_turn import choose_model
+from tellback import ChatRequest, Tellback, TellbackError, message_text, request, tool
+from tellback.skills import skill
+from tellback.testing import FunctionModel, Step, calls, says
+
+MARCH, APRIL = datetime(2026, 3, 5, 18, tzinfo=UTC), datetime(2026, 4, 9, 19, tzinfo=UTC)
+
+
+@tool
+def my_bookings() -> str:
+    """The bookings of the user who asks."""
+    sender = request.sender()  # from the application, not from the model: nobody sees another user's
+    return f"{sender.user_id} has no booking yet" if sender else "nobody asks"
+
+
+@tool(requires_approval=True)
+def book_table(place: str) -> str:
+    """Book a table for two tonight."""
+    return f"A table at {place} is booked."
+
+
+@skill(description="How we recommend restaurants", when=["restaurant", "eat"])
+def recommending() -> str:
+    """Instructions that the model reads when it needs them."""
+    return "Name one place, say why it suits the guest, and offer to book a table."
+
+
+def stand_in(asked: ChatRequest) -> Step:
+    """Answer as a model might, from what the prompt remembers."""
+    last, known = asked.messages[-1], asked.system or ""
+    if last.role == "tool":
+        if last.name == "read_skill":
+            return calls("my_bookings")
+        if last.name == "my_bookings":
+            diet = "vegetarian, as you are" if "vegetarian" in known else "open late"
+            return says(f"Try Ao 26 in Lisbon: it is {diet}. Shall I book?")
+        return says(message_text(last))
+    if "eat" in message_text(last):
+        return calls("read_skill", name="recommending")
+    return calls("book_table", place="Ao 26") if "book" in message_text(last) else says("Noted.")
+
+
+async def main(path: str) -> None:
+    """March, and April."""
+    model = choose_model()
+    # The stand-in cannot extract facts: what was said is remembered word for word then.
+    extractor = "verbatim" if isinstance(model, FunctionModel) else None
+    if isinstance(model, FunctionModel):
+        model = FunctionModel(stand_in, model="stand-in")
+
+    async with Tellback(path, model=model, extractor=extractor, clock=lambda: MARCH) as rc:
+        said = "I'm Maya. I moved to Lisbon, and I'm vegetarian now."
+        print(f"[March] > {said}\n{await rc.user('maya').chat(said)}")
+
+    async with Tellback(path, model=model, extractor=extractor, clock=lambda: APRIL) as rc:
+        maya = rc.user("maya")
+        ask = partial(maya.chat, namespace="dinner", tools=[my_bookings, book_table], skills=[recommending])
+        reply = await ask("Where should I eat tonight?")
+        print(f"[April] > Where should I eat tonight?\n{reply}")
+        for atom in reply.atoms_used:
+            print(f"  remembered since {atom.valid_from:%Y-%m-%d}, from {atom.source_message_ids[0]}: {atom.text}")
+
+        reply = await ask("Yes, book it.")
+        for call in reply.pending:
+            print(f"[waits for your consent: {call.name}{dict(call.input)}]")
+            reply = await ask(approvals={call.id: True})
+        print(reply)
+        await maya.conversations.close(str(reply.conversation_id))
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "chat_loop.db"))
+    except TellbackError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+    except KeyboardInterrupt:
+        sys.exit("\nstopped")

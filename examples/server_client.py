@@ -1,0 +1,103 @@
+"""Serve a memory over HTTP, and use it as a client in another place would.
+
+    python examples/server_client.py
+
+The server answers on a port of this machine that is free, with everything in memory. Two companies have a key each.
+Acme's app chats for its user Maya, and follows the feed until what she said is remembered. The other company has a
+user Maya as well, and sees nothing of it. With a provider's key in the environment that provider answers; without
+one, a small stand-in does.
+"""
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+import uvicorn
+
+from first_turn import choose_model
+from tellback import ChatRequest, NotFoundError, Tellback, TellbackClient, TellbackError, TextDelta, message_text
+from tellback.client import RemoteUser
+from tellback.server import create_app
+from tellback.testing import FunctionModel, Step, says
+from tellback.turns.types import TurnResult
+
+SAID, ASKED = "I'm Maya. I moved to Lisbon, and I'm vegetarian now.", "Where should I eat tonight?"
+
+
+def stand_in(asked: ChatRequest) -> Step:
+    """Answer as a model might, from what the prompt remembers."""
+    if "eat" not in message_text(asked.messages[-1]):
+        return says("Noted.")
+    return says("Try Ao 26: it is vegetarian." if "vegetarian" in (asked.system or "") else "What do you like?")
+
+
+@asynccontextmanager
+async def serving(rc: Tellback) -> AsyncIterator[str]:
+    """The URL of a server, for as long as it is needed. `tellback serve` does this, and more."""
+    bound = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create_app(rc, opens=False), log_level="warning", ws="none"))
+    running = asyncio.create_task(server.serve(sockets=[bound]))
+    try:
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await running
+
+
+async def chat(user: RemoteUser, text: str, namespace: str) -> str:
+    """Say something, and print the answer as it comes; gives the conversation's id."""
+    print(f"> {text}")
+    reply = None
+    async for item in user.chat_stream(text, namespace):
+        if isinstance(item, TextDelta):
+            print(item.text, end="", flush=True)
+        elif isinstance(item, TurnResult):  # the last one
+            reply = item
+    print()
+    assert reply is not None
+    for atom in reply.atoms_used:
+        print(f"  remembered from {atom.source_conversation_id}: {atom.text}")
+    return str(reply.conversation_id)
+
+
+async def main() -> None:
+    """One server, two companies."""
+    model = choose_model()
+    # The stand-in cannot extract facts: what was said is remembered word for word then.
+    extractor = "verbatim" if isinstance(model, FunctionModel) else None
+    if isinstance(model, FunctionModel):
+        model = FunctionModel(stand_in, model="stand-in")
+
+    async with Tellback(":memory:", model=model, extractor=extractor) as rc, serving(rc) as url:
+        acme = await rc.keys.create("app", name="acme's web site", tenant_id="acme")
+        other = await rc.keys.create("app", name="another company's", tenant_id="globex")
+
+        async with TellbackClient(url, acme.secret) as client:
+            maya = client.user("maya")
+            conversation_id = await chat(maya, SAID, "chat")
+            await maya.conversations.close(conversation_id)
+            async with aclosing(client.events.subscribe(user_id="maya")) as events:
+                async for event in events:
+                    print(f"  [{event.type}]")
+                    if event.type in ("extraction.completed", "extraction.failed"):
+                        break
+            await chat(maya, ASKED, "dinner")
+
+        async with TellbackClient(url, other.secret) as client:
+            maya = client.user("maya")
+            print(f"[another tenant's Maya has {len(await maya.conversations.list())} conversations]")
+            try:
+                await maya.conversations.messages(conversation_id)
+            except NotFoundError as error:
+                print(f"[{type(error).__name__}: {error}]")
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main())
+    except TellbackError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+    except KeyboardInterrupt:
+        sys.exit("\nstopped")

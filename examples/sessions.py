@@ -1,0 +1,104 @@
+"""A session that is kept in a file: the first run asks, the next one gets the answer, in a process of its own.
+
+    python examples/sessions.py [FILE]
+
+Everything is in FILE (default: sessions.db here). Each run says one thing; a third one begins another order. With a
+provider's key in the environment that provider answers; without one, a stand-in that goes by rules does.
+"""
+
+import sys
+from datetime import date
+
+from pydantic import BaseModel, Field
+
+from example_helpers import at_hand, run, show
+from tellback import (
+    END_ROUTE,
+    Agent,
+    CompositionMode,
+    Identity,
+    Persistence,
+    SessionData,
+    SessionState,
+    SqliteAdapter,
+    session_data_to_state,
+)
+from tellback.testing import FlowModel
+
+SAID = ("I want to send a parcel to Lisbon", "3 kilos, and it can be fetched on 2026-12-01")
+
+
+class Parcel(BaseModel):
+    """What is learnt on the way; the label is what the tool gives."""
+
+    city: str
+    kilos: int = Field(ge=1, le=30)
+    day: date
+    label: str = ""
+
+
+def print_label(city: str, kilos: int, day: date) -> str:
+    """Make the label of a parcel."""
+    return f"{city[:3].upper()}-{kilos:02}-{day:%m%d}"
+
+
+def build(persistence: Persistence) -> Agent:
+    """The agent."""
+    agent = Agent(
+        name="Paula", goal="Send parcels", persistence=persistence, composition_mode=CompositionMode.CANNED_FLUID
+    )
+    send = agent.create_route(title="Send a parcel", gather_schema=Parcel)
+    (
+        send.initial_state.transition_to(
+            chat_state="Ask where to", gather=["city"], canned_responses=["Where shall it go?"]
+        )
+        .transition_to(
+            chat_state="Ask how heavy it is, and when it can be fetched",
+            gather=["kilos", "day"],
+            canned_responses=["To {{city}}: how heavy is it, and when can it be fetched?"],
+        )
+        .transition_to(tool_state=print_label, save_as="label", repeat=False)
+        .transition_to(
+            chat_state="Tell the label", canned_responses=["Please write {{label}} on it. It is fetched on {{day}}."]
+        )
+        .transition_to(state=END_ROUTE)
+    )
+    return agent
+
+
+async def open_session(persistence: Persistence) -> tuple[SessionState, int]:
+    """The session that is still active and how many turns it has, or a new one."""
+    found = await persistence.find_active_session(agent_name="Paula")
+    if found is None:
+        _, state = await persistence.create_session_with_state(agent_name="Paula", initial_data={"channel": "shell"})
+        return state, 0
+    return session_data_to_state(found.id, found), found.version
+
+
+async def print_stored(persistence: Persistence, row: SessionData | None) -> None:
+    """What another process finds."""
+    assert row is not None
+    gathered = row.collected_data["extracted"]
+    print(f"[stored: version {row.version}, {row.status}, {row.message_count} messages, gathered {gathered}]")
+    for message in await persistence.get_session_messages(row.id):
+        ran = "".join(f" [ran {call['tool_name']}]" for call in message.tool_calls)
+        print(f"  {message.position} {message.role}: {message.content}{ran}")
+
+
+async def main(path: str) -> None:
+    """Say the next thing."""
+    async with Persistence(SqliteAdapter(path), user_id="maya") as persistence:
+        agent = at_hand(build(persistence), FlowModel(reads={"city": r"to ([A-Z]\w+)", "kilos": r"(\d+) kilos"}))
+        session, said = await open_session(persistence)
+        print(f"[{session.id} in {path}: {said} turns so far]")
+        text = SAID[min(said, len(SAID) - 1)]
+        print(f"> {text}")
+        response = await agent.respond(text, session, sender=Identity("maya"))
+        show(response)
+        if response.session.extracted.get("label"):
+            await persistence.complete_session(session.id)
+        await print_stored(persistence, await persistence.get_session(session.id))
+
+
+if __name__ == "__main__":
+    run(main(sys.argv[1] if len(sys.argv) > 1 else "sessions.db"))

@@ -1,0 +1,314 @@
+"""Every entry point runs the same turn: what is recalled is what was known before the message."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tellback import ChatOptions, ChatRequest, Identity, Session, Tellback, Tool, TurnConfig, TurnInput, User, request
+from tellback.agent import Agent, ToolContext, ToolUpdate, create_session, define_tool
+from tellback.stores import ConversationLog
+from tellback.testing import FunctionModel, ScriptedModel, calls, says, understands
+from tellback.turns.chat_turn import run_chat_turn
+from tellback.turns.engine import TurnEngine
+from tellback.types.conversations import TurnOutcome
+
+STATEMENT = "My passport is in the blue suitcase."
+
+EntryPoint = Callable[[User, str, ScriptedModel, str], Awaitable[Any]]
+
+
+async def by_run_turn(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    conversation = await user.conversations.find_or_create("entry")
+    await user.conversations.run_turn(conversation.id, model, text, memory_space_id=space_id)
+
+
+async def by_stream_turn(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    conversation = await user.conversations.find_or_create("entry")
+    async for _ in user.conversations.stream_turn(conversation.id, model, text, memory_space_id=space_id):
+        pass
+
+
+async def by_run_chat_turn(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    cfg = TurnConfig(user, "entry", chat_opts=ChatOptions(model=model))
+    given = TurnInput(Session("s"), Identity("maya"), text, recall_opts={"space_id": space_id, "min_score": 0})
+    await run_chat_turn(cfg, given)
+
+
+async def by_chat(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    await user.chat(text, namespace="entry", space="talks", model=model)
+
+
+async def by_chat_stream(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    async for _ in user.chat_stream(text, namespace="entry", space="talks", model=model):
+        pass
+
+
+async def by_agent(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    conversation = await user.conversations.find_or_create("entry")
+    given = {"userMessage": text}
+    await user.agents.invoke("entry", given, conversation_id=conversation.id, model=model, memory_space_id=space_id)
+
+
+async def by_respond(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    agent = Agent("entry", model=model, memory=user, memory_options={"space": "talks"})
+    await agent.respond(text, create_session("s"))
+
+
+async def by_respond_stream(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    agent = Agent("entry", model=model, memory=user, memory_options={"space": "talks"})
+    async for _ in agent.respond_stream(text, create_session("s")):
+        pass
+
+
+AGENTS: list[EntryPoint] = [by_respond, by_respond_stream]
+ENTRY_POINTS: list[EntryPoint] = [
+    by_run_turn,
+    by_stream_turn,
+    by_run_chat_turn,
+    by_chat,
+    by_chat_stream,
+    by_agent,
+    *AGENTS,
+]
+IN_A_SESSION: list[EntryPoint] = [by_run_chat_turn, *AGENTS]
+
+
+@pytest.fixture
+def instant_memory(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> Callable[[User, str], None]:
+    """Makes what is stored a memory at once: whoever recalled after storing would be told what was just said."""
+
+    def remember_at_once(user: User, space_id: str) -> None:
+        log: ConversationLog = rc.store.conversations
+        begin = log.begin_turn
+
+        async def begin_turn(scope: Any, id: str, *given: Any, **more: Any) -> Any:
+            begun = await begin(scope, id, *given, **more)
+            await user.memory.remember_conversation(space_id, id)
+            return begun
+
+        monkeypatch.setattr(log, "begin_turn", begin_turn)
+
+    return remember_at_once
+
+
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS, ids=lambda entry_point: entry_point.__name__)
+async def test_nobody_is_reminded_of_what_they_have_just_said(
+    rc: Tellback, entry_point: EntryPoint, instant_memory: Callable[[User, str], None]
+) -> None:
+    user = rc.user("maya")
+    rc.register_agent({"name": "entry"})
+    space = await user.memory.create_space("talks")
+    instant_memory(user, space.id)
+    model = ScriptedModel([says("Noted."), says("Fine."), says("In the blue suitcase.")])
+    await entry_point(user, space.id, model, STATEMENT)
+    assert STATEMENT not in (model.requests[0].system or "")
+    assert str(model.requests[0].messages[-1].content) == STATEMENT
+
+    # The memory is there, or the test could not fail: a conversation that has no such turn in its tail is told of it.
+    conversation = await user.conversations.find("entry", "s" if entry_point in IN_A_SESSION else None)
+    assert conversation is not None
+    await user.conversations.close(conversation.id)
+    await entry_point(user, space.id, model, "What colour is the suitcase with my passport?")
+    assert STATEMENT in (model.requests[1].system or "")
+
+
+@pytest.mark.parametrize("ask", AGENTS, ids=lambda entry_point: entry_point.__name__)
+async def test_a_route_is_not_chosen_by_what_was_just_said_twice(
+    rc: Tellback, ask: EntryPoint, instant_memory: Callable[[User, str], None]
+) -> None:
+    """The message is read once, in its place: neither the reading nor the reply is reminded of it."""
+    user = rc.user("maya")
+    space = await user.memory.create_space("talks")
+    instant_memory(user, space.id)
+    model = ScriptedModel([understands(), says("Noted.")])
+    agent = Agent("entry", model=model, memory=user, memory_options={"space": "talks"})
+    agent.create_route("Travel", conditions=["the user wants to travel"]).initial_state.transition_to(chat_state="Ask")
+    if ask is by_respond:
+        await agent.respond(STATEMENT)
+    else:
+        assert [chunk.done async for chunk in agent.respond_stream(STATEMENT)][-1]
+    reading, reply = model.requests
+    assert STATEMENT not in f"{reading.system}{reply.system}"
+    assert [str(message.content).count(STATEMENT) for message in reading.messages] == [1]
+    assert [str(message.content) for message in reply.messages] == [STATEMENT]
+
+
+async def test_all_entry_points_use_one_engine(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
+    began: list[str | None] = []
+    opened = TurnEngine._open
+
+    def counted(self: TurnEngine, request: Any) -> Any:
+        began.append(request.conversation_id)
+        return opened(self, request)
+
+    monkeypatch.setattr(TurnEngine, "_open", counted)
+    user = rc.user("maya")
+    rc.register_agent({"name": "entry"})
+    space = await user.memory.create_space("talks")
+    for count, entry_point in enumerate(ENTRY_POINTS, start=1):
+        await entry_point(user, space.id, ScriptedModel([says("Yes.")]), "Is it on?")
+        assert len(began) == count
+
+
+def test_two_hundred_turns_at_once_never_mix_up_their_requests() -> None:
+    """Of two hundred users, by all entry points, with tools on the event loop, in threads and in tasks of their own."""
+    asyncio.run(_two_hundred())
+
+
+async def _two_hundred() -> None:
+    seen: Counter[str] = Counter()
+
+    def found() -> dict[str, Any]:
+        bound = request.current()
+        assert bound.session is not None
+        assert bound.sender is not None
+        name = bound.sender.user_id
+        seen[name] += 1
+        return {"session": bound.session.id, "sender": name, "extras": dict(bound.extras)}
+
+    async def on_the_loop(session: str, sender: str) -> dict[str, Any]:
+        """Who asks, after a while; what the model says of it is not asked."""
+        await asyncio.sleep(random.random() / 50)
+        return found()
+
+    def in_a_thread(session: str, sender: str) -> dict[str, Any]:
+        time.sleep(random.random() / 100)
+        return found()
+
+    async def in_a_task(session: str, sender: str) -> dict[str, Any]:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(on_the_loop(session, sender))
+        return task.result()
+
+    def answer(chat_request: ChatRequest) -> Any:
+        if chat_request.messages[-1].role == "tool":
+            return says("\n".join(str(message.content) for message in chat_request.messages if message.role == "tool"))
+        return _and(*(calls(each.name, session="spoofed", sender="mallory") for each in chat_request.tools))
+
+    tools = [Tool.from_fn(each) for each in (on_the_loop, in_a_thread, in_a_task)]
+    model = FunctionModel(answer)
+    async with Tellback(":memory:", model=model, embedder=None, worker=False) as rc:
+        agent = Agent("crowd", memory=rc, tools=tools, memory_options={"tools": False})
+
+        async def turn(number: int) -> str:
+            name = f"user-{number}"
+            user, sender, extras = rc.user(name), Identity(name), {"number": number}
+            session = Session(f"session-{number}")
+            if number % 6 == 0:
+                conversation = await user.conversations.create("crowd")
+                given: dict[str, Any] = {"session": session, "sender": sender, "extras": extras}
+                outcome = await user.conversations.run_turn(conversation.id, user_text="Who?", tools=tools, **given)
+                return outcome.text
+            if number % 6 == 1:
+                conversation = await user.conversations.create("crowd")
+                given = {"session": session, "sender": sender, "extras": extras}
+                async for item in user.conversations.stream_turn(
+                    conversation.id, user_text="Who?", tools=tools, **given
+                ):
+                    await asyncio.sleep(0)
+                    assert request.sender() is None
+                    last = item
+                assert isinstance(last, TurnOutcome)
+                return last.text
+            if number % 6 == 2:
+                cfg = TurnConfig(user, "crowd", chat_opts=ChatOptions(model=model, tools=tools))
+                return (await run_chat_turn(cfg, TurnInput(session, sender, "Who?", ctx_extras=extras))).text
+            if number % 6 == 3:
+                given = {"user": user, "sender": sender, "extras": extras}
+                return (await agent.respond("Who?", create_session(session.id), **given)).message
+            if number % 6 == 4:
+                given = {"user": name, "sender": sender, "extras": extras}
+                async for chunk in agent.respond_stream("Who?", create_session(session.id), **given):
+                    await asyncio.sleep(0)
+                    assert request.sender() is None
+                    said = chunk.accumulated
+                return said
+            return (await user.chat("Who?", tools=tools, session_id=session.id, sender=sender, extras=extras)).text
+
+        answers = await asyncio.gather(*map(turn, range(200)))
+    for number, text in enumerate(answers):
+        expected = f'{{"session":"session-{number}","sender":"user-{number}","extras":{{"number":{number}}}}}'
+        assert [line.replace(" ", "") for line in text.splitlines()] == [expected] * 3
+    assert seen == Counter({f"user-{number}": 3 for number in range(200)})
+
+
+def test_two_hundred_turns_of_one_agent_never_mix_up_their_contexts() -> None:
+    """Of two hundred users, with tools that states run and that the model calls, and a flow that gathers data."""
+    asyncio.run(_two_hundred_of_an_agent())
+
+
+async def _two_hundred_of_an_agent() -> None:
+    def found(ctx: ToolContext, *numbers: int) -> str:
+        sender, session = request.sender(), request.session()
+        assert sender is not None
+        assert session is not None
+        names = {sender.user_id, ctx.context["name"], ctx.session.metadata["user_id"]}
+        sessions = {session.id, ctx.session.id}
+        return f"{sorted(names)} {sorted(sessions)} {sorted({*numbers, ctx.data['number']})}"
+
+    async def by_a_state(ctx: ToolContext, number: int) -> ToolUpdate:
+        """Who asks, after a while."""
+        await asyncio.sleep(random.random() / 50)
+        said = found(ctx, number)
+        return ToolUpdate(said, context={"seen": said})
+
+    def by_the_model(ctx: ToolContext) -> str:
+        """Who asks, in a thread."""
+        time.sleep(random.random() / 100)
+        return f"{found(ctx)} {ctx.session.context['seen']}"
+
+    def answer(chat_request: ChatRequest) -> Any:
+        if chat_request.output_schema is not None:
+            [number] = re.findall(r"I am number (\d+)\.", str(chat_request.messages[-1].content))
+            return understands(number=int(number))(chat_request)
+        if chat_request.messages[-1].role == "tool":
+            return says(str(chat_request.messages[-1].content), chunks=5)
+        return calls("by_the_model")
+
+    async with Tellback(":memory:", embedder=None, worker=False) as rc:
+        agent = Agent(
+            "crowd",
+            model=FunctionModel(answer),
+            context=lambda session: {"name": session.metadata["user_id"]},
+            memory=rc,
+            memory_options={"tools": False},
+            tools=[define_tool("by_the_model", by_the_model)],
+        )
+        schema = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+        ask = agent.create_route("Tell", gather_schema=schema).initial_state.transition_to(
+            chat_state="Ask who it is", gather=["number"]
+        )
+        ask.transition_to(tool_state=define_tool("by_a_state", by_a_state)).transition_to(chat_state="Tell")
+
+        async def turn(number: int) -> tuple[str, Any]:
+            session = create_session(f"session-{number}", {"user_id": f"user-{number}"})
+            if number % 2:
+                response = await agent.respond(f"I am number {number}.", session)
+                return response.message, response.session
+            async for chunk in agent.respond_stream(f"I am number {number}.", session):
+                await asyncio.sleep(0)
+                assert request.current().agent is None
+                last = chunk
+            return last.accumulated, last.session
+
+        answers = await asyncio.gather(*map(turn, range(200)))
+    for number, (text, session) in enumerate(answers):
+        mine = f"['user-{number}'] ['session-{number}'] [{number}]"
+        assert text == f"{mine} {mine}"
+        assert (session.id, dict(session.extracted)) == (f"session-{number}", {"number": number})
+        assert dict(session.context) == {"seen": mine}
+
+
+def _and(*steps: Any) -> Any:
+    from tellback import ChatReply
+
+    tool_calls = [call for step in steps for call in step.reply.tool_calls]
+    return ChatReply("", tool_calls=tuple(tool_calls), stop_reason="tool_use")

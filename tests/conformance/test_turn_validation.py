@@ -1,0 +1,69 @@
+"""Mistakes of a caller in the arguments of a turn: reported before anything is stored."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tellback import ChatOptions, Identity, InvalidArgumentError, Session, Tellback, TurnConfig, TurnInput
+from tellback.testing import ScriptedModel
+from tellback.turns.attachments import Attachment
+from tellback.turns.chat_turn import run_chat_turn
+
+ARGUMENTS: dict[str, Any] = {"session": Session("s"), "sender": Identity("maya"), "text": "Hi!"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"session": Session("")},
+        {"sender": Identity("")},
+        {"sender": "maya"},
+        {"assistant_metadata": {"at": datetime(2026, 1, 1, tzinfo=UTC)}},
+        {"assistant_metadata": {"much": "x" * 20_000}},
+        {"user_metadata": [1]},
+        {"recall_opts": {"limits": 3}},
+        {"ctx_extras": {1: 2}},
+    ],
+    ids=["session", "sender", "sender-type", "metadata", "metadata-size", "metadata-type", "recall", "extras"],
+)
+def test_a_turns_input_is_checked_when_it_is_made(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        TurnInput(**{**ARGUMENTS, **wrong})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"session_id": ""}, {"sender": "maya"}, {"recall": {"limits": 3}}, {"memory_wait": -1}, {"extras": 5}],
+    ids=["session", "sender", "recall", "wait", "extras"],
+)
+async def test_a_chats_mistakes_open_no_conversation(rc: Tellback, wrong: dict[str, Any]) -> None:
+    maya = rc.user("maya")
+    model = ScriptedModel([])
+    with pytest.raises(InvalidArgumentError):
+        await maya.chat("Hi!", model=model, **wrong)
+    assert await maya.conversations.list() == []
+    assert model.requests == []
+
+
+async def test_the_sender_on_record_is_the_applications(rc: Tellback) -> None:
+    maya = rc.user("maya")
+    cfg = TurnConfig(maya, "clerk", chat_opts=ChatOptions(model=ScriptedModel(["Hello!"])))
+    result = await run_chat_turn(
+        cfg, TurnInput(**ARGUMENTS, user_metadata={"sender": "admin", "role": "system", "n": 1})
+    )
+    assert result.messages[0].metadata == {"source": "clerk", "sender": "maya", "role": "user", "n": 1}
+
+
+@pytest.mark.parametrize("wrong", [{"name": None}, {"name": "a", "text": 5}, {"name": "a", "mime": 5}], ids=str)
+def test_an_attachment_is_checked_when_it_is_made(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentError, match="attachment"):
+        Attachment(**wrong)
+
+
+async def test_one_job_is_waited_for_in_a_list(rc: Tellback) -> None:
+    with pytest.raises(InvalidArgumentError, match="a list"):
+        await rc.jobs.wait("job_1")
+    assert await rc.jobs.wait([], timeout=1)

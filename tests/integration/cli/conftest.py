@@ -1,0 +1,16 @@
+"""Fixtures of the tests that run the command `tellback`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty store, on each of the databases."""
+    if request.param == "sqlite":
+        return str(tmp_path / "tellback.db")
+    found: str = request.getfixturevalue("postgres_url")
+    return found

@@ -1,0 +1,200 @@
+"""Background tasks that end when they should, and work in a context of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextvars import Context, ContextVar, copy_context
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellback import Tellback, events
+from tellback.concurrency import BackgroundTasks, InContext, cancel_and_wait
+from tellback.testing import ScriptedModel, says
+
+name: ContextVar[str] = ContextVar("name", default="nobody")
+
+
+def named(value: str) -> Context:
+    context = copy_context()
+    context.run(name.set, value)
+    return context
+
+
+async def who() -> str:
+    await asyncio.sleep(0)
+    return name.get()
+
+
+async def test_the_work_sees_its_context_and_nobody_else_does() -> None:
+    assert await InContext(named("maya"), who()) == "maya"
+    assert name.get() == "nobody"
+
+
+async def test_what_the_work_sets_stays_in_the_context() -> None:
+    async def rename() -> None:
+        name.set("omar")
+        await asyncio.sleep(0)
+
+    context = named("maya")
+    await InContext(context, rename())
+    assert name.get() == "nobody"
+    assert await InContext(context, who()) == "omar"
+
+
+async def test_tasks_and_threads_of_the_work_inherit_it() -> None:
+    async def many() -> list[str]:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(who())
+        return [task.result(), *await asyncio.gather(who(), asyncio.to_thread(name.get))]
+
+    assert await InContext(named("maya"), many()) == ["maya"] * 3
+
+
+async def test_a_failure_passes_through() -> None:
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise LookupError(name.get())
+
+    with pytest.raises(LookupError, match="maya"):
+        await InContext(named("maya"), fails())
+
+
+async def test_a_cancellation_reaches_the_work_which_may_clean_up() -> None:
+    began, cleaned = asyncio.Event(), []
+
+    async def works() -> None:
+        try:
+            began.set()
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(name.get())
+
+    async def outer() -> None:
+        await InContext(named("maya"), works())
+
+    task = asyncio.create_task(outer())
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cleaned == ["maya"]
+
+
+async def test_the_work_may_outlive_a_timeout_of_its_own() -> None:
+    async def patient() -> str:
+        try:
+            async with asyncio.timeout(0.001):
+                await asyncio.sleep(60)
+        except TimeoutError:
+            return name.get()
+        return "never"
+
+    assert await InContext(named("maya"), patient()) == "maya"
+
+
+def test_work_that_is_given_up_is_closed_in_its_context() -> None:
+    cleaned: list[str] = []
+
+    async def works() -> None:
+        try:
+            await asyncio.Future()
+        finally:
+            cleaned.append(name.get())
+
+    async def started() -> None:
+        steps = InContext(named("maya"), works()).__await__()
+        steps.send(None)
+        steps.close()
+
+    asyncio.run(started())
+    assert cleaned == ["maya"]
+
+
+async def counting(start: str) -> AsyncGenerator[str, None]:
+    name.set(start)
+    while True:
+        yield name.get()
+        await asyncio.sleep(0)
+        name.set(name.get() + "!")
+
+
+@given(st.lists(st.integers(0, 2), max_size=20))
+def test_generators_stepped_in_any_order_keep_their_variables(order: list[int]) -> None:
+    async def step() -> None:
+        contexts = [copy_context() for _ in range(3)]
+        generators = [counting(str(number)) for number in range(3)]
+        seen: list[list[str]] = [[], [], []]
+        for number in order:
+            seen[number].append(await InContext(contexts[number], anext(generators[number])))
+            assert name.get() == "nobody"
+        for context, generator in zip(contexts, generators, strict=True):
+            await InContext(context, generator.aclose())
+        assert seen == [[str(n) + "!" * steps for steps in range(order.count(n))] for n in range(3)]
+
+    asyncio.run(step())
+
+
+async def test_a_stream_is_heard_by_whoever_listens_when_it_is_read() -> None:
+    seen: list[str] = []
+    async with Tellback(":memory:", worker=False) as rc:
+        maya = rc.user("maya")
+        conversation = await maya.conversations.create("chat")
+        items = maya.conversations.stream_turn(conversation.id, ScriptedModel([says("Hello!")]), "Hi!")
+        with events.listen(lambda event: seen.append(event.type)):
+            assert [item async for item in items]
+    assert seen == ["reply:start", "reply:delta", "reply:end"]
+
+
+async def stubborn(ended: list[str]) -> None:
+    """Does not hear its first cancellation, as with a driver that had its answer at that very moment."""
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        ended.append("not heard")
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        ended.append("ended")
+
+
+async def test_what_does_not_hear_a_cancellation_is_cancelled_again() -> None:
+    ended: list[str] = []
+    task = asyncio.create_task(stubborn(ended))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await cancel_and_wait(task)
+    assert task.cancelled()
+    assert ended == ["not heard", "ended"]
+
+
+async def test_what_failed_is_stopped_without_a_word() -> None:
+    async def failing() -> None:
+        raise ValueError("no")
+
+    task = asyncio.create_task(failing())
+    await asyncio.sleep(0)
+    await cancel_and_wait(task)
+    assert task.done()
+    await cancel_and_wait()
+
+
+async def test_closing_ends_what_did_not_hear_of_it() -> None:
+    from tellback import concurrency
+
+    ended: list[str] = []
+    running = BackgroundTasks()
+    running.start(stubborn(ended), "stubborn")
+    await asyncio.sleep(0)
+    grace = concurrency.GRACE_SECONDS
+    concurrency.GRACE_SECONDS = 0.01
+    try:
+        async with asyncio.timeout(30):
+            await running.close()
+    finally:
+        concurrency.GRACE_SECONDS = grace
+    assert ended == ["not heard", "ended"]
+    assert running.names == []
