@@ -33,6 +33,12 @@ def impatient(url: str, **options: Any) -> PostgresStore:
     return store
 
 
+async def create_tables(url: str) -> None:
+    """Open the store once with the usual timeouts: on a busy machine, migrating takes longer than impatient ones."""
+    async with Tellback(url, worker=False):
+        pass
+
+
 async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_goes_on(
     own_server: PostgresServer,
 ) -> None:
@@ -193,6 +199,7 @@ async def test_a_subscriber_that_heard_of_a_failure_can_go_on_from_its_cursor(ow
 
 
 async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
+    await create_tables(postgres_url)
     async with FaultProxy(postgres_url) as proxy:
         store = impatient(proxy.url, connect_timeout=1.0, acquire_timeout=2.0, command_timeout=0.5)
         async with Tellback(store) as rc:
@@ -269,6 +276,7 @@ async def test_a_connection_that_breaks_in_the_commit_leaves_a_doubt_that_a_retr
 
 @pytest.mark.parametrize("then", ["pass and say nothing", "pass and answer late"])
 async def test_a_commit_that_is_not_answered_in_time_leaves_a_doubt(postgres_url: str, then: Any) -> None:
+    await create_tables(postgres_url)
     async with (
         FaultProxy(postgres_url) as proxy,
         Tellback(impatient(proxy.url, command_timeout=0.5), worker=False) as rc,
@@ -376,6 +384,7 @@ async def test_more_work_than_connections_waits_its_turn_or_is_refused(postgres_
 
 
 async def test_a_row_that_someone_keeps_locked_is_busy_in_the_end(postgres_url: str) -> None:
+    await create_tables(postgres_url)
     async with Tellback(impatient(postgres_url, command_timeout=1.0)) as rc:
         talk = await conversations_of(rc).create("chat")
         other = await asyncpg.connect(postgres_url)
