@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -52,6 +53,17 @@ def no_keys_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_they_are_by_default() -> Iterator[None]:
+    """Undo what commands and servers do to our loggers, or tests that read the log would depend on their order."""
+    yield
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("tellback") and isinstance(logger, logging.Logger):
+            if logger.level:
+                logger.setLevel(logging.NOTSET)
+            logger.disabled, logger.propagate = False, True
 
 
 @pytest.fixture(autouse=True)

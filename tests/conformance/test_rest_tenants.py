@@ -22,6 +22,8 @@ from tests.support.http_server import app_client, running_server
 from tests.support.rest_data import SampleData, create_sample_data, flight_agent, open_tellback, start_session
 from tests.support.rest_requests import ENDLESS, IdPlace, Operation, missing_places, operations
 
+pytestmark = pytest.mark.slow
+
 WORD = "Zanzibar"
 SETTINGS = ServerSettings(rate_limit=None, failure_limit=None)
 

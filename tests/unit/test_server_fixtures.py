@@ -19,6 +19,8 @@ from tests.support.servers.opensearch import OpenSearchServer
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.registry import ServerRegistry
 
+pytestmark = pytest.mark.slow
+
 _ROOT = Path(__file__).parents[2]
 _BACKENDS = """
 import pytest

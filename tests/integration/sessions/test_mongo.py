@@ -173,9 +173,10 @@ class TestClients:
 
     @pytest.mark.timeout(200)
     async def test_many_save_at_once(self, mongo_url: str, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-        # The last of them waits for all the others, which on a busy machine is longer than one operation may take.
+        # The last of them waits for all the others, which on a busy machine is longer than one operation may take. More
+        # connections than these would be transactions at once that outlive the server's limit of 3 seconds.
         monkeypatch.setattr(connection, "OPERATION_SECONDS", 120.0)
-        url = f"{mongo_url}&connectTimeoutMS=120000&serverSelectionTimeoutMS=120000"
+        url = f"{mongo_url}&maxPoolSize=8&connectTimeoutMS=120000&serverSelectionTimeoutMS=120000"
         adapter = MongoAdapter(url, database.name)
         await adapter.initialize()
         await adapter_checks.check_concurrent_saves(adapter)

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from tests.unit.bench.loading import BENCH, bench_module
 
+pytestmark = pytest.mark.slow
+
 report = bench_module("agent_report")
 
 

@@ -15,6 +15,8 @@ from tests.unit.cli.conftest import Cli
 from tests.unit.cli.test_diagnostics import AGENT
 from tests.unit.cli.test_memory import people
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "cli.md").read_text()
 SCRIPT = """__import__("tellback.testing").testing.ScriptedModel(
     [__import__("tellback.testing").testing.understands(route="Book a flight"), "Where to?"])"""
