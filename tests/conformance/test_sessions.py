@@ -11,6 +11,8 @@ import pytest
 from tellback import InMemoryAdapter, PostgresAdapter, SqliteAdapter, Tellback
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.backend("In memory", "this process")
 class TestInMemory(SessionAdapterConformance):

@@ -14,6 +14,8 @@ from tellback import Tellback, events
 from tellback.concurrency import BackgroundTasks, InContext, cancel_and_wait
 from tellback.testing import ScriptedModel, says
 
+pytestmark = pytest.mark.slow
+
 name: ContextVar[str] = ContextVar("name", default="nobody")
 
 

@@ -16,6 +16,8 @@ from tellback import NotFoundError, Tellback, TellbackError
 from tellback.testing import ScriptedModel, says
 from tellback.user import User
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("a", "b")
 SCOPES = [(tenant, app, user) for tenant in NAMES for app in NAMES for user in NAMES]
 

@@ -8,6 +8,8 @@ import pytest
 
 from tellback.testing.jobs import JobConformance
 
+pytestmark = pytest.mark.slow
+
 
 class TestSqlite(JobConformance):
     @pytest.fixture

@@ -20,6 +20,8 @@ from tellback.cli.diagnostics import StoreInfo
 from tests.support.migrations import FIRST_VERSION, LAST_VERSION, Releases
 from tests.unit.cli.conftest import Cli
 
+pytestmark = pytest.mark.slow
+
 Json = Callable[..., Any]
 ErrorOutput = Callable[..., str]
 

@@ -17,6 +17,8 @@ from tellback import Tellback
 from tellback.cli import diagnostics
 from tests.unit.cli.conftest import Cli
 
+pytestmark = pytest.mark.slow
+
 Json = Callable[..., Any]
 
 AGENT = """

@@ -19,6 +19,8 @@ from tests.integration.chat.providers.vendors import Anthropic
 from tests.support.fake_http_server import FakeHttpServer
 from tests.unit.cli.conftest import Cli
 
+pytestmark = pytest.mark.slow
+
 ErrorOutput = Callable[..., str]
 
 READING = (

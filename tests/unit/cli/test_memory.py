@@ -11,6 +11,8 @@ import pytest
 from tellback import Tellback
 from tests.unit.cli.conftest import Cli
 
+pytestmark = pytest.mark.slow
+
 Json = Callable[..., Any]
 ErrorOutput = Callable[..., str]
 

@@ -19,6 +19,8 @@ from tellback.server.middleware.rate_limit import FailedLoginLimiter, RateLimite
 from tellback.server.settings import HostPolicy, ServerSettings
 from tests.support.http_server import app_client
 
+pytestmark = pytest.mark.slow
+
 
 async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
     async with Tellback(":memory:", worker=False) as rc:

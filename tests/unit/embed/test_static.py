@@ -20,6 +20,8 @@ from tellback.embed import Embedder, StaticEmbedder
 from tellback.embed import static as weights
 from tellback.errors import ConfigurationError, InvalidArgumentError
 
+pytestmark = pytest.mark.slow
+
 TURNS = [
     "I moved to Lisbon in March, and I'm vegetarian now.",
     "Ok!",

@@ -32,6 +32,8 @@ from tests.unit.memory.working_context_fakes import (
     make_turns,
 )
 
+pytestmark = pytest.mark.slow
+
 Counter = Callable[[str], int]
 
 

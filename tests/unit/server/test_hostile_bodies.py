@@ -17,6 +17,8 @@ from tellback import Tellback
 from tellback.server import ServerSettings, create_app
 from tests.support.http_server import app_client
 
+pytestmark = pytest.mark.slow
+
 PARTS = ("/ai-memory", "/ai-working-context", "/ai-conversations")
 SLOW = ("/extractions/wait", "/run-turn", "/chat", "/events")
 """What waits, or asks a model."""

@@ -11,6 +11,8 @@ from tellback import Tellback
 from tests.support.rest import RestClient, expect_json, rest_client
 from tests.support.rest_data import SPEC_AGENT, open_tellback
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def rc() -> AsyncIterator[Tellback]:

@@ -33,6 +33,8 @@ from tellback.stores.postgres.schema import quote_identifier, quote_literal
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tellback.types.jsontext import dump_stored_json
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("url", "shown"),

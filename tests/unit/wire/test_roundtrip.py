@@ -21,6 +21,8 @@ from tellback.wire.memory import AtomWire, EntityWire, RecallHitWire, RecallResu
 from tellback.wire.messages import MessageOut, PartOut, ToolCallOut
 from tests.unit.wire import strategies
 
+pytestmark = pytest.mark.slow
+
 KINDS: list[tuple[type[WireModel], SearchStrategy[Any]]] = [
     (SpaceWire, strategies.spaces),
     (AtomWire, strategies.atoms),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, note, settings
 
 from tellback.agent.definitions.route import Route
@@ -16,6 +17,8 @@ from tellback.agent.flow.types import Interpretation, MoveResult, ToolRunResult
 from tellback.agent.sessions.session import SessionState, ToolRun, create_session
 from tellback.tools import Tool
 from tests.unit.agent.flow.route_strategies import NOW, SEEDS
+
+pytestmark = pytest.mark.slow
 
 FIELDS = ("a", "b", "c", "d")
 SCHEMA = {"type": "object", "properties": {name: {"type": "integer"} for name in FIELDS}}

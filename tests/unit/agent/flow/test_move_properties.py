@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
@@ -30,6 +31,8 @@ from tests.unit.agent.flow.route_strategies import (
     play,
     store_and_load,
 )
+
+pytestmark = pytest.mark.slow
 
 many = settings(deadline=None, max_examples=200)
 

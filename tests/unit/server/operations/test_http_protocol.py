@@ -12,6 +12,8 @@ import pytest
 from tellback.server.operations.http_server import BoundedProtocol
 from tests.support.http_server import running_server
 
+pytestmark = pytest.mark.slow
+
 HEAD = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 

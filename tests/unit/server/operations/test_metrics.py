@@ -23,6 +23,8 @@ from tellback.server.operations.metrics import remove_dead_processes
 from tellback.server.settings import is_loopback
 from tests.support.http_server import app_client
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def rc() -> AsyncIterator[Tellback]:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from tellback.memory.extraction.values import Change, Decision, ExtractedEntity,
 from tellback.stores import AddedCitation, Reconciliation, Replacement
 from tellback.types.memory import AtomStatus, EntityType
 from tests.unit.memory.space import EVENT, PROFILE, Space, day, home_fact, make_fact, make_window, open_space
+
+pytestmark = pytest.mark.slow
 
 CITIES = ["Lisbon", "Porto", "Paris", "Rome", "Oslo", "New York", "Lisbon, Portugal"]
 unhurried = settings(deadline=None, suppress_health_check=list(HealthCheck))
