@@ -6,10 +6,19 @@ Property tests run with fewer examples.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
 settings.register_profile("tellback-fast", deadline=None, max_examples=10)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out files that are slow as a whole, without importing them."""
+    if collection_path.suffix == ".py" and "\npytestmark = pytest.mark.slow\n" in collection_path.read_text("utf-8"):
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
