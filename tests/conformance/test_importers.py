@@ -44,7 +44,9 @@ def export(folder: Path, *, days: int = 3, turns: int = 1) -> Path:
 async def stored(user: User) -> list[list[str]]:
     """The texts of the user's imported conversations, the first one first."""
     found = await user.conversations.list("imported")
-    return [[each.text for each in await user.conversations.messages(talk.id)] for talk in reversed(found)]
+    return [
+        [each.text for each in await user.conversations.messages(conversation.id)] for conversation in reversed(found)
+    ]
 
 
 async def test_chats_become_closed_conversations_at_their_own_time_and_memories(rc: Tellback, tmp_path: Path) -> None:
@@ -54,7 +56,7 @@ async def test_chats_become_closed_conversations_at_their_own_time_and_memories(
     assert (report.format, report.chats, report.messages, report.memories) == ("chatgpt", 3, 6, 6)
 
     first, second, third = reversed(await maya.conversations.list("imported"))
-    assert {talk.status for talk in (first, second, third)} == {"closed"}
+    assert {conversation.status for conversation in (first, second, third)} == {"closed"}
     assert (first.title, first.metadata["import"]["source"], first.metadata["import"]["id"]) == (
         "Chat c0",
         "chatgpt",
@@ -153,6 +155,33 @@ async def test_a_slow_import_sees_all_that_another_has_brought_in_meanwhile(
     assert sorted(texts) == [f"Day {day}, turn 0: I walked to the sea." for day in range(8)]
 
 
+async def test_a_conversation_that_another_import_fills_and_closes_meanwhile_is_not_imported_again(
+    rc: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maya, file = rc.user("maya"), export(tmp_path, days=1)
+
+    async def stop(self: Conversations, *args: Any, **kwargs: Any) -> Any:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Conversations, "append_messages", stop)
+        with pytest.raises(asyncio.CancelledError):
+            await import_chats(maya, file, extract=False)
+    original = Conversations.messages
+
+    async def messages_before_another_import(self: Conversations, *args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr(Conversations, "messages", original)
+        messages = await original(self, *args, **kwargs)
+        assert (await import_chats(maya, file, extract=False)).chats == 1
+        return messages
+
+    monkeypatch.setattr(Conversations, "messages", messages_before_another_import)
+    report = await import_chats(maya, file, extract=False)
+    assert (report.chats, report.already_there) == (0, 1)
+    assert [texts for texts in await stored(maya) if texts] == [["Day 0, turn 0: I walked to the sea.", "Lovely!"]]
+    assert await maya.conversations.list("imported", "open") == []
+
+
 async def test_since_and_limit_choose_chats(rc: Tellback, tmp_path: Path) -> None:
     maya, file = rc.user("maya"), export(tmp_path, days=5)
     late = await import_chats(maya, file, since="2024-03-03T00:00:00Z", limit=2)
@@ -236,7 +265,9 @@ async def test_it_works_through_a_server(rc: Tellback, tmp_path: Path) -> None:
         assert (report.chats, report.messages) == (2, 1_102)
         assert report.memories > 1_000
         assert (await import_chats(there, file, space="old")).already_there == 2
-    [longer, _] = sorted(await rc.user("maya").conversations.list("imported"), key=lambda talk: -talk.last_seq)
+    [longer, _] = sorted(
+        await rc.user("maya").conversations.list("imported"), key=lambda conversation: -conversation.last_seq
+    )
     first = (await rc.user("maya").conversations.messages(longer.id))[0]
     assert first.text.count("é") == 450_000
 

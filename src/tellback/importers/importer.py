@@ -427,8 +427,11 @@ class _ImportRun:
             self._already_there += 1
             return
         if not self._dry_run:
-            conversation = await self._open_conversation(chat, len(missing))
-            if conversation is None:
+            known_ids = {part.id for part in existing}
+            conversation, missing = await self._open_conversation(chat, missing)
+            if not missing and conversation.id not in known_ids:
+                if conversation.last_seq == 0:
+                    await self._conversations.close(conversation.id)
                 self._already_there += 1
                 return
             for batch in _message_batches(chat, missing):
@@ -440,23 +443,19 @@ class _ImportRun:
         self._continued += any(not part.is_open for part in existing)
         self._left_out.update(chat.left_out)
 
-    async def _open_conversation(self, chat: ImportedChat, message_count: int) -> Conversation | None:
-        """An open one for the chat; None if another import has brought it in meanwhile."""
-        known_count = len(self._imported.conversations_of(chat))
+    async def _open_conversation(self, chat: ImportedChat, missing: list[int]) -> tuple[Conversation, list[int]]:
+        """Return an open conversation for the chat, and the messages that no conversation of the chat holds yet."""
         conversation = await self._conversations.find_or_create(
-            self._namespace, chat.session_id, title=chat.title, metadata=build_metadata(chat, message_count)
+            self._namespace, chat.session_id, title=chat.title, metadata=build_metadata(chat, len(missing))
         )
-        if conversation.id in self._imported:
-            return conversation
-        # The search ends at what is known, so this one must not be yet.
-        await self._imported.refresh()
-        self._imported.add(conversation)
-        others = [part for part in self._imported.conversations_of(chat) if part.id != conversation.id]
-        if len(others) <= known_count or await self._imported.missing_messages(chat):
-            return conversation
-        if conversation.last_seq == 0:
-            await self._conversations.close(conversation.id)
-        return None
+        if conversation.id not in self._imported:
+            # Another import may have filled and closed one since `missing` was read. While this one is open, no other
+            # grows, so reading once more is enough. The refresh stops at known conversations: it comes before the add.
+            await self._imported.refresh()
+            self._imported.add(conversation)
+            if len(self._imported.conversations_of(chat)) > 1:
+                missing = await self._imported.missing_messages(chat)
+        return conversation, missing
 
 
 def _is_since(entry: ExportEntry, since: datetime | None) -> bool:
