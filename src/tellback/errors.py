@@ -39,7 +39,7 @@
     │   ├── StoreReadOnlyError            it can be read but not written
     │   ├── StoreCorruptError             the file is damaged, or not a database
     │   ├── StoreClosedError              it was used before it was opened or after it was closed
-    │   └── SchemaVersionError            a newer version of Tellback wrote it, or it was not migrated
+    │   └── SchemaVersionError            a newer Tellback wrote it, it was not migrated, or its tables are not ours
     ├── ToolError
     │   ├── ToolSchemaError           no JSON schema can be made for a tool's function
     │   └── McpError                  an MCP server cannot be reached, does not answer, or answers nonsense
@@ -381,7 +381,7 @@ class StoreClosedError(StoreError):
 
 
 class SchemaVersionError(StoreError):
-    """The tables are of another version than this release needs."""
+    """The tables are of another version than this release needs, or belong to another program."""
 
 
 class ToolError(TellbackError):

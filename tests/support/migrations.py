@@ -74,3 +74,17 @@ async def fetch_rows(url: str, query: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await server.fetch(query)]
     finally:
         await server.close()
+
+
+async def run_script(url: str, script: str) -> None:
+    """Change the database past the store, in the schema of its tables."""
+    if not url.startswith("postgresql"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            connection.executescript(script)
+        return
+    server = await asyncpg.connect(url, server_settings={"search_path": "tellback"})
+    try:
+        await server.execute("CREATE SCHEMA IF NOT EXISTS tellback")
+        await server.execute(script)
+    finally:
+        await server.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,6 +20,7 @@ MIGRATIONS_FOLDER = Path(__file__).parent / "migrations"
 Dialect = Literal["sqlite", "postgres"]
 _NUMBERED_PARAMETER = re.compile(r"\$(\d+)")
 _PART_REFERENCE = re.compile(r"\{(\w+)\}")
+_CREATE_TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,25 @@ def _load_migrations(folder: Path, dialect: Dialect) -> tuple[Migration, ...]:
         number, _, name = path.name.removesuffix(f".{dialect}.sql").partition("_")
         loaded.append(Migration(int(number), name, _read_sql(path)))
     return tuple(loaded)
+
+
+def baseline_tables(dialect: Dialect) -> frozenset[str]:
+    """The names of the tables that the baseline creates.
+
+    >>> "conversations" in baseline_tables("sqlite")
+    True
+    """
+    return frozenset(_CREATE_TABLE.findall(migrations(dialect)[0].sql))
+
+
+def foreign_tables_error(location: str, tables: Collection[str]) -> SchemaVersionError:
+    """The refusal to create tables where others of the same name are, which no Tellback has registered."""
+    names = ", ".join(sorted(tables))
+    return SchemaVersionError(
+        f"{location} already has tables that this release would create ({names}), and no record of Tellback's"
+        " migrations: another program's, or those of a version before the first release. Nothing was changed."
+        " Open another file, database or schema."
+    )
 
 
 def newer_schema_error(location: str, found: int, supported: int) -> SchemaVersionError:

@@ -10,7 +10,7 @@ import pytest
 
 from tellback import SchemaVersionError, Tellback
 from tellback.errors import StoreError
-from tests.support.migrations import BROKEN, FIRST_VERSION, LAST_VERSION, Releases, fetch_rows
+from tests.support.migrations import BROKEN, FIRST_VERSION, LAST_VERSION, Releases, fetch_rows, run_script
 
 VERSIONS = "SELECT version, name, applied_at FROM tellback_migrations ORDER BY version"
 
@@ -167,3 +167,18 @@ async def test_an_earlier_schema_is_not_upgraded_by_who_only_reads(tmp_path: Pat
     with pytest.raises(SchemaVersionError, match=r"version 1, this release needs 3.*without mode=ro"):
         await open_app(f"sqlite:///{path}?mode=ro").open()
     assert await schema_versions(path) == [1]
+
+
+async def test_tables_of_another_program_are_refused_by_name_and_left_alone(url: str) -> None:
+    await run_script(url, "CREATE TABLE messages (text TEXT NOT NULL); INSERT INTO messages VALUES ('not ours');")
+    for _ in range(2):
+        with pytest.raises(SchemaVersionError, match=r"already has tables .*\(messages\).* Open another"):
+            await open_app(url).open()
+    assert await fetch_rows(url, "SELECT text FROM messages") == [("not ours",)]
+    with pytest.raises(Exception, match="tellback_migrations"):
+        await fetch_rows(url, VERSIONS)
+
+
+async def test_tables_of_another_program_with_other_names_do_not_matter(url: str) -> None:
+    await run_script(url, "CREATE TABLE invoices (id INTEGER);")
+    await assert_data(url, await write_data(url))

@@ -22,7 +22,6 @@ from tellback import (
     NotFoundError,
     SchemaVersionError,
     StoreClosedError,
-    StoreError,
     Tellback,
     TextDelta,
     TurnOutcome,
@@ -166,14 +165,14 @@ def test_quoting_leaves_no_way_out() -> None:
 async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     async with Tellback(path) as rc:
-        talk = await rc.user("maya").conversations.create("chat")
+        conversation = await rc.user("maya").conversations.create("chat")
     with sqlite3.connect(path) as connection:
         connection.execute("INSERT INTO tellback_migrations VALUES (99, 'from_the_future', 0)")
     connection.close()
     with pytest.raises(SchemaVersionError, match=r"version 99.*up to \d+.*newer Tellback"):
         await Tellback(path).open()
     with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT id FROM conversations").fetchall() == [(talk.id,)]
+        assert connection.execute("SELECT id FROM conversations").fetchall() == [(conversation.id,)]
     connection.close()
 
 
@@ -198,7 +197,7 @@ async def test_a_plain_database_of_someone_else_is_not_harmed(tmp_path: Path) ->
         connection.execute("CREATE TABLE conversations (mine TEXT)")
         connection.execute("INSERT INTO conversations VALUES ('kept')")
     connection.close()
-    with pytest.raises(StoreError, match="already exists"):
+    with pytest.raises(SchemaVersionError, match=r"already has tables .*conversations"):
         await Tellback(path).open()
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT * FROM conversations").fetchall() == [("kept",)]
@@ -209,39 +208,39 @@ async def test_a_plain_database_of_someone_else_is_not_harmed(tmp_path: Path) ->
 def test_the_synchronous_face_waits_for_everything(tmp_path: Path) -> None:
     model = ScriptedModel([says("Hello!", chunks=2), says("Bye.")])
     with Tellback(tmp_path / "r.db", model=model) as rc:
-        talks = rc.user("maya").conversations
-        talk = talks.create("chat", title="Sync")
-        items = list(talks.stream_turn(talk.id, user_text="Hi"))
+        conversations = rc.user("maya").conversations
+        conversation = conversations.create("chat", title="Sync")
+        items = list(conversations.stream_turn(conversation.id, user_text="Hi"))
         assert "".join(item.text for item in items if isinstance(item, TextDelta)) == "Hello!"
         assert isinstance(items[-1], TurnOutcome)
-        assert str(talks.run_turn(talk.id, user_text="Bye")) == "Bye."
+        assert str(conversations.run_turn(conversation.id, user_text="Bye")) == "Bye."
         with pytest.raises(NotFoundError):
-            talks.close("conv_nothing")
+            conversations.close("conv_nothing")
         events = rc.events.subscribe(types=["message.appended"])
         assert [next(events).data["seq"] for _ in range(4)] == [1, 2, 3, 4]
         events.close()
         rc.jobs.drain()
     before = threading.active_count()
     with Tellback(tmp_path / "r.db") as rc:
-        assert rc.user("maya").conversations.messages(talk.id)[0].text == "Hi"
+        assert rc.user("maya").conversations.messages(conversation.id)[0].text == "Hi"
     assert threading.active_count() == before
 
 
 def test_the_synchronous_face_serves_many_threads(tmp_path: Path) -> None:
     with Tellback(tmp_path / "r.db") as rc:
-        talks = rc.user("maya").conversations
-        talk = talks.create("chat")
+        conversations = rc.user("maya").conversations
+        conversation = conversations.create("chat")
 
         def write() -> None:
             for n in range(20):
-                talks.append_user_message(talk.id, str(n))
+                conversations.append_user_message(conversation.id, str(n))
 
         threads = [threading.Thread(target=write) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert [message.seq for message in talks.messages(talk.id)] == list(range(1, 81))
+        assert [message.seq for message in conversations.messages(conversation.id)] == list(range(1, 81))
 
 
 def test_a_store_that_cannot_be_opened_leaves_no_thread_behind(tmp_path: Path) -> None:
@@ -255,41 +254,41 @@ def test_a_store_that_cannot_be_opened_leaves_no_thread_behind(tmp_path: Path) -
 
 def test_the_synchronous_face_does_not_wait_for_itself() -> None:
     with Tellback(":memory:", model=ScriptedModel([calls("look"), says("ok")])) as rc:
-        talks = rc.user("maya").conversations
-        talk = talks.create("chat")
+        conversations = rc.user("maya").conversations
+        conversation = conversations.create("chat")
 
         async def look() -> str:
-            return str(talks.messages(talk.id))
+            return str(conversations.messages(conversation.id))
 
-        outcome = talks.run_turn(talk.id, user_text="Look", tools=[look])
+        outcome = conversations.run_turn(conversation.id, user_text="Look", tools=[look])
         assert "make that a plain function" in outcome.tool_invocations[0].content
         assert outcome.tool_invocations[0].is_error
 
 
 def test_the_synchronous_face_can_be_closed_twice_and_says_so_afterwards() -> None:
     with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
-        talks = rc.user("maya").conversations
-        talk = talks.create("chat")
-        unread = talks.stream_turn(talk.id, user_text="Tell me")
+        conversations = rc.user("maya").conversations
+        conversation = conversations.create("chat")
+        unread = conversations.stream_turn(conversation.id, user_text="Tell me")
         next(unread)
         rc.close()
         with pytest.raises(StoreClosedError):
-            talks.messages(talk.id)
+            conversations.messages(conversation.id)
     unread.close()
 
 
 def test_an_iterator_thrown_away_anywhere_does_not_hang() -> None:
     with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
-        talks = rc.user("maya").conversations
-        talk = talks.create("chat")
-        items = [talks.stream_turn(talk.id, user_text="Tell me")]
+        conversations = rc.user("maya").conversations
+        conversation = conversations.create("chat")
+        items = [conversations.stream_turn(conversation.id, user_text="Tell me")]
         next(items[0])
 
         async def drop() -> None:
             items.clear()
 
         rc._portal.call(drop())
-        assert len(talks.messages(talk.id)) == 1
+        assert len(conversations.messages(conversation.id)) == 1
 
 
 async def test_opening_at_once_opens_once(tmp_path: Path) -> None:
@@ -402,12 +401,12 @@ def test_a_thread_in_a_call_is_let_go_when_the_synchronous_face_closes(tmp_path:
         return "never"
 
     with Tellback(tmp_path / "r.db") as rc:
-        talks = rc.user("maya").conversations
-        talk = talks.create("chat")
+        conversations = rc.user("maya").conversations
+        conversation = conversations.create("chat")
 
         def turn() -> None:
             try:
-                talks.run_turn(talk.id, FunctionModel(hang), "Hi")
+                conversations.run_turn(conversation.id, FunctionModel(hang), "Hi")
             except StoreClosedError as error:
                 errors.append(error)
 
@@ -475,12 +474,14 @@ async def test_numbers_that_json_cannot_hold_are_refused_or_become_nothing() -> 
     with ScriptedModel([calls("pay", amount=math.inf), says("No.")]) as model:
         async with Tellback(":memory:", model=model, worker=False) as rc:
             maya = rc.user("maya")
-            talk = await maya.conversations.create("chat")
+            conversation = await maya.conversations.create("chat")
             with pytest.raises(InvalidArgumentError, match="JSON"):
-                await maya.conversations.append_assistant_turn(talk.id, [endless])
-            said = await maya.conversations.append_assistant_turn(talk.id, "Hi", usage={"cost_usd": math.nan})
+                await maya.conversations.append_assistant_turn(conversation.id, [endless])
+            said = await maya.conversations.append_assistant_turn(conversation.id, "Hi", usage={"cost_usd": math.nan})
             assert said.usage is not None
             assert said.usage.cost_usd is None
-            await maya.conversations.run_turn(talk.id, user_text="Pay.")  # what a model writes is kept all the same
+            await maya.conversations.run_turn(
+                conversation.id, user_text="Pay."
+            )  # what a model writes is kept all the same
             export = await maya.admin.export_user_data()
             json.dumps(export, allow_nan=False)

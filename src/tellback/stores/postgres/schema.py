@@ -7,7 +7,7 @@ import contextlib
 import asyncpg
 
 from tellback.errors import SchemaVersionError, StoreUnavailableError
-from tellback.stores.catalogue import migrations, newer_schema_error
+from tellback.stores.catalogue import baseline_tables, foreign_tables_error, migrations, newer_schema_error
 from tellback.types.ids import now_micros
 
 APP_ROLE = "tellback_app"
@@ -43,6 +43,8 @@ async def migrate(connection: asyncpg.Connection, schema: str, display_url: str)
         present = await _schema_version(connection, schema, display_url)  # another process may have been faster
         if present > steps[-1].version:
             raise newer_schema_error(display_url, present, steps[-1].version)
+        if present == 0:
+            await _check_no_foreign_tables(connection, schema, display_url)
         try:
             await _prepare_schema(connection, schema)
             for step in steps:
@@ -72,6 +74,13 @@ async def _schema_version(connection: asyncpg.Connection, schema: str, display_u
     found = int(await connection.fetchval("SELECT COALESCE(MAX(version), 0) FROM tellback_migrations"))
     await connection.execute("RESET ROLE")
     return found
+
+
+async def _check_no_foreign_tables(connection: asyncpg.Connection, schema: str, display_url: str) -> None:
+    relations = "SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = $1"
+    foreign = {row[0] for row in await connection.fetch(relations, schema)} & baseline_tables("postgres")
+    if foreign:
+        raise foreign_tables_error(f"{display_url}, schema {schema}", foreign)
 
 
 async def _prepare_schema(connection: asyncpg.Connection, schema: str) -> None:

@@ -19,7 +19,14 @@ from tellback.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from tellback.stores.catalogue import Migration, Statement, migrations, newer_schema_error
+from tellback.stores.catalogue import (
+    Migration,
+    Statement,
+    baseline_tables,
+    foreign_tables_error,
+    migrations,
+    newer_schema_error,
+)
 from tellback.stores.engine import EVENT_STATEMENT, Operation, T
 from tellback.stores.operations.user_data import WIPE_MARK
 from tellback.types.ids import now_micros
@@ -168,6 +175,8 @@ def migrate(connection: sqlite3.Connection, options: SqliteOptions) -> None:
         present = _schema_version(connection)  # another process may have been faster
         if present > steps[-1].version:
             raise newer_schema_error(options.path, present, steps[-1].version)
+        if present == 0:
+            _check_no_foreign_tables(connection, options)
         for step in steps:
             if step.version > present:
                 _apply_migration(connection, step)
@@ -182,6 +191,13 @@ def _schema_version(connection: sqlite3.Connection) -> int:
     if not tables:
         return 0
     return int(connection.execute("SELECT COALESCE(MAX(version), 0) FROM tellback_migrations").fetchone()[0])
+
+
+def _check_no_foreign_tables(connection: sqlite3.Connection, options: SqliteOptions) -> None:
+    present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+    foreign = present & baseline_tables("sqlite")
+    if foreign:
+        raise foreign_tables_error(options.path, foreign)
 
 
 def _apply_migration(connection: sqlite3.Connection, step: Migration) -> None:
