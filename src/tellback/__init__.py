@@ -48,7 +48,7 @@ _EXPORTS = {
     "tellback.memory.extraction.extractors": "LlmExtractor",
     "tellback.memory.extraction.service": "ReplayProgress ReplayReport",
     "tellback.memory.extraction.values": "ExtractedEntity ExtractedFact Extraction Window",
-    "tellback.memory.pattern_miner": "PatternMining",
+    "tellback.memory.patterns": "PatternMining",
     "tellback.memory.tools": "Forget memory_tools RecallByEntity RecallByTopic RecallTimeline Remember",
     "tellback.sessions.adapter": "PersistenceAdapter",
     "tellback.sessions.in_memory": "InMemoryAdapter",
@@ -219,7 +219,7 @@ if TYPE_CHECKING:
     from tellback.memory.extraction.values import ExtractedFact as ExtractedFact
     from tellback.memory.extraction.values import Extraction as Extraction
     from tellback.memory.extraction.values import Window as Window
-    from tellback.memory.pattern_miner import PatternMining as PatternMining
+    from tellback.memory.patterns import PatternMining as PatternMining
     from tellback.memory.tools import Forget as Forget
     from tellback.memory.tools import RecallByEntity as RecallByEntity
     from tellback.memory.tools import RecallByTopic as RecallByTopic

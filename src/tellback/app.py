@@ -10,8 +10,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tellback import validation
-from tellback.access import Keys
-from tellback.admin import admin, follow_erasures
+from tellback.admin import follow_erasures, list_usage, total_usage
+from tellback.api_keys import Keys
 from tellback.chat import Model
 from tellback.chat.discovery import resolve_model
 from tellback.chat.registry import load_model
@@ -24,7 +24,7 @@ from tellback.errors import ConfigurationError
 from tellback.jobs import Jobs, Schedule, WorkerOptions, open_worker
 from tellback.memory.bindings import AllBindings
 from tellback.memory.extraction.extractors import ExtractorLike, validate_extractor
-from tellback.memory.pattern_miner import PatternMining, resolve_pattern_mining
+from tellback.memory.patterns import PatternMining, resolve_pattern_mining
 from tellback.memory.templates import Templates
 from tellback.memory.working_context import TokenCounter, WorkingContextBuilder
 from tellback.runtime import Runtime
@@ -282,7 +282,7 @@ class Tellback:
         For the next page, pass the last record's id as `before`.
         """
         filters = {"tenant_id": tenant_id, "app_id": app_id}
-        return await admin.list_usage(self._runtime, None, since, until, job_id, limit, before, **filters)
+        return await list_usage(self._runtime, None, since, until, job_id, limit, before, **filters)
 
     async def usage_totals(
         self,
@@ -293,7 +293,7 @@ class Tellback:
         app_id: str | None = None,
     ) -> list[UsageTotal]:
         """What model calls for memory cost, added up by user, purpose and model."""
-        return await admin.total_usage(self._runtime, None, since, until, tenant_id=tenant_id, app_id=app_id)
+        return await total_usage(self._runtime, None, since, until, tenant_id=tenant_id, app_id=app_id)
 
     def _schedules(self) -> list[Schedule]:
         """What this process does now and then, unless another was faster."""

@@ -16,8 +16,8 @@ from tellback.errors import ConfigurationError, StoreClosedError
 
 _HANDLE_CLASSES = frozenset(
     (
-        "tellback.access.api_keys.Keys",
-        "tellback.admin.admin.Admin",
+        "tellback.api_keys.Keys",
+        "tellback.admin.Admin",
         "tellback.app.Tellback",
         "tellback.client.admin.RemoteAdmin",
         "tellback.client.admin.RemoteBindings",
@@ -28,7 +28,7 @@ _HANDLE_CLASSES = frozenset(
         "tellback.client.agents.RemoteSessions",
         "tellback.client.conversations.RemoteConversations",
         "tellback.client.memory.RemoteMemory",
-        "tellback.client.memory.RemoteWorkingContexts",
+        "tellback.client.memory.RemoteWorkingContextBuilder",
         "tellback.client.client.RemoteUser",
         "tellback.conversations.conversations.Conversations",
         "tellback.jobs.handle.Jobs",

@@ -31,9 +31,8 @@ from tellback.agent.events import (
     create_status_event,
     create_tool_event,
 )
-from tellback.agent.flow.move import move
+from tellback.agent.flow.move import Interpretation, MoveResult, RejectedValue, move
 from tellback.agent.flow.route_choice import Thresholds
-from tellback.agent.flow.types import Interpretation, MoveResult, RejectedValue
 from tellback.agent.prompts.builder import BuiltInSection, PromptBuilder
 from tellback.agent.prompts.understand import Limits
 from tellback.agent.response import (

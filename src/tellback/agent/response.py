@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tellback.agent.definitions.guidelines import GuidelineMatch
-from tellback.agent.flow.types import RejectedValue, WalkStep
+from tellback.agent.flow.move import RejectedValue, WalkStep
 from tellback.agent.sessions.session import SessionState
 from tellback.errors import InvalidArgumentError
 from tellback.types import ChatUsage, Message, ToolCall

@@ -121,7 +121,7 @@ class LoopRun:
         resolver = effective_resolver(self._opts.skill_resolver, self._opts.skills)
         if resolver is None:
             return
-        self._skill_offer = await SkillOffer.of(
+        self._skill_offer = await SkillOffer.build(
             resolver,
             messages=tuple(self.messages),
             system=self._opts.system,

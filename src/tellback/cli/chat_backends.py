@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tellback.agent import Agent, Persistence, SessionState
 from tellback.errors import ConfigurationError, NotFoundError
 from tellback.sessions.sql.adapter import SqlAdapter, StoreBackend
-from tellback.turns.chat import CHAT_CLOSE_AFTER
-from tellback.turns.memory_space import NamespaceMemory
+from tellback.turns.chat import CHAT_CLOSE_AFTER, NamespaceMemory
 from tellback.turns.types import TurnResult
 from tellback.types import ChatUsage, ReplyDelta, TextDelta, ToolCall
 from tellback.types.conversations import Conversation, ToolInvocation, TurnOutcome, TurnProblem

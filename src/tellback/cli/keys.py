@@ -17,7 +17,7 @@ from tellback.errors import NotFoundError
 from tellback.types.ids import utc_now
 
 if TYPE_CHECKING:
-    from tellback.access import Keys
+    from tellback.api_keys import Keys
     from tellback.types.access import ApiKey
 
 T = TypeVar("T")

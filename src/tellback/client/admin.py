@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from tellback import validation
-from tellback.admin import ErasureReport
-from tellback.admin.export import atomic_write, resolve_format
+from tellback.admin import ErasureReport, atomic_write, resolve_format
 from tellback.client.transport import (
     RemoteHandle,
     Transport,

@@ -25,7 +25,7 @@ from tellback.client.admin import (
 )
 from tellback.client.agents import RemoteAgents
 from tellback.client.conversations import RemoteConversations
-from tellback.client.memory import RemoteMemory, RemoteWorkingContexts
+from tellback.client.memory import RemoteMemory, RemoteWorkingContextBuilder
 from tellback.client.transport import Transport, build_path, encode_arguments, encode_duration, encode_value
 from tellback.client.turn_loop import TurnLoop, TurnRunner
 from tellback.errors import InvalidArgumentError
@@ -100,9 +100,9 @@ class RemoteUser(TurnRunner):
         return RemoteMemory(self._transport, self._user)
 
     @property
-    def working_context(self) -> RemoteWorkingContexts:
+    def working_context(self) -> RemoteWorkingContextBuilder:
         """What a model should know before it answers."""
-        return RemoteWorkingContexts(self._transport, self._user)
+        return RemoteWorkingContextBuilder(self._transport, self._user)
 
     @property
     def agents(self) -> RemoteAgents:

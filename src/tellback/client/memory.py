@@ -37,7 +37,7 @@ MAX_WAIT_SECONDS = 20.0
 RECONNECT_SECONDS = 1.0
 
 
-class RemoteWorkingContexts(RemoteHandle):
+class RemoteWorkingContextBuilder(RemoteHandle):
     """Builds the working context of a user's conversations, on a server."""
 
     async def build(

@@ -15,9 +15,8 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from tellback import telemetry
-from tellback.chat.providers import stainless
 from tellback.chat.providers.base import IdleTimeout, ProviderModel
-from tellback.chat.providers.errors import unreadable_response_error
+from tellback.chat.providers.errors import build_arguments, unreadable_response_error
 from tellback.chat.providers.gemini import GeminiModel
 from tellback.chat.providers.openai import CompatibleModel, OllamaModel, OpenAIModel, OpenRouterModel
 from tellback.chat.providers.retry import RetryAttempts
@@ -240,7 +239,7 @@ class OpenAIEmbedder(ProviderEmbedder):
         body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": self.encoding}
         if self._requested_dimensions:
             body["dimensions"] = self._requested_dimensions
-        arguments = stainless.build_arguments(body, dict(self._model.config), self._model.timeout)
+        arguments = build_arguments(body, dict(self._model.config), self._model.timeout)
         response = await pace.wait(self._model.client.embeddings.create(**arguments))
         items = getattr(response, "data", None)
         if not isinstance(items, list):

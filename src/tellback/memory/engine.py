@@ -9,7 +9,7 @@ from tellback.memory.embedding import EmbeddingService
 from tellback.memory.extraction.extractors import ExtractorLike
 from tellback.memory.extraction.service import ExtractionService
 from tellback.memory.memory import Memory
-from tellback.memory.pattern_miner import PatternMiner, PatternMining
+from tellback.memory.patterns import PatternMiner, PatternMining
 from tellback.memory.recall_service import RecallService
 from tellback.memory.space_view import SpaceCache
 from tellback.runtime import Runtime

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from tellback.errors import NotFoundError
 from tellback.memory.recall.index import UNGROUPED, IndexEntry, SpaceIndex, WordVectors, split_speaker
 from tellback.memory.recall.postings import GrowableArray
-from tellback.stores import MemoryStore, SpaceChanges, SpaceSearch, memory_rows
+from tellback.stores import MemoryStore, SpaceChanges, SpaceSearch
+from tellback.stores import rows as store_rows
 from tellback.stores.ports.store import erasure_subject
 from tellback.types.access import Scope
 from tellback.types.ids import fold_name
@@ -129,7 +130,7 @@ class SpaceView:
     def chain(self, row: int) -> list[int]:
         """The rows that stood in one place one after the other, this one among them."""
         found = [row]
-        for column in (memory_rows.SUPERSEDES, memory_rows.SUPERSEDED_BY):
+        for column in (store_rows.SUPERSEDES, store_rows.SUPERSEDED_BY):
             other = self._row_by_id.get(self.rows[row][column])
             while other is not None:
                 found.append(other)
@@ -142,7 +143,7 @@ class SpaceView:
         if found is None:
             if len(self._atoms) >= MAX_CACHED_ATOMS:
                 self._atoms.clear()
-            found = self._atoms[row] = memory_rows.atom_from_row(self.rows[row])
+            found = self._atoms[row] = store_rows.atom_from_row(self.rows[row])
         return found
 
     def decay(self, rows: Ints, now: int) -> npt.NDArray[np.float64]:
@@ -164,9 +165,9 @@ class SpaceView:
         self._prior_scores = None
         self._atoms.clear()
         present = len(self.rows)
-        added = [row for row in changes.atoms if row[memory_rows.SEQ] > present]
+        added = [row for row in changes.atoms if row[store_rows.SEQ] > present]
         for row in changes.atoms:
-            number = row[memory_rows.SEQ] - 1
+            number = row[store_rows.SEQ] - 1
             if number < present:
                 self._update_row(number, row)
                 # All closings of what changed come along: an earlier one may be gone.
@@ -243,36 +244,36 @@ class SpaceView:
         self.index.extend([_index_entry(row) for row in rows])
         self.rows += rows
         columns = list(zip(*rows, strict=True))
-        self.valid_from.extend(columns[memory_rows.VALID_FROM])
-        self._created_at.extend(columns[memory_rows.CREATED_AT])
-        self._kinds.extend([KIND_CODES[kind] for kind in columns[memory_rows.KIND]])
-        self.importance.extend(columns[memory_rows.IMPORTANCE])
-        statuses = columns[memory_rows.STATUS]
+        self.valid_from.extend(columns[store_rows.VALID_FROM])
+        self._created_at.extend(columns[store_rows.CREATED_AT])
+        self._kinds.extend([KIND_CODES[kind] for kind in columns[store_rows.KIND]])
+        self.importance.extend(columns[store_rows.IMPORTANCE])
+        statuses = columns[store_rows.STATUS]
         self._active.extend([status == ACTIVE for status in statuses])
         self._archived.extend([status == ARCHIVED for status in statuses])
         codes = self._category_codes
-        self._categories.extend([codes.setdefault(name, len(codes)) for name in columns[memory_rows.CATEGORY]])
+        self._categories.extend([codes.setdefault(name, len(codes)) for name in columns[store_rows.CATEGORY]])
         for column in (self._end_known_at, self._ends_at):
             column.extend(np.full(len(rows), NEVER))
         self._embedded.extend(np.zeros(len(rows), np.bool_))
-        self._text_bytes += sum(map(len, columns[memory_rows.TEXT]))
+        self._text_bytes += sum(map(len, columns[store_rows.TEXT]))
         self._row_by_id.update(zip(columns[0], range(first, first + len(rows)), strict=True))
-        for number, ids in enumerate(columns[memory_rows.ENTITY_IDS], first):
+        for number, ids in enumerate(columns[store_rows.ENTITY_IDS], first):
             if ids != "[]":
-                for id in memory_rows.parse_ids(ids):
+                for id in store_rows.parse_ids(ids):
                     self._rows_by_entity.setdefault(id, set()).add(number)
 
     def _update_row(self, number: int, row: Sequence[Any]) -> None:
         """An atom's words never change; its status, its end and what it is about may."""
-        before, after = (memory_rows.parse_ids(each[memory_rows.ENTITY_IDS]) for each in (self.rows[number], row))
+        before, after = (store_rows.parse_ids(each[store_rows.ENTITY_IDS]) for each in (self.rows[number], row))
         if before != after:
             for id in before:
                 self._rows_by_entity.get(id, set()).discard(number)
             for id in after:
                 self._rows_by_entity.setdefault(id, set()).add(number)
         self.rows[number] = row
-        self._active.view[number] = row[memory_rows.STATUS] == AtomStatus.ACTIVE
-        self._archived.view[number] = row[memory_rows.STATUS] == AtomStatus.ARCHIVED
+        self._active.view[number] = row[store_rows.STATUS] == AtomStatus.ACTIVE
+        self._archived.view[number] = row[store_rows.STATUS] == AtomStatus.ARCHIVED
 
     def _add_closing(self, number: int, known_at: int, ends_at: int) -> None:
         """Nearly all atoms have one closing at most; what else there is stands aside."""
@@ -349,12 +350,12 @@ def _index_entry(row: Sequence[Any]) -> IndexEntry:
 
     What somebody said, and nobody told in which conversation, stands beside what was said at the same time.
     """
-    group = row[memory_rows.SOURCE_CONVERSATION_ID]
-    if group is None and split_speaker(row[memory_rows.TEXT])[0] is not None:
-        return IndexEntry(row[memory_rows.TEXT], row[memory_rows.VALID_FROM], UNGROUPED)
-    if group is not None and row[memory_rows.KIND] != EPISODE:
+    group = row[store_rows.SOURCE_CONVERSATION_ID]
+    if group is None and split_speaker(row[store_rows.TEXT])[0] is not None:
+        return IndexEntry(row[store_rows.TEXT], row[store_rows.VALID_FROM], UNGROUPED)
+    if group is not None and row[store_rows.KIND] != EPISODE:
         group = f"{group} facts"
-    return IndexEntry(row[memory_rows.TEXT], row[memory_rows.VALID_FROM], group)
+    return IndexEntry(row[store_rows.TEXT], row[store_rows.VALID_FROM], group)
 
 
 def _entity_names(entity: Entity) -> frozenset[str]:
@@ -516,7 +517,7 @@ class SpaceCache:
 
 async def _apply_changes(view: SpaceView, changes: SpaceChanges) -> None:
     is_small = len(changes.atoms) + len(changes.vectors) <= INLINE_ATOMS
-    if is_small and sum(len(row[memory_rows.TEXT]) for row in changes.atoms) <= INLINE_CHARACTERS:
+    if is_small and sum(len(row[store_rows.TEXT]) for row in changes.atoms) <= INLINE_CHARACTERS:
         view.apply(changes)
         return
     # Cancelled meanwhile, the thread goes on: wait for it, so that nobody does the same beside it.

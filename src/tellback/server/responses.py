@@ -62,7 +62,7 @@ def page_response(
     """A page of at most `limit` values; `rows` holds one more than that if there is more."""
     items = rows[:limit]
     next_cursor = encode_cursor(cursor_value(items[-1])) if len(rows) > limit and items else None
-    return json_response(Page[Any](items=[model.of(each) for each in items], next_cursor=next_cursor))
+    return json_response(Page[Any](items=[model.from_value(each) for each in items], next_cursor=next_cursor))
 
 
 def list_page_response(model: type[WireModel], rows: Iterable[Any], limit: int, after: str | None) -> Response:

@@ -4,7 +4,6 @@ They come from functions, folders or a resolver. Chat, agents and applications i
 """
 
 from tellback.skills.body import MAX_BODY, load_body
-from tellback.skills.folder import SkillFolder
 from tellback.skills.loader import load_skills
 from tellback.skills.resolver import (
     SkillResolver,
@@ -17,7 +16,7 @@ from tellback.skills.resolver import (
     search_skills_of,
     searchable_resolver,
 )
-from tellback.skills.skill import Skill, skill, skills_for
+from tellback.skills.skill import Skill, SkillFolder, skill, skills_for
 from tellback.skills.toolset import (
     SkillOffer,
     builtin_apply_skill,

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tellback.errors import SkillError
-from tellback.skills.folder import SkillFolder
-from tellback.skills.skill import Skill, skills_for
+from tellback.skills.skill import Skill, SkillFolder, skills_for
 
 MAX_SETTINGS_CHARS = 16_000
 _MAX_DEPTH = 20

@@ -8,7 +8,6 @@ from typing import Any
 
 from tellback.errors import ConfigurationError, NotFoundError, SkillError
 from tellback.skills.body import render_skills, resolve_requirements
-from tellback.skills.folder import SkillFolder
 from tellback.skills.resolver import (
     SkillEntry,
     SkillResolver,
@@ -18,7 +17,7 @@ from tellback.skills.resolver import (
     in_memory_resolver,
     list_skills_of,
 )
-from tellback.skills.skill import Skill, skills_for
+from tellback.skills.skill import Skill, SkillFolder, skills_for
 from tellback.tools import Tool, tools_by_name
 from tellback.tools.dispatch import run_in_thread
 from tellback.types import Message, ToolCall, as_message
@@ -244,7 +243,7 @@ class SkillOffer:
 
     >>> import asyncio
     >>> from tellback.skills import in_memory_resolver
-    >>> offer = asyncio.run(SkillOffer.of(in_memory_resolver([Skill("tone", "Our voice")])))
+    >>> offer = asyncio.run(SkillOffer.build(in_memory_resolver([Skill("tone", "Our voice")])))
     >>> print(offer.index)
     Available skills you can read with read_skill(name):
     - tone: Our voice
@@ -274,7 +273,7 @@ class SkillOffer:
             )
 
     @classmethod
-    async def of(
+    async def build(
         cls,
         resolver: SkillResolver,
         *,

@@ -1,4 +1,5 @@
-"""`SpecRegistry` and `Agents`: register descriptions for an application, and invoke them for one user."""
+"""`SpecRegistry` and `Agents`: register descriptions for an application,
+and invoke them for one user with their tools."""
 
 from __future__ import annotations
 
@@ -12,17 +13,21 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from tellback import validation
 from tellback.chat.dispatch import resolve_caller
 from tellback.errors import AgentSpecError, ConfigurationError, InvalidArgumentError, NotFoundError, ToolError
+from tellback.memory.tools import Forget, RecallByEntity, RecallByTopic, RecallTimeline, Remember
+from tellback.specs.model import BoundSpec, FunctionSpec, MemoryToolSpec, ToolSpec
 from tellback.tools import Tool, tools_by_name
 from tellback.turns.request import TurnRequest, build_turn_request
 
 if TYPE_CHECKING:
     from tellback.chat import Model
     from tellback.conversations import Conversations
+    from tellback.memory.memory import Memory
     from tellback.specs.loader import SpecSource
     from tellback.specs.model import AgentSpec, BoundSpec
     from tellback.turns.types import UserHandle
     from tellback.types import ReplyDelta
     from tellback.types.conversations import Identity, Session, TurnOutcome
+
 
 LOOK_BACK = 100
 """How many messages a reply, the decisions on its calls and their results may take at the end of a log."""
@@ -216,8 +221,8 @@ class Agents:
         turn: InvokeOptions,
     ) -> TurnRequest:
         """The turn to run; no conversation is opened before all is known to be well."""
+        from tellback.specs.agents import build_tools, validate_spaces
         from tellback.specs.arguments import bind_with_arguments
-        from tellback.specs.tools import build_tools, validate_spaces
 
         registered = self._registry.registered(name)
         await self._validate_options(name, turn)
@@ -281,3 +286,51 @@ def _to_turn_arguments(spec: BoundSpec, tools: builtins.list[Tool]) -> dict[str,
         "max_cycles": spec.max_cycles,
         "options": {name: value for name, value in options.items() if value is not None},
     }
+
+
+_MEMORY_TOOLS: Mapping[str, type[Any]] = {
+    "RECALL_BY_TOPIC": RecallByTopic,
+    "RECALL_BY_ENTITY": RecallByEntity,
+    "RECALL_TIMELINE": RecallTimeline,
+    "REMEMBER": Remember,
+    "FORGET": Forget,
+}
+
+
+async def validate_spaces(spec: BoundSpec, memory: Memory, extra_space_id: str | None = None) -> None:
+    """Every space must be one of this user's: another's raises `NotFoundError`, as if there were none."""
+    space_ids = [tool.memory_space_id for tool in spec.tools if isinstance(tool, MemoryToolSpec)]
+    for id in dict.fromkeys(space_ids if extra_space_id is None else [*space_ids, extra_space_id]):
+        if await memory.get_space(id) is None:
+            raise NotFoundError("space", id, f"Agent {spec.name!r} was invoked with it.")
+
+
+def build_tools(spec: BoundSpec, memory: Memory, functions: Mapping[str, Tool]) -> list[Tool]:
+    """The tools, in the description's order."""
+    return [
+        _build_function_tool(tool, functions[tool.name])
+        if isinstance(tool, FunctionSpec)
+        else _build_memory_tool(tool, memory)
+        for tool in spec.tools
+    ]
+
+
+def _build_memory_tool(tool: ToolSpec, memory: Memory) -> Tool:
+    assert isinstance(tool, MemoryToolSpec)
+    fields = {name: getattr(tool, name) for name in tool.model_fields_set - {"type", "memory_space_id"}}
+    options = {name: value for name, value in fields.items() if value is not None}
+    built: Tool = _MEMORY_TOOLS[tool.type](memory, tool.memory_space_id, **options)
+    return built
+
+
+def _build_function_tool(tool: FunctionSpec, registered: Tool) -> Tool:
+    """A registered function with what the description says of it: it can be stricter than the function, never laxer."""
+    return Tool(
+        name=registered.name,
+        description=registered.description if tool.description is None else tool.description,
+        parameters=registered.parameters,
+        fn=registered.fn,
+        timeout=min((each for each in (registered.timeout, tool.timeout) if each is not None), default=None),
+        requires_approval=registered.requires_approval or tool.requires_approval,
+        bind=registered.bind,
+    )

@@ -134,7 +134,7 @@ class Dialogue:
         from tellback.agent.definitions.gather_schema import GatherSchema
 
         known = self.last.session.extracted
-        plain = GatherSchema.of(None, "").plain(known)
+        plain = GatherSchema.from_definition(None, "").plain(known)
         return [
             f"data: expected {name}={value!r}, but it is {known.get(name)!r}"
             for name, value in data.items()

@@ -18,8 +18,8 @@ from tellback.errors import ConversationClosedError, InvalidArgumentError
 from tellback.request import Request
 from tellback.stores import TurnDraft
 from tellback.turns.attachments import append_contents, append_summaries, build_user_message, parse_attachments
+from tellback.turns.chat import NamespaceMemory
 from tellback.turns.engine import ReplyEvents
-from tellback.turns.memory_space import NamespaceMemory
 from tellback.turns.request import (
     RecalledContext,
     TurnRequest,

@@ -58,7 +58,7 @@ class UsageTotalWire(WireModel):
     unpriced_calls: int = Field(description="How many calls have none.")
 
     @classmethod
-    def of(cls, value: UsageTotal) -> UsageTotalWire:
+    def from_value(cls, value: UsageTotal) -> UsageTotalWire:
         """It for a total, whose scope has names of its own here."""
         scope = value.scope
         scope_fields: dict[str, Any] = {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
@@ -73,7 +73,7 @@ class ErasedWire(WireModel):
     job_ids: list[str] = Field(default_factory=list)
 
     @classmethod
-    def of(cls, value: ErasureReport) -> ErasedWire:
+    def from_value(cls, value: ErasureReport) -> ErasedWire:
         """It for what an erasure gave."""
         return cls(deleted=dict(value), job_ids=list(value.job_ids))
 

@@ -126,7 +126,7 @@ class SessionWire(WireModel):
     version: int = Field(default=0, description="How many turns were saved.")
 
     @classmethod
-    def of(cls, value: SessionData) -> SessionWire:
+    def from_value(cls, value: SessionData) -> SessionWire:
         """It for a session, without what is not told."""
         wire = cls.model_validate(value)
         wire.collected_data = _encode_collected(value.collected_data)
@@ -152,7 +152,7 @@ class SessionEventWire(WireModel):
     creation_utc: str = Field(examples=["2026-03-01T10:30:00+00:00"])
 
     @classmethod
-    def of(cls, value: Event) -> SessionEventWire:
+    def from_value(cls, value: Event) -> SessionEventWire:
         """It for an event."""
         plain = plain_data(event_to_dict(value))
         data = {camel(name): each for name, each in plain.pop("data").items()}
@@ -186,10 +186,10 @@ class SessionMessageWire(WireModel):
     position: int = 0
 
     @classmethod
-    def of(cls, value: MessageData) -> SessionMessageWire:
+    def from_value(cls, value: MessageData) -> SessionMessageWire:
         """It for a message, whose event is a value."""
         names = ("id", "session_id", "role", "content", "user_id", "route", "state", "created_at", "position")
-        event = None if value.event is None else SessionEventWire.of(value.event)
+        event = None if value.event is None else SessionEventWire.from_value(value.event)
         calls = _encode_tool_calls(value.tool_calls)
         return cls(**{name: getattr(value, name) for name in names}, tool_calls=calls, event=event)
 
@@ -249,7 +249,7 @@ class SessionStateWire(WireModel):
     metadata: PlainData = Field(default_factory=dict, examples=[{"createdAt": "2026-03-01T09:00:00+00:00"}])
 
     @classmethod
-    def of(cls, value: SessionState) -> SessionStateWire:
+    def from_value(cls, value: SessionState) -> SessionStateWire:
         """It for a session."""
         wire = cls.model_validate(value)
         wire.metadata = SESSION_METADATA_KEYS.to_wire(wire.metadata)
@@ -337,7 +337,7 @@ class AgentWire(WireModel):
             wire.description = wire.description or agent.description
             wire.goal = agent.goal
             wire.tools += [AgentToolWire(name=tool.name) for tool in agent.tools]
-            wire.routes = [AgentRouteWire.of(route) for route in agent.routes]
+            wire.routes = [AgentRouteWire.from_value(route) for route in agent.routes]
         return wire
 
     def value(self) -> AgentSpec | None:
@@ -348,7 +348,7 @@ class AgentWire(WireModel):
 def _encode_arguments(spec: AgentSpec) -> dict[str, AgentArgumentWire] | None:
     if spec.arguments is None:
         return None
-    return {name: AgentArgumentWire.of(each) for name, each in spec.arguments.items()}
+    return {name: AgentArgumentWire.from_value(each) for name, each in spec.arguments.items()}
 
 
 class RouteInfoWire(WireModel):
@@ -391,10 +391,10 @@ class AgentResponseWire(WireModel):
     problems: list[TurnProblemWire] = Field(default_factory=list)
 
     @classmethod
-    def of(cls, value: Response) -> AgentResponseWire:
+    def from_value(cls, value: Response) -> AgentResponseWire:
         """It for an answer."""
         wire = cls.model_validate(value)
-        wire.session = SessionStateWire.of(value.session)
+        wire.session = SessionStateWire.from_value(value.session)
         for call in wire.tool_calls:
             call.arguments = plain_data(call.arguments)
         wire.tokens_estimated = None if value.context is None else value.context.tokens_estimated

@@ -67,7 +67,7 @@ class WireModel(BaseModel):
     value_type: ClassVar[type[Any] | None] = None
 
     @classmethod
-    def of(cls, value: Any) -> Self:
+    def from_value(cls, value: Any) -> Self:
         """It for a value, field by field and property by property."""
         return cls.model_validate(value)
 

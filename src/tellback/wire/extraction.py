@@ -134,7 +134,7 @@ class JobWire(WireModel):
     result: dict[str, Any] = Field(default_factory=dict, description="Counts of what a job that is done has changed.")
 
     @classmethod
-    def of(cls, value: Job) -> JobWire:
+    def from_value(cls, value: Job) -> JobWire:
         """It for a job."""
         wire = cls.model_validate(value)
         wire.result = JOB_RESULT_KEYS.to_wire(value.result)
@@ -161,9 +161,9 @@ class ExtractionRunWire(WireModel):
     jobs: list[JobWire]
 
     @classmethod
-    def of(cls, value: ExtractionRun) -> ExtractionRunWire:
+    def from_value(cls, value: ExtractionRun) -> ExtractionRunWire:
         """It for a run."""
-        return cls(id=value.id, status=value.status, jobs=[JobWire.of(job) for job in value.jobs])
+        return cls(id=value.id, status=value.status, jobs=[JobWire.from_value(job) for job in value.jobs])
 
 
 class RunExtraction(InputModel):

@@ -215,7 +215,7 @@ class _TurnEndWire(WireModel):
     problems: list[TurnProblemWire] = Field(default_factory=list)
 
     @classmethod
-    def of(cls, value: Any) -> Any:
+    def from_value(cls, value: Any) -> Any:
         """It for an outcome. Of the working context it has the memories, and how large it was."""
         wire = cls.model_validate(value)
         wire.tokens_estimated = None if value.context is None else value.context.tokens_estimated
@@ -320,7 +320,7 @@ def encode_delta(delta: ReplyDelta) -> tuple[str, bytes] | None:
         event = "text" if kind is TextDelta else "thinking"
         return event, f'{{"text":{_encode_text(delta.text)}}}'.encode("ascii")  # type: ignore[union-attr]
     found = _DELTA_MODELS.get(kind)
-    return None if found is None else (found[0], found[1].of(delta).to_json())
+    return None if found is None else (found[0], found[1].from_value(delta).to_json())
 
 
 def decode_delta(event: str, data: Mapping[str, Any]) -> ReplyDelta | None:

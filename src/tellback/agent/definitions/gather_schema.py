@@ -48,7 +48,8 @@ class _FieldValidator(Protocol):
 class GatherSchema:
     """The fields of a route, from a JSON schema or a pydantic model.
 
-    >>> schema = GatherSchema.of({"type": "object", "properties": {"passengers": {"type": "integer"}}}, "route 'Book'")
+    >>> definition = {"type": "object", "properties": {"passengers": {"type": "integer"}}}
+    >>> schema = GatherSchema.from_definition(definition, "route 'Book'")
     >>> schema.check("passengers", " 2 "), schema.fields["passengers"].required
     (2, True)
     """
@@ -63,7 +64,7 @@ class GatherSchema:
         self._validator = validator
 
     @classmethod
-    def of(cls, schema: Mapping[str, Any] | type | None, place: str) -> GatherSchema:
+    def from_definition(cls, schema: Mapping[str, Any] | type | None, place: str) -> GatherSchema:
         """The schema a route was given; `FlowError` at `place` when it cannot be used."""
         if schema is None:
             schema = {"type": "object", "properties": {}}

@@ -83,7 +83,7 @@ class Route:
         self.rules = _validate_texts(rules, self.place, "rules")
         self.prohibitions = _validate_texts(prohibitions, self.place, "prohibitions")
         self.domains = None if domains is None else _validate_texts(domains, self.place, "domains")
-        self.schema = GatherSchema.of(gather_schema, self.place)
+        self.schema = GatherSchema.from_definition(gather_schema, self.place)
         self.gather_schema = gather_schema
         self.canned_responses = validate_canned_responses(canned_responses, self.place)
         self.guidelines: list[Guideline] = []

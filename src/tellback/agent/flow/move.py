@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -17,8 +17,7 @@ from typing import Any
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE, State, Transition
 from tellback.agent.definitions.value_parser import InvalidValue
-from tellback.agent.flow.route_choice import DEFAULT_THRESHOLDS, RouteChoice, Thresholds, choose_route
-from tellback.agent.flow.types import Interpretation, MoveResult, ToolRunRequest, ToolRunResult, WalkStep
+from tellback.agent.flow.route_choice import DEFAULT_THRESHOLDS, NO_ROUTE_CHOICE, RouteChoice, Thresholds, choose_route
 from tellback.agent.sessions.session import (
     PendingCall,
     RouteProgress,
@@ -29,6 +28,78 @@ from tellback.agent.sessions.session import (
     leave_route,
 )
 from tellback.errors import FlowError
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedValue:
+    """A value that was stated but does not fit the schema; it is not stored, and the user is told why."""
+
+    field: str
+    value: Any
+    problem: str
+    route_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpretation:
+    """What was understood: `scores` by route (None: nobody was asked), values and what to forget by route, and the
+    conditions that hold, in their words. Without `user_spoke` nobody has said anything."""
+
+    scores: Mapping[str, float] | None = None
+    data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    forgotten: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    true_conditions: frozenset[str] = frozenset()
+    rejected: tuple[RejectedValue, ...] = ()
+    user_spoke: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRunRequest:
+    """A tool to run, with arguments made of the gathered data."""
+
+    state: State
+    arguments: Mapping[str, Any]
+    session: SessionState
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRunResult:
+    """What came of it. `value` is what the tool gave, `data` and `context` what it wants merged; None removes a field.
+    With `pending` it has not run: a person must decide."""
+
+    run: ToolRun
+    value: Any = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+    pending: PendingCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WalkStep:
+    """One step of a walk: what was done at a state ("skipped", "ran", "kept", "failed", "waits", "speaks", "ended"),
+    and why."""
+
+    state_id: str
+    state: str
+    action: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveResult:
+    """Where it went. `state` is the one that speaks, of `route`; with `ended` the route was completed, and nothing of
+    it speaks any more. `missing` are fields that the state still wants."""
+
+    session: SessionState
+    route: Route | None = None
+    state: State | None = None
+    ended: bool = False
+    choice: RouteChoice = NO_ROUTE_CHOICE
+    walked: tuple[WalkStep, ...] = ()
+    tool_runs: tuple[tuple[State, ToolRun], ...] = ()
+    missing: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
 
 MoveGenerator = Generator[ToolRunRequest, ToolRunResult, MoveResult]
 Verdict = tuple[str, str]
@@ -42,11 +113,11 @@ def undo_tool_data(
     result = dict(data)
     plain = route.schema.plain(result)
     for run in reversed(list(runs)):
-        for name, value in run.gave.items():
+        for name, value in run.changed_values.items():
             if plain.get(name) != value or name in stated:
                 continue  # the user, or a later tool, has said otherwise
-            if name in run.had:
-                result[name], plain[name] = _to_typed(route, name, run.had[name]), run.had[name]
+            if name in run.previous_values:
+                result[name], plain[name] = _to_typed(route, name, run.previous_values[name]), run.previous_values[name]
             else:
                 result.pop(name, None)
                 plain.pop(name, None)
@@ -57,8 +128,8 @@ def reapply_tool_data(route: Route, run: ToolRun, data: Mapping[str, Any], state
     """The data with what a run gave, as when it ran; what the user has said since stays."""
     result = dict(data)
     plain = route.schema.plain(result)
-    for name, value in run.gave.items():
-        if plain.get(name) != run.had.get(name) or name in stated:
+    for name, value in run.changed_values.items():
+        if plain.get(name) != run.previous_values.get(name) or name in stated:
             continue
         if value is None:
             result.pop(name, None)
@@ -211,15 +282,15 @@ class RouteWalk:
 
     def _run_tool(self, state: State) -> Generator[ToolRunRequest, ToolRunResult, Verdict]:
         pending = self._find_pending_call(state)
-        basis = self._build_arguments(state)
+        gathered = self._build_arguments(state)
         after_decision, self._after_decision = self._after_decision and pending is not None, False
         if not after_decision:
-            reused = self._reuse_earlier_run(state, basis, pending)
+            reused = self._reuse_earlier_run(state, gathered, pending)
             if reused is not None:
                 return reused
             if self._rejected:
                 return "speak", f"{', '.join(self._rejected)} could not be taken"
-        arguments = pending.call.input if after_decision and pending is not None else basis
+        arguments = pending.call.input if after_decision and pending is not None else gathered
         result = yield ToolRunRequest(state, arguments, self._session)
         # What is said after it is said of what it gives now.
         self._has_run_tool = True
@@ -229,23 +300,28 @@ class RouteWalk:
             self._session = replace(self._session, pending_calls=(result.pending,))
             self._add_step(state, "waits", "a person must decide")
             return "speak", "its call waits for a decision"
-        run = replace(result.run if result.run.error is not None else self._apply_tool_data(state, result), basis=basis)
+        run = replace(
+            result.run if result.run.error is not None else self._apply_tool_data(state, result),
+            gathered_arguments=gathered,
+        )
         self._tool_runs.append((state, run))
         self._update_progress(runs={**self._session.progress.runs, state.id: run})
         self._session = replace(self._session, pending_calls=())
         self._add_step(state, "ran" if run.error is None else "failed", run.error or "it was reached")
         return ("leave", "") if run.error is None else ("fail", f"{run.tool} failed")
 
-    def _reuse_earlier_run(self, state: State, basis: Mapping[str, Any], pending: PendingCall | None) -> Verdict | None:
+    def _reuse_earlier_run(
+        self, state: State, gathered: Mapping[str, Any], pending: PendingCall | None
+    ) -> Verdict | None:
         """What follows from an earlier run, if the tool is not to be run now."""
-        if pending is not None and pending.call.input == basis:
+        if pending is not None and pending.call.input == gathered:
             return "speak", "its call waits for a decision"
         this_turn = next((run for each, run in self._tool_runs if each is state), None)  # once in a turn is enough
         earlier = this_turn or self._session.progress.runs.get(state.id)
         if earlier is None:
             return None
         runs_once = this_turn is not None or (not state.repeat and (earlier.error is None or earlier.has_acted))
-        if earlier.basis != basis and not runs_once:
+        if earlier.gathered_arguments != gathered and not runs_once:
             return None
         if earlier.error is not None:
             if retry_condition(state) in self._interpretation.true_conditions and not runs_once:
@@ -273,10 +349,10 @@ class RouteWalk:
             except InvalidValue as problem:
                 error = f"{result.run.tool} gave a value that does not fit: {name}: {problem}"
                 return replace(result.run, error=error, has_acted=True)
-        had = schema.plain({name: self._data[name] for name in values if name in self._data})
-        gave = schema.plain({name: data.get(name) for name in values})
+        previous = schema.plain({name: self._data[name] for name in values if name in self._data})
+        changed = schema.plain({name: data.get(name) for name in values})
         self._session = replace(self._session, extracted=data, context={**self._session.context, **result.context})
-        return replace(result.run, gave=gave, had=had)
+        return replace(result.run, changed_values=changed, previous_values=previous)
 
     def _choose_transition(self, state: State, *, after_error: bool) -> tuple[Transition | None, str]:
         """The way to take, and why; or why there is none."""

@@ -10,7 +10,7 @@ from typing import Any
 from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_responses
 from tellback.agent.definitions.guidelines import Capability, CompositionMode, Guideline, GuidelineMatch, Term
 from tellback.agent.definitions.route import Route
-from tellback.agent.flow.types import Interpretation, MoveResult
+from tellback.agent.flow.move import Interpretation, MoveResult
 from tellback.agent.prompts.builder import PromptBuilder
 from tellback.agent.sessions.session import ToolRun
 from tellback.errors import CannedResponseError

@@ -16,9 +16,8 @@ from tellback.agent.definitions.guidelines import Guideline, Term
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import State
 from tellback.agent.definitions.value_parser import InvalidValue
-from tellback.agent.flow.move import retry_condition
+from tellback.agent.flow.move import Interpretation, RejectedValue, retry_condition
 from tellback.agent.flow.route_choice import drop_condition, find_sole_route
-from tellback.agent.flow.types import Interpretation, RejectedValue
 from tellback.agent.sessions.session import RouteProgress, SessionState, get_route_data
 from tellback.errors import InvalidArgumentError
 from tellback.memory.sanitizer import sanitize_line

@@ -11,8 +11,7 @@ from typing import Any, cast
 from tellback.agent.sessions.session import SessionState
 from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError
 from tellback.tools import Tool
-from tellback.turns.chat import CHAT_CLOSE_AFTER
-from tellback.turns.memory_space import NamespaceMemory
+from tellback.turns.chat import CHAT_CLOSE_AFTER, NamespaceMemory
 from tellback.turns.types import UserHandle
 from tellback.types.access import Scope
 from tellback.types.conversations import Identity

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tellback.agent.flow.types import ToolRunRequest, ToolRunResult
+from tellback.agent.flow.move import ToolRunRequest, ToolRunResult
 from tellback.agent.sessions.session import PendingCall, SessionState, ToolRun, enter_route
 from tellback.chat.approval import Approval, apply_decision, as_approvals, validate_runnable
 from tellback.errors import AlreadyDecidedError, ConfigurationError, InvalidArgumentError

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tellback.agent.context import context_values, resolve_context, update_context
 from tellback.agent.definitions.guidelines import CompositionMode, GuidelineMatch
 from tellback.agent.definitions.value_parser import InvalidValue
-from tellback.agent.flow.move import MoveGenerator, move
-from tellback.agent.flow.types import Interpretation, MoveResult, ToolRunRequest, ToolRunResult
+from tellback.agent.flow.move import Interpretation, MoveGenerator, MoveResult, ToolRunRequest, ToolRunResult, move
 from tellback.agent.prompts.reply import (
     build_fixed_reply,
     collect_canned_levels,

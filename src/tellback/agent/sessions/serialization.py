@@ -265,9 +265,9 @@ def _progress_to_dict(progress: RouteProgress) -> dict[str, Any]:
                 "arguments": plain_data(run.arguments),
                 "content": run.content,
                 "error": run.error,
-                "basis": plain_data(run.basis),
-                "gave": plain_data(run.gave),
-                "had": plain_data(run.had),
+                "gathered_arguments": plain_data(run.gathered_arguments),
+                "changed_values": plain_data(run.changed_values),
+                "previous_values": plain_data(run.previous_values),
                 "has_acted": run.has_acted,
             }
             for id, run in progress.runs.items()

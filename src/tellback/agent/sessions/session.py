@@ -45,20 +45,20 @@ class RouteVisit:
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """What came of a tool that a state ran: with what it ran, what it gave as the model reads it, or its error.
+    """The result of a tool that a state ran: its arguments, and the text for the model or the error.
 
-    `basis` is what the gathered data makes of its arguments: once that is another, the tool is to be run again. `gave`
-    is what it put among the data, and `had` what was there before. One that `has_acted` did its work, although what it
-    gave cannot be used.
+    `gathered_arguments` are the arguments as the gathered data gives them; when the data changes them, the tool runs
+    again. `changed_values` are the fields that the tool set, `previous_values` what they were before. With `has_acted`
+    the tool did its work, although its result cannot be used.
     """
 
     tool: str
     arguments: Mapping[str, Any]
     content: str = ""
     error: str | None = None
-    basis: Mapping[str, Any] = field(default_factory=dict)
-    gave: Mapping[str, Any] = field(default_factory=dict)
-    had: Mapping[str, Any] = field(default_factory=dict)
+    gathered_arguments: Mapping[str, Any] = field(default_factory=dict)
+    changed_values: Mapping[str, Any] = field(default_factory=dict)
+    previous_values: Mapping[str, Any] = field(default_factory=dict)
     has_acted: bool = False
 
 

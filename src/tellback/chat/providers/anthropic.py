@@ -8,9 +8,12 @@ from typing import Any, Unpack
 
 from tellback.chat.model import ChatRequest
 from tellback.chat.output import append_schema_instructions, is_exact_schema
-from tellback.chat.providers import stainless
 from tellback.chat.providers.base import IdleTimeout, ModelOptions, ProviderModel, read_stream, watch_bytes
 from tellback.chat.providers.errors import (
+    as_dict,
+    build_arguments,
+    disable_sdk_retries,
+    error_from_sdk,
     error_from_status,
     parse_error_body,
     status_from_error,
@@ -24,7 +27,6 @@ from tellback.chat.providers.media import (
     is_text_type,
     split_system_messages,
 )
-from tellback.chat.providers.stainless import as_dict
 from tellback.chat.usage import make_usage
 from tellback.errors import MissingExtraError, MissingKeyError, ProviderError
 from tellback.tools import Tool
@@ -411,7 +413,7 @@ class AnthropicModel(ProviderModel):
         except ImportError as error:
             raise MissingExtraError("anthropic", "anthropic", "AnthropicModel") from error
         if user_client is not None:
-            return stainless.disable_sdk_retries(user_client, user_client.messages.create, "anthropic.AsyncAnthropic()")
+            return disable_sdk_retries(user_client, user_client.messages.create, "anthropic.AsyncAnthropic()")
         client = anthropic.AsyncAnthropic(
             api_key=self._api_key,
             base_url=self._base_url,
@@ -424,7 +426,7 @@ class AnthropicModel(ProviderModel):
 
     def _build_arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
         body, config = encode(model, request, default_max_tokens=DEFAULT_MAX_TOKENS, cache=self.cache)
-        return stainless.build_arguments(body, config, self.timeout)
+        return build_arguments(body, config, self.timeout)
 
     async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
         arguments = self._build_arguments(model, request)
@@ -451,7 +453,7 @@ class AnthropicModel(ProviderModel):
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
         import anthropic
 
-        return stainless.error_from_sdk(anthropic, error, self.provider, model)
+        return error_from_sdk(anthropic, error, self.provider, model)
 
 
 __all__ = ["AnthropicModel"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from tellback.chat.output import InvalidOutput
-from tellback.memory.extraction.schema import (
+from tellback.memory.extraction.prompts import (
     DecisionOutput,
     DecisionsOutput,
     EntityOutput,

@@ -13,8 +13,7 @@ from tellback.errors import InvalidArgumentError, JobLostError, NotFoundError
 from tellback.memory import bindings
 from tellback.memory.bindings import PolicyLike
 from tellback.memory.embedding import EmbeddingService
-from tellback.memory.extraction.extractors import ExtractorLike, resolve_extractor, validate_extraction
-from tellback.memory.extraction.model_calls import record_usage
+from tellback.memory.extraction.extractors import ExtractorLike, record_usage, resolve_extractor, validate_extraction
 from tellback.memory.extraction.reconciliation.reconciler import Reconciler
 from tellback.memory.extraction.values import Extraction, Extractor, Window, as_decider
 from tellback.memory.recall_service import RecallService

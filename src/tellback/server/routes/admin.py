@@ -86,7 +86,7 @@ async def export_user_data(
 async def delete_user_data(caller: CallerDep, body: DeleteUserData) -> Response:
     """Delete all that is kept of a user, for good. Deleting again is harmless."""
     erased = await _resolve_user(caller, body.user_id).admin.delete_user_data(confirm=body.confirm)
-    return json_response(ErasedWire.of(erased))
+    return json_response(ErasedWire.from_value(erased))
 
 
 @router.get("/usage", response_model=Page[UsageRecordWire], responses=problem_responses())
@@ -126,7 +126,7 @@ async def get_usage_totals(
         found = await caller.server.rc.usage_totals(since, until, **_app_filters(caller, user_id))
     else:
         found = await _resolve_user(caller, user_id).admin.usage_totals(since, until)
-    return json_response(Page[Any](items=[UsageTotalWire.of(each) for each in found]))
+    return json_response(Page[Any](items=[UsageTotalWire.from_value(each) for each in found]))
 
 
 async def export_response(
@@ -189,21 +189,21 @@ async def list_everyones_jobs(
 @router.get("/jobs/{id}", response_model=JobWire, responses=problem_responses(404))
 async def get_anyones_job(admin: AdminDep, id: JobIdPath) -> Response:
     """A job of any user of the app."""
-    return json_response(JobWire.of(await _get_job(admin, id)))
+    return json_response(JobWire.from_value(await _get_job(admin, id)))
 
 
 @router.post("/jobs/{id}/retry", response_model=JobWire, responses=problem_responses(404), openapi_extra=NOT_STORED)
 async def retry_anyones_job(admin: AdminDep, id: JobIdPath) -> Response:
     """Queue a job that is over again, as if it were new."""
     job = await _get_job(admin, id)
-    return json_response(JobWire.of(await admin.server.rc.jobs.retry(job.id)))
+    return json_response(JobWire.from_value(await admin.server.rc.jobs.retry(job.id)))
 
 
 @router.post("/jobs/{id}/cancel", response_model=JobWire, responses=problem_responses(404), openapi_extra=NOT_STORED)
 async def cancel_anyones_job(admin: AdminDep, id: JobIdPath) -> Response:
     """End a job that has not ended yet."""
     job = await _get_job(admin, id)
-    return json_response(JobWire.of(await admin.server.rc.jobs.cancel(job.id)))
+    return json_response(JobWire.from_value(await admin.server.rc.jobs.cancel(job.id)))
 
 
 @router.get("/bindings", response_model=Page[BindingWire], responses=problem_responses())
@@ -216,7 +216,7 @@ async def list_everyones_bindings(admin: AdminDep, limit: LimitParam = None, cur
 @router.get("/bindings/{id}", response_model=BindingWire, responses=problem_responses(404))
 async def get_anyones_binding(admin: AdminDep, id: BindingIdPath) -> Response:
     """A binding of the app."""
-    return json_response(BindingWire.of(await _get_binding(admin, id)))
+    return json_response(BindingWire.from_value(await _get_binding(admin, id)))
 
 
 @router.patch("/bindings/{id}", response_model=BindingWire, responses=problem_responses(404), openapi_extra=NOT_STORED)
@@ -225,7 +225,7 @@ async def update_anyones_binding(admin: AdminDep, id: BindingIdPath, body: Updat
     binding = await _get_binding(admin, id)
     with reject_unknown_version(requested_version(body)):
         changed = await admin.server.rc.bindings.update(binding.id, **body.arguments())
-    return json_response(BindingWire.of(changed))
+    return json_response(BindingWire.from_value(changed))
 
 
 @router.delete(
@@ -327,7 +327,7 @@ async def create_key(admin: AdminDep, body: CreateKey) -> Response:
     principal = admin.principal
     arguments = _limit_new_key(principal, body.arguments())
     created = await admin.server.rc.keys.create(**arguments, tenant_id=principal.tenant_id, app_id=principal.app_id)
-    return json_response(NewApiKeyWire.of(created), 201, {"Cache-Control": "no-store"})
+    return json_response(NewApiKeyWire.from_value(created), 201, {"Cache-Control": "no-store"})
 
 
 @keys_router.get("", response_model=Page[ApiKeyWire], responses=problem_responses())
@@ -343,7 +343,7 @@ async def get_key(admin: AdminDep, id: ApiKeyIdPath) -> Response:
     found = await admin.server.rc.keys.get(id)
     if found is None or not _is_in_app(admin, found):
         raise NotFoundError("API key", id)
-    return json_response(ApiKeyWire.of(found))
+    return json_response(ApiKeyWire.from_value(found))
 
 
 @keys_router.delete("/{id}", response_model=ApiKeyWire, responses=problem_responses(404), openapi_extra=NOT_STORED)
@@ -351,7 +351,7 @@ async def revoke_key(admin: AdminDep, id: ApiKeyIdPath) -> Response:
     """End a key for good. It stays in the list, with the moment it was revoked."""
     principal = admin.principal
     revoked = await admin.server.rc.keys.revoke(id, tenant_id=principal.tenant_id, app_id=principal.app_id)
-    return json_response(ApiKeyWire.of(revoked))
+    return json_response(ApiKeyWire.from_value(revoked))
 
 
 def _limit_new_key(principal: Principal, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -255,7 +255,7 @@ def _to_precondition_error(error: SessionConflictError, has_condition: bool) -> 
 
 
 def _encode_response(response: AgentResponse) -> AgentResponseWire:
-    wire = AgentResponseWire.of(response)
+    wire = AgentResponseWire.from_value(response)
     wire.problems = encode_problems(response.problems)
     return wire
 
@@ -303,7 +303,7 @@ async def list_sessions(
         if len(sessions) == page_size or not has_more:
             break
     next_cursor = None if not has_more or last is None else encode_cursor(f"{to_micros(last.created_at)} {last.id}")
-    return json_response(Page[Any](items=[SessionWire.of(each) for each in sessions], next_cursor=next_cursor))
+    return json_response(Page[Any](items=[SessionWire.from_value(each) for each in sessions], next_cursor=next_cursor))
 
 
 @sessions_router.get(
@@ -387,7 +387,9 @@ async def get_session_messages(
     found = await served.persistence.get_session_messages(id, page_size + 1, before=before)
     messages = found[-page_size:]
     next_cursor = encode_cursor(str(messages[0].position)) if len(found) > page_size else None
-    return json_response(Page[Any](items=[SessionMessageWire.of(each) for each in messages], next_cursor=next_cursor))
+    return json_response(
+        Page[Any](items=[SessionMessageWire.from_value(each) for each in messages], next_cursor=next_cursor)
+    )
 
 
 @sessions_router.get("/{id}/history", response_model=Page[SessionEventWire], responses=problem_responses(404))
@@ -398,7 +400,7 @@ async def load_session_history(
     served, page_size = _served_agent(request, caller, name), resolve_page_size(caller, limit)
     await served.get_session(id)
     events = await served.persistence.load_session_history(id, page_size)
-    return json_response(Page[Any](items=[SessionEventWire.of(each) for each in events]))
+    return json_response(Page[Any](items=[SessionEventWire.from_value(each) for each in events]))
 
 
 def _served_agent(request: Request, caller: Caller, name: str) -> ServedAgent:
@@ -406,7 +408,9 @@ def _served_agent(request: Request, caller: Caller, name: str) -> ServedAgent:
 
 
 def _session_response(session: SessionData, status: int = 200) -> Response:
-    return json_response(SessionWire.of(session), status, {"ETag": session_etag(session.version, session.status)})
+    return json_response(
+        SessionWire.from_value(session), status, {"ETag": session_etag(session.version, session.status)}
+    )
 
 
 async def _require_match(served: ServedAgent, id: str, if_match: list[str] | None) -> None:

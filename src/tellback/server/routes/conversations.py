@@ -59,7 +59,7 @@ fixed_path_router = APIRouter(prefix="/ai-conversations", tags=["conversations"]
 @router.post("", status_code=201, response_model=ConversationWire, responses=problem_responses())
 async def create_conversation(user: UserDep, body: CreateConversation) -> Response:
     """Open a conversation."""
-    return json_response(ConversationWire.of(await user.conversations.create(**body.arguments())), 201)
+    return json_response(ConversationWire.from_value(await user.conversations.create(**body.arguments())), 201)
 
 
 @router.get("", response_model=Page[ConversationWire], responses=problem_responses())
@@ -82,13 +82,13 @@ async def get_conversation(user: UserDep, id: ConversationIdPath) -> Response:
     found = await user.conversations.get(id)
     if found is None:
         raise NotFoundError("conversation", id)
-    return json_response(ConversationWire.of(found))
+    return json_response(ConversationWire.from_value(found))
 
 
 @router.post("/{id}/close", response_model=ConversationWire, responses=problem_responses(404))
 async def close_conversation(user: UserDep, id: ConversationIdPath) -> Response:
     """Close a conversation, which is when its memories are made. Closing it again changes nothing."""
-    return json_response(ConversationWire.of(await user.conversations.close(id)))
+    return json_response(ConversationWire.from_value(await user.conversations.close(id)))
 
 
 @router.post("/{id}/user-messages", status_code=201, response_model=MessageWire, responses=problem_responses(404, 409))
@@ -98,7 +98,7 @@ async def append_user_message(
     """Append what the person said. With an idempotency key, a retry gives the message that was stored first."""
     arguments = with_idempotency_key(body.arguments(), key)
     await validate_appended(user, id, body.content)
-    return json_response(MessageWire.of(await user.conversations.append_user_message(id, **arguments)), 201)
+    return json_response(MessageWire.from_value(await user.conversations.append_user_message(id, **arguments)), 201)
 
 
 @router.post(
@@ -107,14 +107,18 @@ async def append_user_message(
 async def append_assistant_turn(user: UserDep, id: ConversationIdPath, body: AppendAssistantTurn) -> Response:
     """Append what the assistant said, in the turn that is going on."""
     await validate_appended(user, id, body.content)
-    return json_response(MessageWire.of(await user.conversations.append_assistant_turn(id, **body.arguments())), 201)
+    return json_response(
+        MessageWire.from_value(await user.conversations.append_assistant_turn(id, **body.arguments())), 201
+    )
 
 
 @router.post("/{id}/tool-results", status_code=201, response_model=MessageWire, responses=problem_responses(404, 409))
 async def append_tool_result(user: UserDep, id: ConversationIdPath, body: AppendToolResult) -> Response:
     """Append what a tool of yours gave; what an agent's tools give is for the agent to append."""
     await validate_appended(user, id, [{"type": "tool_result", "tool_use_id": body.tool_use_id, "content": ""}])
-    return json_response(MessageWire.of(await user.conversations.append_tool_result(id, **body.arguments())), 201)
+    return json_response(
+        MessageWire.from_value(await user.conversations.append_tool_result(id, **body.arguments())), 201
+    )
 
 
 @router.post(
@@ -123,7 +127,9 @@ async def append_tool_result(user: UserDep, id: ConversationIdPath, body: Append
 async def append_system_message(user: UserDep, id: ConversationIdPath, body: AppendSystemMessage) -> Response:
     """Append an instruction or a note; by default the model sees it and the person does not."""
     await validate_appended(user, id, body.content)
-    return json_response(MessageWire.of(await user.conversations.append_system_message(id, **body.arguments())), 201)
+    return json_response(
+        MessageWire.from_value(await user.conversations.append_system_message(id, **body.arguments())), 201
+    )
 
 
 @router.post("/{id}/turns", status_code=201, response_model=AppendedTurnWire, responses=problem_responses(404, 409))
@@ -135,7 +141,7 @@ async def append_turn(request: Request, user: UserDep, id: ConversationIdPath, b
     """
     arguments = with_idempotency_key(body.arguments(), request.headers.get(KEY_HEADER))
     await validate_appended(user, id, body.user_content, body.assistant.content)
-    return json_response(AppendedTurnWire.of(await user.conversations.append_turn(id, **arguments)), 201)
+    return json_response(AppendedTurnWire.from_value(await user.conversations.append_turn(id, **arguments)), 201)
 
 
 @router.get("/{id}/messages", response_model=Page[MessageWire], responses=problem_responses(404))
@@ -184,7 +190,7 @@ async def refresh_rolling_summary(
     """
     model = None if body is None or body.model is None else caller.resolve_model(body.model)
     work = caller.user.conversations.refresh_rolling_summary(id, model)
-    return json_response(RollingSummaryWire.of(await cancel_on_disconnect(request, work)))
+    return json_response(RollingSummaryWire.from_value(await cancel_on_disconnect(request, work)))
 
 
 async def _message_page(
@@ -207,7 +213,7 @@ async def _message_page(
         caller, id, page_size, before, after, internal=include_internal, hidden=include_hidden
     )
     next_cursor = encode_cursor(str(messages[-1 if forward else 0].seq)) if has_more else None
-    return json_response(Page[Any](items=[MessageWire.of(each) for each in messages], next_cursor=next_cursor))
+    return json_response(Page[Any](items=[MessageWire.from_value(each) for each in messages], next_cursor=next_cursor))
 
 
 async def _read_bounded(
@@ -260,7 +266,7 @@ def with_idempotency_key(arguments: dict[str, Any], key: str | None) -> dict[str
 @fixed_path_router.post("/find-or-create", response_model=ConversationWire, responses=problem_responses())
 async def find_or_create_conversation(user: UserDep, body: FindOrCreateConversation) -> Response:
     """The newest open conversation of a namespace and session, or a new one. Of many who ask at once, one opens it."""
-    return json_response(ConversationWire.of(await user.conversations.find_or_create(**body.arguments())))
+    return json_response(ConversationWire.from_value(await user.conversations.find_or_create(**body.arguments())))
 
 
 @fixed_path_router.get("/open", response_model=ConversationWire, responses=problem_responses(404))
@@ -273,14 +279,14 @@ async def find_conversation(
     found = await user.conversations.find(namespace, session_id)
     if found is None:
         raise NotFoundError("open conversation", namespace if session_id is None else session_id)
-    return json_response(ConversationWire.of(found))
+    return json_response(ConversationWire.from_value(found))
 
 
 @fixed_path_router.post("/close-stale", response_model=Page[ConversationWire], responses=problem_responses())
 async def close_stale_conversations(user: UserDep, body: CloseStale) -> Response:
     """Close the user's open conversations in which nothing happened for that long. Gives those that were closed."""
     closed = await user.conversations.close_stale(body.older_than)
-    return json_response(Page[Any](items=[ConversationWire.of(each) for each in closed]))
+    return json_response(Page[Any](items=[ConversationWire.from_value(each) for each in closed]))
 
 
 @fixed_path_router.get("/messages/{message_id}", response_model=MessageWire, responses=problem_responses(404))
@@ -289,7 +295,7 @@ async def get_message(user: UserDep, message_id: Annotated[str, Path(max_length=
     found = await user.conversations.message(message_id)
     if found is None:
         raise NotFoundError("message", message_id)
-    return json_response(MessageWire.of(found))
+    return json_response(MessageWire.from_value(found))
 
 
 @fixed_path_router.post(
@@ -299,7 +305,7 @@ async def append_messages(user: UserDep, id: ConversationIdPath, body: ImportMes
     """Append many messages in one transaction, for imports: all are stored, or none. A user's message begins a turn."""
     await validate_appended(user, id, *(message.content for message in body.messages))
     stored = await user.conversations.append_messages(id, **body.arguments())
-    return json_response(Page[Any](items=[MessageWire.of(each) for each in stored]), 201)
+    return json_response(Page[Any](items=[MessageWire.from_value(each) for each in stored]), 201)
 
 
 @fixed_path_router.get("/{id}/pending", response_model=Page[ToolCallOut], responses=problem_responses(404))
@@ -307,4 +313,6 @@ async def get_pending_calls(user: UserDep, id: ConversationIdPath) -> Response:
     """The tool calls that wait for a person's decision; a turn with `approvals` takes it."""
     if await user.conversations.get(id) is None:
         raise NotFoundError("conversation", id)
-    return json_response(Page[Any](items=[ToolCallOut.of(call) for call in await user.conversations.pending(id)]))
+    return json_response(
+        Page[Any](items=[ToolCallOut.from_value(call) for call in await user.conversations.pending(id)])
+    )

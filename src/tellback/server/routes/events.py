@@ -103,7 +103,7 @@ async def _job_frames(
 
 
 def _encode_job_frame(job: Job) -> bytes:
-    return encode_frame("job", JobWire.of(public_job(job)).to_json())
+    return encode_frame("job", JobWire.from_value(public_job(job)).to_json())
 
 
 def get_validity_check(request: Request) -> Callable[[], Awaitable[bool]]:

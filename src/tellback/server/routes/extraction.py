@@ -60,7 +60,7 @@ async def create_binding(caller: CallerDep, body: CreateBinding) -> Response:
     _require_own_users(caller, [scope.user_id for scope in (scopes if isinstance(scopes, list) else [scopes])])
     with reject_unknown_version(requested_version(body)):
         created = await caller.user.memory.create_binding(**body.arguments())
-    return json_response(BindingWire.of(created), 201)
+    return json_response(BindingWire.from_value(created), 201)
 
 
 @bindings_router.get("", response_model=Page[BindingWire], responses=problem_responses())
@@ -76,7 +76,7 @@ async def get_binding(user: UserDep, id: BindingIdPath) -> Response:
     found = await user.memory.get_binding(id)
     if found is None:
         raise NotFoundError("binding", id)
-    return json_response(BindingWire.of(found))
+    return json_response(BindingWire.from_value(found))
 
 
 @bindings_router.patch("/{id}", response_model=BindingWire, responses=problem_responses(404))
@@ -85,7 +85,7 @@ async def update_binding(caller: CallerDep, id: BindingIdPath, body: UpdateBindi
     await _require_own_binding(caller, id)
     with reject_unknown_version(requested_version(body)):
         changed = await caller.user.memory.update_binding(id, **body.arguments())
-    return json_response(BindingWire.of(changed))
+    return json_response(BindingWire.from_value(changed))
 
 
 @bindings_router.delete("/{id}", status_code=204, responses=problem_responses(404))
@@ -136,7 +136,7 @@ async def run_extraction(user: UserDep, body: RunExtraction) -> Response:
     """
     with reject_unknown_version(body.extraction_version):
         run = await user.memory.run_extraction_for_conversation(**body.arguments())
-    return json_response(ExtractionRunWire.of(replace(run, jobs=tuple(map(public_job, run.jobs)))), 202)
+    return json_response(ExtractionRunWire.from_value(replace(run, jobs=tuple(map(public_job, run.jobs)))), 202)
 
 
 @jobs_router.post(
@@ -173,21 +173,21 @@ async def list_jobs(
 @jobs_router.get("/jobs/{id}", response_model=JobWire, responses=problem_responses(404))
 async def get_job(caller: CallerDep, id: JobIdPath) -> Response:
     """A job of the user, as it stands now."""
-    return json_response(JobWire.of(public_job(await get_own_job(caller, id))))
+    return json_response(JobWire.from_value(public_job(await get_own_job(caller, id))))
 
 
 @jobs_router.post("/jobs/{id}/retry", response_model=JobWire, responses=problem_responses(404))
 async def retry_job(caller: CallerDep, id: JobIdPath) -> Response:
     """Queue a job of the user that failed, was cancelled or is done again, as if it were new."""
     await get_own_job(caller, id)
-    return json_response(JobWire.of(public_job(await caller.server.rc.jobs.retry(id))))
+    return json_response(JobWire.from_value(public_job(await caller.server.rc.jobs.retry(id))))
 
 
 @jobs_router.post("/jobs/{id}/cancel", response_model=JobWire, responses=problem_responses(404))
 async def cancel_job(caller: CallerDep, id: JobIdPath) -> Response:
     """End a job of the user that has not ended yet."""
     await get_own_job(caller, id)
-    return json_response(JobWire.of(public_job(await caller.server.rc.jobs.cancel(id))))
+    return json_response(JobWire.from_value(public_job(await caller.server.rc.jobs.cancel(id))))
 
 
 def public_job(job: Job) -> Job:

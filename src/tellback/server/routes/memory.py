@@ -72,7 +72,7 @@ MAX_CITED = 1_000
 @router.post("/spaces", status_code=201, response_model=SpaceWire, responses=problem_responses())
 async def create_space(user: UserDep, body: CreateSpace) -> Response:
     """Make a space. With `once`, the first space of that name is given back if there is one."""
-    return json_response(SpaceWire.of(await user.memory.create_space(**body.arguments())), 201)
+    return json_response(SpaceWire.from_value(await user.memory.create_space(**body.arguments())), 201)
 
 
 @router.get("/spaces", response_model=Page[SpaceWire], responses=problem_responses())
@@ -93,7 +93,7 @@ async def get_space(user: UserDep, id: SpaceIdPath) -> Response:
     found = await user.memory.get_space(id)
     if found is None:
         raise NotFoundError("space", id)
-    return json_response(SpaceWire.of(found))
+    return json_response(SpaceWire.from_value(found))
 
 
 @router.delete("/spaces/{id}", status_code=204, responses=problem_responses(404))
@@ -131,7 +131,7 @@ async def add_atom(user: UserDep, space_id: SpaceIdPath, body: AddAtom) -> Respo
     """Remember something. What it cites must be the user's own."""
     arguments = body.arguments()
     await validate_sources(user, [arguments])
-    return json_response(AtomWire.of(await user.memory.add_atom(space_id, **arguments)), 201)
+    return json_response(AtomWire.from_value(await user.memory.add_atom(space_id, **arguments)), 201)
 
 
 @router.post(
@@ -183,13 +183,13 @@ async def get_atom(user: UserDep, id: AtomIdPath) -> Response:
     found = await user.memory.get_atom(id)
     if found is None:
         raise NotFoundError("atom", id)
-    return json_response(AtomWire.of(found))
+    return json_response(AtomWire.from_value(found))
 
 
 @router.delete("/atoms/{id}", response_model=AtomWire, responses=problem_responses(404))
 async def delete_atom(user: UserDep, id: AtomIdPath) -> Response:
     """Forget an atom: it is never recalled again."""
-    return json_response(AtomWire.of(await user.memory.delete_atom(id)))
+    return json_response(AtomWire.from_value(await user.memory.delete_atom(id)))
 
 
 @router.post(
@@ -202,19 +202,19 @@ async def supersede_atom(user: UserDep, id: AtomIdPath, body: SupersedeAtom) -> 
     """
     arguments = body.arguments()
     await validate_sources(user, [arguments])
-    return json_response(AtomWire.of(await user.memory.supersede_atom(id, **arguments)), 201)
+    return json_response(AtomWire.from_value(await user.memory.supersede_atom(id, **arguments)), 201)
 
 
 @router.post("/atoms/{id}/archive", response_model=AtomWire, responses=problem_responses(404))
 async def archive_atom(user: UserDep, id: AtomIdPath) -> Response:
     """Put an atom aside: it is kept, and recalled only when asked for."""
-    return json_response(AtomWire.of(await user.memory.archive_atom(id)))
+    return json_response(AtomWire.from_value(await user.memory.archive_atom(id)))
 
 
 @router.post("/atoms/{id}/restore", response_model=AtomWire, responses=problem_responses(404))
 async def restore_atom(user: UserDep, id: AtomIdPath) -> Response:
     """Bring back what was archived."""
-    return json_response(AtomWire.of(await user.memory.restore_atom(id)))
+    return json_response(AtomWire.from_value(await user.memory.restore_atom(id)))
 
 
 @router.post(
@@ -234,7 +234,7 @@ async def remember_conversation(user: UserDep, space_id: SpaceIdPath, body: Reme
 
 
 def _atoms_response(atoms: list[Any], status: int = 200) -> Response:
-    return json_response(Page[Any](items=[AtomWire.of(atom) for atom in atoms]), status)
+    return json_response(Page[Any](items=[AtomWire.from_value(atom) for atom in atoms]), status)
 
 
 @router.post(
@@ -242,7 +242,7 @@ def _atoms_response(atoms: list[Any], status: int = 200) -> Response:
 )
 async def create_entity(user: UserDep, space_id: SpaceIdPath, body: CreateEntity) -> Response:
     """Make an entity that atoms can be about."""
-    return json_response(EntityWire.of(await user.memory.create_entity(space_id, **body.arguments())), 201)
+    return json_response(EntityWire.from_value(await user.memory.create_entity(space_id, **body.arguments())), 201)
 
 
 @router.get("/spaces/{space_id}/entities", response_model=Page[EntityWire], responses=problem_responses(404))
@@ -276,7 +276,7 @@ async def find_entity_by_name(
     found = await user.memory.find_entity_by_name(space_id, type, name)
     if found is None:
         raise NotFoundError("entity", name)
-    return json_response(EntityWire.of(found))
+    return json_response(EntityWire.from_value(found))
 
 
 @router.get("/entities/{id}", response_model=EntityWire, responses=problem_responses(404))
@@ -285,13 +285,13 @@ async def get_entity(user: UserDep, id: EntityIdPath) -> Response:
     found = await user.memory.get_entity(id)
     if found is None:
         raise NotFoundError("entity", id)
-    return json_response(EntityWire.of(found))
+    return json_response(EntityWire.from_value(found))
 
 
 @router.post("/entities/{id}/merge", response_model=EntityWire, responses=problem_responses(404))
 async def merge_entities(user: UserDep, id: EntityIdPath, body: MergeEntity) -> Response:
     """Let this entity stand for another: atoms about the alias become atoms about it, and the names are kept."""
-    return json_response(EntityWire.of(await user.memory.merge_entities(id, body.alias_id)))
+    return json_response(EntityWire.from_value(await user.memory.merge_entities(id, body.alias_id)))
 
 
 def _parse_offset(position: str | None) -> int:
@@ -311,7 +311,7 @@ async def recall_by_topic(
 ) -> Response:
     """What answers a question best, ranked by words, meaning, time, speakers, entities, age and importance."""
     work = caller.user.memory.recall_by_topic(space_id, **_recall_arguments(caller, body))
-    return json_response(RecallResultWire.of(await cancel_on_disconnect(request, work)))
+    return json_response(RecallResultWire.from_value(await cancel_on_disconnect(request, work)))
 
 
 @recall_router.post(
@@ -320,7 +320,7 @@ async def recall_by_topic(
 async def recall_by_entity(caller: CallerDep, space_id: SpaceIdPath, body: RecallByEntityInput) -> Response:
     """Everything about an entity, the newest first. A name that no entity has recalls what mentions it."""
     found = await caller.user.memory.recall_by_entity(space_id, **_recall_arguments(caller, body))
-    return json_response(RecallResultWire.of(found))
+    return json_response(RecallResultWire.from_value(found))
 
 
 @recall_router.post(
@@ -331,7 +331,7 @@ async def recall_timeline(
 ) -> Response:
     """How things changed: what held at some moment from `from` to `to`, the oldest first, even if it is over."""
     work = caller.user.memory.recall_timeline(space_id, **_recall_arguments(caller, body))
-    return json_response(RecallResultWire.of(await cancel_on_disconnect(request, work)))
+    return json_response(RecallResultWire.from_value(await cancel_on_disconnect(request, work)))
 
 
 def _recall_arguments(caller: Caller, body: InputModel) -> dict[str, Any]:
@@ -351,5 +351,5 @@ async def build_working_context(request: Request, user: UserDep, body: BuildWork
     """
     arguments = {"conversation_id": None, **body.arguments()}
     return json_response(
-        WorkingContextWire.of(await cancel_on_disconnect(request, user.working_context.build(**arguments)))
+        WorkingContextWire.from_value(await cancel_on_disconnect(request, user.working_context.build(**arguments)))
     )

@@ -158,7 +158,7 @@ async def encode_turn_frames(items: AsyncGenerator[ReplyDelta | Any, None]) -> A
 def encode_turn_end(value: TurnEnd) -> TurnOutcomeWire | TurnResultWire:
     """How a turn ended."""
     wire: TurnOutcomeWire | TurnResultWire
-    wire = TurnOutcomeWire.of(value) if isinstance(value, TurnOutcome) else TurnResultWire.of(value)
+    wire = TurnOutcomeWire.from_value(value) if isinstance(value, TurnOutcome) else TurnResultWire.from_value(value)
     wire.problems = encode_problems(value.problems)
     return wire
 

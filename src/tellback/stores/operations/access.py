@@ -11,7 +11,7 @@ from typing import Any
 from tellback.errors import IdempotencyConflictError, NotFoundError, RequestInProgressError
 from tellback.stores import rows
 from tellback.stores.engine import Operation, SqlEngine, event_statement, run_in_scope
-from tellback.stores.ports.access import RESPONSE_LIFETIME, IdempotencyClaim, StoredKey, StoredResponse
+from tellback.stores.ports.store import RESPONSE_LIFETIME, IdempotencyClaim, StoredKey, StoredResponse
 from tellback.types.access import ApiKey, Scope
 from tellback.types.ids import to_micros
 

@@ -8,7 +8,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from tellback.errors import AtomSupersededError, NotFoundError
-from tellback.stores import memory_rows
+from tellback.stores import rows
 from tellback.stores.engine import UNBOUNDED, Operation, event_statement
 from tellback.stores.operations.entities import adjust_atom_count, link_atom, resolve_entities
 from tellback.stores.ports import AtomDraft, AtomFilter, SpaceChanges
@@ -113,23 +113,23 @@ def create_space(values: dict[str, Any], reuse_existing: bool) -> Operation[Memo
         yield "platform_space_lock", {"name": values["name"]}
         found = yield "space_list", {"name": values["name"]}
         if found:
-            return memory_rows.space_from_row(found[0])
+            return rows.space_from_row(found[0])
     yield "space_create", values
     yield event_statement("space.created", values["id"], {"name": values["name"]}, values["now"])
     found = yield "space_get", {"id": values["id"]}
-    return memory_rows.space_from_row(found[0])
+    return rows.space_from_row(found[0])
 
 
 def get_space(id: str) -> Operation[MemorySpace | None]:
     """A space that was not deleted."""
     found = yield "space_get", {"id": id}
-    return memory_rows.space_from_row(found[0]) if found else None
+    return rows.space_from_row(found[0]) if found else None
 
 
 def list_spaces(name: str | None) -> Operation[list[MemorySpace]]:
     """Spaces in the order they were made."""
     found = yield "space_list", {"name": name}
-    return [memory_rows.space_from_row(row) for row in found]
+    return [rows.space_from_row(row) for row in found]
 
 
 def delete_space(id: str, now: int) -> Operation[None]:
@@ -166,7 +166,7 @@ def add_atoms(
         if draft.origin is not None:
             existing = yield "atom_by_origin", {"space_id": space_id, "origin": draft.origin}
             if existing:
-                stored.append(memory_rows.atom_from_row(existing[0]))
+                stored.append(rows.atom_from_row(existing[0]))
                 continue
         seq += 1
         stored.append((yield from _insert_atom(scope, space_id, seq, space.version, draft, None, now, is_searchable)))
@@ -183,7 +183,7 @@ def atoms_by_origin(space_id: str, origins: Sequence[str]) -> Operation[dict[str
     for origin in origins:
         stored = yield "atom_by_origin", {"space_id": space_id, "origin": origin}
         if stored:
-            by_origin[origin] = memory_rows.atom_from_row(stored[0])
+            by_origin[origin] = rows.atom_from_row(stored[0])
     return by_origin
 
 
@@ -217,7 +217,7 @@ def _insert_atom(
             "source_conversation_id": draft.source_conversation_id,
             "source_message_ids": dump_stored_json(draft.source_message_ids),
             "entity_ids": dump_stored_json(entity_ids),
-            "other_sources": memory_rows.dump_citations(draft.other_sources),
+            "other_sources": rows.dump_citations(draft.other_sources),
             "origin": draft.origin,
             "slot": draft.slot,
             "slot_value": draft.value,
@@ -260,7 +260,7 @@ def _vector_statement(
 ) -> tuple[str, dict[str, Any]]:
     values = {**location, "embedder": embedder, "vector": vector}
     if is_searchable:
-        values["numbers"] = memory_rows.vector_to_floats(vector)
+        values["numbers"] = rows.vector_to_floats(vector)
     return "vector_put", values
 
 
@@ -269,7 +269,7 @@ def get_atom(id: str) -> Operation[Atom | None]:
     found = yield "atom_get", {"id": id}
     if not found or not (yield "space_version", {"id": found[0][1]}):
         return None
-    return memory_rows.atom_from_row(found[0])
+    return rows.atom_from_row(found[0])
 
 
 def list_atoms(space_id: str, atom_filter: AtomFilter) -> Operation[list[Atom]]:
@@ -280,7 +280,7 @@ def list_atoms(space_id: str, atom_filter: AtomFilter) -> Operation[list[Atom]]:
         found = yield "atom_get", {"id": atom_filter.before}
         if not found or found[0][1] != space_id:
             raise NotFoundError("atom", atom_filter.before)
-        before = found[0][memory_rows.SEQ]
+        before = found[0][rows.SEQ]
     values = {
         "space_id": space_id,
         "status": atom_filter.status.value,
@@ -297,9 +297,9 @@ def list_atoms(space_id: str, atom_filter: AtomFilter) -> Operation[list[Atom]]:
         found = []
         for category in atom_filter.categories:
             found += yield "atom_list_in_category", {**values, "category": category}
-        found.sort(key=lambda row: -row[memory_rows.SEQ])
+        found.sort(key=lambda row: -row[rows.SEQ])
         found = found[: atom_filter.limit]
-    return [memory_rows.atom_from_row(row) for row in found]
+    return [rows.atom_from_row(row) for row in found]
 
 
 def supersede_atom(scope: Scope, old_id: str, draft: AtomDraft, now: int, is_searchable: bool) -> Operation[Atom]:
@@ -331,7 +331,7 @@ def set_atom_status(id: str, status: AtomStatus, now: int) -> Operation[Atom]:
     if atom.status == status:  # somebody else was faster
         return atom
     [row] = yield "atom_get", {"id": id}
-    seq = row[memory_rows.SEQ]
+    seq = row[rows.SEQ]
     values = {"space_id": space_id, "seq": seq, "status": status.value, "version": space.version, "now": now}
     yield "atom_set_status", values
     counted = (status is AtomStatus.ACTIVE) - (atom.status is AtomStatus.ACTIVE)
@@ -343,7 +343,7 @@ def set_atom_status(id: str, status: AtomStatus, now: int) -> Operation[Atom]:
         yield from remove_from_chain(atom, seq, space.version, now)
     yield event_statement(STATUS_EVENTS[status], id, {"space_id": space_id}, now)
     [row] = yield "atom_get", {"id": id}
-    return memory_rows.atom_from_row(row)
+    return rows.atom_from_row(row)
 
 
 def _get_live_atom(id: str) -> Operation[Atom]:
@@ -366,8 +366,8 @@ def load_changes(space_id: str, after: int, embedder: str, max_atoms: int) -> Op
     closings = yield ("closings_all" if after < 0 else "closings_changed"), values
     vectors = yield "vectors_changed", {**values, "embedder": embedder}
     found = yield "entities_changed", values
-    entities = sorted((memory_rows.entity_from_row(row) for row in found), key=attrgetter("id"))
-    sorted_atoms = sorted(atoms, key=itemgetter(memory_rows.SEQ))
+    entities = sorted((rows.entity_from_row(row) for row in found), key=attrgetter("id"))
+    sorted_atoms = sorted(atoms, key=itemgetter(rows.SEQ))
     return SpaceChanges(current.version, current.last_seq, sorted_atoms, closings, vectors, entities)
 
 

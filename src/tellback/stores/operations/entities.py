@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.stores import memory_rows
+from tellback.stores import rows
 from tellback.stores.engine import UNBOUNDED, Operation, event_statement
 from tellback.stores.ports import EntityDraft
 from tellback.types.ids import fold_name, to_micros
@@ -44,7 +44,7 @@ def get_entity(id: str) -> Operation[Entity | None]:
     found = yield "entity_get", {"id": id}
     if not found or not (yield "space_version", {"id": found[0][1]}):
         return None
-    return memory_rows.entity_from_row(found[0])
+    return rows.entity_from_row(found[0])
 
 
 def list_entities(
@@ -55,7 +55,7 @@ def list_entities(
         raise NotFoundError("space", space_id)
     filters = {"type": None if type is None else type.value, "after": after or ""}
     found = yield "entity_list", {"space_id": space_id, "limit": UNBOUNDED if limit is None else limit, **filters}
-    return [memory_rows.entity_from_row(row) for row in found]
+    return [rows.entity_from_row(row) for row in found]
 
 
 def find_entities(space_id: str, name: str, type: EntityType | None) -> Operation[list[Entity]]:
@@ -65,7 +65,7 @@ def find_entities(space_id: str, name: str, type: EntityType | None) -> Operatio
     key = fold_name(name)
     values = {"space_id": space_id, "name": key, "type": None if type is None else type.value}
     found = yield "entities_by_name", values
-    entities = [memory_rows.entity_from_row(row) for row in found]
+    entities = [rows.entity_from_row(row) for row in found]
     return sorted(entities, key=lambda entity: (fold_name(entity.canonical_name) != key, entity.id))
 
 
@@ -129,7 +129,7 @@ def merge_entities(canonical_id: str, alias_id: str, now: int) -> Operation[Enti
     yield "entity_names_delete", {"entity_id": alias.id}
     count = canonical.atom_count
     for seq, status, entity_ids in (yield "atoms_of_entity", {"space_id": space_id, "entity_id": alias.id}):
-        atom_entity_ids = memory_rows.parse_ids(entity_ids)
+        atom_entity_ids = rows.parse_ids(entity_ids)
         if canonical.id not in atom_entity_ids and status == AtomStatus.ACTIVE:
             count += 1
         repointed = dict.fromkeys(canonical.id if id == alias.id else id for id in atom_entity_ids)
@@ -175,7 +175,7 @@ def _follow_merges(id: str) -> Operation[Entity]:
 
 def _load_entity(id: str) -> Operation[Entity]:
     [row] = yield "entity_get", {"id": id}
-    return memory_rows.entity_from_row(row)
+    return rows.entity_from_row(row)
 
 
 def _distinct_names(names: Iterable[str], *, exclude: str) -> tuple[str, ...]:

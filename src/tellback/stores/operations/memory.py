@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tellback.errors import NotFoundError
-from tellback.stores import memory_rows
+from tellback.stores import rows
 from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine, event_statement
 from tellback.stores.operations import atoms, entities, jobs
 from tellback.stores.ports import (
@@ -47,8 +47,8 @@ def load_known_atoms(space_id: str, slots: Sequence[str], conversation_id: str |
         values = {"space_id": space_id, "conversation_id": conversation_id, "mention": f'%"{conversation_id}"%'}
         # The database looks for the id as it looks for any words: it may find a little too much.
         mentions = yield "atoms_of_conversation", values
-        found += [row for row in mentions if _cites(memory_rows.atom_from_row(row), conversation_id)]
-    by_seq = {row[memory_rows.SEQ]: _known_atom_from_row(row) for row in found}
+        found += [row for row in mentions if _cites(rows.atom_from_row(row), conversation_id)]
+    by_seq = {row[rows.SEQ]: _known_atom_from_row(row) for row in found}
     # What took the place of one of them by hand has no slot of its own.
     ids = {each.atom.id for each in by_seq.values()}
     successors = [each.atom.superseded_by for each in by_seq.values()]
@@ -57,8 +57,8 @@ def load_known_atoms(space_id: str, slots: Sequence[str], conversation_id: str |
         if id is not None and id not in ids:
             ids.add(id)
             [row] = yield "atom_get", {"id": id}
-            by_seq[row[memory_rows.SEQ]] = KnownAtom(memory_rows.atom_from_row(row))
-            successors.append(row[memory_rows.SUPERSEDED_BY])
+            by_seq[row[rows.SEQ]] = KnownAtom(rows.atom_from_row(row))
+            successors.append(row[rows.SUPERSEDED_BY])
     return (yield from _add_message_dates([by_seq[seq] for seq in sorted(by_seq)]))
 
 
@@ -79,7 +79,7 @@ def _cites(atom: Atom, conversation_id: str) -> bool:
 
 
 def _known_atom_from_row(row: Sequence[Any]) -> KnownAtom:
-    return KnownAtom(memory_rows.atom_from_row(row), row[memory_rows.SLOT], row[memory_rows.VALUE])
+    return KnownAtom(rows.atom_from_row(row), row[rows.SLOT], row[rows.VALUE])
 
 
 def reconcile(
@@ -121,7 +121,7 @@ def reconcile(
 def _add_citation(space_id: str, added: AddedCitation, now: int) -> Operation[Atom]:
     """Say where an atom was said again."""
     row = yield from _load_atom_row(space_id, added.atom_id)
-    atom = memory_rows.atom_from_row(row)
+    atom = rows.atom_from_row(row)
     sources = [*_merge_citation(atom.citations, added.citation)]
     if sources == [*atom.citations]:
         return atom
@@ -131,10 +131,10 @@ def _add_citation(space_id: str, added: AddedCitation, now: int) -> Operation[At
         first, *sources = sources  # or it cites messages of no known conversation, which stay first
     values = {
         "space_id": space_id,
-        "seq": row[memory_rows.SEQ],
+        "seq": row[rows.SEQ],
         "source_conversation_id": None if first is None else first.conversation_id,
         "source_message_ids": dump_stored_json(atom.source_message_ids if first is None else first.message_ids),
-        "other_sources": memory_rows.dump_citations(sources),
+        "other_sources": rows.dump_citations(sources),
         "version": space.version,
         "now": now,
     }
@@ -142,7 +142,7 @@ def _add_citation(space_id: str, added: AddedCitation, now: int) -> Operation[At
     data = {"space_id": space_id, "conversation_id": added.citation.conversation_id}
     yield event_statement("atom.cited", atom.id, data, now)
     [row] = yield "atom_get", {"id": atom.id}
-    return memory_rows.atom_from_row(row)
+    return rows.atom_from_row(row)
 
 
 def _load_atom_row(space_id: str, atom_id: str) -> Operation[Sequence[Any]]:
@@ -198,7 +198,7 @@ def search_space(space_id: str, search: SpaceSearch, by_vector: bool) -> Operati
         matches = yield "large_by_words", {**values, "words": " | ".join(search.words)}
         seqs |= {row[0] for row in matches}
     if search.vector is not None and by_vector:
-        numbers = memory_rows.vector_to_floats(search.vector)
+        numbers = rows.vector_to_floats(search.vector)
         matches = yield "large_by_meaning", {**values, "embedder": search.embedder, "numbers": numbers}
         seqs |= {row[0] for row in matches}
     if not seqs and not search.entity_ids:
@@ -214,15 +214,15 @@ def search_space(space_id: str, search: SpaceSearch, by_vector: bool) -> Operati
     atoms = yield "large_atoms", atom_range
     closings = yield "large_closings", atom_range
     vectors = yield "large_vectors", {**atom_range, "embedder": search.embedder}
-    named_entities = [memory_rows.entity_from_row(row) for row in entities]
+    named_entities = [rows.entity_from_row(row) for row in entities]
     return SpaceChanges(0, len(atoms), *_renumber(atoms, closings, vectors), named_entities)
 
 
 def _renumber(atoms: list[Any], closings: list[Any], vectors: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
     """Rows as those of a space that holds nothing else."""
-    new_seqs = {row[memory_rows.SEQ]: new_seq for new_seq, row in enumerate(atoms, 1)}
+    new_seqs = {row[rows.SEQ]: new_seq for new_seq, row in enumerate(atoms, 1)}
     return (
-        [(*tuple(row)[: memory_rows.SEQ], new_seqs[row[memory_rows.SEQ]]) for row in atoms],
+        [(*tuple(row)[: rows.SEQ], new_seqs[row[rows.SEQ]]) for row in atoms],
         [(new_seqs[seq], known_at, valid_to) for seq, known_at, valid_to in closings if seq in new_seqs],
         [(new_seqs[seq], vector) for seq, vector in vectors if seq in new_seqs],
     )

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import accumulate, chain
 from typing import Any
 
-from tellback.stores import memory_rows, rows
+from tellback.stores import rows
 from tellback.stores.engine import Operation, SqlEngine, event_statement, run_in_scope
 from tellback.stores.operations.atoms import NEVER_HELD
 from tellback.stores.operations.dispatch import DISPATCH_MARK
@@ -248,17 +248,14 @@ def export_atoms(include_vectors: bool, space_id: str, after: int, limit: int) -
     found = yield "export_atoms", {"space_id": space_id, "after": after, "limit": limit}
     if not found:
         return []
-    seq_range = {"space_id": space_id, "first": found[0][memory_rows.SEQ], "last": found[-1][memory_rows.SEQ]}
+    seq_range = {"space_id": space_id, "first": found[0][rows.SEQ], "last": found[-1][rows.SEQ]}
     closings: defaultdict[int, list[Record]] = defaultdict(list)
     for seq, *closing in (yield "export_closings", seq_range):
         closings[seq].append(_export_closing(*closing))
     vectors: defaultdict[int, Record] = defaultdict(dict)
     for seq, embedder, *vector in (yield ("export_vectors" if include_vectors else "export_embedders"), seq_range):
         vectors[seq][embedder] = _encode_vector(vector[0]) if vector else None
-    return [
-        _export_atom(row, closings[row[memory_rows.SEQ]], vectors[row[memory_rows.SEQ]], include_vectors)
-        for row in found
-    ]
+    return [_export_atom(row, closings[row[rows.SEQ]], vectors[row[rows.SEQ]], include_vectors) for row in found]
 
 
 def export_bindings(scope: Scope) -> Operation[list[Record]]:
@@ -287,8 +284,8 @@ def _export_closing(by_seq: int, known_at: int, valid_to: int) -> Record:
 
 def _export_atom(row: Sequence[Any], closings: list[Record], vectors: Record, include_vectors: bool) -> Record:
     origin, slot, value = row[-3:]
-    record: Record = to_plain(memory_rows.atom_from_row(row))
-    record |= {"seq": row[memory_rows.SEQ], "origin": origin, "slot": slot, "value": value}
+    record: Record = to_plain(rows.atom_from_row(row))
+    record |= {"seq": row[rows.SEQ], "origin": origin, "slot": slot, "value": value}
     record |= {"closings": closings, "embedders": list(vectors)}
     return record | {"vectors": vectors} if include_vectors else record
 
@@ -331,7 +328,7 @@ def _export_stored_response(
 
 
 def _export_space(row: Sequence[Any]) -> Record:
-    record: Record = to_plain(memory_rows.space_from_row(row))
+    record: Record = to_plain(rows.space_from_row(row))
     return record | {"status": row[9]}
 
 
@@ -339,7 +336,7 @@ ROW_EXPORTERS: dict[str, Callable[[Sequence[Any]], Record]] = {
     "conversations": partial(_export_row, rows.conversation_from_row),
     "sessions": partial(_export_row, rows.session_from_row),
     "spaces": _export_space,
-    "entities": partial(_export_row, memory_rows.entity_from_row),
+    "entities": partial(_export_row, rows.entity_from_row),
     "jobs": partial(_export_row, rows.job_from_row),
     "usage": partial(_export_row, rows.usage_from_row),
     "api_keys": partial(_export_row, rows.api_key_from_row),

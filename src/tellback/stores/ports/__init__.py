@@ -10,14 +10,6 @@ as its cause is gone.
 
 from __future__ import annotations
 
-from tellback.stores.ports.access import (
-    ApiKeys,
-    IdempotencyClaim,
-    IdempotencyStore,
-    RateWindows,
-    StoredKey,
-    StoredResponse,
-)
 from tellback.stores.ports.conversations import (
     AgentSessions,
     AppendResult,
@@ -42,7 +34,16 @@ from tellback.stores.ports.memory import (
     SpaceChanges,
     SpaceSearch,
 )
-from tellback.stores.ports.store import EventLog, Store
+from tellback.stores.ports.store import (
+    ApiKeys,
+    EventLog,
+    IdempotencyClaim,
+    IdempotencyStore,
+    RateWindows,
+    Store,
+    StoredKey,
+    StoredResponse,
+)
 
 __all__ = [
     "AddedCitation",

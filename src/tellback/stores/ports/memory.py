@@ -110,7 +110,7 @@ class AtomFilter:
 @dataclass(frozen=True, slots=True)
 class SpaceChanges:
     """What changed in a space after a version: rows as the store keeps them, which
-    `tellback.stores.memory_rows` reads.
+    `tellback.stores.rows` reads.
 
     `atoms` come in the order of their seq; `closings` are (seq, known_at, valid_to), all there are of each of these
     atoms, `vectors` (seq, vector).

@@ -1,12 +1,18 @@
-"""`LocalModel`: a GGUF file that answers in this process."""
+"""`LocalModel`: a GGUF file that answers in this process, and the engine that loads and runs it."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import secrets
+import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from tellback.chat.model import ChatRequest, Model, close_stream
 from tellback.chat.providers.base import IdleTimeout, ProviderModel, read_stream
@@ -18,9 +24,238 @@ from tellback.chat.providers.local.codec import (
     encode,
     offered_tools,
 )
-from tellback.chat.providers.local.engine import EngineSettings, Generation, LlamaEngine, LlamaError, get_engine
-from tellback.errors import ConfigurationError, ProviderConnectionError, ProviderError, ProviderRequestError
+from tellback.errors import (
+    ConfigurationError,
+    MissingExtraError,
+    ProviderConnectionError,
+    ProviderError,
+    ProviderRequestError,
+)
 from tellback.types import ChatReply, ReplyDelta, StreamStop
+
+PROMPT_BATCH_TOKENS: Final = 128
+"""How many tokens of a prompt are read in one go: giving up has to wait for the end of one."""
+
+PROMPT_CACHE_MIB: Final = 512
+"""How much memory llama.cpp may keep of prompts it has read, for those who come back to them."""
+
+_MAGIC = b"GGUF"
+_READ_SIZE = 1 << 24
+_STARTED: Final = object()
+_ENDED: Final = object()
+
+_engines: WeakValueDictionary[EngineSettings, LlamaEngine] = WeakValueDictionary()
+_engines_lock = threading.Lock()
+_abandoned_engines: list[LlamaEngine] = []
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What is loaded, and how. Equal settings share one engine."""
+
+    path: Path
+    context: int
+    threads: int | None = None
+    chat_template: str | None = None
+
+
+class LlamaError(Exception):
+    """What llama.cpp throws; `is_refusal` says that it was the request's fault."""
+
+    def __init__(self, message: str, is_refusal: bool) -> None:
+        super().__init__(message)
+        self.is_refusal = is_refusal
+
+
+def get_engine(settings: EngineSettings) -> LlamaEngine:
+    """The engine of these settings, which lives as long as someone holds it."""
+    with _engines_lock:
+        engine = _engines.get(settings)
+        if engine is None:
+            engine = _engines[settings] = LlamaEngine(settings)
+        return engine
+
+
+def _after_fork() -> None:
+    # The threads of an engine stay with the parent. Here it could not even be taken down: that waits for them.
+    _abandoned_engines.extend(_engines.values())
+    _engines.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class LlamaEngine:
+    """One file in memory, from the first request on."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
+        self._server: Any = None
+        self._process = os.getpid()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tellback-llama")
+
+    @property
+    def is_in_this_process(self) -> bool:
+        """Whether it runs in this process, and not in the one that this was forked from."""
+        return self._process == os.getpid()
+
+    def generate(self, body: Mapping[str, Any], schema: Mapping[str, Any] | None) -> Generation:
+        """Queue a request. Call it on the event loop that is to get the chunks."""
+        generation = Generation(asyncio.get_running_loop())
+        generation.watch(self._thread.submit(self._run, generation, body, schema))
+        return generation
+
+    def load(self) -> Future[None]:
+        """Load the file, unless it is."""
+        return self._thread.submit(self._load)
+
+    def _load(self) -> None:
+        if self._server is None:
+            self._server = _load(self._settings)
+
+    def _run(self, generation: Generation, body: Mapping[str, Any], schema: Mapping[str, Any] | None) -> None:
+        if generation.is_abandoned:
+            return
+        self._load()
+        generation.put(_STARTED)
+        try:
+            request = dict(body)
+            if schema is not None:
+                import xllamacpp  # type: ignore[import-untyped]
+
+                # The schema as a grammar: as a response format, llama.cpp would leave out ranges and patterns.
+                request["grammar"] = xllamacpp.json_schema_to_grammar(json.dumps(schema))
+                request["reasoning_format"] = "none"
+            self._server.handle_chat_completions(request, generation.on_chunk)
+        except ValueError as error:
+            raise LlamaError(str(error), is_refusal=True) from error
+        except (RuntimeError, MemoryError) as error:
+            raise LlamaError(str(error) or type(error).__name__, is_refusal=False) from error
+
+
+class Generation:
+    """The chunks of one answer, from the engine's thread to an event loop: in order, each once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+        self._abandoned = threading.Event()
+        self._work: Future[None] | None = None
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self._abandoned.is_set()
+
+    def watch(self, work: Future[None]) -> None:
+        """Tell the reader when the work is done."""
+        self._work = work
+        work.add_done_callback(lambda _: self.put(_ENDED))
+
+    def put(self, item: Any) -> None:
+        """Hand something over to the event loop, from any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
+        except RuntimeError:  # the loop is closed, and its reader gone with it
+            self._abandoned.set()
+
+    def on_chunk(self, chunk: Any) -> bool:
+        """llama.cpp's callback; True stops it."""
+        if not self.is_abandoned:
+            self.put(chunk)
+        return self.is_abandoned
+
+    async def wait_started(self) -> None:
+        """Wait for the answers before this one, and for the file to be loaded; raises why it could not be."""
+        if await self._queue.get() is _ENDED:
+            self._raise_failure()
+            self._queue.put_nowait(_ENDED)  # given up before it began: there are no chunks
+
+    async def chunks(self) -> AsyncIterator[Mapping[str, Any]]:
+        """The chunks, after `wait_started`."""
+        while (item := await self._queue.get()) is not _ENDED:
+            yield item
+        self._raise_failure()
+
+    def close(self) -> None:
+        """Give it up, wherever it is: waiting, reading its prompt, or writing."""
+        self._abandoned.set()
+        if self._work is not None:
+            self._work.cancel()
+
+    def _raise_failure(self) -> None:
+        if self._work is not None and not self._work.cancelled():
+            self._work.result()
+
+
+def _load(settings: EngineSettings) -> Any:
+    path = settings.path
+    _validate_file(path)
+    try:
+        import xllamacpp
+    except ImportError as error:
+        raise MissingExtraError("xllamacpp", "local", "LocalModel") from error
+    _preload_file(path)
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = settings.context
+    params.n_batch = PROMPT_BATCH_TOKENS
+    params.n_parallel = 1
+    params.fit_params = False
+    params.cache_ram_mib = PROMPT_CACHE_MIB
+    params.warmup = False
+    params.prefill_assistant = False
+    params.verbosity = -1
+    # It listens on a port of this machine as well, which nobody here uses: nobody else shall.
+    params.api_keys = [secrets.token_hex(16)]
+    if settings.threads is not None:
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings.threads
+    if settings.chat_template is not None:
+        params.chat_template = settings.chat_template
+    try:
+        return xllamacpp.Server(params)
+    except (RuntimeError, MemoryError, ValueError) as error:
+        raise ConfigurationError(
+            f"llama.cpp cannot load {str(path)!r}, {path.stat().st_size / 1e9:.1f} GB, with a context of"
+            f" {settings.context} tokens{_format_free_memory()}. Either the file is damaged or of a kind this version"
+            " of xllamacpp does not know, or there is too little memory: pass a smaller context=, or take a smaller"
+            " file."
+        ) from error
+
+
+def _validate_file(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(_MAGIC))
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            f"There is no model file {str(path)!r}: download one in the GGUF format, or mend the path."
+        ) from error
+    except OSError as error:
+        raise ConfigurationError(f"The model file {str(path)!r} cannot be read: {error.strerror}.") from error
+    if magic != _MAGIC:
+        raise ConfigurationError(
+            f"{str(path)!r} is not a GGUF file: it does not begin with {_MAGIC.decode()}. A download that failed"
+            " half-way, or a model in another format, looks like this."
+        )
+
+
+def _preload_file(path: Path) -> None:
+    """Bring the file into the system's cache. While it loads, xllamacpp holds up all of Python: not for a disk."""
+    piece = memoryview(bytearray(_READ_SIZE))
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(piece):
+            pass
+
+
+def _format_free_memory() -> str:
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return ""
+    return f", with {free / 1e9:.1f} GB of memory free"
+
 
 PREFIX = "local/"
 

@@ -8,18 +8,22 @@ from typing import Any, Unpack
 
 from tellback.chat.discovery import build_ollama_url
 from tellback.chat.model import ChatRequest
-from tellback.chat.providers import stainless
 from tellback.chat.providers.base import IdleTimeout, ModelOptions, ProviderModel, read_stream, watch_bytes
-from tellback.chat.providers.errors import unreadable_response_error
+from tellback.chat.providers.errors import (
+    build_arguments,
+    disable_sdk_retries,
+    error_from_sdk,
+    unreadable_response_error,
+)
 from tellback.chat.providers.openai.codec import (
     COMPATIBLE_DIALECT,
     OPENAI_DIALECT,
     OPENROUTER_DIALECT,
     OpenAIDialect,
+    OpenAIStreamReader,
     decode,
     encode,
 )
-from tellback.chat.providers.openai.stream import OpenAIStreamReader
 from tellback.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from tellback.types import ChatReply, ReplyDelta
 
@@ -49,9 +53,7 @@ class OpenAIModel(ProviderModel):
         except ImportError as error:
             raise MissingExtraError("openai", "openai", type(self).__name__) from error
         if user_client is not None:
-            return stainless.disable_sdk_retries(
-                user_client, user_client.chat.completions.create, "openai.AsyncOpenAI()"
-            )
+            return disable_sdk_retries(user_client, user_client.chat.completions.create, "openai.AsyncOpenAI()")
         return openai.AsyncOpenAI(
             api_key=self._resolve_api_key(),
             base_url=self._base_url or self.default_base_url,
@@ -62,7 +64,7 @@ class OpenAIModel(ProviderModel):
 
     def _build_arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
         body, config = encode(model, request, self.dialect)
-        return stainless.build_arguments(body, config, self.timeout)
+        return build_arguments(body, config, self.timeout)
 
     async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
         completion = await idle_timeout.wait(
@@ -97,7 +99,7 @@ class OpenAIModel(ProviderModel):
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
         import openai
 
-        return stainless.error_from_sdk(openai, error, self.provider, model)
+        return error_from_sdk(openai, error, self.provider, model)
 
 
 class OpenRouterModel(OpenAIModel):

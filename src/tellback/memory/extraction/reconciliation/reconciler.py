@@ -8,7 +8,7 @@ from typing import Any
 
 from tellback.errors import ExtractionError, StoreBusyError
 from tellback.memory.embedding import EmbeddingService, embed_changes
-from tellback.memory.extraction.model_calls import record_usage
+from tellback.memory.extraction.extractors import record_usage
 from tellback.memory.extraction.reconciliation.entities import entity_names, resolve_entities
 from tellback.memory.extraction.reconciliation.planner import ReconciliationPlan, plan_reconciliation, slots_to_load
 from tellback.memory.extraction.values import Decider, Decision, Extraction, Question, Verdict, Window
