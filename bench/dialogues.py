@@ -121,10 +121,10 @@ def read_dialogues(path: Path, say: Say) -> list[Dialogue]:
 
 def dialogue(item: Mapping[str, Any], name: str, say: Say) -> Dialogue:
     """A dialogue from one item of a file."""
-    talk = item.get("conversation")
-    talk = talk if isinstance(talk, Mapping) else item
-    names = _names({**item, **talk})
-    sessions = _sessions(talk, names, name, say)
+    conversation = item.get("conversation")
+    conversation = conversation if isinstance(conversation, Mapping) else item
+    names = _names({**item, **conversation})
+    sessions = _sessions(conversation, names, name, say)
     if not sessions:
         raise NotADialogue("it has no session with turns")
     spoken = list(dict.fromkeys(turn.speaker for session in sessions for turn in session.turns))
@@ -132,7 +132,7 @@ def dialogue(item: Mapping[str, Any], name: str, say: Say) -> Dialogue:
     speakers = [speaker for speaker in names.values() if speaker in spoken]
     speakers += [speaker for speaker in spoken if speaker not in speakers]
     known = {turn.id for session in sessions for turn in session.turns}
-    asked: Any = next((given for where in (item, talk) for key in QUESTIONS if (given := where.get(key))), [])
+    asked: Any = next((given for where in (item, conversation) for key in QUESTIONS if (given := where.get(key))), [])
     questions = [question for given in _listed(asked) if (question := _question(given, known)) is not None]
     roles = {*speakers} <= {"user", "assistant"}
     return Dialogue(name, tuple(sessions), tuple(questions), tuple(dict.fromkeys(speakers)), roles)
@@ -202,10 +202,10 @@ def text_of(turn: Mapping[str, Any]) -> str:
     return text
 
 
-def _sessions(talk: Mapping[str, Any], names: Mapping[str, str], name: str, say: Say) -> list[Session]:
+def _sessions(conversation: Mapping[str, Any], names: Mapping[str, str], name: str, say: Say) -> list[Session]:
     clock = Clock(name, say)
     sessions: list[Session] = []
-    for number, given, time in _session_lists(talk):
+    for number, given, time in _session_lists(conversation):
         began = clock.session(time, given)
         turns: list[Turn] = []
         at = began
@@ -227,17 +227,19 @@ def _sessions(talk: Mapping[str, Any], names: Mapping[str, str], name: str, say:
     return sessions
 
 
-def _session_lists(talk: Mapping[str, Any]) -> Iterator[tuple[int, list[Any], Any]]:
+def _session_lists(conversation: Mapping[str, Any]) -> Iterator[tuple[int, list[Any], Any]]:
     """A session's number, its turns and its time, in the order of the numbers."""
-    numbered = {int(match[1]): key for key in talk if (match := _SESSION.fullmatch(str(key)))}
+    numbered = {int(match[1]): key for key in conversation if (match := _SESSION.fullmatch(str(key)))}
     for number, key in sorted(numbered.items()):
-        turns, time = _turns(talk[key])
-        yield number, turns, time or _first(talk, [f"{key}{end}" for end in SESSION_TIMES])
+        turns, time = _turns(conversation[key])
+        yield number, turns, time or _first(conversation, [f"{key}{end}" for end in SESSION_TIMES])
     if not numbered:
-        sessions: Any = next((given for key in ("sessions", "haystack_sessions") if (given := talk.get(key))), [])
+        sessions: Any = next(
+            (given for key in ("sessions", "haystack_sessions") if (given := conversation.get(key))), []
+        )
         if isinstance(sessions, Mapping):
             sessions = [*sessions.values()]
-        if not sessions and (turns := _turns(talk)[0]):
+        if not sessions and (turns := _turns(conversation)[0]):
             sessions = [turns]
         for number, session in enumerate(_listed(sessions), start=1):
             turns, time = _turns(session)

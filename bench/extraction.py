@@ -167,8 +167,8 @@ def prepare_material(folder: Path, sizes: Sequence[int], count: int, *, vectors:
     before = {size: known(size) for size in sizes}
     heard = {size: build_conversations(count, size) for size in sizes}
     texts = [each["text"] for facts in before.values() for each in facts]
-    for talk in (talk for each in heard.values() for talk in each):
-        texts += [*talk["facts"], _spoken(talk["turns"])]
+    for conversation in (conversation for each in heard.values() for conversation in each):
+        texts += [*conversation["facts"], _spoken(conversation["turns"])]
     embedded = [*dict.fromkeys(texts)] if vectors else []
     if vectors:
         np.save(folder / "vectors.npy", StaticEmbedder().vectors(embedded))

@@ -72,9 +72,9 @@ def serving(name: str, file: str, events: int = 0) -> Iterator[Server]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        secret, talk = process.stdout.readline().split() if name == "tellback" else ("", "")
+        secret, conversation = process.stdout.readline().split() if name == "tellback" else ("", "")
         _await_port(port, process)
-        yield Server(process.pid, port, secret, talk)
+        yield Server(process.pid, port, secret, conversation)
     finally:
         process.terminate()
         try:

@@ -180,13 +180,13 @@ class Guide(Protocol):
         """A new conversation that holds these messages."""
         ...
 
-    async def turn(self, talk: Any, text: str) -> Any: ...
+    async def turn(self, conversation: Any, text: str) -> Any: ...
 
     def came(self, outcome: Any) -> Came: ...
 
     def sent(self, call: Any) -> Sent: ...
 
-    async def kept(self, talk: Any) -> int | None:
+    async def kept(self, conversation: Any) -> int | None:
         """How many messages of a conversation are stored; None if that is the caller's business."""
         ...
 
@@ -217,24 +217,24 @@ class Batches:
         guide = self.guide
         planned = [turns(request["routes"], self.talks + index) for index in range(count)]
         self.talks += count
-        talks = [await guide.begin(earlier()) for _ in planned]
+        conversations = [await guide.begin(earlier()) for _ in planned]
         readings = [[guide.reading(turn) for turn in each] for each in planned]
         guide.seen.calls.clear()
         outcomes = []
         gc.collect()
         wall, cpu = time.perf_counter(), time.process_time()
-        for talk, each, answers in zip(talks, planned, readings, strict=True):
+        for conversation, each, answers in zip(conversations, planned, readings, strict=True):
             for turn, answer in zip(each, answers, strict=True):
                 guide.seen.reading = answer
-                outcomes.append(await guide.turn(talk, turn.said))
+                outcomes.append(await guide.turn(conversation, turn.said))
             await protocol.settle()
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
 
         streams = request["kind"] == "stream"
         for turn, outcome in zip([turn for each in planned for turn in each], outcomes, strict=True):
             _check(turn, guide.came(outcome), streams=streams)
-        for talk in talks:
-            stored = await guide.kept(talk)
+        for conversation in conversations:
+            stored = await guide.kept(conversation)
             expect("messages that are kept", stored, None if stored is None else BEFORE + 2 * TURNS)
         expect("calls to the model", len(guide.seen.calls), CALLS * len(outcomes))
         prompts = _prompts([guide.sent(call) for call in guide.seen.calls])

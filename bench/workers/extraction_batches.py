@@ -44,8 +44,8 @@ class Material(Vectors):
 def material(folder: str) -> Material:
     """As the parent prepared it."""
     given = json.loads((Path(folder) / "talks.json").read_text())
-    known, talks = ({int(size): rows for size, rows in given[name].items()} for name in ("known", "talks"))
-    return Material(known, talks, given["decision"], given["embedded"], Path(folder))
+    known, conversations = ({int(size): rows for size, rows in given[name].items()} for name in ("known", "talks"))
+    return Material(known, conversations, given["decision"], given["embedded"], Path(folder))
 
 
 class Learner(Protocol):
@@ -60,7 +60,7 @@ class Learner(Protocol):
         """Have these known, as fast as the library allows."""
         ...
 
-    async def hear(self, talk: dict[str, Any]) -> Any:
+    async def hear(self, conversation: dict[str, Any]) -> Any:
         """Whatever comes before a conversation can become memories; not timed."""
         ...
 
@@ -119,9 +119,9 @@ class Learners:
     async def _measured(self, store: Learner, given: Material, size: int, count: int, at_once: int) -> dict[str, Any]:
         start = self._used.get(size, 0)
         self._used[size] = start + WARM_UP_COUNT + count
-        talks = given.talks[size][start : self._used[size]]
-        expect("conversations left", len(talks), WARM_UP_COUNT + count)
-        heard = [await store.hear(talk) for talk in talks]
+        conversations = given.talks[size][start : self._used[size]]
+        expect("conversations left", len(conversations), WARM_UP_COUNT + count)
+        heard = [await store.hear(conversation) for conversation in conversations]
         for each in heard[:WARM_UP_COUNT]:
             await store.learn([each])
         return await _timed(store, heard[WARM_UP_COUNT:], at_once)

@@ -95,11 +95,11 @@ async def tellback(port: int, file: str, events: int) -> None:
     async with Tellback(file, model=Counting()) as rc:
         await rc.warm_up()
         made = await rc.keys.create("app", tenant_id=TENANT)
-        talks = rc.user("maya", TENANT).conversations
-        talk, said = await talks.create("bench"), {"role": "user", "content": "Where is my refund?"}
+        conversations = rc.user("maya", TENANT).conversations
+        conversation, said = await conversations.create("bench"), {"role": "user", "content": "Where is my refund?"}
         for start in range(0, events, 500):
-            await talks.append_messages(talk.id, [said] * min(500, events - start))
-        print(made.secret, talk.id, flush=True)
+            await conversations.append_messages(conversation.id, [said] * min(500, events - start))
+        print(made.secret, conversation.id, flush=True)
         with bind_socket(options.host, port) as bound, open(os.devnull, "w") as nowhere:  # noqa: ASYNC230
             log_to_stderr("json").setStream(nowhere)
             await Server(create_app(rc, options.settings, opens=False), options).serve([bound])

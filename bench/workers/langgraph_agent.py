@@ -129,22 +129,22 @@ class Guide:
         await self._graph.aupdate_state(config, state, as_node=START)
         return Talk({}, config)
 
-    async def turn(self, talk: Talk, text: str) -> tuple[dict[str, Any], int]:
+    async def turn(self, conversation: Talk, text: str) -> tuple[dict[str, Any], int]:
         said = HumanMessage(text)
-        if talk.config is not None:
-            return await self._graph.ainvoke({"messages": [said]}, talk.config), 1
-        given = {**talk.state, "messages": [*talk.state["messages"], said]}
+        if conversation.config is not None:
+            return await self._graph.ainvoke({"messages": [said]}, conversation.config), 1
+        given = {**conversation.state, "messages": [*conversation.state["messages"], said]}
         pieces = 1
         if self._kind == "stream":
             pieces = 0
             async for mode, item in self._graph.astream(given, stream_mode=["messages", "values"]):
                 if mode == "values":
-                    talk.state = item
+                    conversation.state = item
                 elif isinstance(item[0], AIMessageChunk) and item[0].content:
                     pieces += 1
         else:
-            talk.state = await self._graph.ainvoke(given)
-        return talk.state, pieces
+            conversation.state = await self._graph.ainvoke(given)
+        return conversation.state, pieces
 
     def came(self, outcome: tuple[dict[str, Any], int]) -> Came:
         state, pieces = outcome
@@ -152,10 +152,10 @@ class Guide:
         known = handwritten_agent.plain(state["data"].get(state["route"], {}))
         return Came(str(state["messages"][-1].content), state["route"], state["at"], known, pieces)
 
-    async def kept(self, talk: Talk) -> int | None:
-        if talk.config is None:
+    async def kept(self, conversation: Talk) -> int | None:
+        if conversation.config is None:
             return None
-        return len((await self._graph.aget_state(talk.config)).values["messages"])
+        return len((await self._graph.aget_state(conversation.config)).values["messages"])
 
     def sent(self, call: Any) -> Sent:
         messages, tools = call

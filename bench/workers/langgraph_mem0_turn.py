@@ -77,11 +77,11 @@ class Talker:
         await self._graph.aupdate_state(config, {"messages": messages}, as_node=self._node)
         return config
 
-    async def turn(self, kind: str, talk: dict[str, Any], text: str) -> Any:
+    async def turn(self, kind: str, conversation: dict[str, Any], text: str) -> Any:
         if kind == "search":
             return "", self._mem0.search(text)
         given = {"messages": [{"role": "user", "content": text}]}
-        state = await self._graph.ainvoke(given, talk)
+        state = await self._graph.ainvoke(given, conversation)
         return str(state["messages"][-1].content), self._recalled
 
     def answered(self, kind: str, outcome: Any) -> Answered:
@@ -98,8 +98,8 @@ class Talker:
         first, *rest = messages[:count]
         return Sent(str(first.content), [str(message.content) for message in rest])
 
-    async def stored(self, talk: dict[str, Any]) -> list[str]:
-        state = await self._graph.aget_state(talk)
+    async def stored(self, conversation: dict[str, Any]) -> list[str]:
+        state = await self._graph.aget_state(conversation)
         return [str(message.content) for message in state.values["messages"]]
 
     def _built(self, kind: str, saver: Any) -> tuple[str, Any]:

@@ -79,14 +79,14 @@ class Learner:
             ids=[str(uuid.uuid4()) for _ in texts],
         )
 
-    async def hear(self, talk: dict[str, Any]) -> dict[str, Any]:
+    async def hear(self, conversation: dict[str, Any]) -> dict[str, Any]:
         messages = [
             {"role": role, "content": text}
-            for turn in talk["turns"]
+            for turn in conversation["turns"]
             for role, text in zip(("user", "assistant"), turn, strict=True)
         ]
-        memory = [{"id": str(n), "text": text, "attributed_to": "user"} for n, text in enumerate(talk["facts"])]
-        return {"messages": messages, "facts": talk["facts"], "answer": json.dumps({"memory": memory})}
+        memory = [{"id": str(n), "text": text, "attributed_to": "user"} for n, text in enumerate(conversation["facts"])]
+        return {"messages": messages, "facts": conversation["facts"], "answer": json.dumps({"memory": memory})}
 
     async def learn(self, heard: Sequence[dict[str, Any]]) -> None:
         for each in heard:

@@ -105,26 +105,26 @@ class Guide:
             ]
         )
 
-    async def turn(self, talk: Talk, text: str) -> Came:
-        system = f"{self._prompt}\n{handwritten_agent.reading_state(talk.route, talk.data)}"
-        found: Any = (await self._reader.run(text, message_history=talk.messages, instructions=system)).output
+    async def turn(self, conversation: Talk, text: str) -> Came:
+        system = f"{self._prompt}\n{handwritten_agent.reading_state(conversation.route, conversation.data)}"
+        found: Any = (await self._reader.run(text, message_history=conversation.messages, instructions=system)).output
         stated = handwritten_agent.stated(found)
-        known = talk.data[found.route] = {**talk.data.get(found.route, {}), **stated}
-        talk.at = handwritten_agent.next_state(known, talk.at, changed=bool(stated))
-        talk.route, talk.held = found.route, found.conditions
-        system = handwritten_agent.reply_prompt(self._specs[found.route], known, talk.held, talk.at)
-        answer, pieces = await self._reply(talk, text, system)
-        expect("conditions that hold", len(talk.held), len(HELD))
-        return Came(answer, talk.route, talk.at, handwritten_agent.plain(known), pieces)
+        known = conversation.data[found.route] = {**conversation.data.get(found.route, {}), **stated}
+        conversation.at = handwritten_agent.next_state(known, conversation.at, changed=bool(stated))
+        conversation.route, conversation.held = found.route, found.conditions
+        system = handwritten_agent.reply_prompt(self._specs[found.route], known, conversation.held, conversation.at)
+        answer, pieces = await self._reply(conversation, text, system)
+        expect("conditions that hold", len(conversation.held), len(HELD))
+        return Came(answer, conversation.route, conversation.at, handwritten_agent.plain(known), pieces)
 
-    async def _reply(self, talk: Talk, text: str, system: str) -> tuple[str, int]:
+    async def _reply(self, conversation: Talk, text: str, system: str) -> tuple[str, int]:
         if self._kind == "stream":
-            async with REPLIER.run_stream(text, message_history=talk.messages, instructions=system) as run:
+            async with REPLIER.run_stream(text, message_history=conversation.messages, instructions=system) as run:
                 pieces = [piece async for piece in run.stream_text(delta=True, debounce_by=None)]
-            talk.messages = run.all_messages()
+            conversation.messages = run.all_messages()
             return "".join(pieces), len(pieces)
-        result = await REPLIER.run(text, message_history=talk.messages, instructions=system)
-        talk.messages = result.all_messages()
+        result = await REPLIER.run(text, message_history=conversation.messages, instructions=system)
+        conversation.messages = result.all_messages()
         return result.output, 1
 
     def came(self, outcome: Came) -> Came:
@@ -136,7 +136,7 @@ class Guide:
         prompt = len(system or "") + sum(map(len, texts))
         return Sent(prompt, 0 if schema is None else len(json.dumps(schema, separators=(",", ":"))))
 
-    async def kept(self, talk: Talk) -> int | None:
+    async def kept(self, conversation: Talk) -> int | None:
         return None
 
 

@@ -104,25 +104,27 @@ class Guide:
         messages = tellback_turn.alternating(texts)
         if self._rc is None:
             return Talk(session, [Message(each["role"], each["content"]) for each in messages])
-        talks = self._user.conversations
-        talk = await talks.find_or_create(tellback_turn.NAMESPACE, session.id, close_after=tellback_turn.CLOSE_AFTER)
-        await talks.append_messages(talk.id, messages)
-        return Talk(session, id=talk.id)
+        conversations = self._user.conversations
+        conversation = await conversations.find_or_create(
+            tellback_turn.NAMESPACE, session.id, close_after=tellback_turn.CLOSE_AFTER
+        )
+        await conversations.append_messages(conversation.id, messages)
+        return Talk(session, id=conversation.id)
 
-    async def turn(self, talk: Talk, text: str) -> tuple[Response, int]:
-        said: Any = text if talk.history is None else [*talk.history, Message("user", text)]
+    async def turn(self, conversation: Talk, text: str) -> tuple[Response, int]:
+        said: Any = text if conversation.history is None else [*conversation.history, Message("user", text)]
         pieces = 1
         if self._kind == "stream":
             pieces = 0
-            async for chunk in self._agent.respond_stream(said, talk.session):
+            async for chunk in self._agent.respond_stream(said, conversation.session):
                 pieces += not chunk.done
             assert chunk.response is not None
             response = chunk.response
         else:
-            response = await self._agent.respond(said, talk.session)
-        talk.session = response.session
-        if talk.history is not None:
-            talk.history = [*said, Message("assistant", response.message)]
+            response = await self._agent.respond(said, conversation.session)
+        conversation.session = response.session
+        if conversation.history is not None:
+            conversation.history = [*said, Message("assistant", response.message)]
         return response, pieces
 
     def came(self, outcome: tuple[Response, int]) -> Came:
@@ -140,8 +142,8 @@ class Guide:
         prompt = len(call.system or "") + sum(len(message_text(message)) for message in call.messages)
         return Sent(prompt, schema)
 
-    async def kept(self, talk: Talk) -> int | None:
-        return len(await self._user.conversations.messages(talk.id)) if talk.id else None
+    async def kept(self, conversation: Talk) -> int | None:
+        return len(await self._user.conversations.messages(conversation.id)) if conversation.id else None
 
     def _answer(self, request: ChatRequest) -> ChatReply:
         self.seen.calls.append(request)

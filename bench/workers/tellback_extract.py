@@ -66,7 +66,7 @@ def _reply(text: str) -> ChatReply:
 
 class Learner:
     async def open(self, folder: Path, material: Material, size: int) -> None:
-        self._model = Instant([talk["answer"] for talk in material.talks[size]], material.decision)
+        self._model = Instant([conversation["answer"] for conversation in material.talks[size]], material.decision)
         self._rc = Tellback(folder / FILE, model=self._model, patterns=None)
         await self._rc.open()
         self._user = self._rc.user(USER)

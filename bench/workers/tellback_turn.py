@@ -96,11 +96,11 @@ class Talker:
             user = rc.user(USER)
             space = await user.memory.create_space("default")
             for start in range(0, size, CONVERSATION):
-                talk = await user.conversations.create("past", metadata={"speakers": SPEAKERS})
+                conversation = await user.conversations.create("past", metadata={"speakers": SPEAKERS})
                 texts = given.memories[:size][start : start + CONVERSATION]
-                await user.conversations.append_messages(talk.id, alternating(texts))
-                await user.conversations.close(talk.id)
-                await user.memory.remember_conversation(space.id, talk.id)
+                await user.conversations.append_messages(conversation.id, alternating(texts))
+                await user.conversations.close(conversation.id)
+                await user.memory.remember_conversation(space.id, conversation.id)
             await user.memory.create_binding({"namespace": NAMESPACE, "user_id": USER}, [space.id])
             await rc.jobs.drain()
 
@@ -138,44 +138,44 @@ class Talker:
     async def begin(self, texts: Sequence[str]) -> Talk:
         session = f"session-{self._sessions}"
         self._sessions += 1
-        talks = self._user.conversations
-        talk = await talks.find_or_create(self._namespace, session, close_after=CLOSE_AFTER)
+        conversations = self._user.conversations
+        conversation = await conversations.find_or_create(self._namespace, session, close_after=CLOSE_AFTER)
         messages = alternating(texts)
-        await talks.append_messages(talk.id, messages)
+        await conversations.append_messages(conversation.id, messages)
         history = [Message(each["role"], each["content"]) for each in messages]
-        return Talk(talk.id, session, history[-TAIL + 1 :])
+        return Talk(conversation.id, session, history[-TAIL + 1 :])
 
-    async def turn(self, kind: str, talk: Talk, text: str) -> Any:
-        return await getattr(self, f"_{kind}")(talk, text)
+    async def turn(self, kind: str, conversation: Talk, text: str) -> Any:
+        return await getattr(self, f"_{kind}")(conversation, text)
 
-    async def _loop(self, talk: Talk, text: str) -> LoopResult:
+    async def _loop(self, conversation: Talk, text: str) -> LoopResult:
         options = ChatOptions(model=self._model, system=SYSTEM)
-        return await run_loop_messages(options, [*talk.history, Message("user", text)])
+        return await run_loop_messages(options, [*conversation.history, Message("user", text)])
 
-    async def _recall(self, talk: Talk, text: str) -> Any:
+    async def _recall(self, conversation: Talk, text: str) -> Any:
         return await self._user.memory.recall_by_topic(self._space, text, limit=HITS)
 
-    async def _context(self, talk: Talk, text: str) -> Any:
-        return await self._user.working_context.build(talk.id, self._space, text, template_id="messages")
+    async def _context(self, conversation: Talk, text: str) -> Any:
+        return await self._user.working_context.build(conversation.id, self._space, text, template_id="messages")
 
-    async def _turn(self, talk: Talk, text: str) -> Any:
-        return await self._user.conversations.run_turn(talk.id, user_text=text, options={"system": SYSTEM})
+    async def _turn(self, conversation: Talk, text: str) -> Any:
+        return await self._user.conversations.run_turn(conversation.id, user_text=text, options={"system": SYSTEM})
 
-    async def _turn_memory(self, talk: Talk, text: str) -> Any:
+    async def _turn_memory(self, conversation: Talk, text: str) -> Any:
         return await self._user.conversations.run_turn(
-            talk.id, user_text=text, options={"system": SYSTEM}, memory_space_id=self._space
+            conversation.id, user_text=text, options={"system": SYSTEM}, memory_space_id=self._space
         )
 
-    async def _chat_turn(self, talk: Talk, text: str) -> TurnResult:
-        return await self._chat_turned(talk, text, True)
+    async def _chat_turn(self, conversation: Talk, text: str) -> TurnResult:
+        return await self._chat_turned(conversation, text, True)
 
-    async def _chat_turn_unbound(self, talk: Talk, text: str) -> TurnResult:
-        return await self._chat_turned(talk, text, False)
+    async def _chat_turn_unbound(self, conversation: Talk, text: str) -> TurnResult:
+        return await self._chat_turned(conversation, text, False)
 
-    async def _chat_turned(self, talk: Talk, text: str, binds: bool) -> TurnResult:
+    async def _chat_turned(self, conversation: Talk, text: str, binds: bool) -> TurnResult:
         config = TurnConfig(self._user, NAMESPACE, system_base=SYSTEM)
         input = TurnInput(
-            Session(talk.session),
+            Session(conversation.session),
             Identity(USER, "Maya"),
             text,
             recall_opts={"limit": HITS, "min_score": 0.0},
@@ -184,32 +184,36 @@ class Talker:
         )
         return await run_chat_turn(config, input)
 
-    async def _chat(self, talk: Talk, text: str) -> TurnResult:
-        return await self._user.chat(text, system=SYSTEM, session_id=talk.session)
+    async def _chat(self, conversation: Talk, text: str) -> TurnResult:
+        return await self._user.chat(text, system=SYSTEM, session_id=conversation.session)
 
     _chat_spans = _chat
 
-    async def _chat_spaceless(self, talk: Talk, text: str) -> TurnResult:
-        return await self._user.chat(text, self._namespace, None, system=SYSTEM, session_id=talk.session)
+    async def _chat_spaceless(self, conversation: Talk, text: str) -> TurnResult:
+        return await self._user.chat(text, self._namespace, None, system=SYSTEM, session_id=conversation.session)
 
-    async def _chat_skills(self, talk: Talk, text: str) -> TurnResult:
-        return await self._user.chat(text, system=SYSTEM, session_id=talk.session, skills=SKILLS)
+    async def _chat_skills(self, conversation: Talk, text: str) -> TurnResult:
+        return await self._user.chat(text, system=SYSTEM, session_id=conversation.session, skills=SKILLS)
 
-    async def _stream_loop(self, talk: Talk, text: str) -> Any:
+    async def _stream_loop(self, conversation: Talk, text: str) -> Any:
         options = ChatOptions(model=self._streaming, system=SYSTEM)
-        return await _read(stream_loop(options, [*talk.history, Message("user", text)]))
+        return await _read(stream_loop(options, [*conversation.history, Message("user", text)]))
 
-    async def _stream_turn(self, talk: Talk, text: str) -> Any:
+    async def _stream_turn(self, conversation: Talk, text: str) -> Any:
         options = {"system": SYSTEM}
         return await _read(
-            self._user.conversations.stream_turn(talk.id, user_text=text, model=self._streaming, options=options)
+            self._user.conversations.stream_turn(
+                conversation.id, user_text=text, model=self._streaming, options=options
+            )
         )
 
-    async def _chat_stream(self, talk: Talk, text: str) -> Any:
+    async def _chat_stream(self, conversation: Talk, text: str) -> Any:
         # Answers of 1,000 words fill the usual budget, and fewer messages would be sent than the loop alone is.
         recall = {"token_budget": 100_000}
         chat = self._user.chat_stream
-        return await _read(chat(text, system=SYSTEM, session_id=talk.session, model=self._streaming, recall=recall))
+        return await _read(
+            chat(text, system=SYSTEM, session_id=conversation.session, model=self._streaming, recall=recall)
+        )
 
     def answered(self, kind: str, outcome: Any) -> Answered:
         if kind == "recall":
@@ -239,8 +243,8 @@ class Talker:
         request, _ = call
         return Sent(request.system or "", [str(message.content) for message in request.messages])
 
-    async def stored(self, talk: Talk) -> list[str]:
-        return [message.text for message in await self._user.conversations.messages(talk.id)]
+    async def stored(self, conversation: Talk) -> list[str]:
+        return [message.text for message in await self._user.conversations.messages(conversation.id)]
 
 
 async def _read(items: Any) -> tuple[int, Any]:

@@ -79,7 +79,7 @@ class Talker(Protocol):
         """A new conversation that holds these messages, the user's and the assistant's in turn."""
         ...
 
-    async def turn(self, kind: str, talk: Any, text: str) -> Any: ...
+    async def turn(self, kind: str, conversation: Any, text: str) -> Any: ...
 
     def answered(self, kind: str, outcome: Any) -> Answered: ...
 
@@ -89,7 +89,7 @@ class Talker(Protocol):
 
     def sent(self, call: Any) -> Sent: ...
 
-    async def stored(self, talk: Any) -> list[str]:
+    async def stored(self, conversation: Any) -> list[str]:
         """The texts of all messages, in order."""
         ...
 
@@ -136,26 +136,26 @@ class Batches:
         talker, kind = self._talker, request["kind"]
         before = [said(index) for index in range(plan.filled - 2)]
         asked = [self._questions(request, plan.turns + 1) for _ in range(plan.conversations)]
-        talks = []
+        conversations = []
         for questions in asked:
-            talks.append(await talker.begin(before))
-            await talker.turn(kind, talks[-1], questions[0][0])
+            conversations.append(await talker.begin(before))
+            await talker.turn(kind, conversations[-1], questions[0][0])
         talker.seen.calls.clear()
         outcomes = []
         gc.collect()
         wall, cpu = time.perf_counter(), time.process_time()
-        for talk, questions in zip(talks, asked, strict=True):
-            outcomes += [await talker.turn(kind, talk, question) for question, _ in questions[1:]]
+        for conversation, questions in zip(conversations, asked, strict=True):
+            outcomes += [await talker.turn(kind, conversation, question) for question, _ in questions[1:]]
         await protocol.settle()
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
 
         timed = [pair for questions in asked for pair in questions[1:]]
         found = _checked(talker, kind, plan, timed, outcomes)
         if talker.expected(kind, plan.length).keeps:
-            for talk, questions in zip(talks, asked, strict=True):
+            for conversation, questions in zip(conversations, asked, strict=True):
                 answer = talker.expected(kind, plan.length).text
                 kept = [*before, *(text for question, _ in questions for text in (question, answer))]
-                expect("messages that are kept", await talker.stored(talk), kept)
+                expect("messages that are kept", await talker.stored(conversation), kept)
         await talker.close(plan.count + plan.conversations)
         return per_operation(plan.count, cpu, wall) | {"found": found}
 
@@ -180,13 +180,13 @@ class Batches:
     ) -> None:
         talker = self._talker
         before = [said(index) for index in range(plan.filled - 2)]
-        talks = {kind: await talker.begin(before) for kind in kinds}
+        conversations = {kind: await talker.begin(before) for kind in kinds}
         for index in range(-1, plan.turns):
             # Each goes first as often as the other.
             for kind in kinds if len(spent[kinds[0]]) % 2 else kinds[::-1]:
                 [(question, _)] = self._questions(request, 1)
                 cpu = time.process_time()
-                outcome = await talker.turn(kind, talks[kind], question)
+                outcome = await talker.turn(kind, conversations[kind], question)
                 cpu = time.process_time() - cpu
                 expect("text", talker.answered(kind, outcome).text, talker.expected(kind, plan.length).text)
                 if index >= 0:

@@ -48,10 +48,10 @@ async def test_an_export_holds_all_of_the_user_and_nothing_of_others(admin: Admi
     export = await admin.export_user_data()
     assert export["user"] == {"tenant_id": "acme", "app_id": "default", "user_id": "maya"}
     assert export["format_version"] == 1
-    [talk] = export["conversations"]
-    assert talk["rolling_summary"] == f"{WORD} shorter"
-    assert [message["visibility"] for message in talk["messages"]] == ["user", "user", "hidden"]
-    assert talk["messages"][1]["content"] == [{"type": "text", "text": f"[{WORD}"}]
+    [conversation] = export["conversations"]
+    assert conversation["rolling_summary"] == f"{WORD} shorter"
+    assert [message["visibility"] for message in conversation["messages"]] == ["user", "user", "hidden"]
+    assert conversation["messages"][1]["content"] == [{"type": "text", "text": f"[{WORD}"}]
     assert {atom["status"] for atom in export["atoms"]} == {"ACTIVE", "ARCHIVED", "DELETED"}
     assert {space["name"] for space in export["spaces"]} == {f"{WORD} space", f"{WORD} forgotten space"}
     text = json.dumps(export)
@@ -244,9 +244,9 @@ async def test_what_the_process_holds_of_an_erased_user_is_dropped(rc: Tellback,
 def test_all_of_it_works_without_async(tmp_path: Path) -> None:
     with Tellback(tmp_path / "tellback.db", worker=False) as rc:
         maya = rc.user("maya")
-        talk = maya.conversations.create("chat")
-        maya.conversations.append_user_message(talk.id, "I moved to Lisbon.")
-        assert maya.admin.export_user_data()["conversations"][0]["id"] == talk.id
+        conversation = maya.conversations.create("chat")
+        maya.conversations.append_user_message(conversation.id, "I moved to Lisbon.")
+        assert maya.admin.export_user_data()["conversations"][0]["id"] == conversation.id
         assert maya.admin.export_user_data(to=tmp_path / "maya.zip").counts["messages"] == 1
         assert [name for name, _ in maya.admin.export_stream()][:2] == ["conversations", "messages"]
         assert maya.admin.delete_user_data(confirm=True)["messages"] == 1
@@ -272,9 +272,9 @@ async def test_erasing_a_user_whose_job_runs_leaves_anothers_job_alone(url: str)
         space = await maya.memory.create_space("daily")
         await maya.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id])
         for user in (maya, omar):
-            talk = await user.conversations.create("chat")
-            await user.conversations.append_user_message(talk.id, "Hello.")
-            await user.conversations.close(talk.id)
+            conversation = await user.conversations.create("chat")
+            await user.conversations.append_user_message(conversation.id, "Hello.")
+            await user.conversations.close(conversation.id)
         async with asyncio.timeout(30):
             while extractor.begun != {"maya", "omar"}:
                 rc.jobs.wake()
@@ -298,7 +298,7 @@ class TestAcrossProcesses:
 
     @pytest.fixture
     async def other(self, rc: Tellback, url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tellback]:
-        monkeypatch.setattr("tellback.admin.admin.ERASURE_POLL_SECONDS", 0.1)
+        monkeypatch.setattr("tellback.admin.ERASURE_POLL_SECONDS", 0.1)
         async with Tellback(url) as opened:
             yield opened
 

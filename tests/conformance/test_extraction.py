@@ -54,14 +54,14 @@ class Story:
     async def talk(self, when: datetime, *turns: str) -> str:
         """One conversation, from its beginning to what is remembered of it."""
         self.rc.clock = lambda: when
-        talk = await self.user.conversations.create("chat")
+        conversation = await self.user.conversations.create("chat")
         for words in turns:
-            await self.user.conversations.append_turn(talk.id, words, {"content": "I see."})
-        await self.user.conversations.close(talk.id)
+            await self.user.conversations.append_turn(conversation.id, words, {"content": "I see."})
+        await self.user.conversations.close(conversation.id)
         await self.rc.jobs.drain(timeout=30)
-        messages = await self.user.conversations.messages(talk.id)
+        messages = await self.user.conversations.messages(conversation.id)
         self.citations.append({f"m{message.seq}": message.id for message in messages})
-        return talk.id
+        return conversation.id
 
     async def jobs(self) -> list[Job]:
         return await self.user.memory.list_jobs()
@@ -234,9 +234,9 @@ async def test_the_same_job_again_changes_nothing(url: str) -> None:
     with ScriptedModel([again(), again()]) as model:
         async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
-            talk = await story.talk(JANUARY, "I live in Porto with my dog Rex.")
+            conversation = await story.talk(JANUARY, "I live in Porto with my dog Rex.")
             before = await story.user.memory.list_atoms(story.space.id)
-            run = await story.user.memory.run_extraction_for_conversation(talk)
+            run = await story.user.memory.run_extraction_for_conversation(conversation)
             assert [job.status.value for job in run] == ["queued"]
             await rc.jobs.drain(timeout=30)
             [job] = await story.jobs()

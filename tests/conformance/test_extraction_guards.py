@@ -41,18 +41,18 @@ async def test_only_what_the_person_saw_reaches_the_model(url: str) -> None:
     with ScriptedModel([found()]) as model:
         async with Tellback(url, model=model) as rc:
             user, _ = await bound(rc)
-            talks = user.conversations
-            id = (await talks.create("chat")).id
-            await talks.append_system_message(id, "RECALLED: user lives in Oslo")
-            await talks.append_user_message(id, "INTERNAL PROMPT with memories", visibility="internal")
-            await talks.append_system_message(id, "HIDDEN NOTE", visibility="hidden")
-            await talks.append_user_message(id, "Do you know where I live?")
-            await talks.append_assistant_turn(
+            conversations = user.conversations
+            id = (await conversations.create("chat")).id
+            await conversations.append_system_message(id, "RECALLED: user lives in Oslo")
+            await conversations.append_user_message(id, "INTERNAL PROMPT with memories", visibility="internal")
+            await conversations.append_system_message(id, "HIDDEN NOTE", visibility="hidden")
+            await conversations.append_user_message(id, "Do you know where I live?")
+            await conversations.append_assistant_turn(
                 id, [{"type": "tool_use", "id": "t1", "name": "recall", "arguments": {"query": "TOOL CALL"}}]
             )
-            await talks.append_tool_result(id, "t1", "TOOL RESULT: Oslo", tool_name="recall")
-            await talks.append_assistant_turn(id, "Perhaps in Oslo?")
-            await talks.close(id)
+            await conversations.append_tool_result(id, "t1", "TOOL RESULT: Oslo", tool_name="recall")
+            await conversations.append_assistant_turn(id, "Perhaps in Oslo?")
+            await conversations.close(id)
             await rc.jobs.drain(timeout=30)
             [request] = model.requests
             sent = "\n".join(map(message_text, request.messages))
@@ -95,11 +95,11 @@ async def test_what_was_deleted_does_not_come_back_until_it_is_said_again(url: s
     with ScriptedModel([same, same, more, same]) as model:
         async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
-            talk = await story.talk(JANUARY, "My ex is called Tom.")
+            conversation = await story.talk(JANUARY, "My ex is called Tom.")
             [atom] = (await story.current()).values()
             await story.user.memory.delete_atom(atom.id)
             for _ in range(2):
-                await story.user.memory.run_extraction_for_conversation(talk)
+                await story.user.memory.run_extraction_for_conversation(conversation)
                 await rc.jobs.drain(timeout=30)
                 assert await story.current() == {}
             [job] = await story.jobs()
@@ -228,9 +228,9 @@ async def test_a_decision_for_what_was_not_offered_ends_the_job_with_an_error(ur
     async with Tellback(url, extractor=Confused()) as rc:
         user, space = await bound(rc)
         await user.memory.add_atom(space.id, "User likes green tea")
-        talk = await user.conversations.create("chat")
-        await user.conversations.append_turn(talk.id, "User likes tea", {"content": "Yes."})
-        await user.conversations.close(talk.id)
+        conversation = await user.conversations.create("chat")
+        await user.conversations.append_turn(conversation.id, "User likes tea", {"content": "Yes."})
+        await user.conversations.close(conversation.id)
         await rc.jobs.drain(timeout=30)
         [job] = await user.memory.list_jobs()
         assert (job.status.value, job.attempts) == ("failed", 1)
@@ -246,12 +246,14 @@ async def test_a_long_conversation_is_read_in_windows_one_call_each(url: str) ->
 
     async with Tellback(url, model=FunctionModel(reads)) as rc:
         user, _ = await bound(rc)
-        talk = await user.conversations.create("chat")
+        conversation = await user.conversations.create("chat")
         for number in range(12):
-            await user.conversations.append_turn(talk.id, f"Turn {number}: {'word ' * 1_000}", {"content": "Yes."})
-        await user.conversations.close(talk.id)
+            await user.conversations.append_turn(
+                conversation.id, f"Turn {number}: {'word ' * 1_000}", {"content": "Yes."}
+            )
+        await user.conversations.close(conversation.id)
         await rc.jobs.drain(timeout=30)
-        jobs = await user.memory.list_jobs(conversation_id=talk.id)
+        jobs = await user.memory.list_jobs(conversation_id=conversation.id)
         assert {job.status.value for job in jobs} == {"done"}
         windows = sorted((job.from_seq, job.to_seq) for job in jobs)
         assert len(calls) == len(windows) > 1
@@ -292,9 +294,9 @@ async def test_a_provider_that_fails_is_tried_again_and_nothing_is_lost(url: str
     with ScriptedModel(script) as model:
         async with Tellback(url, model=model, worker=options) as rc:
             user, _ = await bound(rc)
-            talk = await user.conversations.create("chat")
-            await user.conversations.append_turn(talk.id, "I like tea.", {"content": "Yes."})
-            await user.conversations.close(talk.id)
+            conversation = await user.conversations.create("chat")
+            await user.conversations.append_turn(conversation.id, "I like tea.", {"content": "Yes."})
+            await user.conversations.close(conversation.id)
             async with asyncio.timeout(30):
                 async for _ in rc.events.subscribe(types=["extraction.completed"]):
                     break
@@ -307,9 +309,9 @@ async def test_what_one_process_leaves_another_does(url: str, tmp_path: Path) ->
         pytest.skip("only one process sees it")
     async with Tellback(url, worker=False) as rc:
         user, space = await bound(rc)
-        talk = await user.conversations.create("chat")
-        await user.conversations.append_turn(talk.id, "I like tea.", {"content": "Yes."})
-        await user.conversations.close(talk.id)
+        conversation = await user.conversations.create("chat")
+        await user.conversations.append_turn(conversation.id, "I like tea.", {"content": "Yes."})
+        await user.conversations.close(conversation.id)
         with pytest.raises(TimeoutError, match="worker"):
             await rc.jobs.drain(timeout=0.3)
         assert await user.memory.list_atoms(space.id) == []
@@ -322,7 +324,7 @@ async def test_what_one_process_leaves_another_does(url: str, tmp_path: Path) ->
 async def test_what_a_turn_adds_after_closing_is_extracted_too(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as rc:
         user, space = await bound(rc)
-        talk = await user.conversations.create("chat")
+        conversation = await user.conversations.create("chat")
         asked = asyncio.Event()
         closed = asyncio.Event()
 
@@ -331,9 +333,9 @@ async def test_what_a_turn_adds_after_closing_is_extracted_too(url: str) -> None
             await closed.wait()
             return ChatReply(text="Late answer.")
 
-        turn = asyncio.create_task(user.conversations.run_turn(talk.id, FunctionModel(slow), "Question?"))
+        turn = asyncio.create_task(user.conversations.run_turn(conversation.id, FunctionModel(slow), "Question?"))
         await asked.wait()
-        await user.conversations.close(talk.id)
+        await user.conversations.close(conversation.id)
         await rc.jobs.drain(timeout=30)
         closed.set()
         await turn
@@ -348,11 +350,11 @@ async def test_summaries_are_accounted_for(url: str) -> None:
     with ScriptedModel([answers("A summary.")]) as model:
         async with Tellback(url, model=model) as rc:
             user = rc.user("maya")
-            talk = await user.conversations.create("chat")
-            await user.conversations.append_turn(talk.id, "Hello.", {"content": "Hi."})
-            await user.conversations.refresh_rolling_summary(talk.id)
+            conversation = await user.conversations.create("chat")
+            await user.conversations.append_turn(conversation.id, "Hello.", {"content": "Hi."})
+            await user.conversations.refresh_rolling_summary(conversation.id)
             [record] = await rc.usage()
-            assert (record.purpose, record.conversation_id, record.scope) == ("summary", talk.id, user.scope)
+            assert (record.purpose, record.conversation_id, record.scope) == ("summary", conversation.id, user.scope)
             assert await rc.user("omar").admin.usage() == []
             [total] = await rc.usage_totals()
             assert (total.calls, total.unpriced_calls, total.scope) == (1, 1, user.scope)

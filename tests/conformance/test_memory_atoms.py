@@ -334,11 +334,11 @@ async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
     memory = maya.memory
     space = await memory.create_space()
     ann = await memory.create_entity(space.id, "PERSON", "Ann")
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     for text in ("Ann keeps bees.", "I keep a heron.", "Ann sold her boat."):
         clock.advance()
-        await maya.conversations.append_user_message(talk.id, text)
-    said = await memory.remember_conversation(space.id, talk.id)
+        await maya.conversations.append_user_message(conversation.id, text)
+    said = await memory.remember_conversation(space.id, conversation.id)
     atoms = [
         await memory.add_atom(space.id, f"Ann likes {thing}.", DIET, 5, valid_from=NOON, entity_ids=[ann.id])
         for thing in ("tea", "plums", "rye")
@@ -369,7 +369,7 @@ async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
     assert not set(texts(await memory.list_atoms(space.id, status="ARCHIVED"))) & forgotten
     for given in ({}, {"now": asked}, {"template_id": "messages"}):
         context = await maya.working_context.build(
-            talk.id,
+            conversation.id,
             space.id,
             "Ann tea heron figs plums",
             recent_turns=0,
@@ -388,7 +388,7 @@ async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
         ):
             with pytest.raises(NotFoundError):
                 await attempt
-    again = await memory.remember_conversation(space.id, talk.id)
+    again = await memory.remember_conversation(space.id, conversation.id)
     assert texts(again) == ["User: Ann keeps bees.", "User: Ann sold her boat."]
     assert "User: I keep a heron." not in await recall_everywhere(memory, space.id, "heron")
     space_now, about = await memory.get_space(space.id), await memory.get_entity(ann.id)

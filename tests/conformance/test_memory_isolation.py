@@ -167,14 +167,14 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
         @rule(target=jobs, scope=scopes)
         def talk(self, scope: Scoped) -> MultipleResults[str]:
             tenant, app, user = scope
-            talks = rc.user(user, tenant_id=tenant, app_id=app).conversations
-            talk = runner.run(talks.create(self.namespace))
-            runner.run(talks.append_user_message(talk.id, repr(scope)))
-            runner.run(talks.close(talk.id))
+            conversations = rc.user(user, tenant_id=tenant, app_id=app).conversations
+            conversation = runner.run(conversations.create(self.namespace))
+            runner.run(conversations.append_user_message(conversation.id, repr(scope)))
+            runner.run(conversations.close(conversation.id))
             made = runner.run(rc.store.jobs.dispatch(window_length=100, limit=100, now=rc.clock())).jobs
             for job in made:
                 assert (job.tenant_id, job.app_id, job.user_id) == scope
-                assert job.conversation_id == talk.id
+                assert job.conversation_id == conversation.id
                 assert self.owner[job.binding_id][:2] == scope[:2]
                 assert self.owner.setdefault(job.memory_space_id, scope) == scope
                 self.owner[job.id] = scope
@@ -268,10 +268,10 @@ def test_without_async_everything_waits_by_itself(url: str) -> None:
         assert texts(memory.recall_by_topic(space.id, "What does Ann like?"))[0] == "Ann likes coffee."
         assert texts(memory.recall_by_entity(space.id, "Ann")) == ["Ann likes coffee.", "Ann has a boat."]
         assert len(memory.recall_timeline(space.id)) == 3
-        talk = maya.conversations.create("chat")
-        maya.conversations.append_user_message(talk.id, "I keep bees.")
-        assert texts(memory.remember_conversation(space.id, talk.id)) == ["User: I keep bees."]
-        context = maya.working_context.build(talk.id, space.id, "Who likes coffee?", recent_turns=0)
+        conversation = maya.conversations.create("chat")
+        maya.conversations.append_user_message(conversation.id, "I keep bees.")
+        assert texts(memory.remember_conversation(space.id, conversation.id)) == ["User: I keep bees."]
+        context = maya.working_context.build(conversation.id, space.id, "Who likes coffee?", recent_turns=0)
         assert "Ann likes coffee." in context.context_block
         with pytest.raises(NotFoundError):
             memory.archive_atom("atom_x")

@@ -173,13 +173,13 @@ async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(rc: Tellba
     maya = rc.user("maya")
     memory = maya.memory
     space = await memory.create_space()
-    talks = [await maya.conversations.create("chat") for _ in range(2)]
+    conversations = [await maya.conversations.create("chat") for _ in range(2)]
     for n in range(8):  # two conversations at a time, remembered in turns
-        for talk, thing in zip(talks, ("kite", "lamp"), strict=True):
+        for conversation, thing in zip(conversations, ("kite", "lamp"), strict=True):
             clock.advance()
-            await maya.conversations.append_user_message(talk.id, f"{thing} number{n}")
-            await memory.remember_conversation(space.id, talk.id)
-    fact = await memory.add_atom(space.id, "Has a kite.", source_conversation_id=talks[0].id)
+            await maya.conversations.append_user_message(conversation.id, f"{thing} number{n}")
+            await memory.remember_conversation(space.id, conversation.id)
+    fact = await memory.add_atom(space.id, "Has a kite.", source_conversation_id=conversations[0].id)
     await memory.add_atom(space.id, "Has a lamp.")
     turns = {atom.text: atom for atom in await memory.list_atoms(space.id, "turn")}
     await memory.delete_atom(turns["User: kite number3"].id)

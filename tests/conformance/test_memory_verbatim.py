@@ -19,9 +19,11 @@ async def test_what_a_person_could_see_is_remembered_dated_and_cited(rc: Tellbac
     maya = rc.user("maya")
     log, memory = maya.conversations, maya.memory
     space = await memory.create_space()
-    talk = await log.create("chat", metadata={"speakers": {"user": "Maya", "assistant": "Wanda", "tool": "Hammer"}})
+    conversation = await log.create(
+        "chat", metadata={"speakers": {"user": "Maya", "assistant": "Wanda", "tool": "Hammer"}}
+    )
     await log.append_messages(
-        talk.id,
+        conversation.id,
         [
             {"role": "system", "content": "Secret instructions.", "visibility": "internal"},
             {"role": "system", "content": "Be kind.", "visibility": "user"},
@@ -35,15 +37,15 @@ async def test_what_a_person_could_see_is_remembered_dated_and_cited(rc: Tellbac
             {"role": "user", "content": "lone \ud800 surrogate and \x00 NUL"},
         ],
     )
-    stored = await memory.remember_conversation(space.id, talk.id)
+    stored = await memory.remember_conversation(space.id, conversation.id)
     assert texts(stored) == [
         "Maya: Where is my parcel?",
         "Wanda: It waits in the harbour.",
         "Maya: lone  surrogate and  NUL",
     ]
-    messages = {message.text: message for message in await log.messages(talk.id)}
+    messages = {message.text: message for message in await log.messages(conversation.id)}
     for atom, said in zip(stored[:2], ("Where is my parcel?", "It waits in the harbour."), strict=True):
-        assert (atom.source_conversation_id, atom.source_message_ids) == (talk.id, (messages[said].id,))
+        assert (atom.source_conversation_id, atom.source_message_ids) == (conversation.id, (messages[said].id,))
         assert (atom.valid_from, atom.created_at) == (messages[said].created_at, NOON)
         assert (atom.category.name, atom.category.kind) == ("turn", CategoryKind.EPISODE)
         cited = await log.message(atom.source_message_ids[0])
@@ -58,23 +60,23 @@ async def test_remembering_again_adds_only_what_is_new(rc: Tellback) -> None:
     maya = rc.user("maya")
     log, memory = maya.conversations, maya.memory
     space, other = await memory.create_space(), await memory.create_space("other")
-    talk = await log.create("chat")
-    assert await memory.remember_conversation(space.id, talk.id) == []
-    await log.append_user_message(talk.id, "One.")
-    first = await memory.remember_conversation(space.id, talk.id)
+    conversation = await log.create("chat")
+    assert await memory.remember_conversation(space.id, conversation.id) == []
+    await log.append_user_message(conversation.id, "One.")
+    first = await memory.remember_conversation(space.id, conversation.id)
     await memory.archive_atom(first[0].id)
     for _ in range(3):
-        await memory.remember_conversation(space.id, talk.id)
+        await memory.remember_conversation(space.id, conversation.id)
     assert await memory.list_atoms(space.id) == []
-    await log.append_assistant_turn(talk.id, "Two.")
-    await log.append_user_message(talk.id, "Three.")
-    await log.close(talk.id)
+    await log.append_assistant_turn(conversation.id, "Two.")
+    await log.append_user_message(conversation.id, "Three.")
+    await log.close(conversation.id)
     with pytest.raises(ConversationClosedError):
-        await log.append_user_message(talk.id, "Four.")
-    again = await asyncio.gather(*(memory.remember_conversation(space.id, talk.id) for _ in range(5)))
+        await log.append_user_message(conversation.id, "Four.")
+    again = await asyncio.gather(*(memory.remember_conversation(space.id, conversation.id) for _ in range(5)))
     assert len({tuple(atom.id for atom in each) for each in again}) == 1
     assert texts(await memory.list_atoms(space.id)) == ["User: Three.", "Assistant: Two."]
-    assert texts(await memory.remember_conversation(other.id, talk.id)) == [
+    assert texts(await memory.remember_conversation(other.id, conversation.id)) == [
         "User: One.",
         "Assistant: Two.",
         "User: Three.",
@@ -82,10 +84,10 @@ async def test_remembering_again_adds_only_what_is_new(rc: Tellback) -> None:
     added = [event for event in await rc.events.read(limit=1000) if event.type == "atom.added"]
     assert len(added) == 6
     with pytest.raises(NotFoundError):
-        await rc.user("ben").memory.remember_conversation(space.id, talk.id)
+        await rc.user("ben").memory.remember_conversation(space.id, conversation.id)
     bens = await rc.user("ben").memory.create_space()
     with pytest.raises(NotFoundError):
-        await rc.user("ben").memory.remember_conversation(bens.id, talk.id)
+        await rc.user("ben").memory.remember_conversation(bens.id, conversation.id)
 
 
 @pytest.mark.parametrize(
@@ -95,19 +97,21 @@ async def test_remembering_again_adds_only_what_is_new(rc: Tellback) -> None:
 async def test_speakers_that_are_no_names_are_left_alone(speakers: Any) -> None:
     async with Tellback(":memory:") as rc:
         maya = rc.user("maya")
-        talk = await maya.conversations.create("chat", metadata={"speakers": speakers})
-        await maya.conversations.append_user_message(talk.id, "Hello there.")
+        conversation = await maya.conversations.create("chat", metadata={"speakers": speakers})
+        await maya.conversations.append_user_message(conversation.id, "Hello there.")
         space = await maya.memory.create_space()
-        assert texts(await maya.memory.remember_conversation(space.id, talk.id)) == ["User: Hello there."]
+        assert texts(await maya.memory.remember_conversation(space.id, conversation.id)) == ["User: Hello there."]
 
 
 async def test_a_speaker_with_a_strange_name_and_a_long_speech_are_remembered(rc: Tellback) -> None:
     maya = rc.user("maya")
-    talk = await maya.conversations.create("chat", metadata={"speakers": {"user": "Ma\ud800ya\x00\n: the  Great"}})
-    await maya.conversations.append_user_message(talk.id, "Hello there.")
-    await maya.conversations.append_user_message(talk.id, "word " * 30_000)
+    conversation = await maya.conversations.create(
+        "chat", metadata={"speakers": {"user": "Ma\ud800ya\x00\n: the  Great"}}
+    )
+    await maya.conversations.append_user_message(conversation.id, "Hello there.")
+    await maya.conversations.append_user_message(conversation.id, "word " * 30_000)
     space = await maya.memory.create_space()
-    short, long = await maya.memory.remember_conversation(space.id, talk.id)
+    short, long = await maya.memory.remember_conversation(space.id, conversation.id)
     assert short.text.endswith(": Hello there.")
     assert "\n" not in short.text
     assert len(long.text) <= 50_000
@@ -117,15 +121,15 @@ async def test_a_speaker_with_a_strange_name_and_a_long_speech_are_remembered(rc
 
 async def test_a_long_conversation_is_remembered_whole_and_in_order(rc: Tellback) -> None:
     maya = rc.user("maya")
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     said = [
         {"role": role, "content": f"{role} says {n}", "visibility": "internal" if n % 7 == 3 else "user"}
         for n in range(600)
         for role in ("user", "assistant")
     ]
-    await maya.conversations.append_messages(talk.id, said)
+    await maya.conversations.append_messages(conversation.id, said)
     space = await maya.memory.create_space()
-    stored = await maya.memory.remember_conversation(space.id, talk.id)
+    stored = await maya.memory.remember_conversation(space.id, conversation.id)
     expected = [f"{each['role'].title()}: {each['content']}" for each in said if each["visibility"] == "user"]
     assert texts(stored) == expected
     assert texts(await maya.memory.list_atoms(space.id)) == expected[::-1]

@@ -23,15 +23,15 @@ async def runs(user: User, space_id: str, weeks: range, category: tuple[str, str
     made = []
     for week in weeks:
         day = MONDAY + timedelta(weeks=week)
-        talk = await user.conversations.create("chat")
-        said = await user.conversations.append_user_message(talk.id, "I went running in the park.")
+        conversation = await user.conversations.create("chat")
+        said = await user.conversations.append_user_message(conversation.id, "I went running in the park.")
         made.append(
             await user.memory.add_atom(
                 space_id,
                 "User went running in the park.",
                 category,
                 valid_from=day,
-                source_conversation_id=talk.id,
+                source_conversation_id=conversation.id,
                 source_message_ids=[said.id],
             )
         )
@@ -176,12 +176,12 @@ async def test_patterns_are_mined_now_and_then_by_themselves(url: str) -> None:
 async def test_stale_conversations_are_closed_and_summaries_caught_up_by_themselves(url: str) -> None:
     async with Tellback(url, close_stale_after=0.3) as rc:
         user = rc.user("maya")
-        talk = await user.conversations.create("chat")
-        await user.conversations.append_turn(talk.id, "Hello.", {"content": "Hi."})
+        conversation = await user.conversations.create("chat")
+        await user.conversations.append_turn(conversation.id, "Hello.", {"content": "Hi."})
         async with asyncio.timeout(40):
             async for _ in rc.events.subscribe(types=["conversation.closed"]):
                 break
-        closed = await user.conversations.get(talk.id)
+        closed = await user.conversations.get(conversation.id)
         assert closed is not None
         assert not closed.is_open
 
@@ -189,12 +189,12 @@ async def test_stale_conversations_are_closed_and_summaries_caught_up_by_themsel
 async def test_a_summary_that_fell_behind_is_made_up_for(url: str) -> None:
     async with Tellback(url, worker=False, summary_every=3) as rc:
         user = rc.user("maya")
-        talk = await user.conversations.create("chat")
+        conversation = await user.conversations.create("chat")
         for number in range(4):
-            await user.conversations.append_turn(talk.id, f"My number is {number}.", {"content": "Noted."})
-        assert (await user.conversations.raw_turns(talk.id))[-1].text == "Noted."
+            await user.conversations.append_turn(conversation.id, f"My number is {number}.", {"content": "Noted."})
+        assert (await user.conversations.raw_turns(conversation.id))[-1].text == "Noted."
         await rc._summaries.refresh_due()
-        caught_up = await user.conversations.get(talk.id)
+        caught_up = await user.conversations.get(conversation.id)
         assert caught_up is not None
         assert (caught_up.rolling_summary_until_seq, caught_up.summarized_turns) == (8, 4)
 

@@ -69,14 +69,14 @@ async def space_id(maya: User) -> str:
 
 
 async def test_a_topic_gives_dated_and_cited_memories(maya: User, space_id: str) -> None:
-    talk = await maya.conversations.create("chat")
-    said = await maya.conversations.append_user_message(talk.id, "I am vegetarian.")
+    conversation = await maya.conversations.create("chat")
+    said = await maya.conversations.append_user_message(conversation.id, "I am vegetarian.")
     atom = await maya.memory.add_atom(
         space_id,
         "Maya is vegetarian.",
         ("diet", "PREFERENCE"),
         valid_from="2026-01-01T00:00:00Z",
-        source_conversation_id=talk.id,
+        source_conversation_id=conversation.id,
         source_message_ids=[said.id],
     )
     await maya.memory.add_atom(space_id, "Maya has two cats.")
@@ -91,7 +91,7 @@ async def test_a_topic_gives_dated_and_cited_memories(maya: User, space_id: str)
         "date": "2026-01-01T00:00:00+00:00",
         "until": None,
         "category": "diet",
-        "source": {"conversation_id": talk.id, "message_ids": [said.id]},
+        "source": {"conversation_id": conversation.id, "message_ids": [said.id]},
     }
 
 
@@ -142,11 +142,14 @@ async def test_null_is_as_good_as_nothing_where_nothing_is_needed(maya: User, sp
 
 
 async def test_a_memory_of_many_messages_cites_a_few(maya: User, space_id: str) -> None:
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     said = [
-        (await maya.conversations.append_user_message(talk.id, f"Tea {n}.")).id for n in range(MAX_CITED_MESSAGES + 2)
+        (await maya.conversations.append_user_message(conversation.id, f"Tea {n}.")).id
+        for n in range(MAX_CITED_MESSAGES + 2)
     ]
-    await maya.memory.add_atom(space_id, "Maya likes tea.", source_conversation_id=talk.id, source_message_ids=said)
+    await maya.memory.add_atom(
+        space_id, "Maya likes tea.", source_conversation_id=conversation.id, source_message_ids=said
+    )
     [memory] = (await call(RecallByTopic(maya, space_id), query="tea"))["memories"]
     assert memory["source"]["message_ids"] == said[:MAX_CITED_MESSAGES]
 
@@ -297,25 +300,25 @@ def test_the_model_is_never_asked_whose_memory_it_is() -> None:
 
 
 async def test_what_is_remembered_cites_the_message_being_answered(maya: User, space_id: str) -> None:
-    talk = await maya.conversations.create("chat")
-    said = await maya.conversations.append_user_message(talk.id, "I am vegetarian since January.")
+    conversation = await maya.conversations.create("chat")
+    said = await maya.conversations.append_user_message(conversation.id, "I am vegetarian since January.")
     tool = Remember(maya, space_id)
-    with request.bind(conversation_id=talk.id, message_id=said.id):
+    with request.bind(conversation_id=conversation.id, message_id=said.id):
         done = await call(tool, text="Maya is vegetarian.", category="PREFERENCE", valid_from="2026-01-01")
     assert done["status"] == "remembered"
     [atom] = await maya.memory.list_atoms(space_id)
     assert (atom.id, atom.text) == (done["memory"]["id"], "Maya is vegetarian.")
     assert (atom.category.name, atom.category.kind) == ("preference", "PREFERENCE")
     assert atom.valid_from == datetime(2026, 1, 1, tzinfo=UTC)
-    assert (atom.source_conversation_id, atom.source_message_ids) == (talk.id, (said.id,))
-    assert done["memory"]["source"] == {"conversation_id": talk.id, "message_ids": [said.id]}
+    assert (atom.source_conversation_id, atom.source_message_ids) == (conversation.id, (said.id,))
+    assert done["memory"]["source"] == {"conversation_id": conversation.id, "message_ids": [said.id]}
 
 
 async def test_another_users_conversation_is_not_cited(rc: Tellback, maya: User, space_id: str) -> None:
     bob = rc.user("bob")
-    talk = await bob.conversations.create("chat")
-    said = await bob.conversations.append_user_message(talk.id, "Tell Maya hello.")
-    with request.bind(conversation_id=talk.id, message_id=said.id):
+    conversation = await bob.conversations.create("chat")
+    said = await bob.conversations.append_user_message(conversation.id, "Tell Maya hello.")
+    with request.bind(conversation_id=conversation.id, message_id=said.id):
         done = await call(Remember(maya, space_id), text="Bob says hello.")
     assert done["memory"]["source"] is None
 
@@ -446,13 +449,13 @@ async def test_nothing_of_another_space_or_user_can_be_forgotten(rc: Tellback, m
 
 async def test_forgetting_can_need_approval(maya: User, space_id: str) -> None:
     atom = await maya.memory.add_atom(space_id, "Maya has two cats.")
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     tool = Forget(maya, space_id, requires_approval=True)
     model = ScriptedModel([calls("forget", ids=[atom.id]), says("Forgotten.")])
-    stopped = await maya.conversations.run_turn(talk.id, model, "Forget my cats.", tools=[tool])
+    stopped = await maya.conversations.run_turn(conversation.id, model, "Forget my cats.", tools=[tool])
     assert stopped.status == "approval"
     assert len(await maya.memory.list_atoms(space_id)) == 1
-    await maya.conversations.run_turn(talk.id, model, tools=[tool], approvals={stopped.pending[0].id: True})
+    await maya.conversations.run_turn(conversation.id, model, tools=[tool], approvals={stopped.pending[0].id: True})
     assert await maya.memory.list_atoms(space_id) == []
 
 
@@ -507,39 +510,39 @@ async def test_a_tool_made_for_another_users_space_reads_and_writes_nothing(rc: 
 
 async def test_a_model_recalls_in_the_middle_of_a_turn(maya: User, space_id: str) -> None:
     await maya.memory.add_atom(space_id, "Maya is vegetarian and allergic to peanuts.")
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     script = [
         calls("recall_by_topic", query="Maya's dietary restrictions"),
         says("You are vegetarian, and allergic to peanuts.", expect="allergic to peanuts"),
     ]
     with ScriptedModel(script) as model:
         outcome = await maya.conversations.run_turn(
-            talk.id, model, "Did I tell you what I cannot eat?", tools=memory_tools(maya, space_id)
+            conversation.id, model, "Did I tell you what I cannot eat?", tools=memory_tools(maya, space_id)
         )
     assert outcome.text == "You are vegetarian, and allergic to peanuts."
     assert [each.is_error for each in outcome.tool_invocations] == [False]
 
 
 async def test_what_a_model_remembers_in_a_turn_cites_the_users_message(maya: User, space_id: str) -> None:
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     tools = memory_tools(maya, space_id, write=True)
     model = ScriptedModel([calls("remember", text="Maya has two cats."), says("Noted."), says("Bye.")])
-    outcome = await maya.conversations.run_turn(talk.id, model, "I have two cats.", tools=tools)
-    await maya.conversations.run_turn(talk.id, model, "Bye.", tools=tools)
+    outcome = await maya.conversations.run_turn(conversation.id, model, "I have two cats.", tools=tools)
+    await maya.conversations.run_turn(conversation.id, model, "Bye.", tools=tools)
     [atom] = await maya.memory.list_atoms(space_id)
     said = outcome.appended_messages[0]
-    assert (atom.source_conversation_id, atom.source_message_ids) == (talk.id, (said.id,))
+    assert (atom.source_conversation_id, atom.source_message_ids) == (conversation.id, (said.id,))
 
 
 def test_the_tools_work_without_async_too() -> None:
     with Tellback(":memory:") as rc:
         maya: Any = rc.user("maya")
         space = maya.memory.create_space("daily")
-        talk = maya.conversations.create("chat")
+        conversation = maya.conversations.create("chat")
         script = [calls("remember", text="Maya has two cats."), calls("recall_by_topic", query="cats"), says("Two.")]
         with ScriptedModel(script) as model:
             tools = memory_tools(maya, space.id, write=True)
-            outcome = maya.conversations.run_turn(talk.id, model, "I have two cats.", tools=tools)
+            outcome = maya.conversations.run_turn(conversation.id, model, "I have two cats.", tools=tools)
         assert [each.is_error for each in outcome.tool_invocations] == [False, False]
 
 

@@ -20,24 +20,24 @@ async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Tellback) 
         space = expect_json(await rest.post("/ai-memory/spaces", json={"name": "life"}), 201)["id"]
         scope = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
         expect_json(await rest.post("/ai-memory/bindings", json=scope), 201)
-        talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
+        conversation = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
         turn = {"userContent": "I moved to Lisbon.", "assistant": {"content": "How do you like it?"}}
-        said = expect_json(await rest.post(f"/ai-conversations/{talk}/turns", json=turn), 201)
-        assert expect_json(await rest.post(f"/ai-conversations/{talk}/close"))["status"] == "closed"
+        said = expect_json(await rest.post(f"/ai-conversations/{conversation}/turns", json=turn), 201)
+        assert expect_json(await rest.post(f"/ai-conversations/{conversation}/close"))["status"] == "closed"
         await rc.jobs.drain(timeout=30)
         assert expect_json(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": True}
         [job] = await list_all(rest, "/ai-memory/jobs")
-        assert (job["status"], job["memorySpaceId"], job["conversationId"]) == ("done", space, talk)
+        assert (job["status"], job["memorySpaceId"], job["conversationId"]) == ("done", space, conversation)
 
         path = f"/ai-memory/spaces/{space}"
         found = expect_json(
             await rest.post(f"{path}/recall-by-topic", json={"query": "Where does the user live? Lisbon?"})
         )
         atom = next(hit["atom"] for hit in found["hits"] if "Lisbon" in hit["atom"]["text"])
-        assert (atom["userId"], atom["sourceConversationId"]) == ("maya", talk)
+        assert (atom["userId"], atom["sourceConversationId"]) == ("maya", conversation)
         assert said["userMessage"]["id"] in atom["sourceMessageIds"]
         [cited] = atom["sourceMessageIds"]
-        assert expect_json(await rest.get(f"/ai-conversations/messages/{cited}"))["conversationId"] == talk
+        assert expect_json(await rest.get(f"/ai-conversations/messages/{cited}"))["conversationId"] == conversation
 
         asked = {"memorySpaceId": space, "recallQuery": "Where does the user live? Lisbon?"}
         context = expect_json(await rest.post("/ai-working-context", json=asked))
@@ -52,7 +52,7 @@ async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Tellback) 
             "text": "User moved from Lisbon to Porto.",
             "category": {"name": "home", "kind": "FACT"},
             "entityIds": [lisboa],
-            "sourceConversationId": talk,
+            "sourceConversationId": conversation,
             "sourceMessageIds": [cited],
         }
         new = expect_json(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=moved), 201)
@@ -93,17 +93,17 @@ async def test_every_list_has_an_end_and_repeats_nothing(rc: Tellback) -> None:
     maya = rc.user("maya")
     spaces = [await maya.memory.create_space(f"space {n}") for n in range(5)]
     atoms = await maya.memory.add_atoms(spaces[0].id, [{"text": f"Fact {n}"} for n in range(5)])
-    talks = [await maya.conversations.create("chat") for _ in range(5)]
-    messages = [await maya.conversations.append_user_message(talks[0].id, f"Line {n}") for n in range(5)]
+    conversations = [await maya.conversations.create("chat") for _ in range(5)]
+    messages = [await maya.conversations.append_user_message(conversations[0].id, f"Line {n}") for n in range(5)]
     bindings = [await maya.memory.create_binding({"namespace": f"n{n}"}, [spaces[0].id]) for n in range(5)]
     for space in spaces[1:]:
-        await maya.memory.run_extraction_for_conversation(talks[0].id, space_id=space.id)
+        await maya.memory.run_extraction_for_conversation(conversations[0].id, space_id=space.id)
     jobs = await maya.memory.list_jobs()
     async with rest_client(rc) as rest:
         lists: list[tuple[str, list[Any]]] = [
             ("/ai-memory/spaces", spaces),
             (f"/ai-memory/spaces/{spaces[0].id}/atoms", atoms[::-1]),
-            ("/ai-conversations", talks[::-1]),
+            ("/ai-conversations", conversations[::-1]),
             ("/ai-memory/bindings", bindings),
             ("/ai-memory/jobs", jobs),
         ]
@@ -111,7 +111,7 @@ async def test_every_list_has_an_end_and_repeats_nothing(rc: Tellback) -> None:
             for limit in (1, 2, 5, 6):
                 found = await list_all(rest, path, limit=limit)
                 assert [each["id"] for each in found] == [each.id for each in created], path
-        path, last = f"/ai-conversations/{talks[0].id}/messages", None
+        path, last = f"/ai-conversations/{conversations[0].id}/messages", None
         seen: list[str] = []
         while True:
             page = expect_json(await rest.get(path, params={"limit": 2, **({} if last is None else {"cursor": last})}))
@@ -148,14 +148,14 @@ async def made_by_maya(rc: Tellback) -> dict[str, str]:
 async def own_things(rest: RestClient) -> dict[str, str]:
     space = expect_json(await rest.post("/ai-memory/spaces", json={"name": "own"}), 201)["id"]
     entity = {"type": "PERSON", "canonicalName": "Own"}
-    talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "own"}), 201)["id"]
+    conversation = expect_json(await rest.post("/ai-conversations", json={"namespace": "own"}), 201)["id"]
     line = {"content": "Own"}
     return {
         "S": space,
         "E": expect_json(await rest.post(f"/ai-memory/spaces/{space}/entities", json=entity), 201)["id"],
         "A": expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "Own"}), 201)["id"],
-        "C": talk,
-        "M": expect_json(await rest.post(f"/ai-conversations/{talk}/user-messages", json=line), 201)["id"],
+        "C": conversation,
+        "M": expect_json(await rest.post(f"/ai-conversations/{conversation}/user-messages", json=line), 201)["id"],
     }
 
 

@@ -32,10 +32,10 @@ async def test_what_was_remembered_elsewhere_is_in_the_context_of_a_new_conversa
     await maya.memory.add_atom(space.id, "Is called Maya.", IDENTITY)
     await maya.memory.add_atom(space.id, "Eats no meat and no fish.", PREFERENCE, valid_from="2026-03-01T00:00:00Z")
     await maya.memory.add_atom(space.id, "Drives an old van.", FACT)
-    talk = await maya.conversations.create("dinner")
-    await maya.conversations.append_user_message(talk.id, "Where can we eat without meat tonight?")
+    conversation = await maya.conversations.create("dinner")
+    await maya.conversations.append_user_message(conversation.id, "Where can we eat without meat tonight?")
     context = await contexts(maya).build(
-        talk.id, space.id, recall_limit=1, always_on_category_names=["identity"], template_id="messages"
+        conversation.id, space.id, recall_limit=1, always_on_category_names=["identity"], template_id="messages"
     )
     assert [atom.text for atom in context.atoms_used] == ["Is called Maya.", "Eats no meat and no fish."]
     assert "- 2026-03-01 (preference): Eats no meat and no fish." in context.context_block
@@ -62,10 +62,12 @@ async def test_what_is_over_is_left_out_and_was_true_at_its_time(rc: Tellback) -
     space = await maya.memory.create_space("default")
     old = await maya.memory.add_atom(space.id, "Lives in Porto.", IDENTITY, valid_from="2024-01-01T00:00:00Z")
     await maya.memory.supersede_atom(old.id, "Lives in Lisbon.", valid_from="2026-03-01T00:00:00Z")
-    talk = await maya.conversations.create("chat")
-    today = await contexts(maya).build(talk.id, space.id, "Where does she live?", always_on_category_names=["identity"])
+    conversation = await maya.conversations.create("chat")
+    today = await contexts(maya).build(
+        conversation.id, space.id, "Where does she live?", always_on_category_names=["identity"]
+    )
     then = await contexts(maya).build(
-        talk.id,
+        conversation.id,
         space.id,
         "Where does she live?",
         always_on_category_names=["identity"],
@@ -83,11 +85,11 @@ async def test_the_present_moment_sees_the_same_whether_it_is_said_or_not(rc: Te
     await maya.memory.add_atom(space.id, "Moves to Faro.", IDENTITY, valid_from=soon)
     await maya.memory.add_atom(space.id, "Is moving house.", FACT, valid_from=soon)
     await maya.memory.add_atom(space.id, "Was packing to move.", FACT, valid_from=OLD, valid_to=OVER)
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     asked: Mapping[str, Any] = {"recall_query": "Where does she move?", "always_on_category_names": ["identity"]}
-    unsaid = await contexts(maya).build(talk.id, space.id, **asked)
-    said = await contexts(maya).build(talk.id, space.id, **asked, now=datetime.now(UTC))
-    earlier = await contexts(maya).build(talk.id, space.id, **asked, now=datetime.now(UTC) - timedelta(days=1))
+    unsaid = await contexts(maya).build(conversation.id, space.id, **asked)
+    said = await contexts(maya).build(conversation.id, space.id, **asked, now=datetime.now(UTC))
+    earlier = await contexts(maya).build(conversation.id, space.id, **asked, now=datetime.now(UTC) - timedelta(days=1))
     assert [atom.text for atom in unsaid.atoms_used] == ["Moves to Faro.", "Is moving house."]
     assert said.atoms_used == unsaid.atoms_used
     assert earlier.atoms_used == ()
@@ -95,15 +97,15 @@ async def test_the_present_moment_sees_the_same_whether_it_is_said_or_not(rc: Te
 
 async def test_a_tool_that_gave_much_keeps_the_block_and_its_messages_within_the_budget(rc: Tellback) -> None:
     maya = rc.user("maya")
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     turn: list[Mapping[str, Any]] = [
         {"role": "user", "content": "Read it."},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "read", "arguments": {}}]},
         {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "word " * 40_000}]},
         {"role": "assistant", "content": "It is long."},
     ]
-    await maya.conversations.append_messages(talk.id, turn)
-    context = await contexts(maya).build(talk.id, token_budget=1_000)
+    await maya.conversations.append_messages(conversation.id, turn)
+    context = await contexts(maya).build(conversation.id, token_budget=1_000)
     assert context.turns_used == 1
     assert "(198000 more characters)" in context.context_block
     assert "(198000 more characters)" in context.messages[3].content
@@ -118,16 +120,16 @@ async def test_archived_and_forgotten_memories_are_never_in_it(rc: Tellback) -> 
     gone = await maya.memory.add_atom(space.id, "Likes black tea.", IDENTITY)
     await maya.memory.archive_atom(aside.id)
     await maya.memory.delete_atom(gone.id)
-    talk = await maya.conversations.create("chat")
-    context = await contexts(maya).build(talk.id, space.id, "tea", always_on_category_names=["identity"])
+    conversation = await maya.conversations.create("chat")
+    context = await contexts(maya).build(conversation.id, space.id, "tea", always_on_category_names=["identity"])
     assert context.atoms_used == ()
 
 
 async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(rc: Tellback) -> None:
     maya = rc.user("maya")
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     await maya.conversations.append_messages(
-        talk.id,
+        conversation.id,
         [
             {"role": "user", "content": "Where is parcel 7?"},
             {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "find", "arguments": {"n": 7}}]},
@@ -135,8 +137,8 @@ async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(rc: Tellbac
             {"role": "assistant", "content": "At the harbour."},
         ],
     )
-    await maya.conversations.refresh_rolling_summary(talk.id, ScriptedModel([says("They look for parcel 7.")]))
-    context = await contexts(maya).build(talk.id)
+    await maya.conversations.refresh_rolling_summary(conversation.id, ScriptedModel([says("They look for parcel 7.")]))
+    context = await contexts(maya).build(conversation.id)
     assert "# The conversation so far\n  They look for parcel 7.\n" in context.context_block
     assert '[calls find({"n":7})]' in context.context_block
     assert [message.role for message in context.messages] == ["system", "user", "assistant", "tool", "assistant"]
@@ -145,12 +147,12 @@ async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(rc: Tellbac
 
 async def test_a_long_conversation_is_cut_to_the_budget_by_whole_turns(rc: Tellback) -> None:
     maya = rc.user("maya")
-    talk = await maya.conversations.create("chat")
+    conversation = await maya.conversations.create("chat")
     said = [
         {"role": role, "content": f"{role} {n} {'word ' * 50}"} for n in range(60) for role in ("user", "assistant")
     ]
-    await maya.conversations.append_messages(talk.id, said)
-    context = await contexts(maya).build(talk.id, recent_turns=40, token_budget=1_000)
+    await maya.conversations.append_messages(conversation.id, said)
+    context = await contexts(maya).build(conversation.id, recent_turns=40, token_budget=1_000)
     assert context.tokens_estimated <= 1_000
     assert context.turns_used + context.turns_dropped == 40
     assert len(context.messages) == 1 + 2 * context.turns_used
@@ -160,10 +162,10 @@ async def test_a_long_conversation_is_cut_to_the_budget_by_whole_turns(rc: Tellb
 
 async def test_it_can_be_built_for_a_closed_conversation(rc: Tellback) -> None:
     maya = rc.user("maya")
-    talk = await maya.conversations.create("chat")
-    await maya.conversations.append_user_message(talk.id, "Goodbye")
-    await maya.conversations.close(talk.id)
-    assert "user: Goodbye" in (await contexts(maya).build(talk.id)).context_block
+    conversation = await maya.conversations.create("chat")
+    await maya.conversations.append_user_message(conversation.id, "Goodbye")
+    await maya.conversations.close(conversation.id)
+    assert "user: Goodbye" in (await contexts(maya).build(conversation.id)).context_block
 
 
 async def test_another_users_conversation_and_space_are_not_found(rc: Tellback) -> None:

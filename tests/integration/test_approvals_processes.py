@@ -83,10 +83,12 @@ async def process(program: str) -> AsyncIterator[ChildProcess]:
 
 async def asked(rc: Tellback, ledger: Path) -> str:
     log = rc.user(USER).conversations
-    talk = await log.create("chat")
-    outcome = await log.run_turn(talk.id, ScriptedModel([calls(FIVE)]), "Pay 5", tools=[paying(str(ledger), False)])
+    conversation = await log.create("chat")
+    outcome = await log.run_turn(
+        conversation.id, ScriptedModel([calls(FIVE)]), "Pay 5", tools=[paying(str(ledger), False)]
+    )
     assert outcome.status == "approval"
-    return talk.id
+    return conversation.id
 
 
 def paid(ledger: Path) -> list[str]:

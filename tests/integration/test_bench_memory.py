@@ -28,16 +28,16 @@ SAID = {
 
 
 def dialogue() -> dict[str, Any]:
-    talk: dict[str, Any] = {"speaker_a": "Ann", "speaker_b": "Bob"}
+    conversation: dict[str, Any] = {"speaker_a": "Ann", "speaker_b": "Bob"}
     for number, turns in SAID.items():
-        talk[f"session_{number}_date_time"] = f"10:00 am on {number} June, 2024"
-        talk[f"session_{number}"] = [
+        conversation[f"session_{number}_date_time"] = f"10:00 am on {number} June, 2024"
+        conversation[f"session_{number}"] = [
             {"speaker": speaker, "dia_id": f"D{number}:{index}", "text": text}
             for index, (speaker, text) in enumerate(turns, start=1)
         ]
     return {
         "sample_id": "talk",
-        "conversation": talk,
+        "conversation": conversation,
         "qa": [
             {"question": "What is Ann's parrot called?", "evidence": ["D1:1"], "category": 4},
             {"question": "When is the boat race?", "evidence": ["D2:1"], "category": 2},

@@ -63,9 +63,9 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
 
         @rule(target=conversations, scope=scopes)
         def create(self, scope: tuple[str, str, str]) -> str:
-            talk = self.run(self.user(scope).conversations.create("chat", metadata={"of": list(scope)}))
-            self.owner[talk.id] = scope
-            return str(talk.id)
+            conversation = self.run(self.user(scope).conversations.create("chat", metadata={"of": list(scope)}))
+            self.owner[conversation.id] = scope
+            return str(conversation.id)
 
         @rule(target=messages, scope=scopes, id=conversations, key=st.sampled_from([None, "k"]))
         def append(self, scope: tuple[str, str, str], id: str, key: str | None) -> tuple[str, str] | None:
@@ -108,9 +108,9 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
 
         @rule(scope=scopes)
         def close_stale(self, scope: tuple[str, str, str]) -> None:
-            for talk in self.run(self.user(scope).conversations.close_stale(0)):
-                assert self.owner.get(talk.id, scope) == scope
-                self.closed.add(talk.id)
+            for conversation in self.run(self.user(scope).conversations.close_stale(0)):
+                assert self.owner.get(conversation.id, scope) == scope
+                self.closed.add(conversation.id)
 
         @rule(scope=scopes)
         def follow(self, scope: tuple[str, str, str]) -> None:
@@ -121,9 +121,9 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
         @invariant()
         def everyone_lists_their_own(self) -> None:
             for scope in SCOPES:
-                for talk in self.run(self.user(scope).conversations.list()):
-                    assert talk.metadata["of"] == list(scope)
-                    assert (talk.tenant_id, talk.app_id, talk.user_id) == scope
+                for conversation in self.run(self.user(scope).conversations.list()):
+                    assert conversation.metadata["of"] == list(scope)
+                    assert (conversation.tenant_id, conversation.app_id, conversation.user_id) == scope
 
     return Isolation
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tellback import Tellback
-from tellback.access import Keys
+from tellback.api_keys import Keys
 from tellback.errors import NotAuthenticatedError
 from tests.integration.cli.support import run
 

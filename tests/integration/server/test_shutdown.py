@@ -33,9 +33,9 @@ async def first_delta(lines: httpx2.Response) -> tuple[list[str], asyncio.Task[l
 async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     async with running_process("--url", url, *SLOW_MODEL) as server, server.client(user="maya") as client:
-        talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
+        conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
         turn = {"userText": "Say 10", "stream": True}
-        async with client.stream("POST", f"/ai-conversations/{talk}/run-turn", json=turn) as streaming:
+        async with client.stream("POST", f"/ai-conversations/{conversation}/run-turn", json=turn) as streaming:
             assert streaming.status_code == 200
             _, reading = await first_delta(streaming)
             server.signal(signal.SIGTERM)
@@ -45,7 +45,7 @@ async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) ->
     result = json.loads(rest[rest.index("event: result") + 1].removeprefix("data: "))
     assert result["text"].split() == [f"word{number}" for number in range(10)]
     async with Tellback(url, worker=False) as rc:
-        stored = await rc.user("maya").conversations.messages(talk)
+        stored = await rc.user("maya").conversations.messages(conversation)
     assert [message.role for message in stored] == ["user", "assistant"]
 
 

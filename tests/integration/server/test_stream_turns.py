@@ -98,11 +98,11 @@ async def test_a_client_that_does_not_wait_for_a_summary_stops_the_model() -> No
     model = PacedModel()
     async with Tellback(":memory:", model=model, summary_every=None) as rc:
         conversations = rc.user("local").conversations
-        talk = await conversations.create("chat")
+        conversation = await conversations.create("chat")
         for number in range(30):
-            await conversations.append_turn(talk.id, f"What is {number}?", {"content": "A number."})
+            await conversations.append_turn(conversation.id, f"What is {number}?", {"content": "A number."})
         async with running_server(create_app(rc, ServerSettings(open=True), opens=False)) as url:
-            await asked_in_vain(url, {}, model, f"/ai-conversations/{talk.id}/rolling-summary")
+            await asked_in_vain(url, {}, model, f"/ai-conversations/{conversation.id}/rolling-summary")
             await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
 
 

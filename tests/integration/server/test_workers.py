@@ -119,11 +119,11 @@ class TestThree:
         secret = (await made_key(shared.url)).secret
         one, two, three_ = workers(server)
         with only(server, one):
-            talk = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()
+            conversation = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()
         for pid in (two, three_):
             with only(server, pid):
-                found = await ask(server, secret, "GET", f"/ai-conversations/{talk['id']}")
-                assert found.json() == talk
+                found = await ask(server, secret, "GET", f"/ai-conversations/{conversation['id']}")
+                assert found.json() == conversation
         async with server.client(secret, "maya") as client:
             with only(server, two):
                 feed = await client.send(client.build_request("GET", "/ai-events"), stream=True)
@@ -132,7 +132,11 @@ class TestThree:
                     assert [line async for line in _up_to(lines, "event: ready")]
             with only(server, three_):
                 said = await ask(
-                    server, secret, "POST", f"/ai-conversations/{talk['id']}/user-messages", json={"content": "Hello."}
+                    server,
+                    secret,
+                    "POST",
+                    f"/ai-conversations/{conversation['id']}/user-messages",
+                    json={"content": "Hello."},
                 )
             assert said.status_code == 201
             async with asyncio.timeout(20):
@@ -142,8 +146,10 @@ class TestThree:
     async def test_keys_of_both_kinds_hold_on_all_of_them(self, shared: Shared) -> None:
         server = shared.server
         admin, made = await made_key(shared.url), await made_key(shared.url, "app")
-        talk = (await ask(server, made.secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()["id"]
-        path, ids, before = f"/ai-conversations/{talk}/user-messages", set(), await counted(server, made.secret)
+        conversation = (await ask(server, made.secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()[
+            "id"
+        ]
+        path, ids, before = f"/ai-conversations/{conversation}/user-messages", set(), await counted(server, made.secret)
         for pid in workers(server):
             with only(server, pid):
                 headers = {"Idempotency-Key": "once"}
@@ -152,7 +158,7 @@ class TestThree:
                 ids.add(answer.json()["id"])
         assert len(ids) == 1
         assert await counted(server, made.secret) - before == 3, "each worker counted one"
-        stored = (await ask(server, made.secret, "GET", f"/ai-conversations/{talk}/messages")).json()["items"]
+        stored = (await ask(server, made.secret, "GET", f"/ai-conversations/{conversation}/messages")).json()["items"]
         assert len(stored) == 1
 
         revoked = await ask(server, admin.secret, "DELETE", f"/ai-admin/keys/{made.key.id}")
@@ -185,8 +191,8 @@ class TestThree:
     async def test_turns_of_one_conversation_never_run_at_once(self, shared: Shared) -> None:
         server = shared.server
         secret = (await made_key(shared.url)).secret
-        talk = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()["id"]
-        path = f"/ai-conversations/{talk}/run-turn"
+        conversation = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()["id"]
+        path = f"/ai-conversations/{conversation}/run-turn"
         waiting = []
         for pid in [*workers(server), *workers(server)]:
             with only(server, pid):
@@ -219,9 +225,9 @@ async def test_a_worker_that_dies_is_started_again(ready_postgres_url: str) -> N
 async def test_a_stop_lets_a_turn_end_with_its_result(ready_postgres_url: str) -> None:
     secret = (await made_key(ready_postgres_url)).secret
     async with three(ready_postgres_url, *SLOW_MODEL) as server, server.client(secret, "maya") as client:
-        talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
+        conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
         turn = {"userText": "Say 10", "stream": True}
-        async with client.stream("POST", f"/ai-conversations/{talk}/run-turn", json=turn) as streaming:
+        async with client.stream("POST", f"/ai-conversations/{conversation}/run-turn", json=turn) as streaming:
             lines, seen = streaming.aiter_lines(), []
             async with asyncio.timeout(40):
                 async for line in lines:

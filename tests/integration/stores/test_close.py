@@ -46,23 +46,24 @@ async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
 
     await assert_closed("conv_before")
     await rc.open()
-    talk = await log.create("chat")
-    await log.append_user_message(talk.id, "kept")
+    conversation = await log.create("chat")
+    await log.append_user_message(conversation.id, "kept")
     await rc.close()
     await rc.close()
-    await assert_closed(talk.id)
+    await assert_closed(conversation.id)
     await rc.open()
-    assert [message.text for message in await load_messages(rc, talk.id)] == ["kept"]
-    await assert_turn_runs_at_once(rc, talk.id)
+    assert [message.text for message in await load_messages(rc, conversation.id)] == ["kept"]
+    await assert_turn_runs_at_once(rc, conversation.id)
     await rc.close()
 
 
 @pytest.mark.parametrize("head_start", [0.0, 0.002, 0.005, 0.02])
 async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url: str, head_start: float) -> None:
     rc = await Tellback(url).open()
-    talk = await conversations_of(rc).create("chat")
+    conversation = await conversations_of(rc).create("chat")
     tasks = [
-        asyncio.create_task(conversations_of(rc).append_user_message(talk.id, str(number))) for number in range(50)
+        asyncio.create_task(conversations_of(rc).append_user_message(conversation.id, str(number)))
+        for number in range(50)
     ]
     await asyncio.sleep(head_start)
     async with asyncio.timeout(10):
@@ -72,7 +73,7 @@ async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url:
     refused = [result for result in results if not isinstance(result, StoredMessage)]
     assert all(isinstance(error, StoreError) for error in refused), refused
     async with Tellback(url) as rc:
-        messages = await load_messages(rc, talk.id)
+        messages = await load_messages(rc, conversation.id)
         assert kept <= {message.id for message in messages}
         texts = {message.text for message in messages}
         for number, result in enumerate(results):
@@ -84,11 +85,11 @@ async def test_a_closed_store_leaves_no_connection_whatever_it_is_asked_later(
     postgres_server: PostgresServer, ready_postgres_url: str
 ) -> None:
     rc = await Tellback(ready_postgres_url).open()
-    talk = await conversations_of(rc).create("chat")
-    await assert_turn_runs_at_once(rc, talk.id)
+    conversation = await conversations_of(rc).create("chat")
+    await assert_turn_runs_at_once(rc, conversation.id)
     await rc.close()
     with pytest.raises(StoreClosedError):
-        await conversations_of(rc).run_turn(talk.id, HELLO, "no")
+        await conversations_of(rc).run_turn(conversation.id, HELLO, "no")
     name = ready_postgres_url.rpartition("/")[2]
     question = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND application_name = 'tellback'"
     deadline = time.monotonic() + 5

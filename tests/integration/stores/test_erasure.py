@@ -48,14 +48,14 @@ class Crowd:
     async def act(self) -> None:
         name = self.chance.choice(self.names)
         user = self.rc.user(name)
-        talks, spaces, atoms = self.talks[name], self.spaces[name], self.atoms[name]
-        if not talks or not spaces or self.chance.random() < 0.04:
-            talks.append((await user.conversations.create(name, self.text(name)[:200])).id)
+        conversations, spaces, atoms = self.talks[name], self.spaces[name], self.atoms[name]
+        if not conversations or not spaces or self.chance.random() < 0.04:
+            conversations.append((await user.conversations.create(name, self.text(name)[:200])).id)
             spaces.append((await user.memory.create_space(self.text(name)[:60])).id)
             return
         acts: list[Callable[[], Awaitable[Any]]] = [
-            lambda: self.say(user, self.chance.choice(talks)),
-            lambda: self.sum_up(user, self.chance.choice(talks)),
+            lambda: self.say(user, self.chance.choice(conversations)),
+            lambda: self.sum_up(user, self.chance.choice(conversations)),
             lambda: self.remember(user, self.chance.choice(spaces)),
             lambda: user.memory.create_entity(self.chance.choice(spaces), "PERSON", self.text(name)[:80]),
         ]
@@ -63,20 +63,20 @@ class Crowd:
             acts += [lambda: self.replace(user), lambda: user.memory.archive_atom(self.chance.choice(atoms))]
         await self.chance.choice(acts)()
 
-    async def say(self, user: User, talk: str) -> None:
+    async def say(self, user: User, conversation: str) -> None:
         text = self.text(user.scope.user_id)
-        await user.conversations.append_user_message(talk, text, idempotency_key=text[:40])
+        await user.conversations.append_user_message(conversation, text, idempotency_key=text[:40])
 
     async def sum_up(self, user: User, id: str) -> None:
-        talk = await user.conversations.get(id)
-        assert talk is not None
+        conversation = await user.conversations.get(id)
+        assert conversation is not None
         await self.rc.store.conversations.save_summary(
             user.scope,
             id,
             self.text(user.scope.user_id),
-            until_seq=talk.rolling_summary_until_seq + 1,
+            until_seq=conversation.rolling_summary_until_seq + 1,
             turns=1,
-            expected_seq=talk.rolling_summary_until_seq,
+            expected_seq=conversation.rolling_summary_until_seq,
             now=self.rc.clock(),
         )
 
@@ -206,14 +206,14 @@ async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path:
     path = tmp_path / "tellback.db"
     async with Tellback(path, worker=False) as rc, Tellback(path, worker=False) as other:
         await create_user_data(rc, rc.user(MAYA), WORD)
-        talk = await rc.user("omar").conversations.create("chat")
+        conversation = await rc.user("omar").conversations.create("chat")
         done = asyncio.Event()
 
         async def write(opened: Tellback) -> int:
             written = 0
             while not done.is_set() or not written:
-                await opened.user("omar").conversations.append_user_message(talk.id, "Hello " * 50)
-                assert await opened.user("omar").conversations.messages(talk.id, limit=1)
+                await opened.user("omar").conversations.append_user_message(conversation.id, "Hello " * 50)
+                assert await opened.user("omar").conversations.messages(conversation.id, limit=1)
                 written += 1
             return written
 
@@ -223,7 +223,7 @@ async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path:
         done.set()
         written = await asyncio.gather(*writers)
         assert count_in_files(path, MAYA, WORD) == {}
-        messages = await rc.user("omar").conversations.messages(talk.id, limit=None)
+        messages = await rc.user("omar").conversations.messages(conversation.id, limit=None)
         assert [message.seq for message in messages] == list(range(1, sum(written) + 1))
 
 
@@ -249,11 +249,11 @@ async def test_two_processes_erase_at_once(tmp_path: Path) -> None:
 async def test_a_large_export_takes_little_memory(tmp_path: Path, ending: str) -> None:
     async with Tellback(tmp_path / "tellback.db", embedder=None, worker=False) as rc:
         maya = rc.user(MAYA)
-        talk = await maya.conversations.create("chat")
+        conversation = await maya.conversations.create("chat")
         words = " ".join(str(number) for number in range(500))
         for start in range(0, 8_000, 1_000):
             texts = [{"role": "user", "content": f"{number} {words}"} for number in range(start, start + 1_000)]
-            await maya.conversations.append_messages(talk.id, texts)
+            await maya.conversations.append_messages(conversation.id, texts)
         path = tmp_path / f"maya.{ending}"
         tracemalloc.start()
         report = await maya.admin.export_user_data(to=path)

@@ -35,52 +35,52 @@ async def take(events: AsyncIterator[Event], count: int, seconds: float = 20) ->
 
 async def test_another_process_is_heard_promptly_and_in_order(url: str) -> None:
     async with Tellback(url, worker=False) as rc:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         start = await rc.events.latest()
         arrivals: dict[str, float] = {}
         book = EventRecorder()
         async with (
             subscription(rc, start) as events,
-            child_process("append", url=url, conversations=[talk.id], tag="x", count=20, rest=0.05) as writer,
+            child_process("append", url=url, conversations=[conversation.id], tag="x", count=20, rest=0.05) as writer,
         ):
             for _ in range(20):
                 [event] = await take(events, 1)
                 arrivals[event.data["message_id"]] = time.time()
                 book.record(event)
             said = acknowledged(await writer.wait())
-        book.assert_covers(talk.id, await load_messages(rc, talk.id))
+        book.assert_covers(conversation.id, await load_messages(rc, conversation.id))
         assert max(arrivals[line["id"]] - line["at"] for line in said) < PROMPT
 
 
 async def test_a_subscriber_goes_on_from_its_cursor_after_a_restart(url: str) -> None:
     book = EventRecorder()
     async with Tellback(url, worker=False) as rc, child_processes("append", 2) as [before, between]:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         async with subscription(rc) as events:
-            await before.send(url=url, conversations=[talk.id], tag="before", count=30)
+            await before.send(url=url, conversations=[conversation.id], tag="before", count=30)
             for event in await take(events, 15):  # in the middle of it
                 book.record(event)
         await before.wait()
-        await between.send(url=url, conversations=[talk.id], tag="between", count=30)
+        await between.send(url=url, conversations=[conversation.id], tag="between", count=30)
         await between.wait()
     async with Tellback(url, worker=False) as rc, subscription(rc, book.position) as events:
         for event in await take(events, 1 + 60 - 15):
             book.record(event)
-        await conversations_of(rc).append_user_message(talk.id, "after")
+        await conversations_of(rc).append_user_message(conversation.id, "after")
         for event in await take(events, 1, PROMPT):
             book.record(event)
-        book.assert_covers(talk.id, await load_messages(rc, talk.id))
+        book.assert_covers(conversation.id, await load_messages(rc, conversation.id))
 
 
 async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url: str) -> None:
-    writers, talks, count = 4, 3, 120
+    writers, conversations, count = 4, 3, 120
     async with (
         Tellback(url, worker=False) as rc,
         Tellback(url, worker=False) as other,
         child_processes("append", writers) as processes,
     ):
-        ids = [(await conversations_of(rc).create("chat")).id for _ in range(talks)]
-        wanted = writers * count + talks
+        ids = [(await conversations_of(rc).create("chat")).id for _ in range(conversations)]
+        wanted = writers * count + conversations
         for index, process in enumerate(processes):
             await process.send(url=url, conversations=ids, tag=f"process {index}", count=count)
 
@@ -107,7 +107,7 @@ async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url:
 async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url: str) -> None:
     """Its transaction took its place among the rows early, and others committed in the meantime."""
     async with Tellback(ready_postgres_url, worker=False) as rc, subscription(rc) as events:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         await take(events, 1)
         late = await asyncpg.connect(ready_postgres_url)
         try:
@@ -116,15 +116,15 @@ async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url:
             await late.execute(
                 "INSERT INTO tellback.events (tenant_id, app_id, user_id, type, subject_id, data, created_at)"
                 " VALUES ('default', 'default', 'maya', 'late', $1, '{}', 0)",
-                talk.id,
+                conversation.id,
             )
-            await conversations_of(rc).append_user_message(talk.id, "early")
+            await conversations_of(rc).append_user_message(conversation.id, "early")
             [early] = await take(events, 1)
             assert early.type == "message.appended"
             await transaction.commit()
         finally:
             await late.close()
-        await conversations_of(rc).append_user_message(talk.id, "last")
+        await conversations_of(rc).append_user_message(conversation.id, "last")
         seen = await take(events, 2)
         assert [event.type for event in seen] == ["late", "message.appended"]
         assert early.position < seen[0].position < seen[1].position
@@ -133,9 +133,9 @@ async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url:
 async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_of_its_table(postgres_url: str) -> None:
     """A table that was empty when it was looked at is read from its start for each event, wherever the rows lie."""
     async with Tellback(postgres_url, worker=False, summary_every=None) as rc:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         for number in range(20):
-            await conversations_of(rc).append_user_message(talk.id, f"before {number}")
+            await conversations_of(rc).append_user_message(conversation.id, f"before {number}")
             last = await rc.events.latest()
         admin = await asyncpg.connect(postgres_url)
         try:
@@ -144,7 +144,7 @@ async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_
         finally:
             await admin.close()
         for number in range(20):
-            await conversations_of(rc).append_user_message(talk.id, f"after {number}")
+            await conversations_of(rc).append_user_message(conversation.id, f"after {number}")
         events = await rc.events.read(last)
         assert [event.data["seq"] for event in events] == list(range(21, 41))
         assert [event.position for event in events] == list(range(last + 1, last + 21))
@@ -153,7 +153,7 @@ async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_
 @pytest.mark.parametrize("ending", ["closed", "cancelled"])
 async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, ending: str) -> None:
     async with Tellback(url, worker=False) as rc:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         before = asyncio.all_tasks()
 
         async def listen() -> None:
@@ -169,7 +169,7 @@ async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, ending: 
         else:
             async with subscription(rc) as events:
                 await take(events, 1)
-        await conversations_of(rc).append_user_message(talk.id, "still there")
+        await conversations_of(rc).append_user_message(conversation.id, "still there")
     left = asyncio.all_tasks() - before
     if left:  # cancelled, and on their way out
         await asyncio.wait(left, timeout=5)

@@ -25,10 +25,10 @@ def as_user(url: str, user: str) -> str:
 
 async def write_and_read(url: str) -> None:
     async with Tellback(url) as rc:
-        talks = rc.user("maya").conversations
-        talk = await talks.create("chat")
-        await talks.append_user_message(talk.id, "hello")
-        assert [message.text for message in await talks.messages(talk.id)] == ["hello"]
+        conversations = rc.user("maya").conversations
+        conversation = await conversations.create("chat")
+        await conversations.append_user_message(conversation.id, "hello")
+        assert [message.text for message in await conversations.messages(conversation.id)] == ["hello"]
         assert [event.type for event in await rc.events.read()][-1] == "message.appended"
 
 
@@ -47,8 +47,8 @@ async def test_tables_live_in_the_schema_that_was_named(
 
 async def test_two_schemas_of_one_database_are_apart(postgres_url: str) -> None:
     async with Tellback(f"{postgres_url}?schema=one") as one, Tellback(f"{postgres_url}?schema=two") as two:
-        talk = await one.user("maya").conversations.create("chat")
-        assert await two.user("maya").conversations.get(talk.id) is None
+        conversation = await one.user("maya").conversations.create("chat")
+        assert await two.user("maya").conversations.get(conversation.id) is None
         assert await two.events.read() == []
 
 
@@ -102,11 +102,13 @@ async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
         return "first"
 
     async with Tellback(postgres_url) as one, Tellback(postgres_url) as two:
-        talk = await one.user("maya").conversations.create("chat")
-        first = asyncio.create_task(one.user("maya").conversations.run_turn(talk.id, FunctionModel(answer), "1"))
+        conversation = await one.user("maya").conversations.create("chat")
+        first = asyncio.create_task(
+            one.user("maya").conversations.run_turn(conversation.id, FunctionModel(answer), "1")
+        )
         await asyncio.wait_for(reached.wait(), 10)
         second = asyncio.create_task(
-            two.user("maya").conversations.run_turn(talk.id, ScriptedModel([says("second")]), "2")
+            two.user("maya").conversations.run_turn(conversation.id, ScriptedModel([says("second")]), "2")
         )
         postgres_server.psql(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'", database(postgres_url)
@@ -114,7 +116,7 @@ async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
         await asyncio.sleep(engines.OWNER_GRACE_SECONDS + 0.5)
         gate.set()
         await asyncio.gather(first, second)
-        texts = [message.text for message in await one.user("maya").conversations.raw_turns(talk.id)]
+        texts = [message.text for message in await one.user("maya").conversations.raw_turns(conversation.id)]
         assert texts == ["1", "first", "2", "second"]
 
 
@@ -147,8 +149,8 @@ async def test_a_session_refused_for_a_while_comes_back(
     store = PostgresStore(postgres_url)
     engine: Any = store._engine
     async with Tellback(store) as rc:
-        talks = rc.user("maya").conversations
-        talk = await talks.create("chat")
+        conversations = rc.user("maya").conversations
+        conversation = await conversations.create("chat")
         allowed = engine._prepare
 
         async def refused(connection: Any) -> None:
@@ -156,24 +158,26 @@ async def test_a_session_refused_for_a_while_comes_back(
 
         monkeypatch.setattr(engine, "_prepare", refused)
         with pytest.raises(StoreUnavailableError, match="own session"):
-            await talks.run_turn(talk.id, ScriptedModel([says("never")]), "Hi")
+            await conversations.run_turn(conversation.id, ScriptedModel([says("never")]), "Hi")
         monkeypatch.setattr(engine, "_prepare", allowed)
-        assert str(await talks.run_turn(talk.id, ScriptedModel([says("Hello!")]), "Hi again")) == "Hello!"
+        assert (
+            str(await conversations.run_turn(conversation.id, ScriptedModel([says("Hello!")]), "Hi again")) == "Hello!"
+        )
 
 
 async def test_cancelling_anywhere_leaves_every_connection_clean(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     async with Tellback(f"{postgres_url}?pool_size=2") as rc:
-        talks = rc.user("maya").conversations
-        talk = await talks.create("chat")
+        conversations = rc.user("maya").conversations
+        conversation = await conversations.create("chat")
         for n in range(60):
-            work = asyncio.ensure_future(talks.append_user_message(talk.id, str(n)))
+            work = asyncio.ensure_future(conversations.append_user_message(conversation.id, str(n)))
             await asyncio.sleep(n * 0.0001)
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-        last = await talks.append_user_message(talk.id, "after")
-        messages = await talks.messages(talk.id)
+        last = await conversations.append_user_message(conversation.id, "after")
+        messages = await conversations.messages(conversation.id)
         assert [message.seq for message in messages] == list(range(1, last.seq + 1))
         states = "SELECT DISTINCT state FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle%'"
         assert postgres_server.psql(states, database(postgres_url)) == "idle"
@@ -183,9 +187,9 @@ async def test_another_event_loop_is_refused_by_name(postgres_url: str) -> None:
     from tellback import ConfigurationError
 
     async with Tellback(postgres_url) as rc:
-        talks = rc.user("maya").conversations
+        conversations = rc.user("maya").conversations
         with pytest.raises(ConfigurationError, match="another event loop"):
-            await asyncio.to_thread(lambda: asyncio.run(talks.list()))
+            await asyncio.to_thread(lambda: asyncio.run(conversations.list()))
 
 
 async def test_a_connection_that_the_pool_took_back_hides_no_error() -> None:

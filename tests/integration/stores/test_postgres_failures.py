@@ -44,18 +44,18 @@ async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_go
 ) -> None:
     async with Tellback(own_server.url(), worker=False) as rc:
         log = conversations_of(rc)
-        talk = await log.create("chat")
-        before = await log.append_user_message(talk.id, "before")
-        await assert_turn_runs_at_once(rc, talk.id)
+        conversation = await log.create("chat")
+        before = await log.append_user_message(conversation.id, "before")
+        await assert_turn_runs_at_once(rc, conversation.id)
         await asyncio.to_thread(own_server.stop)
         for attempt in (
-            lambda: log.append_user_message(talk.id, "while it is down"),
-            lambda: log.messages(talk.id),
-            lambda: log.get(talk.id),
+            lambda: log.append_user_message(conversation.id, "while it is down"),
+            lambda: log.messages(conversation.id),
+            lambda: log.get(conversation.id),
             lambda: log.list(),
             lambda: log.create("chat"),
-            lambda: log.close(talk.id),
-            lambda: log.run_turn(talk.id, HELLO, "Anyone?"),
+            lambda: log.close(conversation.id),
+            lambda: log.run_turn(conversation.id, HELLO, "Anyone?"),
             lambda: rc.events.read(),
             lambda: rc.events.latest(),
         ):
@@ -63,9 +63,9 @@ async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_go
                 await cast("Any", attempt)()
             assert not failed.value.in_doubt
         await asyncio.to_thread(own_server.start)
-        after = await log.append_user_message(talk.id, "after")
-        await assert_turn_runs_at_once(rc, talk.id)
-        messages = await load_messages(rc, talk.id)
+        after = await log.append_user_message(conversation.id, "after")
+        await assert_turn_runs_at_once(rc, conversation.id)
+        messages = await load_messages(rc, conversation.id)
         assert [message.text for message in messages if message.role == "user"] == [
             "before",
             "Are you there?",
@@ -77,8 +77,8 @@ async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_go
 
 async def test_closing_while_the_server_is_down_is_quick_and_quiet(own_server: PostgresServer) -> None:
     rc = await Tellback(own_server.url(), worker=False).open()
-    talk = await conversations_of(rc).create("chat")
-    await assert_turn_runs_at_once(rc, talk.id)
+    conversation = await conversations_of(rc).create("chat")
+    await assert_turn_runs_at_once(rc, conversation.id)
     await asyncio.to_thread(own_server.stop)
     async with asyncio.timeout(5):
         await rc.close()
@@ -101,14 +101,14 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
     stop = asyncio.Event()
     async with Tellback(own_server.url(), worker=False) as rc:
         log = conversations_of(rc)
-        talks = [await log.create("chat") for _ in range(3)]
+        conversations = [await log.create("chat") for _ in range(3)]
 
         async def write(name: str) -> None:
             for number in itertools.count():
                 entry = Tried(f"{name} {number}")
                 tried.append(entry)
                 try:
-                    entry.id = (await log.append_user_message(talks[number % 3].id, entry.text)).id
+                    entry.id = (await log.append_user_message(conversations[number % 3].id, entry.text)).id
                     acknowledged.release()
                 except StoreError as error:
                     entry.error = error
@@ -137,9 +137,9 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
         book = EventRecorder()
         await book.read_new(rc)
         found: dict[str, str] = {}
-        for talk in talks:
-            messages = await load_messages(rc, talk.id)
-            book.assert_covers(talk.id, messages)
+        for conversation in conversations:
+            messages = await load_messages(rc, conversation.id)
+            book.assert_covers(conversation.id, messages)
             for message in messages:
                 assert message.text not in found, f"stored twice: {message.text}"
                 found[message.text] = message.id
@@ -155,7 +155,7 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
 
 async def test_a_subscriber_survives_a_restart_of_the_server(own_server: PostgresServer) -> None:
     async with Tellback(own_server.url(), worker=False) as rc:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         book, seen = EventRecorder(), asyncio.Semaphore(0)
 
         async def listen() -> None:
@@ -168,7 +168,7 @@ async def test_a_subscriber_survives_a_restart_of_the_server(own_server: Postgre
         listener = asyncio.create_task(listen())
         try:
             async with asyncio.timeout(20):
-                await conversations_of(rc).append_user_message(talk.id, "before")
+                await conversations_of(rc).append_user_message(conversation.id, "before")
                 await seen.acquire()
                 await seen.acquire()
                 await asyncio.to_thread(own_server.stop)
@@ -176,9 +176,9 @@ async def test_a_subscriber_survives_a_restart_of_the_server(own_server: Postgre
                 await asyncio.wait([listener], timeout=3)
                 await asyncio.to_thread(own_server.start)
                 assert not listener.done(), listener.exception()
-                await conversations_of(rc).append_user_message(talk.id, "after")
+                await conversations_of(rc).append_user_message(conversation.id, "after")
                 await seen.acquire()
-            book.assert_covers(talk.id, await load_messages(rc, talk.id))
+            book.assert_covers(conversation.id, await load_messages(rc, conversation.id))
         finally:
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
@@ -186,14 +186,14 @@ async def test_a_subscriber_survives_a_restart_of_the_server(own_server: Postgre
 
 async def test_a_subscriber_that_heard_of_a_failure_can_go_on_from_its_cursor(own_server: PostgresServer) -> None:
     async with Tellback(own_server.url(), worker=False) as rc:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         book = EventRecorder()
         await asyncio.to_thread(own_server.kill)
         await asyncio.to_thread(own_server.start)
-        await conversations_of(rc).append_user_message(talk.id, "after")
+        await conversations_of(rc).append_user_message(conversation.id, "after")
         events = cast("Any", rc.events.subscribe())
         async with aclosing(events), asyncio.timeout(10):
-            while len(book.seqs.get(talk.id, {})) < 1:
+            while len(book.seqs.get(conversation.id, {})) < 1:
                 event: Event = await anext(events)
                 book.record(event)
 
@@ -203,7 +203,7 @@ async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
     async with FaultProxy(postgres_url) as proxy:
         store = impatient(proxy.url, connect_timeout=1.0, acquire_timeout=2.0, command_timeout=0.5)
         async with Tellback(store) as rc:
-            talk = await conversations_of(rc).create("chat")
+            conversation = await conversations_of(rc).create("chat")
             kept: list[str] = []
             doubts: list[bool] = []
             for marker in (b"tellback.tenant_id", b"INSERT INTO messages"):
@@ -211,35 +211,35 @@ async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
                 text = f"after {marker.decode()}"
                 async with asyncio.timeout(10):
                     try:
-                        await conversations_of(rc).append_user_message(talk.id, text)
+                        await conversations_of(rc).append_user_message(conversation.id, text)
                     except StoreError as error:  # on another connection it may as well have worked
                         doubts.append(error.in_doubt)
                     else:
                         kept.append(text)
             assert proxy.triggered
             assert not any(doubts)
-            assert [message.text for message in await load_messages(rc, talk.id)] == kept
+            assert [message.text for message in await load_messages(rc, conversation.id)] == kept
 
 
 async def test_a_connection_that_breaks_before_the_commit_is_replaced_unnoticed(postgres_url: str) -> None:
     async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         proxy.trap(b"tellback.tenant_id", "pass and cut")
-        await conversations_of(rc).append_user_message(talk.id, "once")
+        await conversations_of(rc).append_user_message(conversation.id, "once")
         assert proxy.triggered == 1
-        assert [message.text for message in await load_messages(rc, talk.id)] == ["once"]
+        assert [message.text for message in await load_messages(rc, conversation.id)] == ["once"]
 
 
 async def test_a_connection_whose_end_was_announced_and_has_not_come_is_replaced_unnoticed(postgres_url: str) -> None:
     """The moment between a server's last words on an idle connection and its end, which a restart makes likely."""
     fields = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
     async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        talk = await conversations_of(rc).create("chat")
-        await rc.store.conversations.get(talk.scope, talk.id)
+        conversation = await conversations_of(rc).create("chat")
+        await rc.store.conversations.get(conversation.scope, conversation.id)
         await proxy.inject(b"E" + (len(fields) + 4).to_bytes(4) + fields)
         await asyncio.sleep(0.1)  # it is on its way to a client that says nothing
-        await conversations_of(rc).append_user_message(talk.id, "once")
-        assert [message.text for message in await load_messages(rc, talk.id)] == ["once"]
+        await conversations_of(rc).append_user_message(conversation.id, "once")
+        assert [message.text for message in await load_messages(rc, conversation.id)] == ["once"]
 
 
 async def test_a_cancellation_is_not_lost_while_a_transaction_is_undone(postgres_url: str) -> None:
@@ -262,16 +262,16 @@ async def test_a_connection_that_breaks_in_the_commit_leaves_a_doubt_that_a_retr
     postgres_url: str, then: Any
 ) -> None:
     async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         proxy.trap(b"COMMIT", then)
         with pytest.raises(StoreUnavailableError) as failed:
-            await conversations_of(rc).append_user_message(talk.id, "perhaps", "key")
+            await conversations_of(rc).append_user_message(conversation.id, "perhaps", "key")
         assert proxy.triggered == 1
         assert failed.value.in_doubt
-        kept = await load_messages(rc, talk.id)
+        kept = await load_messages(rc, conversation.id)
         assert [message.text for message in kept] == ([] if then == "cut" else ["perhaps"])
-        again = await conversations_of(rc).append_user_message(talk.id, "perhaps", "key")
-        assert [message.id for message in await load_messages(rc, talk.id)] == [again.id]
+        again = await conversations_of(rc).append_user_message(conversation.id, "perhaps", "key")
+        assert [message.id for message in await load_messages(rc, conversation.id)] == [again.id]
 
 
 @pytest.mark.parametrize("then", ["pass and say nothing", "pass and answer late"])
@@ -281,12 +281,12 @@ async def test_a_commit_that_is_not_answered_in_time_leaves_a_doubt(postgres_url
         FaultProxy(postgres_url) as proxy,
         Tellback(impatient(proxy.url, command_timeout=0.5), worker=False) as rc,
     ):
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         proxy.trap(b"COMMIT", then)
         with pytest.raises(StoreUnavailableError) as failed:
-            await conversations_of(rc).append_user_message(talk.id, "perhaps")
+            await conversations_of(rc).append_user_message(conversation.id, "perhaps")
         assert proxy.triggered == 1
-        [message] = await load_messages(rc, talk.id)
+        [message] = await load_messages(rc, conversation.id)
         assert message.text == "perhaps"
         assert failed.value.in_doubt
 
@@ -295,32 +295,32 @@ async def test_a_database_that_takes_no_changes_can_still_be_read(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     async with Tellback(postgres_url) as rc:
-        talk = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(talk.id, "before")
+        conversation = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(conversation.id, "before")
     name = postgres_url.rpartition("/")[2]
     postgres_server.psql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     async with Tellback(postgres_url) as rc:
-        assert [message.text for message in await load_messages(rc, talk.id)] == ["before"]
+        assert [message.text for message in await load_messages(rc, conversation.id)] == ["before"]
         for attempt in (
-            lambda: conversations_of(rc).append_user_message(talk.id, "no"),
+            lambda: conversations_of(rc).append_user_message(conversation.id, "no"),
             lambda: conversations_of(rc).create("chat"),
-            lambda: conversations_of(rc).run_turn(talk.id, HELLO, "no"),
+            lambda: conversations_of(rc).run_turn(conversation.id, HELLO, "no"),
         ):
             with pytest.raises(StoreReadOnlyError) as refused:
                 await cast("Any", attempt)()
             assert not refused.value.in_doubt
     postgres_server.psql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     async with Tellback(postgres_url) as rc:
-        await assert_turn_runs_at_once(rc, talk.id)
-        assert len(await load_messages(rc, talk.id)) == 3
+        await assert_turn_runs_at_once(rc, conversation.id)
+        assert len(await load_messages(rc, conversation.id)) == 3
 
 
 async def test_the_feed_of_a_database_that_takes_no_changes_can_still_be_read(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     async with Tellback(postgres_url) as rc:
-        talk = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(talk.id, "before")
+        conversation = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(conversation.id, "before")
         written = await rc.events.read()
     postgres_server.psql(f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET default_transaction_read_only = on")
     async with Tellback(postgres_url) as rc:
@@ -357,8 +357,8 @@ async def test_a_user_who_may_not_create_tables_is_told_what_to_do(
                 await conversations_of(rc).create("chat")
         postgres_server.psql("GRANT tellback_app TO poor")
         async with Tellback(postgres_server.url(name, "poor")) as rc:
-            talk = await conversations_of(rc).create("chat")
-            await assert_turn_runs_at_once(rc, talk.id)
+            conversation = await conversations_of(rc).create("chat")
+            await assert_turn_runs_at_once(rc, conversation.id)
             assert len(await rc.events.read()) == 3
     finally:
         postgres_server.psql("DROP ROLE poor")
@@ -378,23 +378,25 @@ async def test_a_schema_from_the_future_is_left_alone(postgres_url: str) -> None
 
 async def test_more_work_than_connections_waits_its_turn_or_is_refused(postgres_url: str) -> None:
     async with Tellback(f"{postgres_url}?pool_size=2") as rc:
-        talk = await conversations_of(rc).create("chat")
-        await asyncio.gather(*(conversations_of(rc).append_user_message(talk.id, str(number)) for number in range(100)))
-        assert len(await load_messages(rc, talk.id)) == 100
+        conversation = await conversations_of(rc).create("chat")
+        await asyncio.gather(
+            *(conversations_of(rc).append_user_message(conversation.id, str(number)) for number in range(100))
+        )
+        assert len(await load_messages(rc, conversation.id)) == 100
 
 
 async def test_a_row_that_someone_keeps_locked_is_busy_in_the_end(postgres_url: str) -> None:
     await create_tables(postgres_url)
     async with Tellback(impatient(postgres_url, command_timeout=1.0)) as rc:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         other = await asyncpg.connect(postgres_url)
         try:
             async with other.transaction():
                 await other.execute("SELECT 1 FROM tellback.conversations FOR UPDATE")
                 with pytest.raises((StoreBusyError, StoreUnavailableError)) as failed:
-                    await conversations_of(rc).append_user_message(talk.id, "blocked")
+                    await conversations_of(rc).append_user_message(conversation.id, "blocked")
                 assert not failed.value.in_doubt
         finally:
             await other.close()
-        await conversations_of(rc).append_user_message(talk.id, "free")
-        assert [message.text for message in await load_messages(rc, talk.id)] == ["free"]
+        await conversations_of(rc).append_user_message(conversation.id, "free")
+        assert [message.text for message in await load_messages(rc, conversation.id)] == ["free"]

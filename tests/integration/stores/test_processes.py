@@ -34,11 +34,11 @@ HELLO = FunctionModel(lambda _: "Hello.")
 
 async def test_processes_that_write_one_conversation_share_one_dense_order(url: str) -> None:
     async with Tellback(url) as rc, child_processes("append", 4) as writers:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         for index, writer in enumerate(writers):
-            await writer.send(url=url, conversations=[talk.id], tag=f"process {index}", count=60)
+            await writer.send(url=url, conversations=[conversation.id], tag=f"process {index}", count=60)
         said = [await writer.wait() for writer in writers]
-        messages = await load_messages(rc, talk.id)
+        messages = await load_messages(rc, conversation.id)
         assert len(messages) == 240
         for lines in said:
             assert len(acknowledged(lines)) == 60
@@ -49,14 +49,14 @@ async def test_processes_that_write_one_conversation_share_one_dense_order(url: 
 async def test_a_key_used_by_several_processes_at_once_gives_one_message(url: str) -> None:
     keys = [f"key {number}" for number in range(30)]
     async with Tellback(url) as rc, child_processes("append_keyed", 3) as writers:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         for index, writer in enumerate(writers):
-            await writer.send(url=url, conversation=talk.id, tag=f"process {index}", keys=keys)
+            await writer.send(url=url, conversation=conversation.id, tag=f"process {index}", keys=keys)
         for writer in writers:
             await writer.wait_for("opened")
         await asyncio.gather(*(writer.send() for writer in writers))
         said = [line for writer in writers for line in acknowledged(await writer.wait())]
-        messages = await load_messages(rc, talk.id)
+        messages = await load_messages(rc, conversation.id)
         assert_stored(messages, said)
         assert sorted(message.idempotency_key or "" for message in messages) == sorted(keys)
         assert len({(line["key"], line["id"]) for line in said}) == len(keys)
@@ -64,11 +64,11 @@ async def test_a_key_used_by_several_processes_at_once_gives_one_message(url: st
 
 async def test_turns_of_several_processes_run_one_after_the_other(url: str) -> None:
     async with Tellback(url) as rc, child_processes("run_turns", 3) as runners:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         for index, runner in enumerate(runners):
-            await runner.send(url=url, conversation=talk.id, tag=f"process{index}", count=6)
+            await runner.send(url=url, conversation=conversation.id, tag=f"process{index}", count=6)
         said = [await runner.wait() for runner in runners]
-        messages = await load_messages(rc, talk.id)
+        messages = await load_messages(rc, conversation.id)
         assert_not_interleaved(messages)
         assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"] * 18
         for lines in said:
@@ -78,28 +78,28 @@ async def test_turns_of_several_processes_run_one_after_the_other(url: str) -> N
 
 async def test_a_turn_that_may_not_wait_is_told_which_turn_runs_elsewhere(url: str) -> None:
     async with Tellback(url) as rc, child_processes("hold_turn", 1) as [holder]:
-        talk = await conversations_of(rc).create("chat")
-        await holder.send(url=url, conversation=talk.id)
+        conversation = await conversations_of(rc).create("chat")
+        await holder.send(url=url, conversation=conversation.id)
         running = (await holder.wait_for("running"))["running"]
         with pytest.raises(TurnConflictError) as refused:
-            await conversations_of(rc).run_turn(talk.id, HELLO, "Me too.", wait=0)
+            await conversations_of(rc).run_turn(conversation.id, HELLO, "Me too.", wait=0)
         assert refused.value.turn_id == running
-        assert len(await load_messages(rc, talk.id)) == 2  # the refused turn has left nothing
+        assert len(await load_messages(rc, conversation.id)) == 2  # the refused turn has left nothing
         await holder.send()
         await holder.wait()
-        await assert_turn_runs_at_once(rc, talk.id)
-        assert_not_interleaved(await load_messages(rc, talk.id))
+        await assert_turn_runs_at_once(rc, conversation.id)
+        assert_not_interleaved(await load_messages(rc, conversation.id))
 
 
 async def test_a_task_queued_behind_another_is_told_which_turn_runs_elsewhere(url: str) -> None:
     async with Tellback(url) as rc, child_processes("hold_turn", 1) as [holder]:
-        talk = await conversations_of(rc).create("chat")
-        await holder.send(url=url, conversation=talk.id)
+        conversation = await conversations_of(rc).create("chat")
+        await holder.send(url=url, conversation=conversation.id)
         running = (await holder.wait_for("running"))["running"]
-        first = asyncio.create_task(conversations_of(rc).run_turn(talk.id, HELLO, "First."))
+        first = asyncio.create_task(conversations_of(rc).run_turn(conversation.id, HELLO, "First."))
         await asyncio.sleep(0)
         with pytest.raises(TurnConflictError) as refused:
-            await conversations_of(rc).run_turn(talk.id, HELLO, "Second.", wait=0.2)
+            await conversations_of(rc).run_turn(conversation.id, HELLO, "Second.", wait=0.2)
         assert refused.value.turn_id == running
         await holder.send()
         assert (await first).status == "completed"
@@ -107,14 +107,14 @@ async def test_a_task_queued_behind_another_is_told_which_turn_runs_elsewhere(ur
 
 async def test_a_turn_that_waits_goes_on_as_soon_as_the_process_before_it_has_died(url: str) -> None:
     async with Tellback(url) as rc, child_processes("hold_turn", 1) as [holder]:
-        talk = await conversations_of(rc).create("chat")
-        await holder.send(url=url, conversation=talk.id)
+        conversation = await conversations_of(rc).create("chat")
+        await holder.send(url=url, conversation=conversation.id)
         await holder.wait_for("running")
-        waiting = asyncio.create_task(assert_turn_runs_at_once(rc, talk.id))
+        waiting = asyncio.create_task(assert_turn_runs_at_once(rc, conversation.id))
         await asyncio.sleep(0.1)  # let it look at the claim of one who still lives
         await holder.kill()
         await waiting
-        assert [message.role for message in await load_messages(rc, talk.id)] == [
+        assert [message.role for message in await load_messages(rc, conversation.id)] == [
             "user",
             "assistant",
             "user",
@@ -124,20 +124,20 @@ async def test_a_turn_that_waits_goes_on_as_soon_as_the_process_before_it_has_di
 
 async def test_a_process_that_stands_still_is_not_taken_for_dead(url: str) -> None:
     async with Tellback(url) as rc, child_processes("hold_turn", 1) as [holder]:
-        talk = await conversations_of(rc).create("chat")
-        await holder.send(url=url, conversation=talk.id)
+        conversation = await conversations_of(rc).create("chat")
+        await holder.send(url=url, conversation=conversation.id)
         running = (await holder.wait_for("running"))["running"]
         holder.signal(signal.SIGSTOP)
         try:
             with pytest.raises(TurnConflictError) as refused:
-                await conversations_of(rc).run_turn(talk.id, HELLO, "Are you dead?", wait=1)
+                await conversations_of(rc).run_turn(conversation.id, HELLO, "Are you dead?", wait=1)
         finally:
             holder.signal(signal.SIGCONT)
         assert refused.value.turn_id == running
         await holder.send()
         assert (await holder.wait())[-1] == {"done": "completed"}
-        await assert_turn_runs_at_once(rc, talk.id)
-        assert_not_interleaved(await load_messages(rc, talk.id))
+        await assert_turn_runs_at_once(rc, conversation.id)
+        assert_not_interleaved(await load_messages(rc, conversation.id))
 
 
 async def test_many_processes_may_open_an_empty_store_at_the_same_moment(new_url: str) -> None:
@@ -198,20 +198,25 @@ async def test_a_file_is_shared_by_processes_that_name_it_differently(tmp_path: 
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
     async with Tellback(tmp_path / "tellback.db") as rc, AsyncExitStack() as stack:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         writers: list[ChildProcess] = []
         for folder in (tmp_path, link):
-            job = {"url": f"sqlite:///{folder}/tellback.db", "conversations": [talk.id], "tag": "x", "count": 20}
+            job = {
+                "url": f"sqlite:///{folder}/tellback.db",
+                "conversations": [conversation.id],
+                "tag": "x",
+                "count": 20,
+            }
             writers.append(await stack.enter_async_context(child_process("append", **job)))
         for writer in writers:
             said = await writer.wait()
-            assert_stored(await load_messages(rc, talk.id), said)
-        assert len(await load_messages(rc, talk.id)) == 40
+            assert_stored(await load_messages(rc, conversation.id), said)
+        assert len(await load_messages(rc, conversation.id)) == 40
 
 
 async def test_one_process_may_open_the_same_store_twice(url: str) -> None:
     async with Tellback(url) as one, Tellback(url) as two:
-        talk = await conversations_of(one).create("chat")
+        conversation = await conversations_of(one).create("chat")
         started, release = asyncio.Event(), asyncio.Event()
 
         async def slow(_: object) -> str:
@@ -219,12 +224,14 @@ async def test_one_process_may_open_the_same_store_twice(url: str) -> None:
             await release.wait()
             return "Slow."
 
-        turn = asyncio.create_task(conversations_of(one).run_turn(talk.id, FunctionModel(slow), "Take your time."))
+        turn = asyncio.create_task(
+            conversations_of(one).run_turn(conversation.id, FunctionModel(slow), "Take your time.")
+        )
         async with asyncio.timeout(PROMPT_SECONDS):
             await started.wait()
         with pytest.raises(TurnConflictError):
-            await conversations_of(two).run_turn(talk.id, HELLO, "Quick.", wait=0)
+            await conversations_of(two).run_turn(conversation.id, HELLO, "Quick.", wait=0)
         release.set()
         await turn
-        await assert_turn_runs_at_once(two, talk.id)
-        assert_not_interleaved(await load_messages(two, talk.id))
+        await assert_turn_runs_at_once(two, conversation.id)
+        assert_not_interleaved(await load_messages(two, conversation.id))

@@ -30,8 +30,8 @@ async def filled(postgres_url: str) -> AsyncIterator[str]:
     async with Tellback(postgres_url) as rc:
         for scope in SCOPES:
             log = rc.user(scope.user_id, scope.tenant_id, scope.app_id).conversations
-            talk = await log.create("chat")
-            await log.append_user_message(talk.id, f"of {scope}")
+            conversation = await log.create("chat")
+            await log.append_user_message(conversation.id, f"of {scope}")
         yield postgres_url
 
 
@@ -161,11 +161,11 @@ async def test_what_we_write_is_written_under_the_role(postgres_url: str) -> Non
                 f"CREATE TRIGGER witness AFTER INSERT OR UPDATE OR DELETE ON {table}"
                 " FOR EACH ROW EXECUTE FUNCTION public.witness()"
             )
-        talk = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(talk.id, "hello", "key")
-        await assert_turn_runs_at_once(rc, talk.id)
+        conversation = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(conversation.id, "hello", "key")
+        await assert_turn_runs_at_once(rc, conversation.id)
         await rc.events.read()
-        await conversations_of(rc).close(talk.id)
+        await conversations_of(rc).close(conversation.id)
         witnessed = await admin.fetch("SELECT DISTINCT who, what FROM public.witnessed")
         assert {row["who"] for row in witnessed} == {APP_ROLE}
         assert {row["what"] for row in witnessed} == {
@@ -180,12 +180,12 @@ async def test_what_we_write_is_written_under_the_role(postgres_url: str) -> Non
 async def test_what_we_read_is_read_under_the_policies(postgres_url: str) -> None:
     """The tests connect as a superuser, whom no policy binds: only the role makes this one count."""
     async with Tellback(postgres_url) as rc, connected(postgres_url) as admin:
-        talk = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(talk.id, "hello")
-        await load_messages(rc, talk.id)
+        conversation = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(conversation.id, "hello")
+        await load_messages(rc, conversation.id)
         for table in TABLES:
             await admin.execute(f"CREATE POLICY nothing ON {table} AS RESTRICTIVE FOR SELECT USING (false)")
-        assert await conversations_of(rc).get(talk.id) is None
+        assert await conversations_of(rc).get(conversation.id) is None
         assert await conversations_of(rc).list() == []
         assert await rc.events.read() == []
         assert await admin.fetchval("SELECT count(*) FROM messages") == 1
@@ -215,11 +215,11 @@ async def test_a_scope_with_any_name_is_kept_apart(postgres_url: str, name: str)
     async with Tellback(postgres_url) as rc:
         for user in (name, "maya"):
             log = rc.user(user, tenant_id=name, app_id=name).conversations
-            talk = await log.create("chat")
-            await log.append_user_message(talk.id, f"of {user}")
+            conversation = await log.create("chat")
+            await log.append_user_message(conversation.id, f"of {user}")
         log = rc.user(name, tenant_id=name, app_id=name).conversations
-        [talk] = await log.list()
-        assert [message.text for message in await log.messages(talk.id)] == [f"of {name}"]
+        [conversation] = await log.list()
+        assert [message.text for message in await log.messages(conversation.id)] == [f"of {name}"]
         assert await rc.user(name).conversations.list() == []
         async with as_app(postgres_url, Scope(name, name, name)) as connection:
             assert await visible_scopes(connection, "messages") == {Scope(name, name, name)}

@@ -63,26 +63,26 @@ async def assert_only(rc: Tellback, id: str, kept: list[StoredMessage]) -> None:
 async def test_a_full_file_refuses_what_does_not_fit_and_keeps_what_did(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/tellback.db"
     async with Tellback(url) as rc:
-        talk = await conversations_of(rc).create("chat")
-        kept = [await conversations_of(rc).append_user_message(talk.id, "before")]
+        conversation = await conversations_of(rc).create("chat")
+        kept = [await conversations_of(rc).append_user_message(conversation.id, "before")]
         connection: sqlite3.Connection = cast("Any", rc.store)._engine._writer._connection
         [pages] = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages + 60}")
         for tag in ("one by one", "once more"):
-            new, refused = await fill(rc, talk.id, tag)
+            new, refused = await fill(rc, conversation.id, tag)
             assert refused
             kept += new
         with pytest.raises(StoreFullError):
-            await conversations_of(rc).run_turn(talk.id, HELLO, "y" * 1_000_000)
-        await assert_only(rc, talk.id, kept)  # it can still be read
+            await conversations_of(rc).run_turn(conversation.id, HELLO, "y" * 1_000_000)
+        await assert_only(rc, conversation.id, kept)  # it can still be read
         connection.execute("PRAGMA max_page_count = 1000000")
-        new, refused = await fill(rc, talk.id, "with room again")
+        new, refused = await fill(rc, conversation.id, "with room again")
         assert not refused
         kept += new
-        await assert_only(rc, talk.id, kept)
-        await assert_turn_runs_at_once(rc, talk.id)
+        await assert_only(rc, conversation.id, kept)
+        await assert_turn_runs_at_once(rc, conversation.id)
     async with Tellback(url) as rc:
-        assert len(await load_messages(rc, talk.id)) == len(kept) + 2
+        assert len(await load_messages(rc, conversation.id)) == len(kept) + 2
 
 
 @pytest.fixture
@@ -118,38 +118,38 @@ def take_all_room(folder: Path) -> Path:
 async def test_a_full_disk_refuses_what_does_not_fit_and_keeps_what_did(small_disk: Path) -> None:
     url = f"sqlite:///{small_disk}/tellback.db"
     async with Tellback(url) as rc:
-        talk = await conversations_of(rc).create("chat")
-        kept, _ = await fill(rc, talk.id, "before", size=2_000)
+        conversation = await conversations_of(rc).create("chat")
+        kept, _ = await fill(rc, conversation.id, "before", size=2_000)
         ballast = take_all_room(small_disk)
         while True:  # the file's log has room of its own from before, which is used up first
-            new, refused = await fill(rc, talk.id, "until it is full")
+            new, refused = await fill(rc, conversation.id, "until it is full")
             kept += new
             if refused:
                 break
         with pytest.raises(StoreFullError):
-            await conversations_of(rc).run_turn(talk.id, HELLO, "y" * 100_000)
-        await assert_only(rc, talk.id, kept)
+            await conversations_of(rc).run_turn(conversation.id, HELLO, "y" * 100_000)
+        await assert_only(rc, conversation.id, kept)
         ballast.unlink()
-        kept.append(await conversations_of(rc).append_user_message(talk.id, "with room again"))
-        await assert_only(rc, talk.id, kept)
-        await assert_turn_runs_at_once(rc, talk.id)
+        kept.append(await conversations_of(rc).append_user_message(conversation.id, "with room again"))
+        await assert_only(rc, conversation.id, kept)
+        await assert_turn_runs_at_once(rc, conversation.id)
     async with Tellback(url) as rc:
-        assert len(await load_messages(rc, talk.id)) == len(kept) + 2
+        assert len(await load_messages(rc, conversation.id)) == len(kept) + 2
 
 
 async def test_a_store_that_cannot_be_opened_for_want_of_room_says_so(small_disk: Path) -> None:
     url = f"sqlite:///{small_disk}/tellback.db"
     async with Tellback(url) as rc:
-        talk = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(talk.id, "before")
+        conversation = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(conversation.id, "before")
     ballast = take_all_room(small_disk)
     with pytest.raises(StoreFullError):
         async with Tellback(url) as rc:
-            await conversations_of(rc).append_user_message(talk.id, "no")
+            await conversations_of(rc).append_user_message(conversation.id, "no")
     ballast.unlink()
     async with Tellback(url) as rc:
-        await assert_turn_runs_at_once(rc, talk.id)
-        assert len(await load_messages(rc, talk.id)) == 3
+        await assert_turn_runs_at_once(rc, conversation.id)
+        assert len(await load_messages(rc, conversation.id)) == 3
 
 
 @pytest.fixture
@@ -168,18 +168,18 @@ def open_folder() -> Iterator[Path]:
 async def test_a_user_who_may_only_read_is_told_so(open_folder: Path, open_elsewhere: bool) -> None:
     path = open_folder / "tellback.db"
     async with Tellback(path) as rc:
-        talk = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(talk.id, "before")
+        conversation = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(conversation.id, "before")
         if open_elsewhere:
-            said = await as_nobody(path, talk.id)
+            said = await as_nobody(path, conversation.id)
     if not open_elsewhere:
-        said = await as_nobody(path, talk.id)
+        said = await as_nobody(path, conversation.id)
     assert said[-1]["error"] == "StoreReadOnlyError", said
     assert "rights" in said[-1]["text"]
     if open_elsewhere:  # else SQLite lacks the file that readers share, and may not make it
         assert said[-2] == {"read": ["before"]}
     async with Tellback(path) as rc:
-        assert [message.text for message in await load_messages(rc, talk.id)] == ["before"]
+        assert [message.text for message in await load_messages(rc, conversation.id)] == ["before"]
 
 
 async def as_nobody(path: Path, id: str) -> list[Output]:
@@ -193,20 +193,20 @@ async def as_nobody(path: Path, id: str) -> list[Output]:
 async def test_a_file_opened_for_reading_only_can_be_read_while_others_write(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as rc:
-        talk = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(talk.id, "before")
+        conversation = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(conversation.id, "before")
     async with Tellback(f"sqlite:///{path}?mode=ro") as reader:
-        assert [message.text for message in await load_messages(reader, talk.id)] == ["before"]
+        assert [message.text for message in await load_messages(reader, conversation.id)] == ["before"]
         async with Tellback(path) as writer:
-            await conversations_of(writer).append_user_message(talk.id, "meanwhile")
-            assert [message.text for message in await load_messages(reader, talk.id)] == ["before", "meanwhile"]
+            await conversations_of(writer).append_user_message(conversation.id, "meanwhile")
+            assert [message.text for message in await load_messages(reader, conversation.id)] == ["before", "meanwhile"]
             assert len(await reader.events.read()) == 3
         with pytest.raises(StoreReadOnlyError, match="mode=ro"):
-            await conversations_of(reader).append_user_message(talk.id, "no")
+            await conversations_of(reader).append_user_message(conversation.id, "no")
         with pytest.raises(StoreReadOnlyError, match="mode=ro"):
-            await conversations_of(reader).run_turn(talk.id, HELLO, "no")
+            await conversations_of(reader).run_turn(conversation.id, HELLO, "no")
     async with Tellback(path) as rc:
-        assert len(await load_messages(rc, talk.id)) == 2
+        assert len(await load_messages(rc, conversation.id)) == 2
 
 
 async def test_reading_only_makes_no_file(tmp_path: Path) -> None:
@@ -219,41 +219,44 @@ async def test_a_file_locked_by_someone_else_is_busy_until_it_is_released(tmp_pa
     path = tmp_path / "tellback.db"
     async with Tellback(f"sqlite:///{path}?busy_timeout=0.2") as rc:
         log = conversations_of(rc)
-        talk = await log.create("chat")
-        await log.append_user_message(talk.id, "before")
+        conversation = await log.create("chat")
+        await log.append_user_message(conversation.id, "before")
         other = sqlite3.connect(path, isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")
             began = time.monotonic()
             results = await asyncio.gather(
-                *(log.append_user_message(talk.id, f"blocked {number}") for number in range(10)),
-                log.run_turn(talk.id, HELLO, "blocked turn"),
+                *(log.append_user_message(conversation.id, f"blocked {number}") for number in range(10)),
+                log.run_turn(conversation.id, HELLO, "blocked turn"),
                 log.create("blocked"),
                 return_exceptions=True,
             )
             assert {type(result) for result in results} == {StoreBusyError}
             assert time.monotonic() - began < 5
-            assert [message.text for message in await log.messages(talk.id)] == ["before"]  # readers do not wait
+            assert [message.text for message in await log.messages(conversation.id)] == [
+                "before"
+            ]  # readers do not wait
             with pytest.raises(StoreBusyError):
-                await log.close(talk.id)
+                await log.close(conversation.id)
             other.execute("ROLLBACK")
         finally:
             other.close()
-        await log.append_user_message(talk.id, "after")
-        await assert_turn_runs_at_once(rc, talk.id)
-        messages = await load_messages(rc, talk.id)
+        await log.append_user_message(conversation.id, "after")
+        await assert_turn_runs_at_once(rc, conversation.id)
+        messages = await load_messages(rc, conversation.id)
         assert [message.text for message in messages] == ["before", "after", "Are you there?", "I am."]
 
 
 async def test_a_lock_that_is_released_in_time_is_only_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as rc:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         other = sqlite3.connect(path, isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")
             waiting = [
-                asyncio.create_task(conversations_of(rc).append_user_message(talk.id, str(n))) for n in range(10)
+                asyncio.create_task(conversations_of(rc).append_user_message(conversation.id, str(n)))
+                for n in range(10)
             ]
             done, _ = await asyncio.wait(waiting, timeout=0.3)
             assert not done
@@ -262,21 +265,21 @@ async def test_a_lock_that_is_released_in_time_is_only_waited_for(tmp_path: Path
             other.close()
         async with asyncio.timeout(5):
             await asyncio.gather(*waiting)
-        assert len(await load_messages(rc, talk.id)) == 10
+        assert len(await load_messages(rc, conversation.id)) == 10
 
 
 async def test_a_locked_file_can_be_opened_and_read(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as rc:
-        talk = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(talk.id, "before")
+        conversation = await conversations_of(rc).create("chat")
+        await conversations_of(rc).append_user_message(conversation.id, "before")
     other = sqlite3.connect(path, isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")
         async with Tellback(f"sqlite:///{path}?busy_timeout=0.2") as rc:
-            assert [message.text for message in await load_messages(rc, talk.id)] == ["before"]
+            assert [message.text for message in await load_messages(rc, conversation.id)] == ["before"]
             with pytest.raises(StoreBusyError):
-                await conversations_of(rc).append_user_message(talk.id, "no")
+                await conversations_of(rc).append_user_message(conversation.id, "no")
     finally:
         other.close()
 
@@ -293,32 +296,32 @@ async def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> No
 async def test_a_damaged_file_is_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as rc:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         for number in range(200):
-            await conversations_of(rc).append_user_message(talk.id, f"{number} " + "x" * 500)
+            await conversations_of(rc).append_user_message(conversation.id, f"{number} " + "x" * 500)
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
     with pytest.raises(StoreCorruptError):
         async with Tellback(path) as rc:
-            await conversations_of(rc).messages(talk.id)
+            await conversations_of(rc).messages(conversation.id)
 
 
 async def test_a_file_damaged_while_it_is_open_is_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as rc:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         for number in range(200):
-            await conversations_of(rc).append_user_message(talk.id, f"{number} " + "x" * 500)
+            await conversations_of(rc).append_user_message(conversation.id, f"{number} " + "x" * 500)
     size = path.stat().st_size
     async with Tellback(path) as rc:
         with path.open("r+b") as file:
             file.seek(4096)
             file.write(b"\xff" * (size - 4096))
         with pytest.raises(StoreCorruptError):
-            await conversations_of(rc).messages(talk.id)
+            await conversations_of(rc).messages(conversation.id)
         with pytest.raises(StoreError):
-            await conversations_of(rc).append_user_message(talk.id, "no")
+            await conversations_of(rc).append_user_message(conversation.id, "no")
 
 
 @pytest.mark.parametrize("place", ["missing/tellback.db", "folder"])

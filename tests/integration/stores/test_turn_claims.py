@@ -29,17 +29,17 @@ HELLO = FunctionModel(lambda _: "Hello.")
 
 async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(ready_postgres_url: str) -> None:
     async with FaultProxy(ready_postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        talk = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(rc).create("chat")
         proxy.trap(b"COMMIT", "pass and cut")
         with pytest.raises(StoreUnavailableError):
-            await conversations_of(rc).run_turn(talk.id, HELLO, "Perhaps.")
-        await assert_turn_runs_at_once(rc, talk.id)
+            await conversations_of(rc).run_turn(conversation.id, HELLO, "Perhaps.")
+        await assert_turn_runs_at_once(rc, conversation.id)
 
 
 async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_postgres_url: str) -> None:
     """It lives and works on: only its session with the server is gone, and comes back by itself."""
     async with Tellback(ready_postgres_url) as one, Tellback(ready_postgres_url) as two:
-        talk = await conversations_of(one).create("chat")
+        conversation = await conversations_of(one).create("chat")
         started, release = asyncio.Event(), asyncio.Event()
 
         async def slow(_: object) -> str:
@@ -47,7 +47,9 @@ async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_po
             await release.wait()
             return "Slow."
 
-        turn = asyncio.create_task(conversations_of(one).run_turn(talk.id, FunctionModel(slow), "Take your time."))
+        turn = asyncio.create_task(
+            conversations_of(one).run_turn(conversation.id, FunctionModel(slow), "Take your time.")
+        )
         async with asyncio.timeout(5):
             await started.wait()
         admin = await asyncpg.connect(ready_postgres_url)
@@ -64,12 +66,12 @@ async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_po
         try:
             while time.monotonic() < deadline:
                 with pytest.raises(TurnConflictError):
-                    await conversations_of(two).run_turn(talk.id, HELLO, "Is it mine?", wait=0)
+                    await conversations_of(two).run_turn(conversation.id, HELLO, "Is it mine?", wait=0)
                 await asyncio.sleep(0.05)
         finally:
             release.set()
             await turn
-        assert_not_interleaved(await load_messages(two, talk.id))
+        assert_not_interleaved(await load_messages(two, conversation.id))
 
 
 async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_seen_alive_again(
@@ -87,8 +89,8 @@ async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_see
                 assert time.monotonic() < deadline, what
                 await asyncio.sleep(0.05)
 
-        talk = await conversations_of(one).create("chat")
-        await assert_turn_runs_at_once(one, talk.id)
+        conversation = await conversations_of(one).create("chat")
+        await assert_turn_runs_at_once(one, conversation.id)
         await until_seen(True, "it never showed that it lives")
         proxy.refuse()
         await until_seen(False, "the server did not notice that its client is gone")
@@ -109,13 +111,13 @@ async def test_a_long_turn_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) ->
 
     async with Tellback(":memory:", worker=False) as rc:
         maya = rc.user("maya")
-        talk = await maya.conversations.create("chat")
-        turn = asyncio.create_task(maya.conversations.run_turn(talk.id, FunctionModel(slowly), "Hello?"))
+        conversation = await maya.conversations.create("chat")
+        turn = asyncio.create_task(maya.conversations.run_turn(conversation.id, FunctionModel(slowly), "Hello?"))
         await asked.wait()
         for _ in range(5):
             await asyncio.sleep(1.2)
             answer = await rc.store.conversations.begin_turn(
-                maya.scope, talk.id, make_claim("other"), None, tail_limit=5, now=rc.clock()
+                maya.scope, conversation.id, make_claim("other"), None, tail_limit=5, now=rc.clock()
             )
             assert isinstance(answer, TurnBusy)
         assert (await turn).text == "Done."

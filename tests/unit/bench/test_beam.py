@@ -59,19 +59,28 @@ def ignore(text: str) -> None:
 
 def test_batches_are_sessions_and_messages_turns(tmp_path: Path) -> None:
     assert beam.is_beam(folder(tmp_path / "7"))
-    [talk] = beam.read_beam(tmp_path / "7", ignore)
-    assert talk.name == "7"
-    assert talk.roles
-    assert [[turn.id for turn in session.turns] for session in talk.sessions] == [["0", "1", "2", "4", "5"], ["6"]]
-    assert [turn.speaker for turn in talk.sessions[0].turns] == ["user", "assistant", "user", "user", "assistant"]
-    assert talk.turns[0].text == "I plan a boat shed."
-    assert talk.turns[4].said_at == datetime(2024, 3, 15, tzinfo=UTC)
-    assert talk.turns[5].said_at == datetime(2024, 4, 2, tzinfo=UTC)
+    [conversation] = beam.read_beam(tmp_path / "7", ignore)
+    assert conversation.name == "7"
+    assert conversation.roles
+    assert [[turn.id for turn in session.turns] for session in conversation.sessions] == [
+        ["0", "1", "2", "4", "5"],
+        ["6"],
+    ]
+    assert [turn.speaker for turn in conversation.sessions[0].turns] == [
+        "user",
+        "assistant",
+        "user",
+        "user",
+        "assistant",
+    ]
+    assert conversation.turns[0].text == "I plan a boat shed."
+    assert conversation.turns[4].said_at == datetime(2024, 3, 15, tzinfo=UTC)
+    assert conversation.turns[5].said_at == datetime(2024, 4, 2, tzinfo=UTC)
 
 
 def test_abilities_are_categories_and_what_names_no_message_is_not_counted(tmp_path: Path) -> None:
-    [talk] = beam.read_beam(folder(tmp_path), ignore)
-    assert [(question.category, question.evidence) for question in talk.questions] == [
+    [conversation] = beam.read_beam(folder(tmp_path), ignore)
+    assert [(question.category, question.evidence) for question in conversation.questions] == [
         ("knowledge_update", ("2", "6")),
         ("event_ordering", ("0", "4", "6")),
     ]
@@ -82,35 +91,39 @@ def test_many_chats_are_found_below_a_folder_in_the_order_of_their_numbers(tmp_p
         folder(tmp_path / "100K" / name)
     (tmp_path / "100K" / "11").mkdir()
     (tmp_path / "100K" / "11" / "chat.json").write_text("[]")
-    assert [talk.name for talk in beam.read_beam(tmp_path, ignore)] == ["100K/9", "100K/10", "100K/notes"]
+    assert [conversation.name for conversation in beam.read_beam(tmp_path, ignore)] == [
+        "100K/9",
+        "100K/10",
+        "100K/notes",
+    ]
 
 
 def test_the_shortened_chat_is_what_is_asked_about(tmp_path: Path) -> None:
     folder(tmp_path)
     folder(tmp_path, chat=CHAT[:1], name="chat_trunecated.json")
-    [talk] = beam.read_beam(tmp_path, ignore)
-    assert len(talk.sessions) == 1
-    assert [question.evidence for question in talk.questions] == [("2",), ("0", "4")]
+    [conversation] = beam.read_beam(tmp_path, ignore)
+    assert len(conversation.sessions) == 1
+    assert [question.evidence for question in conversation.questions] == [("2",), ("0", "4")]
 
 
 def test_a_chat_of_plans_is_all_their_batches_and_a_repeated_id_is_told(tmp_path: Path) -> None:
     told: list[str] = []
     plans = [{"plan-1": CHAT, "plan-2": None}, {"plan-1": None, "plan-2": [batch(1, [message(6, "user", "Roof on.")])]}]
-    [talk] = beam.read_beam(folder(tmp_path, chat=plans), told.append)
-    assert [session.number for session in talk.sessions] == [1, 2, 3]
+    [conversation] = beam.read_beam(folder(tmp_path, chat=plans), told.append)
+    assert [session.number for session in conversation.sessions] == [1, 2, 3]
     assert len(told) == 1
-    assert talk.session_of["6"] == 2
+    assert conversation.session_of["6"] == 2
 
 
 def test_messages_without_ids_are_counted(tmp_path: Path) -> None:
     chat = [batch(1, [message(None, "user", "One."), message(None, "assistant", "Two.")])]
-    [talk] = beam.read_beam(folder(tmp_path, chat=chat), ignore)
-    assert [turn.id for turn in talk.turns] == ["0", "1"]
+    [conversation] = beam.read_beam(folder(tmp_path, chat=chat), ignore)
+    assert [turn.id for turn in conversation.turns] == ["0", "1"]
 
 
 def test_questions_may_be_written_as_python_writes_them(tmp_path: Path) -> None:
-    [talk] = beam.read_beam(folder(tmp_path, questions=repr(QUESTIONS)), ignore)
-    assert len(talk.questions) == 2
+    [conversation] = beam.read_beam(folder(tmp_path, questions=repr(QUESTIONS)), ignore)
+    assert len(conversation.questions) == 2
 
 
 @pytest.mark.parametrize("chat", [[], {}, "chat", [{"turns": []}], [[]]])

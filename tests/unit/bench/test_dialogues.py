@@ -83,44 +83,44 @@ def read(item: Any, tmp_path: Path, told: Told | None = None) -> Any:
 
 
 def test_sessions_stand_in_the_order_of_their_numbers_and_empty_ones_are_left_out(tmp_path: Path) -> None:
-    [talk] = read([locomo()], tmp_path)
-    assert [session.number for session in talk.sessions] == [1, 2]
-    assert [turn.id for turn in talk.turns] == ["D1:1", "D1:2", "D2:1", "D2:2"]
-    assert talk.session_of == {"D1:1": 1, "D1:2": 1, "D2:1": 2, "D2:2": 2}
-    assert talk.speakers == ("Ann", "Bob")
-    assert not talk.roles
+    [conversation] = read([locomo()], tmp_path)
+    assert [session.number for session in conversation.sessions] == [1, 2]
+    assert [turn.id for turn in conversation.turns] == ["D1:1", "D1:2", "D2:1", "D2:2"]
+    assert conversation.session_of == {"D1:1": 1, "D1:2": 1, "D2:1": 2, "D2:2": 2}
+    assert conversation.speakers == ("Ann", "Bob")
+    assert not conversation.roles
 
 
 def test_turns_have_the_time_of_their_session_and_questions_come_a_day_after_the_last(tmp_path: Path) -> None:
-    [talk] = read(locomo(), tmp_path)
-    assert talk.turns[0].said_at == datetime(2023, 6, 1, 13, 30, tzinfo=UTC)
-    assert talk.turns[3].said_at == datetime(2023, 6, 3, 9, 5, tzinfo=UTC)
-    assert talk.asked_at == datetime(2023, 6, 4, 9, 5, tzinfo=UTC)
+    [conversation] = read(locomo(), tmp_path)
+    assert conversation.turns[0].said_at == datetime(2023, 6, 1, 13, 30, tzinfo=UTC)
+    assert conversation.turns[3].said_at == datetime(2023, 6, 3, 9, 5, tzinfo=UTC)
+    assert conversation.asked_at == datetime(2023, 6, 4, 9, 5, tzinfo=UTC)
 
 
 def test_an_image_is_told_by_its_caption(tmp_path: Path) -> None:
-    [talk] = read(locomo(), tmp_path)
-    assert talk.turns[3].text == "Look! [shares an image: a photo of a grey bird]"
+    [conversation] = read(locomo(), tmp_path)
+    assert conversation.turns[3].text == "Look! [shares an image: a photo of a grey bird]"
 
 
 def test_questions_count_if_they_have_an_answer_and_evidence_that_is_there(tmp_path: Path) -> None:
-    [talk] = read(locomo(), tmp_path)
-    assert [(question.category, question.evidence) for question in talk.questions] == [
+    [conversation] = read(locomo(), tmp_path)
+    assert [(question.category, question.evidence) for question in conversation.questions] == [
         ("4", ("D1:1",)),
         ("1", ("D1:1", "D2:2")),
     ]
 
 
 def test_messages_with_times_of_their_own_are_read_and_empty_ones_skipped(tmp_path: Path) -> None:
-    [talk] = read(realtalk(), tmp_path)
-    assert [turn.id for turn in talk.turns] == ["D1:1", "D1:3", "D1:4", "D2:1", "D10:1"]
-    assert [turn.text for turn in talk.turns][1:3] == [
+    [conversation] = read(realtalk(), tmp_path)
+    assert [turn.id for turn in conversation.turns] == ["D1:1", "D1:3", "D1:4", "D2:1", "D10:1"]
+    assert [turn.text for turn in conversation.turns][1:3] == [
         "[shares an image]",
         "my loaf [shares an image: bread on a table]",
     ]
-    assert talk.turns[2].said_at == datetime(2023, 12, 29, 1, 39, tzinfo=UTC)
-    assert talk.speakers == ("Cleo", "Dan")
-    assert [question.evidence for question in talk.questions] == [("D1:4", "D2:1")]
+    assert conversation.turns[2].said_at == datetime(2023, 12, 29, 1, 39, tzinfo=UTC)
+    assert conversation.speakers == ("Cleo", "Dan")
+    assert [question.evidence for question in conversation.questions] == [("D1:4", "D2:1")]
 
 
 def test_turns_without_ids_are_numbered_and_skipped_ones_keep_their_number(tmp_path: Path) -> None:
@@ -132,9 +132,9 @@ def test_turns_without_ids_are_numbered_and_skipped_ones_keep_their_number(tmp_p
         ],
         "qa": [{"question": "Which?", "evidence": "D1:3", "category": 4}],
     }
-    [talk] = read(item, tmp_path)
-    assert [turn.id for turn in talk.turns] == ["D1:1", "D1:3"]
-    assert talk.questions[0].evidence == ("D1:3",)
+    [conversation] = read(item, tmp_path)
+    assert [turn.id for turn in conversation.turns] == ["D1:1", "D1:3"]
+    assert conversation.questions[0].evidence == ("D1:3",)
 
 
 def test_speakers_may_be_named_by_what_stands_for_them(tmp_path: Path) -> None:
@@ -142,26 +142,26 @@ def test_speakers_may_be_named_by_what_stands_for_them(tmp_path: Path) -> None:
         "name": {"speaker_1": "Eve", "speaker_2": "Finn"},
         "session_1": [{"speaker": "speaker_2", "content": "hello"}, {"speaker": "speaker_1", "content": "hi"}],
     }
-    [talk] = read(item, tmp_path)
-    assert [turn.speaker for turn in talk.turns] == ["Finn", "Eve"]
-    assert talk.speakers == ("Eve", "Finn")
+    [conversation] = read(item, tmp_path)
+    assert [turn.speaker for turn in conversation.turns] == ["Finn", "Eve"]
+    assert conversation.speakers == ("Eve", "Finn")
 
 
 def test_chats_of_a_user_and_an_assistant_are_known_as_such(tmp_path: Path) -> None:
-    [talk] = read(
+    [conversation] = read(
         {"session_1": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]}, tmp_path
     )
-    assert talk.roles
+    assert conversation.roles
 
 
 def test_times_that_are_not_understood_are_told_once_and_made_up_in_order(tmp_path: Path) -> None:
     told = Told()
     item = locomo()
     item["conversation"] |= {"session_1_date_time": "the day of the flood", "session_2_date_time": "a week after"}
-    [talk] = read(item, tmp_path, told)
+    [conversation] = read(item, tmp_path, told)
     assert [line for line in told if "the day of the flood" in line]
     assert len(told) == 1
-    first, second = (session.turns[0].said_at for session in talk.sessions)
+    first, second = (session.turns[0].said_at for session in conversation.sessions)
     assert first < second
 
 
@@ -170,8 +170,8 @@ def test_a_made_up_time_is_later_than_what_was_said_before(tmp_path: Path) -> No
         "session_1": [{"speaker": "A", "text": "one", "date_time": "29.12.2030, 01:37:25"}],
         "session_2": [{"speaker": "A", "text": "two"}],
     }
-    [talk] = read(item, tmp_path)
-    assert talk.turns[1].said_at == talk.turns[0].said_at + timedelta(days=1)
+    [conversation] = read(item, tmp_path)
+    assert conversation.turns[1].said_at == conversation.turns[0].said_at + timedelta(days=1)
 
 
 def test_a_folder_gives_the_dialogues_of_all_its_files_and_says_what_it_leaves_out(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_folder_gives_the_dialogues_of_all_its_files_and_says_what_it_leaves_o
     (tmp_path / "broken.json").write_text('{"qa": [')
     told = Told()
     found = dialogues.read_dialogues(tmp_path, told)
-    assert [talk.name for talk in found] == ["a 1", "talk-1", "talk-1 (2)", "x", "y"]
+    assert [conversation.name for conversation in found] == ["a 1", "talk-1", "talk-1 (2)", "x", "y"]
     assert len(told) == 2
     assert "broken.json" in told[0]
     assert "topics.json" in told[1]
@@ -244,11 +244,11 @@ def test_whatever_the_evidence_is_the_ids_are_known_ones_each_once(evidence: Any
 )
 def test_any_item_is_a_dialogue_or_refused(item: dict[str, Any]) -> None:
     try:
-        talk = dialogues.dialogue(item, "any", Told())
+        conversation = dialogues.dialogue(item, "any", Told())
     except dialogues.NotADialogue:
         return
-    assert talk.turns
-    assert all(set(question.evidence) <= set(talk.session_of) for question in talk.questions)
+    assert conversation.turns
+    assert all(set(question.evidence) <= set(conversation.session_of) for question in conversation.questions)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tellback import ChatOptions, ChatReply, run_loop, run_loop_stream, stream_l
 from tellback.chat import ProviderRegistration, dispatch_chat, dispatch_chat_stream, prefix_detector
 from tellback.chat.dispatch import resolve_caller
 from tellback.errors import MissingKeyError
-from tellback.memory.extraction.model_calls import ask_model
+from tellback.memory.extraction.extractors import ask_model
 from tellback.telemetry.config import CAPTURE_VARIABLE
 from tellback.testing import ScriptedModel, raises, says
 

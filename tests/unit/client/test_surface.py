@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from tellback.access import Keys
 from tellback.admin import Admin
+from tellback.api_keys import Keys
 from tellback.app import Tellback
 from tellback.client import TellbackClient
 from tellback.client.admin import RemoteAdmin, RemoteBindings, RemoteEvents, RemoteJobs, RemoteKeys
 from tellback.client.agents import RemoteAgents
 from tellback.client.client import RemoteUser
 from tellback.client.conversations import RemoteConversations
-from tellback.client.memory import RemoteMemory, RemoteWorkingContexts
+from tellback.client.memory import RemoteMemory, RemoteWorkingContextBuilder
 from tellback.conversations import Conversations
 from tellback.jobs import Jobs
 from tellback.memory.bindings import AllBindings
@@ -29,7 +29,7 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
     (User, RemoteUser),
     (Conversations, RemoteConversations),
     (Memory, RemoteMemory),
-    (WorkingContextBuilder, RemoteWorkingContexts),
+    (WorkingContextBuilder, RemoteWorkingContextBuilder),
     (Agents, RemoteAgents),
     (Admin, RemoteAdmin),
     (EventFeed, RemoteEvents),

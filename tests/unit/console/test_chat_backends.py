@@ -116,14 +116,14 @@ async def test_a_chat_that_was_left_for_long_is_not_gone_on_with() -> None:
 
 async def test_a_session_with_an_agent_is_gone_on_with_until_it_is_ended() -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        talk = create_backend(build_context(rc), "Wanda")
-        said = [item async for item in talk.send("I want to book a flight to Rome")]
+        conversation = create_backend(build_context(rc), "Wanda")
+        said = [item async for item in conversation.send("I want to book a flight to Rome")]
         again = await create_backend(build_context(rc), "Wanda").load_history()
         assert again.session is not None
         assert again.session.extracted == {"destination": "Rome"}
         assert [message.role for message in again.messages] == ["user", "assistant"]
-        assert await talk.close()
-        assert not await talk.close()
+        assert await conversation.close()
+        assert not await conversation.close()
         ended = await create_backend(build_context(rc), "Wanda").load_history()
     assert said
     assert (ended.session, ended.messages) == (None, ())

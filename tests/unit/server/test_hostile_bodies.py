@@ -143,7 +143,7 @@ async def test_numbers_that_nobody_can_hold_are_refused() -> None:
     async with Tellback(":memory:", embedder=None, worker=False) as rc:
         app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
         async with app_client(app, user="maya") as client:
-            talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
+            conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
             call = {"type": "tool_use", "id": "c1", "name": "pay", "arguments": {"amount": math.inf}}
             tools = [{"name": "pay", "parameters": {"maxLength": math.inf}}]
             function = {"type": "function", "function": tools[0]}
@@ -157,7 +157,7 @@ async def test_numbers_that_nobody_can_hold_are_refused() -> None:
                     400,
                 ),
             ):
-                where = "/v1/chat/completions" if path == "/v1" else f"/ai-conversations/{talk}/{path}"
+                where = "/v1/chat/completions" if path == "/v1" else f"/ai-conversations/{conversation}/{path}"
                 answer = await client.post(where, content=sent(body), headers=JSON)
                 assert (answer.status_code, "range of numbers" in answer.text) == (status, True), answer.text
 
@@ -166,8 +166,8 @@ async def test_a_body_of_too_many_values_is_refused_at_once() -> None:
     async with Tellback(":memory:", embedder=None, worker=False) as rc:
         app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
         async with app_client(app, user="maya") as client:
-            talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
-            said = f"/ai-conversations/{talk}/user-messages"
+            conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
+            said = f"/ai-conversations/{conversation}/user-messages"
             block = {"type": "text", "text": "x"}
             many: dict[str, Any] = {f"k{number}": 1 for number in range(40_000)}
             for path, body, status in (
@@ -207,6 +207,8 @@ async def test_a_thousand_messages_with_all_that_can_be_told_of_them_are_importe
     async with Tellback(":memory:", embedder=None, worker=False) as rc:
         app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
         async with app_client(app, user="maya") as client:
-            talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
-            answer = await client.post(f"/ai-conversations/{talk}/messages", json={"messages": [message] * 1_000})
+            conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
+            answer = await client.post(
+                f"/ai-conversations/{conversation}/messages", json={"messages": [message] * 1_000}
+            )
             assert answer.status_code == 201, answer.text[:300]

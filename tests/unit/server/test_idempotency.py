@@ -151,7 +151,7 @@ async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
         return ""
 
     async with Tellback(":memory:", model=FunctionModel(hangs), worker=False) as rc:
-        talk = await rc.user("local").conversations.create("chat")
+        conversation = await rc.user("local").conversations.create("chat")
         create = rc.store.conversations.create
 
         async def creates(*given: Any) -> Any:
@@ -161,7 +161,7 @@ async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
         monkeypatch.setattr(rc.store.conversations, "create", creates)
         path, body = "/ai-conversations", dict(CHAT)
         if is_turn:
-            path, body = f"/ai-conversations/{talk.id}/run-turn", {"userText": "Hi"}
+            path, body = f"/ai-conversations/{conversation.id}/run-turn", {"userText": "Hi"}
         async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as client:
             for _ in range(2):
                 started.clear()
@@ -173,7 +173,7 @@ async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
                 waiting.cancel()
         if is_turn:
             assert isinstance(answer, asyncio.CancelledError), "it was asked again"
-            assert len(await rc.user("local").conversations.messages(talk.id)) == 1
+            assert len(await rc.user("local").conversations.messages(conversation.id)) == 1
         else:
             assert isinstance(answer, httpx2.Response)
             assert answer.json()["code"] == "request-in-progress"
@@ -217,8 +217,8 @@ async def test_an_answer_without_a_body_comes_again(rc: Tellback, maya: httpx2.A
 
 
 async def test_routes_with_a_way_of_their_own_keep_it(rc: Tellback, maya: httpx2.AsyncClient) -> None:
-    talk = (await maya.post("/ai-conversations", json=CHAT)).json()["id"]
-    path = f"/ai-conversations/{talk}/user-messages"
+    conversation = (await maya.post("/ai-conversations", json=CHAT)).json()["id"]
+    path = f"/ai-conversations/{conversation}/user-messages"
     answers = [await maya.post(path, json={"content": "Hi"}, headers=KEY) for _ in range(2)]
     assert answers[0].json()["id"] == answers[1].json()["id"]
     assert "idempotency-replayed" not in answers[1].headers
@@ -301,15 +301,15 @@ async def test_nothing_of_an_erased_user_is_kept_for_admins(rc: Tellback, app: A
 async def test_a_key_of_a_turn_is_for_its_conversation(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     rc._runtime.model = ScriptedModel([says("One."), says("Two.")])
     for said in ("One.", "Two."):
-        talk = await rc.user("maya").conversations.create("chat")
-        answer = await maya.post(f"/ai-conversations/{talk.id}/run-turn", json={"userText": "Hi"}, headers=KEY)
+        conversation = await rc.user("maya").conversations.create("chat")
+        answer = await maya.post(f"/ai-conversations/{conversation.id}/run-turn", json={"userText": "Hi"}, headers=KEY)
         assert answer.json()["text"] == said
 
 
 async def test_a_turn_that_waits_for_tools_is_not_given_again(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     rc._runtime.model = ScriptedModel([calls("look"), says("Done."), says("Done before.")])
-    talk = await rc.user("maya").conversations.create("chat")
-    path, body = f"/ai-conversations/{talk.id}/run-turn", {"tools": [{"name": "look"}]}
+    conversation = await rc.user("maya").conversations.create("chat")
+    path, body = f"/ai-conversations/{conversation.id}/run-turn", {"tools": [{"name": "look"}]}
     first = (await maya.post(path, json={**body, "userText": "Look!"}, headers=KEY)).json()
     results = [{"toolUseId": call["id"], "content": "seen"} for call in first["pending"]]
     assert (await maya.post(path, json={**body, "toolResults": results})).json()["text"] == "Done."
@@ -318,8 +318,10 @@ async def test_a_turn_that_waits_for_tools_is_not_given_again(rc: Tellback, maya
 
 
 async def test_a_turn_of_ones_own_is_appended_once(rc: Tellback, maya: httpx2.AsyncClient) -> None:
-    talk = await rc.user("maya").conversations.create("chat")
+    conversation = await rc.user("maya").conversations.create("chat")
     body = {"userContent": "Hi", "assistant": {"content": "Hello!"}}
     for _ in range(2):
-        assert (await maya.post(f"/ai-conversations/{talk.id}/turns", json=body, headers=KEY)).status_code == 201
-    assert [each.text for each in await rc.user("maya").conversations.messages(talk.id)] == ["Hi", "Hello!"]
+        assert (
+            await maya.post(f"/ai-conversations/{conversation.id}/turns", json=body, headers=KEY)
+        ).status_code == 201
+    assert [each.text for each in await rc.user("maya").conversations.messages(conversation.id)] == ["Hi", "Hello!"]

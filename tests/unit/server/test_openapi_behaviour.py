@@ -70,15 +70,15 @@ async def test_a_whole_number_is_a_number_where_parts_are_taken(rest: RestClient
 
 
 async def test_a_message_cannot_be_dated_by_a_number(rest: RestClient) -> None:
-    talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
+    conversation = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
     for moment in (0, "0", "2026-01-01T00:00:00"):
         body = {"content": "Hi", "createdAt": moment}
-        assert expect_json(await rest.post(f"/ai-conversations/{talk}/user-messages", json=body), 422)
+        assert expect_json(await rest.post(f"/ai-conversations/{conversation}/user-messages", json=body), 422)
 
 
 async def test_an_empty_key_is_no_key(rest: RestClient) -> None:
-    talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
-    for path in (f"{talk}/user-messages", "chat"):
+    conversation = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
+    for path in (f"{conversation}/user-messages", "chat"):
         answer = await rest.post(f"/ai-conversations/{path}", json={"content": "Hi"}, headers={"Idempotency-Key": ""})
         assert expect_json(answer, 422)
 

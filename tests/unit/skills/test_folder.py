@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tellback.errors import SkillError
 from tellback.skills import Skill, builtins, load_skills
-from tellback.skills.folder import MAX_FILE_BYTES, MAX_LISTED_FILES, MAX_VISITED_FILES, SkillFolder
+from tellback.skills.skill import MAX_FILE_BYTES, MAX_LISTED_FILES, MAX_VISITED_FILES, SkillFolder
 from tellback.tools import Tool, ToolCall, ToolResult, dispatch
 
 SECRET = "the secret outside"

@@ -32,7 +32,7 @@ REFUNDS = Skill("refunds", "When to refund", body="Be generous.", tools=[refund]
 
 
 async def offer_of(*skills: Skill, **options: Any) -> SkillOffer:
-    return await SkillOffer.of(in_memory_resolver(skills), **options)
+    return await SkillOffer.build(in_memory_resolver(skills), **options)
 
 
 async def use(offer: SkillOffer, name: str, /, **input: Any) -> ToolResult:
@@ -53,7 +53,7 @@ async def test_the_resolver_is_asked_once_with_the_turn() -> None:
 
     messages = (user_message("Hi"),)
     resolver = SkillResolver(listed, lambda name: None)
-    offer = await SkillOffer.of(resolver, messages=messages, system="Be brief.", model="m")
+    offer = await SkillOffer.build(resolver, messages=messages, system="Be brief.", model="m")
     assert seen == [{"messages": messages, "system": "Be brief.", "model": "m"}]
     assert offer.index.endswith("- refunds: When to refund")
     assert offer.tools.keys() == BUILTINS
@@ -63,19 +63,19 @@ async def test_the_resolver_is_asked_once_with_the_turn() -> None:
 
 async def test_the_index_tells_of_searching_only_where_that_is_possible() -> None:
     nothing = SkillResolver(lambda ctx: [], lambda name: None)
-    assert (await SkillOffer.of(nothing)).index == ""
-    searchable = await SkillOffer.of(searchable_resolver([REFUNDS]))
+    assert (await SkillOffer.build(nothing)).index == ""
+    searchable = await SkillOffer.build(searchable_resolver([REFUNDS]))
     assert "search_skills" in searchable.index
     assert "Available" not in searchable.index
     assert searchable.tools.keys() == {*BUILTINS, "search_skills"}
-    both = await SkillOffer.of(searchable_resolver([REFUNDS], always_on=[REFUNDS]))
+    both = await SkillOffer.build(searchable_resolver([REFUNDS], always_on=[REFUNDS]))
     assert "- refunds" in both.index.splitlines()[1]
     assert "search_skills" in both.index.splitlines()[2]
 
 
 async def test_nonsense_from_the_resolver_is_an_error_of_the_application() -> None:
     with pytest.raises(ConfigurationError, match="list_fn"):
-        await SkillOffer.of(SkillResolver(lambda ctx: "tone", lambda name: None))
+        await SkillOffer.build(SkillResolver(lambda ctx: "tone", lambda name: None))
 
 
 def fails(_: Any) -> Any:
@@ -88,9 +88,9 @@ async def hangs(_: Any) -> Any:
 
 async def test_a_resolver_that_cannot_list_is_named() -> None:
     with pytest.raises(SkillError, match=r"list_fn.*LookupError: the table is gone"):
-        await SkillOffer.of(SkillResolver(fails, lambda name: None))
+        await SkillOffer.build(SkillResolver(fails, lambda name: None))
     with pytest.raises(SkillError, match=r"list_fn.*did not answer within 0\.01 seconds"):
-        await SkillOffer.of(SkillResolver(hangs, lambda name: None), tool_timeout=0.01)
+        await SkillOffer.build(SkillResolver(hangs, lambda name: None), tool_timeout=0.01)
 
 
 @pytest.mark.parametrize("read_fn", [fails, hangs, lambda name: "nonsense", lambda name: None])
@@ -100,7 +100,7 @@ async def test_a_resolver_that_cannot_read_does_not_end_the_conversation(
     async def list_nothing(_: Any) -> list[Skill]:  # async: a thread may take longer than the timeout
         return []
 
-    offer = await SkillOffer.of(SkillResolver(list_nothing, read_fn), tool_timeout=0.01)
+    offer = await SkillOffer.build(SkillResolver(list_nothing, read_fn), tool_timeout=0.01)
     with caplog.at_level(logging.WARNING, "tellback.skills"):
         await offer.reopen(exchange("refunds"))
     assert "'refunds' are not offered again" in caplog.text
@@ -186,7 +186,7 @@ async def test_a_skill_that_is_made_anew_at_every_read_brings_its_newest_tools()
 
         return Skill(name, "", tools=[now])
 
-    offer = await SkillOffer.of(SkillResolver(lambda ctx: [], read))
+    offer = await SkillOffer.build(SkillResolver(lambda ctx: [], read))
     assert not (await use(offer, "read_skill", name="clock")).is_error
     first = offer.tools["now"]
     assert not (await use(offer, "read_skill", name="clock")).is_error
@@ -242,7 +242,7 @@ async def test_the_resolver_sees_the_history_that_was_reopened() -> None:
         seen.append(len(ctx["messages"]))
         return []
 
-    offer = await SkillOffer.of(SkillResolver(listed, lambda name: None))
+    offer = await SkillOffer.build(SkillResolver(listed, lambda name: None))
     await offer.reopen([user_message("Hi")])
     await use(offer, "list_skills")
     assert seen == [0, 1]

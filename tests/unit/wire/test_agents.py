@@ -138,7 +138,7 @@ KINDS: list[tuple[type[WireModel], SearchStrategy[Any]]] = [
 
 
 def read_back(wire: type[WireModel], value: Any) -> Any:
-    return wire.model_validate(json.loads(wire.of(value).to_json())).value()
+    return wire.model_validate(json.loads(wire.from_value(value).to_json())).value()
 
 
 @pytest.mark.parametrize(("wire", "made"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
@@ -155,7 +155,7 @@ def test_an_answer_comes_back_without_how_it_came_about(answer: Response) -> Non
     usage = ChatUsage(3, 4, 7, provider="p", model="m")
     secret = ModelCall("reply", "the author's prompt", (Message("user", "the author's words"),), usage=usage)
     told = replace(answer, trace=Trace(calls=(secret,)), problems=(TurnProblem("recall", TimeoutError("inside")),))
-    sent = AgentResponseWire.of(told).to_json()
+    sent = AgentResponseWire.from_value(told).to_json()
     assert b"author" not in sent
     assert b"inside" not in sent
     back = AgentResponseWire.model_validate(json.loads(sent)).value()
@@ -168,7 +168,7 @@ def test_what_is_between_the_agent_and_its_author_is_not_told() -> None:
     state = SessionState("web-42", context={"k": "secret"}, progress=RouteProgress(path=("secret",)), owner="secret")
     data = session_state_to_data(replace(state, extracted={"to": "Rome"}))
     row = SessionData("web-42", collected_data=data["collected_data"])
-    told = SessionWire.of(row).to_json().decode()
+    told = SessionWire.from_value(row).to_json().decode()
     assert "secret" not in told
     assert "Rome" in told
 

@@ -119,7 +119,7 @@ def test_every_type_of_change_is_tried(changes: list[Event]) -> None:
 def test_data_of_changes_have_the_names_of_the_wire(changes: list[Event]) -> None:
     for event in changes:
         told = told_of(event)
-        assert told == json.loads(ChangeWire.of(event).to_json())
+        assert told == json.loads(ChangeWire.from_value(event).to_json())
         if event.type == USER_ERASED:  # names of tables
             assert told["data"] == event.data
         else:
@@ -141,10 +141,10 @@ async def test_what_a_job_did_has_the_names_of_the_wire() -> None:
             run = await maya.memory.run_extraction_for_conversation(id, space_id=space)
             await rc.jobs.drain()
         [job] = await maya.memory.list_jobs()
-        told = json.loads(JobWire.of(job).to_json())
+        told = json.loads(JobWire.from_value(job).to_json())
         assert (told["result"]["leftOut"], told["result"]["leftOutFacts"]) == (0, [])
         assert JobWire.model_validate(told).value() == job
-        whole = json.loads(ExtractionRunWire.of(run).to_json())
+        whole = json.loads(ExtractionRunWire.from_value(run).to_json())
         assert [JobWire.model_validate(each).value() for each in whole["jobs"]] == list(run.jobs)
 
 
@@ -170,7 +170,7 @@ def booked(metadata: Mapping[str, Any]) -> SessionState:
 def test_a_session_has_the_names_of_the_wire_where_they_are_its_own() -> None:
     own = {"my_key": 1, "fares": {"from_to": 2}}
     row = row_of(booked(own), my_channel={"first_seen": 1})
-    told = json.loads(SessionWire.of(row).to_json())["collectedData"]
+    told = json.loads(SessionWire.from_value(row).to_json())["collectedData"]
     assert told.keys() == {
         *("extracted", "routeHistory", "currentRouteTitle", "currentRouteEnteredAt", "currentStateDescription"),
         *("currentStateEnteredAt", "metadata", "my_channel"),
@@ -189,11 +189,11 @@ def test_a_session_has_the_names_of_the_wire_where_they_are_its_own() -> None:
 def test_a_session_is_read_as_it_was(own: dict[str, Any]) -> None:
     state = booked(own)
     row = row_of(state)
-    back = SessionWire.model_validate(json.loads(SessionWire.of(row).to_json())).value()
+    back = SessionWire.model_validate(json.loads(SessionWire.from_value(row).to_json())).value()
     shown = {name: row.collected_data[name] for name in back.collected_data}
     assert back.collected_data == shown
     stored = session_data_to_state("web-42", row)
-    told = json.loads(SessionStateWire.of(stored).to_json())
+    told = json.loads(SessionStateWire.from_value(stored).to_json())
     assert SessionStateWire.model_validate(told).value() == stored
     assert told["metadata"]["userId"] == "maya"
     assert set(own) - {"user_id", "created_at"} <= told["metadata"].keys()

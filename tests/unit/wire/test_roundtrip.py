@@ -42,7 +42,7 @@ KINDS: list[tuple[type[WireModel], SearchStrategy[Any]]] = [
 
 
 def read_back(wire: type[WireModel], value: Any) -> Any:
-    return wire.model_validate(json.loads(wire.of(value).to_json())).value()
+    return wire.model_validate(json.loads(wire.from_value(value).to_json())).value()
 
 
 @pytest.mark.parametrize(("wire", "made"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
@@ -59,14 +59,14 @@ def test_a_value_comes_back_as_it_was(wire: type[WireModel], made: SearchStrateg
 def test_names_on_the_wire_are_in_camel_case(
     wire: type[WireModel], made: SearchStrategy[Any], data: st.DataObject
 ) -> None:
-    told = json.loads(wire.of(data.draw(made)).to_json())
+    told = json.loads(wire.from_value(data.draw(made)).to_json())
     assert not [name for name in told if "_" in name or not name[0].islower()]
 
 
 @settings(max_examples=20)
 @given(atom=strategies.atoms)
 def test_an_atom_has_the_fields_of_its_source_and_where_it_was_said(atom: Any) -> None:
-    told = json.loads(AtomWire.of(atom).to_json())
+    told = json.loads(AtomWire.from_value(atom).to_json())
     assert {
         *("id", "memorySpaceId", "tenantId", "appId", "userId", "text", "category", "importance", "confidence"),
         *("validFrom", "validTo", "status", "sourceConversationId", "sourceMessageIds", "entityIds"),
@@ -79,35 +79,35 @@ def test_an_atom_has_the_fields_of_its_source_and_where_it_was_said(atom: Any) -
 @settings(max_examples=20)
 @given(binding=strategies.bindings)
 def test_a_single_scope_stands_by_itself(binding: Any) -> None:
-    told = json.loads(BindingWire.of(binding).to_json())["conversationScope"]
+    told = json.loads(BindingWire.from_value(binding).to_json())["conversationScope"]
     assert isinstance(told, dict) == (len(binding.conversation_scope) == 1)
 
 
 @settings(max_examples=60)
 @given(message=strategies.stored)
 def test_the_quick_way_of_a_message_writes_the_same(message: StoredMessage) -> None:
-    assert json.loads(encode_message(message)) == json.loads(MessageWire.of(message).to_json())
+    assert json.loads(encode_message(message)) == json.loads(MessageWire.from_value(message).to_json())
 
 
 def test_half_a_character_in_a_message_is_sent_all_the_same() -> None:
     message = StoredMessage("msg_1", "conv_1", 1, "turn_1", "user", (TextBlock("a \ud800 b"),), utc_now())
     assert read_back(MessageWire, message) == message
-    assert encode_message(message) == MessageWire.of(message).to_json()
+    assert encode_message(message) == MessageWire.from_value(message).to_json()
 
 
 def test_what_a_provider_wants_back_is_not_sent() -> None:
     call = ToolCall("tu_1", "lookup", {"order": 7}, meta={"signature": "secret"})
     message = Message("assistant", "Hi", tool_calls=(call,), meta={"thinking": "secret"})
-    assert b"secret" not in MessageOut.of(message).to_json()
+    assert b"secret" not in MessageOut.from_value(message).to_json()
     assert read_back(MessageOut, message) == message
 
 
 def test_content_that_is_no_text_is_sent_as_one() -> None:
-    assert MessageOut.of(Message("tool", {"sum": 3})).content == '{"sum": 3}'
-    assert MessageOut.of(Message("assistant", None)).content == ""
+    assert MessageOut.from_value(Message("tool", {"sum": 3})).content == '{"sum": 3}'
+    assert MessageOut.from_value(Message("assistant", None)).content == ""
 
 
 def test_a_newer_servers_further_fields_do_no_harm() -> None:
     call = ToolCall("tu_1", "lookup")
-    told = {**json.loads(ToolCallOut.of(call).to_json()), "risk": "high"}
+    told = {**json.loads(ToolCallOut.from_value(call).to_json()), "risk": "high"}
     assert ToolCallOut.model_validate(told).value() == call

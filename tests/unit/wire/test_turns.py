@@ -90,7 +90,7 @@ deltas: SearchStrategy[ReplyDelta] = st.one_of(
 @given(data=st.data())
 def test_a_value_comes_back_as_it_was(wire: type[WireModel], made: SearchStrategy[Any], data: st.DataObject) -> None:
     value = data.draw(made)
-    assert wire.model_validate(json.loads(wire.of(value).to_json())).value() == value
+    assert wire.model_validate(json.loads(wire.from_value(value).to_json())).value() == value
 
 
 @given(deltas)
@@ -108,6 +108,6 @@ def test_an_unknown_delta_is_passed_over() -> None:
 def test_problems_are_told_without_their_inside() -> None:
     outcome = TurnOutcome("completed", "Hi", "turn_1", "conv_1", (), ChatUsage())
     failed = replace(outcome, problems=(TurnProblem("recall", StoreBusyError("/secret/path")),))
-    sent = TurnOutcomeWire.of(failed).to_json()
+    sent = TurnOutcomeWire.from_value(failed).to_json()
     assert b"secret" not in sent
     assert TurnOutcomeWire.model_validate_json(sent).value().problems[0].step == "recall"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tellback.agent import Agent
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE
-from tellback.agent.flow.types import Interpretation
+from tellback.agent.flow.move import Interpretation
 from tellback.agent.sessions.session import create_session, enter_route, enter_state
 from tellback.tools import tool
 from tests.unit.agent.flow.route_strategies import SEEDS, Facts, RandomFlows, RandomTurn, play

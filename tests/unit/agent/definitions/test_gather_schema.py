@@ -14,7 +14,7 @@ PLACE = "route 'Book a flight'"
 
 
 def schema_of(field: Mapping[str, Any], **more: Any) -> GatherSchema:
-    return GatherSchema.of({"type": "object", "properties": {"x": field}, **more}, PLACE)
+    return GatherSchema.from_definition({"type": "object", "properties": {"x": field}, **more}, PLACE)
 
 
 def refused(field: Mapping[str, Any], value: Any, **more: Any) -> str:
@@ -173,19 +173,19 @@ def test_an_unknown_field_is_refused() -> None:
     with pytest.raises(InvalidValue, match="is not gathered here; what is: x"):
         schema_of(TEXT).check("y", 1)
     with pytest.raises(InvalidValue, match="what is: nothing"):
-        GatherSchema.of(None, PLACE).check("y", 1)
+        GatherSchema.from_definition(None, PLACE).check("y", 1)
 
 
 @pytest.mark.parametrize(("required", "needed"), [(None, [True, True]), (["a"], [True, False]), ([], [False, False])])
 def test_what_is_required_is_needed_and_everything_when_nothing_is_said(required: Any, needed: list[bool]) -> None:
     more = {} if required is None else {"required": required}
-    schema = GatherSchema.of({"type": "object", "properties": {"a": {}, "b": {}}, **more}, PLACE)
+    schema = GatherSchema.from_definition({"type": "object", "properties": {"a": {}, "b": {}}, **more}, PLACE)
     assert [field.required for field in schema.fields.values()] == needed
 
 
 def test_titles_are_left_out_but_a_field_may_be_called_title() -> None:
     written = {"type": "object", "properties": {"title": {"type": "string", "title": "Title"}}}
-    assert GatherSchema.of(written, PLACE).fields["title"].schema == {"type": "string"}
+    assert GatherSchema.from_definition(written, PLACE).fields["title"].schema == {"type": "string"}
 
 
 def test_definitions_in_the_older_spelling_are_found() -> None:
@@ -199,7 +199,7 @@ def test_the_given_schema_may_be_read_only_and_is_not_changed() -> None:
     written = MappingProxyType(
         {"type": "object", "properties": MappingProxyType({"x": MappingProxyType(dict(INTEGER))})}
     )
-    assert GatherSchema.of(written, PLACE).check("x", "2") == 2
+    assert GatherSchema.from_definition(written, PLACE).check("x", "2") == 2
 
 
 def test_values_of_a_json_schema_stay_json() -> None:
@@ -231,7 +231,7 @@ def test_values_of_a_json_schema_stay_json() -> None:
 )
 def test_a_schema_that_cannot_be_used_is_refused_and_its_place_named(written: Any, why: str) -> None:
     with pytest.raises(FlowError, match=why) as caught:
-        GatherSchema.of(written, PLACE)
+        GatherSchema.from_definition(written, PLACE)
     assert caught.value.place == PLACE
 
 
@@ -239,4 +239,4 @@ def test_a_schema_that_holds_itself_is_refused() -> None:
     endless: dict[str, Any] = {"type": "object"}
     endless["properties"] = {"x": endless}
     with pytest.raises(FlowError, match="holds itself"):
-        GatherSchema.of(endless, PLACE)
+        GatherSchema.from_definition(endless, PLACE)

@@ -113,7 +113,7 @@ class Flight(BaseModel):
         return self
 
 
-SCHEMA = GatherSchema.of(Flight, PLACE)
+SCHEMA = GatherSchema.from_definition(Flight, PLACE)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_value_is_not_judged_again_when_it_is_restored() -> None:
             calls.append(value)
             raise ValueError("that day is over")
 
-    schema = GatherSchema.of(Booking, PLACE)
+    schema = GatherSchema.from_definition(Booking, PLACE)
     assert schema.restore({"day": "2020-01-01"}) == {"day": date(2020, 1, 1)}
     assert calls == []
 
@@ -258,7 +258,7 @@ def test_a_validator_that_reads_text_itself_is_given_the_text() -> None:
         def worded(cls, value: Any) -> Any:
             return {"two": 2}.get(value.lower(), value)
 
-    schema = GatherSchema.of(Booking, PLACE)
+    schema = GatherSchema.from_definition(Booking, PLACE)
     assert schema.check("day", "03/04/2026") == date(2026, 4, 3)
     assert schema.check("day", "2026-04-03T10:00") == date(2026, 4, 3)
     assert schema.check("seats", " Two") == 2
@@ -278,7 +278,7 @@ def test_a_strict_or_frozen_or_deferred_model_is_gathered_too() -> None:
         day: date
         cabin: Cabin
 
-    schema = GatherSchema.of(Booking, PLACE)
+    schema = GatherSchema.from_definition(Booking, PLACE)
     data = {"day": schema.check("day", "2026-12-01"), "cabin": schema.check("cabin", "Economy")}
     assert data == {"day": date(2026, 12, 1), "cabin": "economy"}
     assert schema.restore(schema.plain(data)) == data
@@ -290,7 +290,7 @@ class Tree(BaseModel):
 
 
 def test_a_model_that_holds_itself_is_gathered() -> None:
-    schema = GatherSchema.of(Tree, PLACE)
+    schema = GatherSchema.from_definition(Tree, PLACE)
     assert list(schema.fields) == ["name", "children"]
     tree = [Tree(name="a", children=[Tree(name="b")])]
     assert schema.check("children", [{"name": " a", "children": {"name": "b"}}]) == tree
@@ -301,7 +301,7 @@ def test_validators_of_a_parent_model_run() -> None:
     class Child(Flight):
         extra: int
 
-    schema = GatherSchema.of(Child, PLACE)
+    schema = GatherSchema.from_definition(Child, PLACE)
     with pytest.raises(InvalidValue, match="Atlantis"):
         schema.check("destination", "Atlantis")
     assert schema.check("extra", "3") == 3
@@ -311,7 +311,7 @@ def test_a_secret_survives_being_stored() -> None:
     class Login(BaseModel):
         pin: SecretStr
 
-    schema = GatherSchema.of(Login, PLACE)
+    schema = GatherSchema.from_definition(Login, PLACE)
     data = {"pin": schema.check("pin", "1234")}
     assert data["pin"].get_secret_value() == "1234"
     assert schema.restore(schema.plain(data)) == data
@@ -341,5 +341,5 @@ class Unusable(BaseModel):
 )
 def test_a_model_that_cannot_be_used_is_refused(written: Any, why: str) -> None:
     with pytest.raises(FlowError, match=why) as caught:
-        GatherSchema.of(written, PLACE)
+        GatherSchema.from_definition(written, PLACE)
     assert caught.value.place == PLACE

@@ -42,8 +42,8 @@ class Trip(BaseModel):
     any: Any
 
 
-MODEL = GatherSchema.of(Trip, PLACE)
-HAND = GatherSchema.of(
+MODEL = GatherSchema.from_definition(Trip, PLACE)
+HAND = GatherSchema.from_definition(
     {
         "type": "object",
         "properties": {
@@ -156,5 +156,5 @@ def test_a_day_with_its_year_first_is_that_day(day: date, form: str) -> None:
 
 @given(st.integers(min_value=-(10**12), max_value=10**12))
 def test_a_whole_number_is_read_however_it_is_grouped(number: int) -> None:
-    schema = GatherSchema.of({"type": "object", "properties": {"x": {"type": "integer"}}}, PLACE)
+    schema = GatherSchema.from_definition({"type": "object", "properties": {"x": {"type": "integer"}}}, PLACE)
     assert schema.check("x", f"{number}") == schema.check("x", f"{number:,}") == number

@@ -15,8 +15,7 @@ from pydantic import BaseModel
 from tellback.agent import Agent
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE, State
-from tellback.agent.flow.move import move, retry_condition
-from tellback.agent.flow.types import Interpretation, MoveResult, ToolRunRequest, ToolRunResult
+from tellback.agent.flow.move import Interpretation, MoveResult, ToolRunRequest, ToolRunResult, move, retry_condition
 from tellback.agent.sessions.serialization import session_data_to_state, session_state_to_data
 from tellback.agent.sessions.session import PendingCall, SessionState, ToolRun, create_session
 from tellback.errors import FlowError

@@ -12,8 +12,7 @@ from pydantic import BaseModel, Field
 
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE
-from tellback.agent.flow.move import move
-from tellback.agent.flow.types import Interpretation, MoveResult, RejectedValue
+from tellback.agent.flow.move import Interpretation, MoveResult, RejectedValue, move
 from tellback.agent.sessions.session import CurrentRoute, CurrentState, create_session
 from tellback.errors import FlowError
 from tests.unit.agent.flow.route_strategies import NOW, FlowConversation

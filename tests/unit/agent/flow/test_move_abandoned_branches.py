@@ -11,9 +11,8 @@ from pydantic import BaseModel, Field
 from tellback.agent import Agent
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE
-from tellback.agent.flow.move import retry_condition
+from tellback.agent.flow.move import ToolRunResult, retry_condition
 from tellback.agent.flow.route_choice import drop_condition
-from tellback.agent.flow.types import ToolRunResult
 from tellback.agent.sessions.session import ToolRun
 from tellback.testing import Dialogue, says, understands
 from tests.unit.agent.flow.route_strategies import WAITS, FlowConversation

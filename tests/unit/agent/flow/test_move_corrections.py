@@ -12,8 +12,7 @@ from pydantic import BaseModel
 
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE, State
-from tellback.agent.flow.move import move
-from tellback.agent.flow.types import Interpretation, ToolRunResult
+from tellback.agent.flow.move import Interpretation, ToolRunResult, move
 from tellback.agent.sessions.session import CurrentState, ToolRun
 from tests.unit.agent.flow.route_strategies import NOW, WAITS, FlowConversation
 

@@ -12,8 +12,7 @@ from hypothesis import given, note, settings
 
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import State
-from tellback.agent.flow.move import move
-from tellback.agent.flow.types import Interpretation, MoveResult, ToolRunResult
+from tellback.agent.flow.move import Interpretation, MoveResult, ToolRunResult, move
 from tellback.agent.sessions.session import SessionState, ToolRun, create_session
 from tellback.tools import Tool
 from tests.unit.agent.flow.route_strategies import NOW, SEEDS

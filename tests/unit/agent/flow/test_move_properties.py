@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import State
-from tellback.agent.flow.types import Interpretation, MoveResult, ToolRunRequest
+from tellback.agent.flow.move import Interpretation, MoveResult, ToolRunRequest
 from tellback.agent.sessions.serialization import session_state_to_data
 from tellback.agent.sessions.session import PausedRoute, SessionState, create_session
 from tests.unit.agent.flow.route_strategies import (
@@ -190,7 +190,7 @@ def test_a_left_route_is_kept_as_it_was_and_comes_back_so(seed: int) -> None:
         assert session.paused_routes[first.id] == kept
     back, _ = play(routes, session, RandomTurn(Interpretation(scores={first.id: 100}), FAILING))
     assert back.route is first
-    by_tools = {name for run in kept.progress.runs.values() for name in run.gave}
+    by_tools = {name for run in kept.progress.runs.values() for name in run.changed_values}
     known = {name: value for name, value in stated(kept.extracted).items() if name not in by_tools}
     assert known.items() <= back.session.extracted.items()
     assert set(back.session.paused_routes) == {second.id}

@@ -10,8 +10,7 @@ from pydantic import BaseModel
 
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import State
-from tellback.agent.flow.move import retry_condition
-from tellback.agent.flow.types import MoveResult, ToolRunResult
+from tellback.agent.flow.move import MoveResult, ToolRunResult, retry_condition
 from tellback.agent.sessions.session import ToolRun
 from tellback.errors import FlowError
 from tests.unit.agent.flow.route_strategies import WAITS, FlowConversation

@@ -14,7 +14,7 @@ import pytest
 
 from tellback import LocalModel, StreamStop, TextDelta, open_model
 from tellback.chat import Provider, detect_provider
-from tellback.chat.providers.local import engine
+from tellback.chat.providers.local import model as local_model
 from tellback.errors import (
     ConfigurationError,
     MissingExtraError,
@@ -48,7 +48,7 @@ class Llama:
         self.at_once = 0
         self.most_at_once = 0
 
-    def load(self, settings: engine.EngineSettings) -> Llama:
+    def load(self, settings: local_model.EngineSettings) -> Llama:
         self.loads += 1
         return self
 
@@ -77,8 +77,8 @@ class Llama:
 @pytest.fixture
 def llama(monkeypatch: pytest.MonkeyPatch) -> Iterator[Llama]:
     fake = Llama()
-    monkeypatch.setattr(engine, "_load", fake.load)
-    monkeypatch.setattr(engine, "_engines", WeakValueDictionary())
+    monkeypatch.setattr(local_model, "_load", fake.load)
+    monkeypatch.setattr(local_model, "_engines", WeakValueDictionary())
     yield fake
     fake.go.set()
 
@@ -204,10 +204,10 @@ async def test_a_file_is_let_go_when_its_last_model_is_closed(llama: Llama) -> N
         await model.complete("Count.")
     await one.aclose()
     gc.collect()
-    assert len(engine._engines) == 1
+    assert len(local_model._engines) == 1
     await other.aclose()
     gc.collect()
-    assert len(engine._engines) == 0
+    assert len(local_model._engines) == 0
     await one.complete("Count.")
     assert llama.loads == 2
 
@@ -222,7 +222,7 @@ async def test_a_file_can_be_loaded_before_it_is_asked(model: LocalModel, llama:
     assert llama.loads == 2
     await model.aclose()
     gc.collect()
-    assert len(engine._engines) == 0
+    assert len(local_model._engines) == 0
 
 
 async def test_other_settings_are_another_engine(llama: Llama) -> None:
@@ -235,13 +235,13 @@ async def test_other_settings_are_another_engine(llama: Llama) -> None:
 async def test_a_process_that_was_forked_loads_the_file_itself(
     model: LocalModel, llama: Llama, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_abandoned_engines", [])
+    monkeypatch.setattr(local_model, "_abandoned_engines", [])
     await model.complete("Count.")
     monkeypatch.setattr("os.getpid", lambda: -1)
-    engine._after_fork()
+    local_model._after_fork()
     assert (await model.complete("Count.")).text == NUMBERS
     assert llama.loads == 2
-    assert len(engine._abandoned_engines) == 1
+    assert len(local_model._abandoned_engines) == 1
 
 
 def test_one_model_serves_one_event_loop_after_another(llama: Llama) -> None:
@@ -343,11 +343,11 @@ def test_a_path_is_a_models_name(name: str) -> None:
 async def test_local_before_a_path_only_says_whose_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
 
-    def load(settings: engine.EngineSettings) -> Llama:
+    def load(settings: local_model.EngineSettings) -> Llama:
         seen.append(settings.path)
         return Llama()
 
-    monkeypatch.setattr(engine, "_load", load)
+    monkeypatch.setattr(local_model, "_load", load)
     monkeypatch.chdir(tmp_path)
     await LocalModel("local/models/a.gguf").complete("Hi")
     (tmp_path / "local").mkdir()

@@ -19,7 +19,7 @@ from tellback.memory.extraction.parser import (
     parse_extraction,
     parse_period,
 )
-from tellback.memory.extraction.schema import ExtractionOutput
+from tellback.memory.extraction.prompts import ExtractionOutput
 from tellback.memory.extraction.transcript import render_transcript
 from tellback.memory.extraction.values import Change, ExtractedEntity, ExtractedFact, Extraction
 from tellback.memory.validation import MAX_NAME_LENGTH, MAX_TEXT_LENGTH

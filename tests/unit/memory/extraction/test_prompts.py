@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tellback.errors import ConfigurationError
-from tellback.memory.extraction.prompts import Prompts
-from tellback.memory.extraction.schema import EntityOutput, FactOutput
+from tellback.memory.extraction.prompts import EntityOutput, FactOutput, Prompts
 
 
 def test_our_versions_are_found() -> None:

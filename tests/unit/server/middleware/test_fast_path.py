@@ -94,8 +94,8 @@ async def test_a_plain_text_takes_the_short_way(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(FastPathMiddleware, "__init__", init)
     async with Tellback(":memory:", worker=False) as rc:
-        talk = await rc.user("local").conversations.create("chat")
-        path = f"/ai-conversations/{talk.id}/user-messages"
+        conversation = await rc.user("local").conversations.create("chat")
+        path = f"/ai-conversations/{conversation.id}/user-messages"
         async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as http:
             assert (await http.post(path, json={"content": "Hello"})).status_code == 201
             assert passed == []

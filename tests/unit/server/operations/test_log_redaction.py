@@ -114,8 +114,8 @@ async def test_no_line_of_a_turn_or_its_failure_holds_words(app: FastAPI) -> Non
     rc: Tellback = app.state.server_context.rc
     with logged() as lines:
         async with app_client(app, user="maya") as client:
-            talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()
-            path = f"/ai-conversations/{talk['id']}"
+            conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()
+            path = f"/ai-conversations/{conversation['id']}"
             said = await client.post(f"{path}/user-messages", json={"content": WORDS})
             ran = await client.post(f"{path}/run-turn", json={"userText": WORDS})
             assert (said.status_code, ran.status_code) == (201, 200)

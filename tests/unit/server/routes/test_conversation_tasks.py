@@ -42,8 +42,8 @@ async def test_the_open_conversation_is_found_or_opened(rest: RestClient) -> Non
 
 
 async def test_a_chat_from_elsewhere_is_imported_at_once(rest: RestClient) -> None:
-    talk = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)
-    path = f"/ai-conversations/{talk['id']}/messages"
+    conversation = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)
+    path = f"/ai-conversations/{conversation['id']}/messages"
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hi", "createdAt": "2020-01-01T00:00:00Z", "visibility": None},
@@ -65,7 +65,7 @@ async def test_a_chat_from_elsewhere_is_imported_at_once(rest: RestClient) -> No
     unknown = await rest.post("/ai-conversations/conv_x/messages", json={"messages": messages})
     assert unknown.status_code == 404
     assert len(await list_all(rest, path, includeInternal=True)) == 4
-    expect_json(await rest.post(f"/ai-conversations/{talk['id']}/close"))
+    expect_json(await rest.post(f"/ai-conversations/{conversation['id']}/close"))
     assert expect_json(await rest.post(path, json={"messages": messages}), 409)["code"] == "conversation-closed"
 
 
@@ -89,11 +89,11 @@ async def test_calls_that_wait_for_a_decision_are_shown() -> None:
     model = ScriptedModel([calls("pay", amount=3)])
     async with Tellback(":memory:", embedder=None, worker=False, model=model) as rc, rest_client(rc) as rest:
         conversations = rc.user("maya").conversations
-        talk = await conversations.create("chat")
-        path = f"/ai-conversations/{talk.id}/pending"
+        conversation = await conversations.create("chat")
+        path = f"/ai-conversations/{conversation.id}/pending"
         assert expect_json(await rest.get(path))["items"] == []
         tool = Tool.from_fn(pay, requires_approval=True)
-        outcome = await conversations.run_turn(talk.id, user_text="Pay 3", tools=[tool])
+        outcome = await conversations.run_turn(conversation.id, user_text="Pay 3", tools=[tool])
         [call] = expect_json(await rest.get(path))["items"]
         assert (call["id"], call["name"], call["input"]) == (outcome.pending[0].id, "pay", {"amount": 3})
         assert (await rest.get("/ai-conversations/conv_x/pending")).status_code == 404
@@ -101,9 +101,9 @@ async def test_calls_that_wait_for_a_decision_are_shown() -> None:
 
 async def test_a_summary_is_made_by_a_model_that_is_served(rc: Tellback, rest: RestClient) -> None:
     conversations = rc.user("maya").conversations
-    talk = await conversations.create("chat", close_after=timedelta(hours=1))
-    await conversations.append_turn(talk.id, "I keep bees.", {"content": "How many?"})
-    path = f"/ai-conversations/{talk.id}/rolling-summary"
+    conversation = await conversations.create("chat", close_after=timedelta(hours=1))
+    await conversations.append_turn(conversation.id, "I keep bees.", {"content": "How many?"})
+    path = f"/ai-conversations/{conversation.id}/rolling-summary"
     assert expect_json(await rest.post(path, json={"model": "gpt-9"}), 403)["code"] == "not-allowed"
     assert expect_json(await rest.post(path))["outcome"] == "refreshed"
     assert expect_json(await rest.post(path, json={}))["outcome"] == "unchanged"

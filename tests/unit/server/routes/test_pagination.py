@@ -46,13 +46,13 @@ async def test_more_than_a_page_holds_is_the_next_page() -> None:
 async def test_large_messages_make_short_pages() -> None:
     async with Tellback(":memory:", worker=False, embedder=None) as rc:
         conversations = rc.user("local").conversations
-        talk = await conversations.create("chat")
+        conversation = await conversations.create("chat")
         picture = {"type": "image", "mime_type": "image/png", "data": base64.b64encode(b"x" * 900_000).decode()}
         for _ in range(45):
-            await conversations.append_user_message(talk.id, [picture])
+            await conversations.append_user_message(conversation.id, [picture])
         async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as client:
-            found = await pages(client, f"/ai-conversations/{talk.id}/messages", 200)
-            forward = await client.get(f"/ai-conversations/{talk.id}/messages?after=0&limit=200")
+            found = await pages(client, f"/ai-conversations/{conversation.id}/messages", 200)
+            forward = await client.get(f"/ai-conversations/{conversation.id}/messages?after=0&limit=200")
         assert [len(page) for page in found] == [20, 20, 5]
         assert [each["seq"] for page in reversed(found) for each in page] == [*range(1, 46)]
         assert [each["seq"] for each in forward.json()["items"]] == [*range(1, 21)]

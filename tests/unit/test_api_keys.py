@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tellback.access import api_keys as api_keys_module
-from tellback.access.api_keys import ApiKeyCache, Keys
+from tellback import api_keys as api_keys_module
+from tellback.api_keys import ApiKeyCache, Keys
 from tellback.errors import NotAuthenticatedError, StoreUnavailableError
 from tellback.stores import StoredKey, open_store
 from tellback.types.access import ApiKey
