@@ -45,7 +45,7 @@ from tellback.agent.response import (
     StreamChunk,
     Trace,
 )
-from tellback.agent.runtime.memory import MemoryOptions
+from tellback.agent.runtime.turn import MemoryOptions
 from tellback.agent.sessions.persistence import (
     InMemorySessions,
     NewMessage,

@@ -29,8 +29,8 @@ from tellback.agent.prompts.relevance import TextRanker
 from tellback.agent.prompts.reply import Persona
 from tellback.agent.prompts.understand import Limits
 from tellback.agent.response import AfterHook, BeforeHook, Response, StreamChunk
-from tellback.agent.runtime.memory import MemoryOptions, MemorySource
 from tellback.agent.runtime.responder import UNSET_MODEL, RespondArguments, Responder
+from tellback.agent.runtime.turn import MemoryOptions, MemorySource
 from tellback.agent.sessions.persistence import Persistence, SessionStore
 from tellback.agent.sessions.session import SessionState
 from tellback.chat import ChatOptions, Model

@@ -19,8 +19,8 @@ from weakref import WeakValueDictionary
 
 from tellback.agent import Agent, Persistence
 from tellback.agent.events import Event
-from tellback.agent.runtime.memory import format_owner, validate_owner
 from tellback.agent.runtime.responder import Responder
+from tellback.agent.runtime.turn import format_owner, validate_owner
 from tellback.agent.sessions.persistence import SessionStore
 from tellback.agent.sessions.serialization import session_data_to_state
 from tellback.agent.sessions.session import SessionState

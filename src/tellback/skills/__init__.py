@@ -3,8 +3,7 @@
 They come from functions, folders or a resolver. Chat, agents and applications import this.
 """
 
-from tellback.skills.body import MAX_BODY, load_body
-from tellback.skills.loader import load_skills
+from tellback.skills.loader import MAX_BODY, load_body, load_skills
 from tellback.skills.resolver import (
     SkillResolver,
     build_index,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tellback.errors import ConfigurationError, NotFoundError, SkillError
-from tellback.skills.body import render_skills, resolve_requirements
+from tellback.skills.loader import render_skills, resolve_requirements
 from tellback.skills.resolver import (
     SkillEntry,
     SkillResolver,

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tellback.errors import SkillError
 from tellback.skills import MAX_BODY, Skill, load_body, load_skills
-from tellback.skills.body import render_skills
-from tellback.skills.loader import parse_skill_file, validate_settings
+from tellback.skills.loader import parse_skill_file, render_skills, validate_settings
 from tellback.skills.skill import MAX_LISTED_FILES
 
 GOOD = "name: pdf-forms\ndescription: Fill in forms."

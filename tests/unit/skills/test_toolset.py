@@ -26,7 +26,7 @@ from tellback.skills import (
     in_memory_resolver,
     searchable_resolver,
 )
-from tellback.skills.body import MAX_REQUIRED_SKILLS
+from tellback.skills.loader import MAX_REQUIRED_SKILLS
 from tellback.tools import Tool, ToolCall, ToolResult, dispatch
 
 TONE = Skill("tone", "Our voice", when=["reply"], body="Be warm.")

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from tellback import validation
 from tellback.agent.events import Event, EventSource, create_message_event, create_tool_event, history_to_messages
 from tellback.agent.response import Response, StreamChunk, last_chunk, run_after_hook
-from tellback.agent.runtime.memory import (
+from tellback.agent.runtime.state_tools import TurnAttempts, format_decision_note, resolve_approvals
+from tellback.agent.runtime.turn import (
+    AgentTurn,
     SessionKey,
     build_memory_tools,
     build_session_key,
@@ -21,8 +23,6 @@ from tellback.agent.runtime.memory import (
     resolve_memory_user,
     validate_owner,
 )
-from tellback.agent.runtime.state_tools import TurnAttempts, format_decision_note, resolve_approvals
-from tellback.agent.runtime.turn import AgentTurn
 from tellback.agent.sessions.persistence import Persistence, SessionStore
 from tellback.agent.sessions.session import IdempotentReply, SessionState, create_session
 from tellback.chat.approval import Approval
