@@ -98,7 +98,7 @@ class ConcurrencyLimiter:
         self._counts: dict[str, int] = {}
 
     def acquire(self, id: str) -> None:
-        """Count a request; raises `RateLimitedError` if there may be no more of them now. `leave` takes it back."""
+        """Count a request; raises `RateLimitedError` if there may be no more of them now. `release` takes it back."""
         count = self._counts.get(id, 0)
         if self._limit is not None and count >= self._limit:
             raise RateLimitedError(

@@ -59,8 +59,8 @@ def save_session(session: SessionData, messages: Sequence[MessageData]) -> Opera
 
 
 @dataclass(slots=True)
-class _ConversationHead:
-    """The part of a conversation's row that its messages move."""
+class _TurnState:
+    """The part of a conversation's row that turns change: counters, and the claim of the running turn."""
 
     id: str
     status: str
@@ -73,25 +73,25 @@ class _ConversationHead:
     running_until: int | None
 
 
-def _lock_head(id: str) -> Operation[_ConversationHead]:
-    """The head, which nobody else can move until the transaction ends."""
+def _lock_turn_state(id: str) -> Operation[_TurnState]:
+    """Lock the row until the transaction ends, and read the part of it that turns change."""
     found = yield "conversation_lock", {"id": id}
     if not found:
         raise NotFoundError("conversation", id)
-    return _ConversationHead(id, *found[0])
+    return _TurnState(id, *found[0])
 
 
-def _write_head(head: _ConversationHead, now: int) -> Operation[None]:
+def _write_turn_state(state: _TurnState, now: int) -> Operation[None]:
     yield (
         "conversation_write",
         {
-            "id": head.id,
-            "last_seq": head.last_seq,
-            "turns": head.turns,
-            "turn_id": head.turn_id,
-            "running_turn": head.running_turn,
-            "running_owner": head.running_owner,
-            "running_until": head.running_until,
+            "id": state.id,
+            "last_seq": state.last_seq,
+            "turns": state.turns,
+            "turn_id": state.turn_id,
+            "running_turn": state.running_turn,
+            "running_owner": state.running_owner,
+            "running_until": state.running_until,
             "now": now,
         },
     )
@@ -109,47 +109,47 @@ def append_turns(
     """Append turns' messages; with `required_owner`, only while that owner's turn runs."""
     if session is not None:  # first, as whoever adds to a session does: nobody waits for the other then
         yield from save_session(session.session, session.messages)
-    head = yield from _lock_head(id)
-    if required_owner is not None and head.running_owner != required_owner:
-        raise TurnConflictError(id, head.running_turn or "", 0)
-    before = head.last_seq
-    stored = yield from _insert_messages(head, turns, encoded, now)
-    if release_owner is not None and head.running_owner == release_owner:
-        head.running_turn = head.running_owner = head.running_until = None
-    if head.last_seq != before or release_owner is not None:
-        yield from _write_head(head, now)
-    if head.last_seq != before and head.status != "open":
-        yield event_statement("conversation.continued", id, {"last_seq": head.last_seq}, now)
-    return AppendResult(tuple(stored), head.turns, head.summarized_turns)
+    state = yield from _lock_turn_state(id)
+    if required_owner is not None and state.running_owner != required_owner:
+        raise TurnConflictError(id, state.running_turn or "", 0)
+    before = state.last_seq
+    stored = yield from _insert_messages(state, turns, encoded, now)
+    if release_owner is not None and state.running_owner == release_owner:
+        state.running_turn = state.running_owner = state.running_until = None
+    if state.last_seq != before or release_owner is not None:
+        yield from _write_turn_state(state, now)
+    if state.last_seq != before and state.status != "open":
+        yield event_statement("conversation.continued", id, {"last_seq": state.last_seq}, now)
+    return AppendResult(tuple(stored), state.turns, state.summarized_turns)
 
 
 def _insert_messages(
-    head: _ConversationHead, turns: Sequence[TurnDraft], encoded: EncodedTurns, now: int
+    state: _TurnState, turns: Sequence[TurnDraft], encoded: EncodedTurns, now: int
 ) -> Operation[list[StoredMessage]]:
-    """Insert the messages and their events, and move the head; it is for the caller to write it."""
+    """Insert the messages and their events, and update `state`, which the caller writes."""
     stored: list[StoredMessage] = []
     for turn, values in zip(turns, encoded, strict=True):
-        by_key = yield from _find_by_idempotency_key(head.id, turn)
+        by_key = yield from _find_by_idempotency_key(state.id, turn)
         turn_id, starts = turn.turn_id, turn.starts
         if by_key:
             turn_id, starts = next(reversed(by_key.values())).turn_id, False
-        elif turn.joins and head.turn_id is not None:
-            turn_id = head.turn_id
+        elif turn.joins and state.turn_id is not None:
+            turn_id = state.turn_id
         if any(draft.idempotency_key not in by_key for draft in turn.messages):
             # A turn that was running when the conversation was closed may still finish: its tools have run.
-            if head.status != "open" and (turn.joins or turn.turn_id != head.running_turn):
-                raise ConversationClosedError(head.id)
-            head.turns += 1 if starts or head.turn_id is None else 0
-            head.turn_id = turn_id
+            if state.status != "open" and (turn.joins or turn.turn_id != state.running_turn):
+                raise ConversationClosedError(state.id)
+            state.turns += 1 if starts or state.turn_id is None else 0
+            state.turn_id = turn_id
         for draft, row in zip(turn.messages, values, strict=True):
             if draft.idempotency_key in by_key:
                 stored.append(by_key[draft.idempotency_key])
                 continue
-            seq = head.last_seq = head.last_seq + 1
-            yield "message_insert", {**row, "conversation_id": head.id, "seq": seq, "turn_id": turn_id}
+            seq = state.last_seq = state.last_seq + 1
+            yield "message_insert", {**row, "conversation_id": state.id, "seq": seq, "turn_id": turn_id}
             data = APPENDED_DATA % (draft.id, seq, draft.role, turn_id, draft.visibility)
-            yield EVENT_STATEMENT, {"type": "message.appended", "subject_id": head.id, "data": data, "now": now}
-            stored.append(rows.stored_message_from_draft(draft, head.id, seq, turn_id))
+            yield EVENT_STATEMENT, {"type": "message.appended", "subject_id": state.id, "data": data, "now": now}
+            stored.append(rows.stored_message_from_draft(draft, state.id, seq, turn_id))
             if draft.idempotency_key is not None:
                 by_key[draft.idempotency_key] = stored[-1]
     return stored
@@ -181,15 +181,15 @@ def claim_turn(
     id: str, claim: TurnClaim, draft: MessageDraft | None, encoded: EncodedTurns, tail_limit: int, now: int
 ) -> Operation[StartedTurnRows | TurnBusy]:
     """Claim the conversation, append the user's message and read the tail."""
-    head = yield from _lock_head(id)
-    if head.status != "open" and draft is not None:
+    state = yield from _lock_turn_state(id)
+    if state.status != "open" and draft is not None:
         raise ConversationClosedError(id)
-    if head.running_owner not in (None, claim.evict) and (head.running_until or 0) > claim.now * 1_000_000:
-        return TurnBusy(head.running_turn or "", head.running_owner or "")
+    if state.running_owner not in (None, claim.evict) and (state.running_until or 0) > claim.now * 1_000_000:
+        return TurnBusy(state.running_turn or "", state.running_owner or "")
     turn_id, user_message, before = claim.turn_id, None, UNBOUNDED
     if draft is not None:
         turn = TurnDraft(claim.turn_id, [draft], starts=True)
-        [user_message] = yield from _insert_messages(head, [turn], encoded, now)
+        [user_message] = yield from _insert_messages(state, [turn], encoded, now)
         turn_id, before = user_message.turn_id, user_message.seq + 1
     history = yield "history_before", {"conversation_id": id, "before": before, "limit": tail_limit}
     later: list[Any] = []
@@ -198,8 +198,8 @@ def claim_turn(
         later = yield "messages_after", {**resumed_range, "internal": 1, "hidden": 0}
     if user_message is None and history:
         turn_id = history[0][3]
-    head.running_turn, head.running_owner, head.running_until = turn_id, claim.owner, int(claim.until * 1_000_000)
-    yield from _write_head(head, now)
+    state.running_turn, state.running_owner, state.running_until = turn_id, claim.owner, int(claim.until * 1_000_000)
+    yield from _write_turn_state(state, now)
     return StartedTurnRows(turn_id, user_message, history, later)
 
 
@@ -257,7 +257,7 @@ class SqlConversationLog:
             if not stale:
                 return closed
             for owner, id in stale:
-                operation = partial(_close_idle, id, to_micros(now), idle_micros, claims_before)
+                operation = partial(_close_if_idle, id, to_micros(now), idle_micros, claims_before)
                 conversation = await self._engine.write(owner, operation)
                 if conversation is not None:
                     closed.append(conversation)
@@ -426,7 +426,7 @@ def _list_conversations(name: str, values: dict[str, Any]) -> Operation[list[Con
 
 def close_conversation(id: str, now: int) -> Operation[Conversation]:
     """Close a conversation; one that is closed is given as it is."""
-    closed = yield from _close_idle(id, now, UNBOUNDED, UNBOUNDED)
+    closed = yield from _close_if_idle(id, now, UNBOUNDED, UNBOUNDED)
     if closed is None:
         closed = yield from _get_conversation(id)
     if closed is None:
@@ -434,7 +434,7 @@ def close_conversation(id: str, now: int) -> Operation[Conversation]:
     return closed
 
 
-def _close_idle(id: str, now: int, idle_since: int | None, claims_before: int) -> Operation[Conversation | None]:
+def _close_if_idle(id: str, now: int, idle_since: int | None, claims_before: int) -> Operation[Conversation | None]:
     values = {"id": id, "now": now, "idle_since": idle_since, "claims_before": claims_before}
     found = yield "conversation_close", values
     if not found:

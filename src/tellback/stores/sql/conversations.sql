@@ -1,4 +1,4 @@
--- Every statement here filters on the whole scope; what works across users is in platform.sql.
+-- Every statement here filters on the whole scope. Statements that work across users are named platform_….
 -- Values are bound by name. CAST tells PostgreSQL the type of a value that may be NULL.
 
 -- name: conversation_create!
