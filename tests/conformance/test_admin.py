@@ -82,9 +82,9 @@ async def test_the_export_of_nobody_is_empty(rc: Tellback) -> None:
 async def test_a_json_file_holds_the_same_as_the_dict(admin: Admin, tmp_path: Path) -> None:
     path = tmp_path / "maya.json"
     report = await admin.export_user_data(to=path)
-    written = json.loads(path.read_text(encoding="utf-8"))
+    exported = json.loads(path.read_text(encoding="utf-8"))
     export = await admin.export_user_data()
-    assert without_moment(written) == without_moment(export)
+    assert without_moment(exported) == without_moment(export)
     assert (report.path, report.format) == (str(path), "json")
     assert report.counts["atoms"] == len(export["atoms"])
     assert report.counts["messages"] == 3
@@ -137,19 +137,19 @@ async def test_progress_is_told(admin: Admin) -> None:
 
 async def test_vectors_come_when_asked_for(admin: Admin) -> None:
     plain = (await admin.export_user_data())["atoms"][0]
-    full = (await admin.export_user_data(include_vectors=True))["atoms"][0]
+    atom_with_vector = (await admin.export_user_data(include_vectors=True))["atoms"][0]
     assert "vectors" not in plain
-    assert list(full["vectors"]) == plain["embedders"] == full["embedders"]
+    assert list(atom_with_vector["vectors"]) == plain["embedders"] == atom_with_vector["embedders"]
 
 
-@pytest.mark.parametrize("ending", ["json", "zip"])
-async def test_an_export_that_fails_leaves_the_folder_as_it_was(admin: Admin, tmp_path: Path, ending: str) -> None:
-    path = tmp_path / "exports" / f"maya.{ending}"
+@pytest.mark.parametrize("suffix", ["json", "zip"])
+async def test_an_export_that_fails_leaves_the_folder_as_it_was(admin: Admin, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "exports" / f"maya.{suffix}"
     path.parent.mkdir()
     path.write_text("the last one")
 
-    def fail(done: int) -> None:
-        if done > 12:
+    def fail(count: int) -> None:
+        if count > 12:
             raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
@@ -158,17 +158,17 @@ async def test_an_export_that_fails_leaves_the_folder_as_it_was(admin: Admin, tm
     assert path.read_text() == "the last one"
 
 
-@pytest.mark.parametrize("ending", ["json", "zip"])
-async def test_a_cancelled_export_leaves_nothing_behind(admin: Admin, tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize("suffix", ["json", "zip"])
+async def test_a_cancelled_export_leaves_nothing_behind(admin: Admin, tmp_path: Path, suffix: str) -> None:
     folder = tmp_path / "exports"
     folder.mkdir()
     task: asyncio.Task[Any]
 
-    def cancel(done: int) -> None:
-        if done == 12:
+    def cancel(count: int) -> None:
+        if count == 12:
             task.cancel()
 
-    task = asyncio.create_task(admin.export_user_data(to=folder / f"maya.{ending}", on_progress=cancel))
+    task = asyncio.create_task(admin.export_user_data(to=folder / f"maya.{suffix}", on_progress=cancel))
     with pytest.raises(asyncio.CancelledError):
         await task
     assert list(folder.iterdir()) == []
@@ -207,9 +207,9 @@ async def test_an_erased_user_is_unknown_and_may_begin_anew(rc: Tellback, admin:
     assert await maya.memory.list_spaces() == []
     with pytest.raises(NotFoundError):
         await maya.memory.recall_by_topic(export["spaces"][0]["id"], "Rome")
-    again = await admin.delete_user_data(confirm=True)
-    assert set(again.values()) == {0}
-    assert again.keys() == erased.keys()
+    second_counts = await admin.delete_user_data(confirm=True)
+    assert set(second_counts.values()) == {0}
+    assert second_counts.keys() == erased.keys()
     [event] = await rc.events.read(types=["user.erased"])
     assert (event.subject_id, dict(event.data)) == (
         erasure_subject(maya.scope),
@@ -299,8 +299,8 @@ class TestAcrossProcesses:
     @pytest.fixture
     async def other(self, rc: Tellback, url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tellback]:
         monkeypatch.setattr("tellback.admin.ERASURE_POLL_SECONDS", 0.1)
-        async with Tellback(url) as opened:
-            yield opened
+        async with Tellback(url) as other_rc:
+            yield other_rc
 
     async def test_another_process_drops_what_it_holds(self, rc: Tellback, other: Tellback) -> None:
         maya = rc.user("maya")
@@ -308,12 +308,12 @@ class TestAcrossProcesses:
         await create_user_data(rc, rc.user("omar"), "Oslo")
         [space] = await maya.memory.list_spaces()
         await other.user("maya").memory.recall_by_topic(space.id, "Rome")
-        [his] = await rc.user("omar").memory.list_spaces()
-        await other.user("omar").memory.recall_by_topic(his.id, "Rome")
+        [omars_space] = await rc.user("omar").memory.list_spaces()
+        await other.user("omar").memory.recall_by_topic(omars_space.id, "Rome")
         assert other._opened_memory is not None
         views = other._opened_memory.space_cache
         await maya.admin.delete_user_data(confirm=True)
         async with asyncio.timeout(20):
             while len(views) > 1:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.05)
-        assert await other.user("omar").memory.get_space(his.id) is not None
+        assert await other.user("omar").memory.get_space(omars_space.id) is not None

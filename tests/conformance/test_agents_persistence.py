@@ -37,9 +37,9 @@ from tests.support.travel_agents import (
 )
 
 
-def build_persistence(rc: Tellback, **more: Any) -> Persistence:
+def build_persistence(rc: Tellback, **kwargs: Any) -> Persistence:
     adapter = PostgresAdapter if rc.store.url.startswith("postgresql") else SqliteAdapter
-    return Persistence(adapter(rc, **more))
+    return Persistence(adapter(rc, **kwargs))
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_the_reply_and_the_session_are_one_step(
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     first = await ask(desk.agent, "To Rome", "web-42", user="maya")
 
-    async def save_of_its_own(*args: Any, **more: Any) -> Any:
+    async def save_of_its_own(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("the session is to be saved with the reply")
 
     monkeypatch.setattr(type(rc.store.sessions), "save", save_of_its_own)
@@ -123,10 +123,10 @@ async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
     conversations = type(rc.store.conversations)
     append = conversations.append
 
-    async def failing(self: Any, *args: Any, **more: Any) -> Any:
-        if more.get("session") is not None:
+    async def failing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("session") is not None:
             raise StoreUnavailableError("gone")
-        return await append(self, *args, **more)
+        return await append(self, *args, **kwargs)
 
     monkeypatch.setattr(conversations, "append", failing)
     with pytest.raises(StoreUnavailableError):
@@ -150,9 +150,9 @@ async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_sav
     conversations = type(rc.store.conversations)
     append = conversations.append
 
-    async def unsure(self: Any, *args: Any, **more: Any) -> Any:
-        done = await append(self, *args, **more)
-        if more.get("session") is not None:
+    async def unsure(self: Any, *args: Any, **kwargs: Any) -> Any:
+        done = await append(self, *args, **kwargs)
+        if kwargs.get("session") is not None:
             monkeypatch.setattr(conversations, "append", append)
             raise StoreUnavailableError("gone while committing", in_doubt=True)
         return done

@@ -27,7 +27,7 @@ from tellback import (
 )
 from tellback.testing import ScriptedModel, calls, says
 from tellback.testing.stores.factories import make_claim
-from tests.conformance.test_approvals_restart import FIVE, Till, decide, leave_pending
+from tests.conformance.test_approvals_restart import FIVE, PaymentTools, decide, leave_pending
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def maya(rc: Tellback) -> User:
 
 
 @pytest.fixture
-def till() -> Till:
-    return Till()
+def payment_tools() -> PaymentTools:
+    return PaymentTools()
 
 
 WRONG: list[Any] = [
@@ -47,60 +47,64 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize("decision", WRONG, ids=repr)
-async def test_what_could_be_misread_is_refused_and_decides_nothing(maya: User, till: Till, decision: Any) -> None:
-    id = await leave_pending(maya, till, FIVE)
+async def test_what_could_be_misread_is_refused_and_decides_nothing(
+    maya: User, payment_tools: PaymentTools, decision: Any
+) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
     with pytest.raises(InvalidArgumentError, match="c1"):
-        await decide(maya, id, till, None, c1=decision)
+        await decide(maya, id, payment_tools, None, c1=decision)
     assert await maya.conversations.pending(id) == (FIVE,)
-    assert till.paid == []
+    assert payment_tools.paid == []
 
 
-async def test_arguments_that_do_not_fit_decide_nothing(maya: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
+async def test_arguments_that_do_not_fit_decide_nothing(maya: User, payment_tools: PaymentTools) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
     with pytest.raises(InvalidArgumentError, match="amount"):
-        await decide(maya, id, till, None, c1={"approved": True, "input": {"amount": "much"}})
+        await decide(maya, id, payment_tools, None, c1={"approved": True, "input": {"amount": "much"}})
     assert await maya.conversations.pending(id) == (FIVE,)
-    await decide(maya, id, till, c1=True)
-    assert till.paid == [5]
+    await decide(maya, id, payment_tools, c1=True)
+    assert payment_tools.paid == [5]
 
 
-async def test_a_call_whose_tool_is_not_there_stays_pending(maya: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
+async def test_a_call_whose_tool_is_not_there_stays_pending(maya: User, payment_tools: PaymentTools) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
     with pytest.raises(ConfigurationError, match=r"no tool 'pay' here.*Nothing was run"):
         await maya.conversations.run_turn(id, ScriptedModel([]), approvals={"c1": True})
     assert await maya.conversations.pending(id) == (FIVE,)
-    await decide(maya, id, till, c1=True)
-    assert till.paid == [5]
+    await decide(maya, id, payment_tools, c1=True)
+    assert payment_tools.paid == [5]
 
 
-async def test_an_id_that_the_provider_uses_again_is_another_call(maya: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
-    await decide(maya, id, till, c1=True)
-    again = ToolCall("c1", "pay", {"amount": 7})
-    await maya.conversations.run_turn(id, ScriptedModel([calls(again)]), "And again.", tools=till.tools)
-    assert await maya.conversations.pending(id) == (again,)
-    outcome, _ = await decide(maya, id, till, c1=True)
-    assert (outcome.text, till.paid) == ("Done.", [5, 7])
+async def test_an_id_that_the_provider_uses_again_is_another_call(maya: User, payment_tools: PaymentTools) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
+    await decide(maya, id, payment_tools, c1=True)
+    second_call = ToolCall("c1", "pay", {"amount": 7})
+    await maya.conversations.run_turn(id, ScriptedModel([calls(second_call)]), "And again.", tools=payment_tools.tools)
+    assert await maya.conversations.pending(id) == (second_call,)
+    outcome, _ = await decide(maya, id, payment_tools, c1=True)
+    assert (outcome.text, payment_tools.paid) == ("Done.", [5, 7])
 
 
-async def test_a_call_far_behind_can_still_be_decided(maya: User, till: Till) -> None:
+async def test_a_call_far_behind_can_still_be_decided(maya: User, payment_tools: PaymentTools) -> None:
     """Forty calls of one reply, decided but for one: its results fill the tail."""
-    wanted = [ToolCall(f"c{n}", "pay", {"amount": n}) for n in range(40)]
-    id = await leave_pending(maya, till, *wanted)
-    await decide(maya, id, till, None, **{call.id: call.id != "c7" for call in wanted if call.id != "c7"})
+    tool_calls = [ToolCall(f"c{n}", "pay", {"amount": n}) for n in range(40)]
+    id = await leave_pending(maya, payment_tools, *tool_calls)
+    await decide(maya, id, payment_tools, None, **{call.id: call.id != "c7" for call in tool_calls if call.id != "c7"})
     assert [call.id for call in await maya.conversations.pending(id)] == ["c7"]
-    outcome, _ = await decide(maya, id, till, c7=True)
+    outcome, _ = await decide(maya, id, payment_tools, c7=True)
     assert outcome.status == "completed"
-    assert sorted(till.paid) == list(range(40))
+    assert sorted(payment_tools.paid) == list(range(40))
 
 
-async def test_arguments_that_were_changed_are_on_record_and_the_model_knows(maya: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
-    outcome, model = await decide(maya, id, till, c1={"approved": True, "input": {"amount": 3}})
-    assert till.paid == [3]
-    assert [dict(ran.arguments) for ran in outcome.tool_invocations] == [{"amount": 3}]
-    told = message_text(model.requests[0].messages[-1])
-    assert told == '[The user approved it with other arguments: {"amount":3}]\npaid 3'
+async def test_arguments_that_were_changed_are_on_record_and_the_model_knows(
+    maya: User, payment_tools: PaymentTools
+) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
+    outcome, model = await decide(maya, id, payment_tools, c1={"approved": True, "input": {"amount": 3}})
+    assert payment_tools.paid == [3]
+    assert [dict(invocation.arguments) for invocation in outcome.tool_invocations] == [{"amount": 3}]
+    result_text = message_text(model.requests[0].messages[-1])
+    assert result_text == '[The user approved it with other arguments: {"amount":3}]\npaid 3'
     notes = [m.metadata for m in await maya.conversations.messages(id, include_hidden=True) if m.metadata]
     assert notes[-1]["inputs"] == {"c1": {"amount": 3}}
 
@@ -120,31 +124,31 @@ async def test_what_is_remembered_by_an_approved_call_cites_the_message(rc: Tell
 
 
 async def test_a_process_that_lost_its_turn_does_not_run_the_call(
-    rc: Tellback, maya: User, till: Till, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: User, payment_tools: PaymentTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stood still for so long that another took the turn over, between its claim and the call."""
-    id = await leave_pending(maya, till, FIVE)
+    id = await leave_pending(maya, payment_tools, FIVE)
     log, append = rc.store.conversations, rc.store.conversations.append
 
-    async def overtaken(scope: Any, conversation_id: str, turns: Any, **more: Any) -> Any:
-        if more.get("required_owner") is not None:
+    async def append_after_takeover(scope: Any, conversation_id: str, turns: Any, **kwargs: Any) -> Any:
+        if kwargs.get("required_owner") is not None:
             monkeypatch.setattr(log, "append", append)
-            await log.end_turn(scope, conversation_id, more["required_owner"])
+            await log.end_turn(scope, conversation_id, kwargs["required_owner"])
             await log.begin_turn(scope, conversation_id, make_claim("other"), None, tail_limit=9, now=rc.clock())
-        return await append(scope, conversation_id, turns, **more)
+        return await append(scope, conversation_id, turns, **kwargs)
 
-    monkeypatch.setattr(log, "append", overtaken)
+    monkeypatch.setattr(log, "append", append_after_takeover)
     with pytest.raises(TurnConflictError):
-        await decide(maya, id, till, None, c1=True)
-    assert till.paid == []
+        await decide(maya, id, payment_tools, None, c1=True)
+    assert payment_tools.paid == []
 
 
-async def test_a_note_for_the_model_does_not_hide_what_waits(maya: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
+async def test_a_note_for_the_model_does_not_hide_what_waits(maya: User, payment_tools: PaymentTools) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
     await maya.conversations.append_system_message(id, "The user opened the payments page.")
     assert await maya.conversations.pending(id) == (FIVE,)
-    outcome, _ = await decide(maya, id, till, c1=True)
-    assert (outcome.text, till.paid) == ("Done.", [5])
+    outcome, _ = await decide(maya, id, payment_tools, c1=True)
+    assert (outcome.text, payment_tools.paid) == ("Done.", [5])
 
 
 async def test_a_chat_turn_is_decided_with_all_that_it_had(maya: User) -> None:
@@ -152,8 +156,14 @@ async def test_a_chat_turn_is_decided_with_all_that_it_had(maya: User) -> None:
 
     @tool(requires_approval=True)
     def pay(amount: int) -> str:
-        bound = request.current()
-        seen.append((bound.session and bound.session.id, dict(bound.extras), bound.message_id))
+        current_request = request.current()
+        seen.append(
+            (
+                current_request.session and current_request.session.id,
+                dict(current_request.extras),
+                current_request.message_id,
+            )
+        )
         return "paid"
 
     model = ScriptedModel([calls("pay", amount=5), says("Paid.")])
@@ -180,8 +190,8 @@ async def test_calls_that_cannot_be_decided_are_reported(maya: User) -> None:
         return "paid"
 
     cfg = TurnConfig(maya, "clerk", chat_opts=ChatOptions(model=ScriptedModel([calls("pay", amount=5)]), tools=[pay]))
-    given = TurnInput(Session("s"), Identity("maya"), "Pay!", persist_assistant=False)
-    result = await run_chat_turn(cfg, given)
+    turn_input = TurnInput(Session("s"), Identity("maya"), "Pay!", persist_assistant=False)
+    result = await run_chat_turn(cfg, turn_input)
     assert result.status == "approval"
     assert "cannot be taken" in str(result.problems[0])
 
@@ -199,13 +209,14 @@ async def test_a_skills_tool_is_decided_however_long_ago_the_skill_was_read(maya
         return "Pay at once."
 
     conversation = await maya.conversations.create("shop")
-    reads = [calls("read_skill", name="paying"), *[calls("list_skills")] * 20, calls("pay", amount=5)]
+    script = [calls("read_skill", name="paying"), *[calls("list_skills")] * 20, calls("pay", amount=5)]
     options = {"skills": [paying], "max_iterations": 50}
-    outcome = await maya.conversations.run_turn(conversation.id, ScriptedModel(reads), "Pay!", options=options)
+    outcome = await maya.conversations.run_turn(conversation.id, ScriptedModel(script), "Pay!", options=options)
     assert outcome.status == "approval"
     decisions = {outcome.pending[0].id: True}
-    last = ScriptedModel([says("Paid.")])
+    second_model = ScriptedModel([says("Paid.")])
     assert (
-        str(await maya.conversations.run_turn(conversation.id, last, approvals=decisions, options=options)) == "Paid."
+        str(await maya.conversations.run_turn(conversation.id, second_model, approvals=decisions, options=options))
+        == "Paid."
     )
     assert paid == [5]

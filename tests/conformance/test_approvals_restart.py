@@ -43,7 +43,7 @@ def other(rc: Tellback) -> User:
     return Tellback(rc.store).user("maya")
 
 
-class Till:
+class PaymentTools:
     """A tool that must be approved, and what it has done."""
 
     def __init__(self) -> None:
@@ -65,24 +65,26 @@ class Till:
 
 
 @pytest.fixture
-def till() -> Till:
-    return Till()
+def payment_tools() -> PaymentTools:
+    return PaymentTools()
 
 
-async def leave_pending(user: User, till: Till, *wanted: ToolCall) -> str:
+async def leave_pending(user: User, payment_tools: PaymentTools, *tool_calls: ToolCall) -> str:
     """A conversation whose last turn waits for a decision on these calls."""
     conversation = await user.conversations.create("chat")
     outcome = await user.conversations.run_turn(
-        conversation.id, ScriptedModel([calls(*wanted)]), "Pay", tools=till.tools
+        conversation.id, ScriptedModel([calls(*tool_calls)]), "Pay", tools=payment_tools.tools
     )
     assert outcome.status == "approval"
     return conversation.id
 
 
-async def decide(user: User, id: str, till: Till, answer: Any = "Done.", **decisions: Any) -> tuple[Any, ScriptedModel]:
+async def decide(
+    user: User, id: str, payment_tools: PaymentTools, answer: Any = "Done.", **decisions: Any
+) -> tuple[Any, ScriptedModel]:
     """Decide, and give the outcome and what the model was asked."""
     model = ScriptedModel([answer] if answer is not None else [])
-    outcome = await user.conversations.run_turn(id, model, tools=till.tools, approvals=decisions)
+    outcome = await user.conversations.run_turn(id, model, tools=payment_tools.tools, approvals=decisions)
     assert all(is_valid_history(sent.messages) for sent in model.requests)
     return outcome, model
 
@@ -91,84 +93,92 @@ async def log(user: User, id: str) -> list[tuple[str, str]]:
     return [(m.role, message_text(m.messages[0])) for m in await user.conversations.raw_turns(id)]
 
 
-async def test_what_waits_is_found_and_approved_elsewhere(maya: User, other: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
+async def test_what_waits_is_found_and_approved_elsewhere(maya: User, other: User, payment_tools: PaymentTools) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
     assert await other.conversations.pending(id) == (FIVE,)
-    outcome, model = await decide(other, id, till, c1=True)
-    assert (outcome.status, outcome.text, till.paid) == ("completed", "Done.", [5])
+    outcome, model = await decide(other, id, payment_tools, c1=True)
+    assert (outcome.status, outcome.text, payment_tools.paid) == ("completed", "Done.", [5])
     assert await maya.conversations.pending(id) == ()
     assert await log(maya, id) == [("user", "Pay"), ("assistant", ""), ("tool", "paid 5"), ("assistant", "Done.")]
     assert message_text(model.requests[0].messages[-1]) == "paid 5"
     assert len({m.turn_id for m in await maya.conversations.raw_turns(id)}) == 1
 
 
-async def test_another_opening_of_the_store_finds_it_too(url: str, rc: Tellback, maya: User, till: Till) -> None:
+async def test_another_opening_of_the_store_finds_it_too(
+    url: str, rc: Tellback, maya: User, payment_tools: PaymentTools
+) -> None:
     if url == ":memory:":
         pytest.skip("memory is opened once")
-    id = await leave_pending(maya, till, FIVE)
+    id = await leave_pending(maya, payment_tools, FIVE)
     async with Tellback(url) as second:
         assert [call.id for call in await second.user("maya").conversations.pending(id)] == ["c1"]
-        await decide(second.user("maya"), id, till, c1=True)
-    assert till.paid == [5]
+        await decide(second.user("maya"), id, payment_tools, c1=True)
+    assert payment_tools.paid == [5]
 
 
-async def test_a_denied_call_does_not_run_and_the_model_is_told_why(maya: User, other: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
-    outcome, model = await decide(other, id, till, "As you wish.", c1=Approval(False, reason="too much"))
-    assert (outcome.text, till.paid) == ("As you wish.", [])
+async def test_a_denied_call_does_not_run_and_the_model_is_told_why(
+    maya: User, other: User, payment_tools: PaymentTools
+) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
+    outcome, model = await decide(other, id, payment_tools, "As you wish.", c1=Approval(False, reason="too much"))
+    assert (outcome.text, payment_tools.paid) == ("As you wish.", [])
     assert "too much" in message_text(model.requests[0].messages[-1])
     assert await maya.conversations.pending(id) == ()
 
 
-async def test_a_call_can_be_approved_with_other_input(maya: User, other: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
-    await decide(other, id, till, c1={"approved": True, "input": {"amount": 3}})
-    assert till.paid == [3]
+async def test_a_call_can_be_approved_with_other_input(maya: User, other: User, payment_tools: PaymentTools) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
+    await decide(other, id, payment_tools, c1={"approved": True, "input": {"amount": 3}})
+    assert payment_tools.paid == [3]
 
 
-async def test_a_second_decision_is_refused_and_runs_nothing(maya: User, other: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
-    await decide(maya, id, till, c1=True)
+async def test_a_second_decision_is_refused_and_runs_nothing(
+    maya: User, other: User, payment_tools: PaymentTools
+) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
+    await decide(maya, id, payment_tools, c1=True)
     for user, decision in ((maya, True), (other, True), (other, False)):
         with pytest.raises(AlreadyDecidedError, match="c1") as caught:
-            await decide(user, id, till, None, c1=decision)
+            await decide(user, id, payment_tools, None, c1=decision)
         assert (caught.value.id, caught.value.call_ids) == (id, ("c1",))
-    assert till.paid == [5]
+    assert payment_tools.paid == [5]
     assert len(await maya.conversations.raw_turns(id)) == 4
 
 
-async def test_decisions_at_once_run_the_call_once(maya: User, other: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
+async def test_decisions_at_once_run_the_call_once(maya: User, other: User, payment_tools: PaymentTools) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
     results = await asyncio.gather(
-        *(decide(user, id, till, c1=True) for user in (maya, other) * 3), return_exceptions=True
+        *(decide(user, id, payment_tools, c1=True) for user in (maya, other) * 3), return_exceptions=True
     )
     assert sum(isinstance(result, AlreadyDecidedError) for result in results) == 5
-    assert till.paid == [5]
+    assert payment_tools.paid == [5]
     assert len(await maya.conversations.raw_turns(id)) == 4
 
 
-async def test_a_new_message_instead_of_a_decision_tells_the_model(maya: User, other: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
+async def test_a_new_message_instead_of_a_decision_tells_the_model(
+    maya: User, other: User, payment_tools: PaymentTools
+) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
     with ScriptedModel([says("Fine, I did not pay.")]) as model:
-        await other.conversations.run_turn(id, model, "Never mind.", tools=till.tools)
+        await other.conversations.run_turn(id, model, "Never mind.", tools=payment_tools.tools)
     assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool", "user"]
     assert "not run" in message_text(model.requests[0].messages[2])
     assert await maya.conversations.pending(id) == ()
     with pytest.raises(AlreadyDecidedError):
-        await decide(maya, id, till, None, c1=True)
-    assert till.paid == []
+        await decide(maya, id, payment_tools, None, c1=True)
+    assert payment_tools.paid == []
 
 
-async def test_calls_are_decided_one_by_one(maya: User, other: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE, NINE, LOOK)
+async def test_calls_are_decided_one_by_one(maya: User, other: User, payment_tools: PaymentTools) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE, NINE, LOOK)
     assert await other.conversations.pending(id) == (FIVE, NINE)
-    first, _ = await decide(other, id, till, None, c2=True)
-    assert (first.status, [call.id for call in first.pending], till.paid) == ("approval", ["c1"], [9])
+    first, _ = await decide(other, id, payment_tools, None, c2=True)
+    assert (first.status, [call.id for call in first.pending], payment_tools.paid) == ("approval", ["c1"], [9])
     assert await maya.conversations.pending(id) == (FIVE,)
-    again, _ = await decide(other, id, till, None, c2=True)
-    assert (again.status, till.paid) == ("approval", [9])
-    last, model = await decide(maya, id, till, c1=False)
-    assert (last.text, till.paid) == ("Done.", [9])
+    repeated, _ = await decide(other, id, payment_tools, None, c2=True)
+    assert (repeated.status, payment_tools.paid) == ("approval", [9])
+    last, model = await decide(maya, id, payment_tools, c1=False)
+    assert (last.text, payment_tools.paid) == ("Done.", [9])
     results = {m.tool_call_id: message_text(m) for m in model.requests[0].messages if m.role == "tool"}
     assert results["c2"] == "paid 9"
     assert results["c3"] == "seen"
@@ -177,39 +187,41 @@ async def test_calls_are_decided_one_by_one(maya: User, other: User, till: Till)
 
 @pytest.mark.parametrize("decision", [True, False])
 async def test_a_call_that_was_begun_is_not_run_again(
-    rc: Tellback, maya: User, other: User, till: Till, decision: bool
+    rc: Tellback, maya: User, other: User, payment_tools: PaymentTools, decision: bool
 ) -> None:
     """The process ended after the approval was noted and before the result was: nobody knows what took effect."""
-    id = await leave_pending(maya, till, FIVE, NINE)
+    id = await leave_pending(maya, payment_tools, FIVE, NINE)
     turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
     note = approval_note(APPROVED, [FIVE], rc.clock())
     await rc.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=rc.clock())
     assert await other.conversations.pending(id) == (NINE,)
-    outcome, model = await decide(other, id, till, c1=decision, c2=False)
-    assert (outcome.text, till.paid) == ("Done.", [])
+    outcome, model = await decide(other, id, payment_tools, c1=decision, c2=False)
+    assert (outcome.text, payment_tools.paid) == ("Done.", [])
     results = {m.tool_call_id: message_text(m) for m in model.requests[0].messages if m.role == "tool"}
     assert "may or may not have taken effect" in results["c1"]
     assert "did not allow" in results["c2"]
     with pytest.raises(AlreadyDecidedError):
-        await decide(maya, id, till, None, c1=True)
+        await decide(maya, id, payment_tools, None, c1=True)
     with ScriptedModel([says("ok", expect=lambda sent: is_valid_history(sent.messages))]) as model:
-        await maya.conversations.run_turn(id, model, "Well?", tools=till.tools)
+        await maya.conversations.run_turn(id, model, "Well?", tools=payment_tools.tools)
 
 
-async def test_a_message_after_a_call_was_begun_tells_that_nobody_knows(rc: Tellback, maya: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
+async def test_a_message_after_a_call_was_begun_tells_that_nobody_knows(
+    rc: Tellback, maya: User, payment_tools: PaymentTools
+) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
     turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
     note = approval_note(APPROVED, [FIVE], rc.clock())
     await rc.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=rc.clock())
     with ScriptedModel([says("I will check.")]) as model:
-        await maya.conversations.run_turn(id, model, "Did you pay?", tools=till.tools)
+        await maya.conversations.run_turn(id, model, "Did you pay?", tools=payment_tools.tools)
     sent = model.requests[0].messages
     assert is_valid_history(sent)
     assert "may or may not have taken effect" in message_text(sent[2])
-    assert till.paid == []
+    assert payment_tools.paid == []
 
 
-async def test_a_call_that_needed_no_approval_is_not_run_by_one(maya: User, till: Till) -> None:
+async def test_a_call_that_needed_no_approval_is_not_run_by_one(maya: User, payment_tools: PaymentTools) -> None:
     """It was interrupted: it does not wait for a person, and may have taken effect."""
     conversation = await maya.conversations.create("shop")
     await maya.conversations.append_user_message(conversation.id, "Look!")
@@ -228,29 +240,33 @@ async def test_a_call_that_needed_no_approval_is_not_run_by_one(maya: User, till
     assert "may or may not have taken effect" in message_text(model.requests[0].messages[-1])
 
 
-async def test_a_decision_may_come_after_the_conversation_was_closed(maya: User, other: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
+async def test_a_decision_may_come_after_the_conversation_was_closed(
+    maya: User, other: User, payment_tools: PaymentTools
+) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
     await maya.conversations.close(id)
     assert await other.conversations.pending(id) == (FIVE,)
-    outcome, _ = await decide(other, id, till, c1=True)
-    assert (outcome.text, till.paid) == ("Done.", [5])
+    outcome, _ = await decide(other, id, payment_tools, c1=True)
+    assert (outcome.text, payment_tools.paid) == ("Done.", [5])
     with pytest.raises(ConversationClosedError):
         await maya.conversations.run_turn(id, ScriptedModel([]), "And now?")
 
 
-async def test_a_turn_cut_off_after_the_result_goes_on_to_the_answer(maya: User, other: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
+async def test_a_turn_cut_off_after_the_result_goes_on_to_the_answer(
+    maya: User, other: User, payment_tools: PaymentTools
+) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
     with pytest.raises(ProviderOverloadedError):
-        await decide(maya, id, till, raises(ProviderOverloadedError("too busy")), c1=True)
-    outcome, model = await decide(other, id, till, "Paid, as I said.", c1=True)
-    assert (outcome.text, till.paid) == ("Paid, as I said.", [5])
+        await decide(maya, id, payment_tools, raises(ProviderOverloadedError("too busy")), c1=True)
+    outcome, model = await decide(other, id, payment_tools, "Paid, as I said.", c1=True)
+    assert (outcome.text, payment_tools.paid) == ("Paid, as I said.", [5])
     assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool"]
 
 
 async def test_a_call_whose_note_cannot_be_stored_does_not_run(
-    rc: Tellback, maya: User, till: Till, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: User, payment_tools: PaymentTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    id = await leave_pending(maya, till, FIVE)
+    id = await leave_pending(maya, payment_tools, FIVE)
 
     async def fails(*_: Any, **__: Any) -> Any:
         raise StoreUnavailableError("gone")
@@ -258,15 +274,15 @@ async def test_a_call_whose_note_cannot_be_stored_does_not_run(
     with monkeypatch.context() as patch:
         patch.setattr(rc.store.conversations, "append", fails)
         with pytest.raises(StoreUnavailableError):
-            await decide(maya, id, till, None, c1=True)
-    assert till.paid == []
-    await decide(maya, id, till, c1=True)
-    assert till.paid == [5]
+            await decide(maya, id, payment_tools, None, c1=True)
+    assert payment_tools.paid == []
+    await decide(maya, id, payment_tools, c1=True)
+    assert payment_tools.paid == [5]
 
 
-async def test_the_note_is_for_neither_the_person_nor_the_model(maya: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
-    _, model = await decide(maya, id, till, c1=True)
+async def test_the_note_is_for_neither_the_person_nor_the_model(maya: User, payment_tools: PaymentTools) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
+    _, model = await decide(maya, id, payment_tools, c1=True)
     assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool"]
     assert "system" not in [m.role for m in await maya.conversations.messages(id, include_internal=True)]
     hidden = [m for m in await maya.conversations.messages(id, include_hidden=True) if m.visibility == "hidden"]
@@ -274,32 +290,35 @@ async def test_the_note_is_for_neither_the_person_nor_the_model(maya: User, till
     assert [m.metadata for m in hidden] == [{"waiting_calls": ["c1"]}, approved]
 
 
-async def test_the_stream_takes_decisions_too(maya: User, other: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
+async def test_the_stream_takes_decisions_too(maya: User, other: User, payment_tools: PaymentTools) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
     model = ScriptedModel([says("Done.", chunks=2)])
     items = [
-        item async for item in other.conversations.stream_turn(id, model, tools=till.tools, approvals={"c1": True})
+        item
+        async for item in other.conversations.stream_turn(id, model, tools=payment_tools.tools, approvals={"c1": True})
     ]
-    assert (str(items[-1]), till.paid) == ("Done.", [5])
+    assert (str(items[-1]), payment_tools.paid) == ("Done.", [5])
 
 
-async def test_unknown_calls_and_others_conversations_are_refused(rc: Tellback, maya: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
+async def test_unknown_calls_and_others_conversations_are_refused(
+    rc: Tellback, maya: User, payment_tools: PaymentTools
+) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
     with pytest.raises(ConfigurationError, match="c99"):
-        await decide(maya, id, till, None, c99=True)
+        await decide(maya, id, payment_tools, None, c99=True)
     omar = rc.user("omar")
     with pytest.raises(NotFoundError):
         await omar.conversations.pending(id)
     with pytest.raises(NotFoundError):
-        await decide(omar, id, till, None, c1=True)
+        await decide(omar, id, payment_tools, None, c1=True)
     assert await maya.conversations.pending(id) == (FIVE,)
-    assert till.paid == []
+    assert payment_tools.paid == []
 
 
-async def test_a_result_stored_by_hand_counts(maya: User, till: Till) -> None:
-    id = await leave_pending(maya, till, FIVE)
+async def test_a_result_stored_by_hand_counts(maya: User, payment_tools: PaymentTools) -> None:
+    id = await leave_pending(maya, payment_tools, FIVE)
     await maya.conversations.append_tool_result(id, "c1", "paid by hand", "pay")
     assert await maya.conversations.pending(id) == ()
-    outcome, model = await decide(maya, id, till, c1=True)
-    assert (outcome.text, till.paid) == ("Done.", [])
+    outcome, model = await decide(maya, id, payment_tools, c1=True)
+    assert (outcome.text, payment_tools.paid) == ("Done.", [])
     assert message_text(model.requests[0].messages[-1]) == "paid by hand"

@@ -18,16 +18,16 @@ def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
-async def talk(user: User, namespace: str, *said: str, close: bool = True) -> str:
+async def create_conversation(user: User, namespace: str, *texts: str, close: bool = True) -> str:
     conversation = await user.conversations.create(namespace)
-    for words in said:
+    for words in texts:
         await user.conversations.append_turn(conversation.id, words, {"content": "Yes."})
     if close:
         await user.conversations.close(conversation.id)
     return conversation.id
 
 
-async def remembered(user: User, name: str = "daily") -> list[str]:
+async def atom_texts(user: User, name: str = "daily") -> list[str]:
     """What the user said, as the spaces of that name have it, in its order."""
     atoms = [atom for space in await user.memory.list_spaces(name) for atom in await user.memory.list_atoms(space.id)]
     return [atom.text.removeprefix("User: ") for atom in reversed(atoms) if atom.text.startswith("User: ")]
@@ -39,42 +39,42 @@ async def test_a_binding_for_everyone_makes_each_user_a_space_of_their_own(rc: T
     assert binding.id.startswith("bind_")
     assert (binding.memory_space_ids, binding.memory_space_names) == ((space.id,), ("daily",))
     assert binding.extraction_policy == ExtractionPolicy("v1", True, False, 0)
-    omar, stranger = rc.user("omar"), rc.user("omar", tenant_id="globex")
-    for user in (maya, omar, stranger):
-        await talk(user, "check-in", f"I am {user.scope.tenant_id}'s {user.scope.user_id}")
-        await talk(user, "other", "Not for you.")
+    omar, other_tenant_user = rc.user("omar"), rc.user("omar", tenant_id="globex")
+    for user in (maya, omar, other_tenant_user):
+        await create_conversation(user, "check-in", f"I am {user.scope.tenant_id}'s {user.scope.user_id}")
+        await create_conversation(user, "other", "Not for you.")
     await rc.jobs.drain(timeout=30)
-    assert await remembered(maya) == ["I am default's maya"]
-    assert await remembered(omar) == ["I am default's omar"]
-    assert await stranger.memory.list_spaces() == []
-    [made] = await omar.memory.list_spaces()
-    assert (made.name, made.id != space.id) == ("daily", True)
+    assert await atom_texts(maya) == ["I am default's maya"]
+    assert await atom_texts(omar) == ["I am default's omar"]
+    assert await other_tenant_user.memory.list_spaces() == []
+    [new_space] = await omar.memory.list_spaces()
+    assert (new_space.name, new_space.id != space.id) == ("daily", True)
 
 
 async def test_what_was_closed_before_is_not_extracted(rc: Tellback, maya: User) -> None:
-    await talk(maya, "chat", "Before.")
+    await create_conversation(maya, "chat", "Before.")
     space = await maya.memory.create_space("daily")
     await maya.memory.create_binding(ConversationScope("chat"), [space.id])
-    await talk(maya, "chat", "After.")
+    await create_conversation(maya, "chat", "After.")
     await rc.jobs.drain(timeout=30)
-    assert await remembered(maya) == ["After."]
+    assert await atom_texts(maya) == ["After."]
 
 
 async def test_scopes_name_namespaces_and_users_one_by_one_or_all(rc: Tellback, maya: User) -> None:
     omar = rc.user("omar")
-    both = await maya.memory.create_space("both")
-    mine = await maya.memory.create_space("mine")
+    shared_space = await maya.memory.create_space("both")
+    own_space = await maya.memory.create_space("mine")
     await maya.memory.create_binding(
-        [{"namespace": "morning", "user_id": "*"}, {"namespace": "evening", "user_id": "*"}], [both.id]
+        [{"namespace": "morning", "user_id": "*"}, {"namespace": "evening", "user_id": "*"}], [shared_space.id]
     )
-    await maya.memory.create_binding({"namespace": "*", "user_id": "maya"}, [mine.id])
+    await maya.memory.create_binding({"namespace": "*", "user_id": "maya"}, [own_space.id])
     for user in (maya, omar):
         for namespace in ("morning", "noon", "evening"):
-            await talk(user, namespace, namespace)
+            await create_conversation(user, namespace, namespace)
     await rc.jobs.drain(timeout=30)
-    assert sorted(await remembered(maya, "both")) == ["evening", "morning"]
-    assert sorted(await remembered(maya, "mine")) == ["evening", "morning", "noon"]
-    assert sorted(await remembered(omar, "both")) == ["evening", "morning"]
+    assert sorted(await atom_texts(maya, "both")) == ["evening", "morning"]
+    assert sorted(await atom_texts(maya, "mine")) == ["evening", "morning", "noon"]
+    assert sorted(await atom_texts(omar, "both")) == ["evening", "morning"]
     assert await omar.memory.list_spaces("mine") == []
 
 
@@ -82,11 +82,11 @@ async def test_a_conversation_that_matches_twice_goes_to_every_space_of_every_bi
     spaces = [await maya.memory.create_space(name) for name in ("a", "b", "c")]
     await maya.memory.create_binding({"namespace": "chat"}, [spaces[0].id, spaces[1].id])
     await maya.memory.create_binding({"namespace": "*"}, [spaces[2].id])
-    id = await talk(maya, "chat", "Hello.")
+    id = await create_conversation(maya, "chat", "Hello.")
     await rc.jobs.drain(timeout=30)
     jobs = await maya.memory.list_jobs(conversation_id=id)
     assert sorted(job.memory_space_id for job in jobs) == sorted(space.id for space in spaces)
-    assert {name: await remembered(maya, name) for name in "abc"} == {name: ["Hello."] for name in "abc"}
+    assert {name: await atom_texts(maya, name) for name in "abc"} == {name: ["Hello."] for name in "abc"}
 
 
 async def test_a_paused_binding_does_nothing_and_goes_on_afterwards(rc: Tellback, maya: User) -> None:
@@ -94,21 +94,21 @@ async def test_a_paused_binding_does_nothing_and_goes_on_afterwards(rc: Tellback
     binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
     paused = await maya.memory.update_binding(binding.id, enabled=False)
     assert (paused.enabled, paused.conversation_scope) == (False, binding.conversation_scope)
-    id = await talk(maya, "chat", "Unheard.")
+    id = await create_conversation(maya, "chat", "Unheard.")
     await rc.jobs.drain(timeout=30)
     with pytest.raises(NotFoundError, match="create_binding"):
         await maya.memory.run_extraction_for_conversation(id)
     await maya.memory.update_binding(binding.id, enabled=True)
-    await talk(maya, "chat", "Heard.")
+    await create_conversation(maya, "chat", "Heard.")
     await rc.jobs.drain(timeout=30)
-    assert await remembered(maya) == ["Heard."]
+    assert await atom_texts(maya) == ["Heard."]
     await maya.memory.run_extraction_for_conversation(id)
     await rc.jobs.drain(timeout=30)
-    assert sorted(await remembered(maya)) == ["Heard.", "Unheard."]
+    assert sorted(await atom_texts(maya)) == ["Heard.", "Unheard."]
     await maya.memory.delete_binding(binding.id)
-    await talk(maya, "chat", "Too late.")
+    await create_conversation(maya, "chat", "Too late.")
     await rc.jobs.drain(timeout=30)
-    assert sorted(await remembered(maya)) == ["Heard.", "Unheard."]
+    assert sorted(await atom_texts(maya)) == ["Heard.", "Unheard."]
     assert await maya.memory.get_binding(binding.id) is None
     with pytest.raises(NotFoundError):
         await maya.memory.delete_binding(binding.id)
@@ -119,61 +119,61 @@ async def test_what_was_closed_before_a_pause_is_extracted_and_what_was_closed_i
 ) -> None:
     space = await maya.memory.create_space("daily")
     binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
-    await talk(maya, "chat", "Before.")
+    await create_conversation(maya, "chat", "Before.")
     await maya.memory.update_binding(binding.id, enabled=False)
-    await talk(maya, "chat", "Meanwhile.")
+    await create_conversation(maya, "chat", "Meanwhile.")
     await maya.memory.update_binding(binding.id, enabled=True)
-    await talk(maya, "chat", "After.")
+    await create_conversation(maya, "chat", "After.")
     await rc.jobs.drain(timeout=30)
-    assert await remembered(maya) == ["Before.", "After."]
+    assert await atom_texts(maya) == ["Before.", "After."]
 
 
 async def test_what_was_closed_before_an_admin_pauses_or_ends_it_is_remembered(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
-    await talk(maya, "chat", "Before.")
+    await create_conversation(maya, "chat", "Before.")
     await rc.bindings.update(binding.id, enabled=False)
-    await talk(maya, "chat", "Meanwhile.")
+    await create_conversation(maya, "chat", "Meanwhile.")
     await rc.bindings.update(binding.id, enabled=True)
-    await talk(maya, "chat", "After.")
+    await create_conversation(maya, "chat", "After.")
     await rc.bindings.delete(binding.id)
-    await talk(maya, "chat", "Too late.")
+    await create_conversation(maya, "chat", "Too late.")
     await rc.jobs.drain(timeout=30)
-    assert await remembered(maya) == ["Before.", "After."]
+    assert await atom_texts(maya) == ["Before.", "After."]
 
 
 async def test_others_see_what_is_about_them_and_change_nothing(rc: Tellback, maya: User) -> None:
-    omar, stranger = rc.user("omar"), rc.user("maya", app_id="other")
+    omar, other_app_user = rc.user("omar"), rc.user("maya", app_id="other")
     space = await maya.memory.create_space("daily")
-    everyone = await maya.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id])
+    everyones_binding = await maya.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id])
     private = await maya.memory.create_binding({"namespace": "chat", "user_id": "maya"}, [space.id])
-    assert await maya.memory.list_bindings() == [everyone, private]
+    assert await maya.memory.list_bindings() == [everyones_binding, private]
     [seen] = await omar.memory.list_bindings()
-    assert (seen.id, seen.created_by, seen.memory_space_ids) == (everyone.id, None, ())
-    assert await rc.bindings.list("default") == [everyone, private]
+    assert (seen.id, seen.created_by, seen.memory_space_ids) == (everyones_binding.id, None, ())
+    assert await rc.bindings.list("default") == [everyones_binding, private]
     assert await rc.bindings.list("globex") == []
-    assert not (await rc.bindings.update(everyone.id, enabled=False)).enabled
-    assert (await rc.bindings.update(everyone.id, enabled=True)).enabled
-    assert await stranger.memory.list_bindings() == []
+    assert not (await rc.bindings.update(everyones_binding.id, enabled=False)).enabled
+    assert (await rc.bindings.update(everyones_binding.id, enabled=True)).enabled
+    assert await other_app_user.memory.list_bindings() == []
     assert await omar.memory.get_binding(private.id) is None
-    for user in (omar, stranger):
+    for user in (omar, other_app_user):
         with pytest.raises(NotFoundError):
-            await user.memory.update_binding(everyone.id, enabled=False)
+            await user.memory.update_binding(everyones_binding.id, enabled=False)
         with pytest.raises(NotFoundError):
-            await user.memory.delete_binding(everyone.id)
+            await user.memory.delete_binding(everyones_binding.id)
     with pytest.raises(NotFoundError):
         await omar.memory.create_binding({"namespace": "chat"}, [space.id])
 
 
 async def test_binding_at_every_start_gives_one_binding(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
-    wanted = [{"namespace": "a"}, {"namespace": "b"}]
-    made = await asyncio.gather(*(maya.memory.create_binding(wanted, [space.id], once=True) for _ in range(5)))
-    assert len({binding.id for binding in made}) == 1
-    again = await maya.memory.create_binding(wanted[::-1], [space.id], {"extraction_version": "v2"}, once=True)
-    assert again == made[0]
+    scopes = [{"namespace": "a"}, {"namespace": "b"}]
+    bindings = await asyncio.gather(*(maya.memory.create_binding(scopes, [space.id], once=True) for _ in range(5)))
+    assert len({binding.id for binding in bindings}) == 1
+    repeated = await maya.memory.create_binding(scopes[::-1], [space.id], {"extraction_version": "v2"}, once=True)
+    assert repeated == bindings[0]
     other = await maya.memory.create_binding([{"namespace": "a"}], [space.id], once=True)
-    assert other.id != again.id
+    assert other.id != repeated.id
     assert len(await maya.memory.list_bindings()) == 2
 
 
@@ -182,16 +182,16 @@ async def test_windows_are_extracted_while_a_conversation_goes_on(rc: Tellback, 
     await maya.memory.create_binding(
         {"namespace": "chat"}, [space.id], {"windowed": True, "window_turns": 2, "on_conversation_closed": True}
     )
-    id = await talk(maya, "chat", "one", "two", "three", close=False)
+    id = await create_conversation(maya, "chat", "one", "two", "three", close=False)
     await rc.jobs.drain(timeout=30)
-    assert await remembered(maya) == ["one", "two"]
+    assert await atom_texts(maya) == ["one", "two"]
     await maya.conversations.append_turn(id, "four", {"content": "Yes."})
     await maya.conversations.append_turn(id, "five", {"content": "Yes."})
     await rc.jobs.drain(timeout=30)
-    assert await remembered(maya) == ["one", "two", "three", "four"]
+    assert await atom_texts(maya) == ["one", "two", "three", "four"]
     await maya.conversations.close(id)
     await rc.jobs.drain(timeout=30)
-    assert await remembered(maya) == ["one", "two", "three", "four", "five"]
+    assert await atom_texts(maya) == ["one", "two", "three", "four", "five"]
     jobs = await maya.memory.list_jobs(conversation_id=id)
     assert sorted((job.from_seq, job.to_seq) for job in jobs) == [(1, 4), (5, 8), (9, 10)]
 
@@ -229,47 +229,47 @@ async def test_a_version_that_no_prompt_has_is_refused_at_once(url: str) -> None
         space = await user.memory.create_space("daily")
         with pytest.raises(ConfigurationError, match=r"v1.*v2"):
             await user.memory.create_binding({"namespace": "chat"}, [space.id], {"extraction_version": "v9"})
-        id = await talk(user, "chat", "Hello.")
+        id = await create_conversation(user, "chat", "Hello.")
         with pytest.raises(ConfigurationError, match="v9"):
             await user.memory.run_extraction_for_conversation(id, "v9", space_id=space.id)
 
 
 async def test_a_space_can_be_named_instead_of_a_binding(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
-    id = await talk(maya, "chat", "Hello.", close=False)
+    id = await create_conversation(maya, "chat", "Hello.", close=False)
     with pytest.raises(NotFoundError, match="binding"):
         await maya.memory.run_extraction_for_conversation(id)
     run = await maya.memory.run_extraction_for_conversation(id, space_id=space.id)
     assert run.id is not None
     assert run.id.startswith("job_")
     await rc.jobs.drain(timeout=30)
-    assert await remembered(maya) == ["Hello."]
+    assert await atom_texts(maya) == ["Hello."]
     with pytest.raises(NotFoundError):
         await rc.user("omar").memory.run_extraction_for_conversation(id, space_id=space.id)
     empty = await maya.conversations.create("chat")
-    nothing = await maya.memory.run_extraction_for_conversation(empty.id, space_id=space.id)
-    assert (len(nothing), nothing.id, nothing.status.value) == (0, None, "done")
+    no_jobs = await maya.memory.run_extraction_for_conversation(empty.id, space_id=space.id)
+    assert (len(no_jobs), no_jobs.id, no_jobs.status.value) == (0, None, "done")
 
 
 async def test_everything_can_be_extracted_again_with_a_report(rc: Tellback, maya: User) -> None:
     omar = rc.user("omar")
     for user in (maya, omar):
         for number in range(3):
-            await talk(user, "chat", f"Number {number}.")
-        await talk(user, "other", "Not this.")
+            await create_conversation(user, "chat", f"Number {number}.")
+        await create_conversation(user, "other", "Not this.")
     space = await maya.memory.create_space("daily")
     await maya.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id])
     seen: list[tuple[int, int]] = []
     report = await maya.memory.replay("chat", "v2", on_progress=lambda now: seen.append((now.done, now.jobs)))
     assert (report.conversations, report.jobs, report.done, report.failed, report.skipped) == (3, 3, 3, (), 0)
     assert seen[-1] == (3, 3)
-    assert await remembered(maya) == ["Number 0.", "Number 1.", "Number 2."]
+    assert await atom_texts(maya) == ["Number 0.", "Number 1.", "Number 2."]
     assert {job.extraction_version for job in await maya.memory.list_jobs()} == {"v2"}
     assert await omar.memory.list_spaces() == []
-    everyone = await rc.replay()
-    assert (everyone.conversations, everyone.done, everyone.skipped) == (8, 6, 2)
-    assert await remembered(omar) == ["Number 0.", "Number 1.", "Number 2."]
-    assert await remembered(maya) == ["Number 0.", "Number 1.", "Number 2."]
+    full_report = await rc.replay()
+    assert (full_report.conversations, full_report.done, full_report.skipped) == (8, 6, 2)
+    assert await atom_texts(omar) == ["Number 0.", "Number 1.", "Number 2."]
+    assert await atom_texts(maya) == ["Number 0.", "Number 1.", "Number 2."]
 
 
 class Waiting:
@@ -290,7 +290,7 @@ async def test_a_replay_that_is_cancelled_leaves_nothing_to_do(url: str) -> None
     async with Tellback(url, extractor=extractor) as rc:
         user = rc.user("maya")
         for number in range(5):
-            await talk(user, "chat", f"Number {number}.")
+            await create_conversation(user, "chat", f"Number {number}.")
         space = await user.memory.create_space("daily")
         await user.memory.create_binding({"namespace": "chat"}, [space.id])
         replay = asyncio.create_task(user.memory.replay())
@@ -300,8 +300,8 @@ async def test_a_replay_that_is_cancelled_leaves_nothing_to_do(url: str) -> None
             await replay
         extractor.go_on.set()
         await rc.jobs.drain(timeout=30)
-        *cancelled, done = sorted(job.status.value for job in await user.memory.list_jobs())
-        assert (set(cancelled) <= {"cancelled"}, done) == (True, "done")
+        *cancelled, last_status = sorted(job.status.value for job in await user.memory.list_jobs())
+        assert (set(cancelled) <= {"cancelled"}, last_status) == (True, "done")
 
 
 async def test_a_replay_that_is_cancelled_leaves_what_waited_before(url: str) -> None:
@@ -311,7 +311,7 @@ async def test_a_replay_that_is_cancelled_leaves_what_waited_before(url: str) ->
         space = await user.memory.create_space("daily")
         await user.memory.create_binding({"namespace": "chat"}, [space.id])
         for number in range(3):
-            await talk(user, "chat", f"Number {number}.")
+            await create_conversation(user, "chat", f"Number {number}.")
         await asyncio.wait_for(extractor.begun.wait(), 20)
         replay = asyncio.create_task(rc.replay("chat"))
         await asyncio.sleep(0.5)

@@ -73,31 +73,34 @@ async def test_a_message_that_waits_while_its_conversation_closes_opens_another(
     maya = rc.user("maya")
     request, go_on = asyncio.Event(), asyncio.Event()
 
-    async def slowly(given: Any) -> str:
+    async def slowly(chat_request: Any) -> str:
         request.set()
         await go_on.wait()
         return "Done."
 
     cfg = TurnConfig(maya, "chat", chat_opts=ChatOptions(model=FunctionModel(slowly)))
 
-    async def say(text: str) -> Any:
+    async def send(text: str) -> Any:
         if entry_point == "chat":
             return await maya.chat(text, model=FunctionModel(slowly))
         if entry_point == "chat_stream":
             return [item async for item in maya.chat_stream(text, model=FunctionModel(slowly))][-1]
         return await run_chat_turn(cfg, TurnInput(Session("s"), Identity("maya"), text))
 
-    first = asyncio.create_task(say("First."))
+    first = asyncio.create_task(send("First."))
     await request.wait()
-    second = asyncio.create_task(say("Second."))
+    second = asyncio.create_task(send("Second."))
     await asyncio.sleep(0.2)  # it waits in line by now
     conversation = await maya.conversations.find("chat", "s" if entry_point == "run_chat_turn" else None)
     assert conversation is not None
     await maya.conversations.close(conversation.id)
     go_on.set()
-    one, two = await first, await second
-    assert (one.text, two.text) == ("Done.", "Done.")
-    assert (one.conversation_id == conversation.id, two.conversation_id != conversation.id) == (True, True)
+    first_result, second_result = await first, await second
+    assert (first_result.text, second_result.text) == ("Done.", "Done.")
+    assert (first_result.conversation_id == conversation.id, second_result.conversation_id != conversation.id) == (
+        True,
+        True,
+    )
 
 
 async def test_a_small_budget_sends_less_of_the_log(rc: Tellback) -> None:

@@ -118,10 +118,10 @@ async def test_what_is_remembered_stands_under_its_heading(maya: User) -> None:
 
 async def test_recall_options_say_how_much_and_from_which_space(maya: User) -> None:
     await knowing(maya, "Maya likes tea.", "Maya likes green tea.", "Maya likes tea at five.")
-    work = await knowing(maya, "Maya sells tea.", space="work")
+    work_space = await knowing(maya, "Maya sells tea.", space="work")
     cfg = config(maya, *["ok"] * 3)
     found = []
-    variants: list[dict[str, Any]] = [{"limit": 1}, {"space": "work"}, {"space_id": work}]
+    variants: list[dict[str, Any]] = [{"limit": 1}, {"space": "work"}, {"space_id": work_space}]
     for number, opts in enumerate(variants):
         request = turn_input("What tea does Maya like or sell?", str(number), recall_opts={"min_score": 0, **opts})
         found.append([atom.text for atom in (await run_chat_turn(cfg, request)).atoms_used])
@@ -168,8 +168,10 @@ async def test_a_session_goes_on_and_others_stay_apart(maya: User) -> None:
         [("user", "one"), ("assistant", "0"), ("user", "two")],
         [("user", "three")],
     ]
-    named = TurnInput(Session("else", conversation_id=first.conversation_id), MAYA, "four", fallback_text="4")
-    assert (await run_chat_turn(cfg, named)).conversation_id == first.conversation_id
+    by_conversation_id = TurnInput(
+        Session("else", conversation_id=first.conversation_id), MAYA, "four", fallback_text="4"
+    )
+    assert (await run_chat_turn(cfg, by_conversation_id)).conversation_id == first.conversation_id
 
 
 async def test_first_turns_at_once_share_one_conversation(rc: Tellback, maya: User) -> None:
@@ -262,13 +264,13 @@ async def test_metadata_and_source_are_kept_with_each_side(maya: User) -> None:
 
 
 async def test_a_fallback_needs_no_model_and_is_kept(maya: User) -> None:
-    heard: list[events.RunEvent] = []
-    with events.listen(heard.append):
+    run_events: list[events.RunEvent] = []
+    with events.listen(run_events.append):
         result = await run_chat_turn(config(maya), turn_input("Hi", fallback_text="No key is set."))
     assert (result.ok, result.text, result.status) == (True, "No key is set.", "completed")
     assert await logged(maya) == [("user", "Hi"), ("assistant", "No key is set.")]
-    assert [event.type for event in heard] == ["reply:start", "reply:delta", "reply:end"]
-    assert heard[-1].data["text"] == "No key is set."
+    assert [event.type for event in run_events] == ["reply:start", "reply:delta", "reply:end"]
+    assert run_events[-1].data["text"] == "No key is set."
     offline = await run_chat_turn(config(maya), turn_input("Hi"))
     assert "No model is set up" in offline.text
 
@@ -295,14 +297,14 @@ async def test_every_event_carries_the_clients_ids(
 ) -> None:
     request_input = turn_input("Hi", payload=payload)
     assert reply_payload(request_input) == {"session_id": ids[0], "message_id": ids[1]}
-    heard: list[events.RunEvent] = []
-    with events.listen(heard.append):
+    run_events: list[events.RunEvent] = []
+    with events.listen(run_events.append):
         result = await run_chat_turn(config(maya, says("Hello!", chunks=3), stream_label="chat"), request_input)
-    assert [event.type for event in heard] == ["reply:start", "reply:delta", "reply:delta", "reply:end"]
-    assert [event.data.get("text") for event in heard] == [None, "Hel", "lo!", "Hello!"]
+    assert [event.type for event in run_events] == ["reply:start", "reply:delta", "reply:delta", "reply:end"]
+    assert [event.data.get("text") for event in run_events] == [None, "Hel", "lo!", "Hello!"]
     reported = {
         (event.data["stream"], event.data["session_id"], event.data["message_id"], event.data["conversation_id"])
-        for event in heard
+        for event in run_events
     }
     assert reported == {("chat", ids[0], ids[1] or result.messages[0].id, result.conversation_id)}
     assert (result.session_id, result.message_id) == (ids[0], ids[1] or result.messages[0].id)
@@ -310,22 +312,22 @@ async def test_every_event_carries_the_clients_ids(
 
 @pytest.mark.parametrize("after", ["", "Hel"])
 async def test_a_failing_model_ends_the_turn_and_is_told(maya: User, after: str) -> None:
-    heard: list[events.RunEvent] = []
+    run_events: list[events.RunEvent] = []
     failing = raises(ProviderOverloadedError("too busy"), after=after)
     cfg = config(maya, failing, says("Here again."))
-    with events.listen(heard.append), pytest.raises(ProviderOverloadedError):
+    with events.listen(run_events.append), pytest.raises(ProviderOverloadedError):
         await run_chat_turn(cfg, turn_input("Hi"))
-    assert [event.type for event in heard] == ["reply:start", *["reply:delta"] * bool(after), "reply:error"]
-    assert heard[-1].data["error_type"] == "ProviderOverloadedError"
-    assert "too busy" in heard[-1].data["error"]
-    assert heard[-1].data["session_id"] == "web"
+    assert [event.type for event in run_events] == ["reply:start", *["reply:delta"] * bool(after), "reply:error"]
+    assert run_events[-1].data["error_type"] == "ProviderOverloadedError"
+    assert "too busy" in run_events[-1].data["error"]
+    assert run_events[-1].data["session_id"] == "web"
     assert await logged(maya) == [("user", "Hi")]
     assert str(await run_chat_turn(cfg, turn_input("Well?"))) == "Here again."
 
 
 async def test_a_cancelled_turn_is_told_and_the_next_one_runs(maya: User) -> None:
     reached = asyncio.Event()
-    heard: list[events.RunEvent] = []
+    run_events: list[events.RunEvent] = []
 
     async def hang(request: Any) -> str:
         reached.set()
@@ -333,14 +335,14 @@ async def test_a_cancelled_turn_is_told_and_the_next_one_runs(maya: User) -> Non
         return "never"
 
     cfg = TurnConfig(maya, "helper", chat_opts=ChatOptions(model=FunctionModel(hang)))
-    with events.listen(heard.append):
+    with events.listen(run_events.append):
         turn = asyncio.create_task(run_chat_turn(cfg, turn_input("Hi")))
     await asyncio.wait_for(reached.wait(), 10)
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
-    assert [event.type for event in heard] == ["reply:start", "reply:error"]
-    assert heard[-1].data["error_type"] == "CancelledError"
+    assert [event.type for event in run_events] == ["reply:start", "reply:error"]
+    assert run_events[-1].data["error_type"] == "CancelledError"
     assert str(await run_chat_turn(config(maya, says("ok")), turn_input("Still there?"))) == "ok"
 
 
@@ -353,8 +355,8 @@ async def test_the_steps_do_their_part_alone(maya: User) -> None:
     assert await maya.conversations.list() == []
     assert await maya.memory.list_bindings() == []
     stored = await persist_user_turn(cfg, request_input)
-    heard: list[events.RunEvent] = []
-    with events.listen(heard.append):
+    run_events: list[events.RunEvent] = []
+    with events.listen(run_events.append):
         text = await stream_llm(cfg, reply_payload(request_input), system, user_prompt(request_input))
     stored_reply = await persist_assistant_turn(cfg, request_input, text)
     assert stored_reply is not None
@@ -365,17 +367,17 @@ async def test_the_steps_do_their_part_alone(maya: User) -> None:
     )
     assert await logged(maya) == [("user", request_input.text), ("assistant", "Try the tofu.")]
     assert model_of(cfg).requests[0].system == system
-    assert [event.type for event in heard] == ["reply:start", *["reply:delta"] * 3, "reply:end"]
+    assert [event.type for event in run_events] == ["reply:start", *["reply:delta"] * 3, "reply:end"]
     assert await persist_assistant_turn(cfg, request_input, "") is None
     assert len(await logged(maya)) == 2
 
 
 async def test_what_fails_in_a_step_alone_is_raised(maya: User) -> None:
     cfg = config(maya, raises(ProviderOverloadedError("too busy")))
-    heard: list[events.RunEvent] = []
-    with events.listen(heard.append), pytest.raises(ProviderOverloadedError):
+    run_events: list[events.RunEvent] = []
+    with events.listen(run_events.append), pytest.raises(ProviderOverloadedError):
         await stream_llm(cfg, {"session_id": "web"}, "", "Hi")
-    assert [event.type for event in heard] == ["reply:start", "reply:error"]
+    assert [event.type for event in run_events] == ["reply:start", "reply:error"]
 
 
 async def test_a_conversation_that_is_closed_or_unknown_is_refused(maya: User) -> None:
@@ -404,14 +406,14 @@ async def test_calls_that_wait_for_a_person_end_the_turn(maya: User) -> None:
     result = await run_chat_turn(cfg, turn_input("Pay 5"))
     assert (result.ok, result.status, [call.id for call in result.pending]) == (False, "approval", ["c1"])
     assert result.conversation_id is not None
-    done = await maya.conversations.run_turn(result.conversation_id, model, tools=[pay], approvals={"c1": True})
-    assert (done.text, done.turn_id) == ("Paid.", result.turn_id)
+    outcome = await maya.conversations.run_turn(result.conversation_id, model, tools=[pay], approvals={"c1": True})
+    assert (outcome.text, outcome.turn_id) == ("Paid.", result.turn_id)
 
 
 def test_what_is_wrong_with_a_turns_values_is_named() -> None:
     with pytest.raises(InvalidArgumentError, match="runtime"):
         TurnConfig("maya", "helper")  # type: ignore[arg-type]
     wrong: list[dict[str, Any]] = [{"text": 7}, {"session": "web"}, {"sender": "maya"}, {"ctx_extras": [1]}]
-    for more in [*wrong, {"payload": "x"}, {"recall_opts": 5}]:
+    for kwargs in [*wrong, {"payload": "x"}, {"recall_opts": 5}]:
         with pytest.raises(InvalidArgumentError):
-            TurnInput(**{"session": Session("web"), "sender": MAYA, "text": "Hi", **more})
+            TurnInput(**{"session": Session("web"), "sender": MAYA, "text": "Hi", **kwargs})

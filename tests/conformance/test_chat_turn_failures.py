@@ -34,12 +34,12 @@ def failing(target: Any, plans: dict[str, Iterator[str]]) -> Iterator[None]:
     """Let methods of a store fail as planned."""
 
     def planned(method: Callable[..., Awaitable[Any]], plan: Iterator[str]) -> Callable[..., Awaitable[Any]]:
-        async def call(*args: Any, **more: Any) -> Any:
-            how = next(plan, OK)
-            if how in (FAILS, LOST):
-                raise StoreUnavailableError("The store is gone.", in_doubt=how == LOST)
-            found = await method(*args, **more)
-            if how == LATE:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            failure = next(plan, OK)
+            if failure in (FAILS, LOST):
+                raise StoreUnavailableError("The store is gone.", in_doubt=failure == LOST)
+            found = await method(*args, **kwargs)
+            if failure == LATE:
                 raise StoreUnavailableError("The store is gone.", in_doubt=True)
             return found
 
@@ -61,8 +61,8 @@ def with_a_tool(user: User, *, after: str = "Done.") -> TurnConfig:
     return TurnConfig(user, "helper", chat_opts=ChatOptions(model=model, tools=[look]))
 
 
-def turn_input(text: str = "Hi", **more: Any) -> TurnInput:
-    return TurnInput(Session("web"), MAYA, text, **more)
+def turn_input(text: str = "Hi", **kwargs: Any) -> TurnInput:
+    return TurnInput(Session("web"), MAYA, text, **kwargs)
 
 
 async def stored(user: User) -> list[StoredMessage]:
@@ -79,12 +79,12 @@ def roles(messages: list[StoredMessage]) -> list[str]:
 WHOLE = ["user", "assistant", "tool", "assistant"]
 
 
-@pytest.mark.parametrize("how", [FAILS, LOST, LATE])
+@pytest.mark.parametrize("failure", [FAILS, LOST, LATE])
 async def test_a_message_that_could_not_be_stored_at_first_is_stored_with_the_answer(
-    rc: Tellback, maya: User, how: str
+    rc: Tellback, maya: User, failure: str
 ) -> None:
     await maya.conversations.create("helper", session_id="web")
-    with failing(rc.store.conversations, {"begin_turn": iter([how])}):
+    with failing(rc.store.conversations, {"begin_turn": iter([failure])}):
         result = await run_chat_turn(with_a_tool(maya), turn_input())
     assert (result.ok, result.text) == (True, "Done.")
     assert [problem.step for problem in result.problems] == ["store_user"]
@@ -98,12 +98,12 @@ async def test_a_message_that_could_not_be_stored_at_first_is_stored_with_the_an
     assert str(await run_chat_turn(with_a_tool(maya, after="Again."), turn_input("And?"))) == "Again."
 
 
-@pytest.mark.parametrize("how", [FAILS, LOST, LATE])
+@pytest.mark.parametrize("failure", [FAILS, LOST, LATE])
 @pytest.mark.parametrize("number", [0, 1, 2])
 async def test_what_could_not_be_stored_of_an_answer_follows_in_order(
-    rc: Tellback, maya: User, how: str, number: int
+    rc: Tellback, maya: User, failure: str, number: int
 ) -> None:
-    plan = [OK] * number + [how]
+    plan = [OK] * number + [failure]
     with failing(rc.store.conversations, {"append": iter(plan)}):
         result = await run_chat_turn(with_a_tool(maya), turn_input())
     assert (result.text, [problem.step for problem in result.problems]) == ("Done.", ["store_reply"])
@@ -124,9 +124,9 @@ async def test_a_store_that_is_gone_for_good_leaves_the_reply(rc: Tellback, maya
     assert roles(await stored(maya)) == WHOLE
 
 
-@pytest.mark.parametrize("how", [FAILS, LOST, LATE])
-async def test_a_conversation_that_cannot_be_found_leaves_the_reply(rc: Tellback, maya: User, how: str) -> None:
-    with failing(rc.store.conversations, {"find_or_create": iter([how])}):
+@pytest.mark.parametrize("failure", [FAILS, LOST, LATE])
+async def test_a_conversation_that_cannot_be_found_leaves_the_reply(rc: Tellback, maya: User, failure: str) -> None:
+    with failing(rc.store.conversations, {"find_or_create": iter([failure])}):
         result = await run_chat_turn(with_a_tool(maya), turn_input())
     assert (result.ok, result.text, result.conversation_id) == (True, "Done.", None)
     assert "store_user" in {problem.step for problem in result.problems}
@@ -163,8 +163,8 @@ async def test_a_turn_that_ends_in_a_question_to_a_person_is_kept_all_the_same(r
     assert (result.ok, result.status) == (False, "approval")
     assert result.conversation_id is not None
     assert roles(await stored(maya)) == ["user", "assistant"]
-    done = await maya.conversations.run_turn(result.conversation_id, model, tools=[pay], approvals={"c1": True})
-    assert done.text == "Paid."
+    outcome = await maya.conversations.run_turn(result.conversation_id, model, tools=[pay], approvals={"c1": True})
+    assert outcome.text == "Paid."
 
 
 async def test_a_typed_answer_is_kept_though_the_store_failed_before(rc: Tellback, maya: User) -> None:
@@ -200,15 +200,15 @@ async def _check(turns: list[tuple[list[str], list[str], list[str]]]) -> None:
         def answer(request: Any) -> Any:
             assert is_valid_history(request.messages)
             number = next(message_text(m) for m in reversed(request.messages) if m.role == "user")
-            last = request.messages[-1]
-            if last.role == "user":
+            last_message = request.messages[-1]
+            if last_message.role == "user":
                 return calls(ToolCall(f"{number}a", "look"), ToolCall(f"{number}b", "look"), saying=f"{number}: wait")
             return f"{number}: done"
 
         opts = ChatOptions(model=FunctionModel(answer), tools=[look])
         cfg = TurnConfig(user, "helper", chat_opts=opts)
-        for number, (begin, append, read) in enumerate(turns):
-            plans = {"begin_turn": iter(begin), "append": iter(append), "message": iter(read)}
+        for number, (begin_plan, append_plan, read_plan) in enumerate(turns):
+            plans = {"begin_turn": iter(begin_plan), "append": iter(append_plan), "message": iter(read_plan)}
             with failing(rc.store.conversations, plans):
                 result = await run_chat_turn(cfg, turn_input(str(number)))
             assert result.text == f"{number}: done"
@@ -216,15 +216,17 @@ async def _check(turns: list[tuple[list[str], list[str], list[str]]]) -> None:
         found = await user.conversations.raw_turns(conversation.id)
         assert len({message.id for message in found}) == len(found)
         assert [message.seq for message in found] == list(range(1, len(found) + 1))
-        whole = [entry for number in range(len(turns)) for entry in _entries(str(number))]
+        all_entries = [entry for number in range(len(turns)) for entry in _entries(str(number))]
         stored = [_entry(message) for message in found]
         assert len(set(stored)) == len(stored)
-        assert stored == [entry for entry in whole if entry in stored]
-        for number, (_, append, read) in enumerate(turns):
-            if {*append, *read} <= {OK}:
+        assert stored == [entry for entry in all_entries if entry in stored]
+        for number, (_, append_plan, read_plan) in enumerate(turns):
+            if {*append_plan, *read_plan} <= {OK}:
                 assert {*_entries(str(number))} <= {*stored}
-        by_turn = {message.turn_id: message.text.partition(":")[0] for message in found if message.role == "assistant"}
-        assert len(set(by_turn.values())) == len(by_turn)
+        texts_by_turn = {
+            message.turn_id: message.text.partition(":")[0] for message in found if message.role == "assistant"
+        }
+        assert len(set(texts_by_turn.values())) == len(texts_by_turn)
         with ScriptedModel([says("End.", expect=lambda request: is_valid_history(request.messages))]) as model:
             await user.conversations.run_turn(conversation.id, model, "Well?", wait=0)
 

@@ -16,16 +16,18 @@ async def test_a_recalled_atom_says_where_it_was_said_again(url: str, held: int)
         maya = rc.user("maya")
         space = await maya.memory.create_space()
         atom = await maya.memory.add_atom(space.id, "Likes tea.", source_conversation_id="conv_1")
-        again = Citation("conv_2", ("msg_3",))
+        second_citation = Citation("conv_2", ("msg_3",))
         assert (await maya.memory.recall_by_topic(space.id, "tea")).atoms == [atom]
-        wanted = Reconciliation(changes=(AddedCitation(atom.id, again),))
+        reconciliation = Reconciliation(changes=(AddedCitation(atom.id, second_citation),))
         memories = rc.store.memories
         version = await memories.version(maya.scope, space.id)
-        assert await memories.reconcile(maya.scope, space.id, wanted, expected_version=version, end=None, now=utc_now())
+        assert await memories.reconcile(
+            maya.scope, space.id, reconciliation, expected_version=version, end=None, now=utc_now()
+        )
         for found in (
             (await maya.memory.recall_by_topic(space.id, "tea")).atoms,
             (await maya.memory.recall_timeline(space.id, query="tea")).atoms,
             await maya.memory.list_atoms(space.id),
             [await maya.memory.get_atom(atom.id)],
         ):
-            assert [each.other_sources for each in found if each is not None] == [(again,)]
+            assert [each.other_sources for each in found if each is not None] == [(second_citation,)]

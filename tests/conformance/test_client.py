@@ -49,10 +49,14 @@ class Shapes:
         if isinstance(value, float):
             return round(value, 3)
         if is_dataclass(value) and not isinstance(value, type):
-            left_out = ("latency_ms", "total_latency_ms", "scope", "context", "updated_at", "due_at")
+            ignored_fields = ("latency_ms", "total_latency_ms", "scope", "context", "updated_at", "due_at")
             return {
                 "is": type(value).__name__,
-                **{each.name: self(getattr(value, each.name)) for each in fields(value) if each.name not in left_out},
+                **{
+                    each.name: self(getattr(value, each.name))
+                    for each in fields(value)
+                    if each.name not in ignored_fields
+                },
             }
         if isinstance(value, dict):
             return {str(name): self(each) for name, each in value.items()}
@@ -61,13 +65,13 @@ class Shapes:
         return value
 
 
-async def refused(work: Any, kind: type[TellbackError]) -> dict[str, Any]:
+async def error_of(awaitable: Any, kind: type[TellbackError]) -> dict[str, Any]:
     with pytest.raises(kind) as caught:
-        await work
+        await awaitable
     return {"error": type(caught.value).__name__, "says": str(caught.value)}
 
 
-async def told(user: Any) -> list[Any]:
+async def run_scenario(user: Any) -> list[Any]:
     """A life: what is said, remembered, superseded and asked for. Gives everything that was given back."""
     conversations, memory = user.conversations, user.memory
     conversation = await conversations.create(
@@ -80,12 +84,12 @@ async def told(user: Any) -> list[Any]:
         await conversations.find("support", "s-1"),
     ]
     found.append(await conversations.find_or_create("support", "s-1"))
-    said = await conversations.append_user_message(
+    message = await conversations.append_user_message(
         conversation.id,
         ["Where's my refund?", {"type": "image", "url": "https://example.com/a.png", "mime_type": "image/png"}],
         idempotency_key="first",
     )
-    found += [said, await conversations.append_user_message(conversation.id, "again", idempotency_key="first")]
+    found += [message, await conversations.append_user_message(conversation.id, "again", idempotency_key="first")]
     found.append(await conversations.append_system_message(conversation.id, "The user is on the free plan."))
     use = {"type": "tool_use", "id": "tu_1", "name": "lookup", "arguments": {"order_id": 7}}
     found.append(
@@ -109,15 +113,15 @@ async def told(user: Any) -> list[Any]:
     found += [
         await conversations.messages(conversation.id, after=2),
         await conversations.messages(conversation.id, limit=2, before=4),
-        await conversations.message(said.id),
+        await conversations.message(message.id),
     ]
     found += [
         await conversations.list("support"),
         await conversations.list(limit=1),
         await conversations.pending(conversation.id),
     ]
-    found.append(await refused(conversations.append_user_message("conv_00", "Hello?"), NotFoundError))
-    found.append(await refused(conversations.create(""), InvalidArgumentError))
+    found.append(await error_of(conversations.append_user_message("conv_00", "Hello?"), NotFoundError))
+    found.append(await error_of(conversations.create(""), InvalidArgumentError))
 
     space = await memory.create_space("default", {"of": "tests"})
     found += [space, await memory.create_space("default", once=True), await memory.get_space(space.id)]
@@ -140,7 +144,7 @@ async def told(user: Any) -> list[Any]:
         0.9,
         "2026-01-01T00:00:00Z",
         conversation.id,
-        [said.id],
+        [message.id],
         [acme.id],
     )
     found += [acme, other, fact, await memory.merge_entities(other.id, acme.id), await memory.get_entity(acme.id)]
@@ -158,7 +162,7 @@ async def told(user: Any) -> list[Any]:
     found += [
         newer,
         await memory.get_atom(fact.id),
-        await refused(memory.supersede_atom(fact.id, "No"), AtomSupersededError),
+        await error_of(memory.supersede_atom(fact.id, "No"), AtomSupersededError),
     ]
     found += [
         await memory.list_atoms(space.id),
@@ -177,7 +181,7 @@ async def told(user: Any) -> list[Any]:
     found += [context, str(context), context.messages]
 
     found.append(await conversations.close(conversation.id))
-    found.append(await refused(conversations.append_user_message(conversation.id, "More"), ConversationClosedError))
+    found.append(await error_of(conversations.append_user_message(conversation.id, "More"), ConversationClosedError))
     found.append(await memory.wait_for_extraction(20))
     found.append(sorted(atom.text for atom in await memory.list_atoms(space.id)))
     found.append([(job.status, job.conversation_id) for job in await memory.list_jobs()])
@@ -208,11 +212,14 @@ async def client(rc: Tellback) -> AsyncIterator[TellbackClient]:
 
 
 async def test_a_story_is_the_same_through_both(rc: Tellback, client: TellbackClient) -> None:
-    here, there = await told(rc.user("maya", "acme", "web")), await told(client.user("maya m\u00fcller/\u4f60%20"))
-    left, right = Shapes(), Shapes()
-    for number, (one, other) in enumerate(zip(here, there, strict=True)):
-        expected = right(other)
-        assert left(one) == _renamed(expected), f"step {number}"
+    local, remote = (
+        await run_scenario(rc.user("maya", "acme", "web")),
+        await run_scenario(client.user("maya m\u00fcller/\u4f60%20")),
+    )
+    local_shapes, remote_shapes = Shapes(), Shapes()
+    for number, (local_value, remote_value) in enumerate(zip(local, remote, strict=True)):
+        expected = remote_shapes(remote_value)
+        assert local_shapes(local_value) == _renamed(expected), f"step {number}"
 
 
 def _renamed(value: Any) -> Any:
@@ -227,10 +234,10 @@ async def test_values_are_equal_to_those_in_the_process(rc: Tellback, client: Te
     remote, local = client.user("maya"), rc.user("maya", "acme", "web")
     conversation = await remote.conversations.create("chat", close_after=timedelta(minutes=5))
     assert await local.conversations.get(conversation.id) == conversation
-    said = await remote.conversations.append_user_message(
+    message = await remote.conversations.append_user_message(
         conversation.id, "Hello", created_at="2026-03-01T12:00:00.123456Z"
     )
-    assert await local.conversations.message(said.id) == said
+    assert await local.conversations.message(message.id) == message
     space = await remote.memory.create_space("x")
     atom = await remote.memory.add_atom(space.id, "Maya is here")
     assert await local.memory.get_atom(atom.id) == atom
@@ -240,11 +247,11 @@ async def test_values_are_equal_to_those_in_the_process(rc: Tellback, client: Te
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_tools_of_a_turn_run_where_the_client_is(rc: Tellback, client: TellbackClient, is_streamed: bool) -> None:
-    ran: list[tuple[int, int]] = []
+    calls_run: list[tuple[int, int]] = []
 
     def add(x: int, y: int) -> int:
         "Add two numbers."
-        ran.append((x, y))
+        calls_run.append((x, y))
         return x + y
 
     model = ScriptedModel([calls("add", x=1, y=2), calls("add", x=3, y=3), says("Three, and six.")])
@@ -258,7 +265,7 @@ async def test_tools_of_a_turn_run_where_the_client_is(rc: Tellback, client: Tel
         assert "Three, and six." in "".join(getattr(item, "text", "") for item in items[:-1])
     else:
         outcome = await maya.conversations.run_turn(conversation.id, user_text="Add!", tools=[add])
-    assert (outcome.text, outcome.status, ran) == ("Three, and six.", "completed", [(1, 2), (3, 3)])
+    assert (outcome.text, outcome.status, calls_run) == ("Three, and six.", "completed", [(1, 2), (3, 3)])
     assert [each.content for each in outcome.tool_invocations] == ["3", "6"]
     assert outcome.model_calls == 3
     log = await rc.user("maya", "acme", "web").conversations.messages(conversation.id)
@@ -267,11 +274,11 @@ async def test_tools_of_a_turn_run_where_the_client_is(rc: Tellback, client: Tel
 
 
 async def test_a_tool_that_needs_approval_waits_for_it(rc: Tellback, client: TellbackClient) -> None:
-    ran: list[str] = []
+    calls_run: list[str] = []
 
     def pay(to: str) -> str:
         "Pay somebody."
-        ran.append(to)
+        calls_run.append(to)
         return "paid"
 
     model = rc._runtime.model = ScriptedModel(
@@ -279,13 +286,13 @@ async def test_a_tool_that_needs_approval_waits_for_it(rc: Tellback, client: Tel
     )
     maya, tools = client.user("maya"), [Tool.from_fn(pay, requires_approval=True)]
     first = await maya.chat("Pay Omar", tools=tools)
-    assert (first.status, [call.name for call in first.pending], ran) == ("approval", ["pay"], [])
+    assert (first.status, [call.name for call in first.pending], calls_run) == ("approval", ["pay"], [])
     [call] = first.pending
-    done = await maya.chat(approvals={call.id: True}, tools=tools)
-    assert (done.text, ran, done.model_calls) == ("Done.", ["Omar"], 2)
+    result = await maya.chat(approvals={call.id: True}, tools=tools)
+    assert (result.text, calls_run, result.model_calls) == ("Done.", ["Omar"], 2)
     second = await maya.chat("Pay Eve", tools=tools)
     denied = await maya.chat(approvals={second.pending[0].id: {"approved": False, "reason": "No."}}, tools=tools)
-    assert (denied.text, ran) == ("Then not.", ["Omar"])
+    assert (denied.text, calls_run) == ("Then not.", ["Omar"])
     assert "did not allow" in str(model.requests[-1].messages)
 
 
@@ -306,17 +313,17 @@ async def test_usage_is_kept_in_whatever_names_it_comes(rc: Tellback, client: Te
         conversations = user.conversations
         conversation = await conversations.create("chat")
         await conversations.append_user_message(conversation.id, "Hello")
-        one = await conversations.append_assistant_turn(
+        assistant_message = await conversations.append_assistant_turn(
             conversation.id, "Hi", usage=usage, provider="openai", model="gpt-x"
         )
-        both = await conversations.append_turn(conversation.id, "And?", {"content": "So.", "usage": usage})
-        stored.append([one.usage, both.assistant_message.usage])
+        turn_messages = await conversations.append_turn(conversation.id, "And?", {"content": "So.", "usage": usage})
+        stored.append([assistant_message.usage, turn_messages.assistant_message.usage])
     assert stored[0] == stored[1]
 
 
-async def outcome(work: Any) -> Any:
+async def outcome(awaitable: Any) -> Any:
     try:
-        return await work
+        return await awaitable
     except TellbackError as error:
         return type(error).__name__, str(error)
 
@@ -355,8 +362,8 @@ STEPS: dict[str, Any] = {
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_what_is_refused_is_refused_alike(rc: Tellback, client: TellbackClient, step: str) -> None:
-    here, there = rc.user("maya", "acme", "web"), client.user("maya")
-    assert await outcome(STEPS[step](here)) == await outcome(STEPS[step](there))
+    local, remote = rc.user("maya", "acme", "web"), client.user("maya")
+    assert await outcome(STEPS[step](local)) == await outcome(STEPS[step](remote))
 
 
 async def test_nothing_is_asked_for_where_the_limit_is_nothing(rc: Tellback, client: TellbackClient) -> None:

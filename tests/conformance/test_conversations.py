@@ -75,12 +75,12 @@ async def test_the_append_family_keeps_one_turn_together(maya: User) -> None:
     )
     result = await conversations.append_tool_result(conversation.id, "tu_1", "shipped", tool_name="lookup")
     answer = await conversations.append_assistant_turn(conversation.id, "It is on its way.")
-    again = await conversations.append_user_message(conversation.id, "Thanks!")
-    messages = [rule, request, calling, result, answer, again]
+    next_message = await conversations.append_user_message(conversation.id, "Thanks!")
+    messages = [rule, request, calling, result, answer, next_message]
     assert [message.seq for message in messages] == [1, 2, 3, 4, 5, 6]
     assert [message.role for message in messages] == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert request.turn_id == calling.turn_id == result.turn_id == answer.turn_id
-    assert len({rule.turn_id, request.turn_id, again.turn_id}) == 3
+    assert len({rule.turn_id, request.turn_id, next_message.turn_id}) == 3
     assert (rule.visibility, request.visibility) == ("internal", "user")
     assert request.trace_id == "t-1"
     assert calling.usage == ChatUsage(12, 3, 15, calling.usage.cost_usd, 800, "anthropic", "claude-sonnet-5")  # type: ignore[union-attr]
@@ -140,8 +140,8 @@ async def test_pages_go_back_and_forth(maya: User) -> None:
     for n in range(1, 11):
         await conversations.append_user_message(conversation.id, str(n))
 
-    async def texts(**given: Any) -> list[str]:
-        return [message.text for message in await conversations.messages(conversation.id, **given)]
+    async def texts(**kwargs: Any) -> list[str]:
+        return [message.text for message in await conversations.messages(conversation.id, **kwargs)]
 
     assert await texts(limit=3) == ["8", "9", "10"]
     assert await texts(limit=3, before=8) == ["5", "6", "7"]
@@ -228,8 +228,8 @@ async def test_stale_conversations_are_closed_by_the_clock(rc: Tellback, maya: U
 async def test_acting_on_what_is_not_there_or_closed_is_a_named_error(rc: Tellback, maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
-    strangers = [rc.user("omar"), rc.user("maya", tenant_id="other"), rc.user("maya", app_id="other")]
-    for user, id in [(maya, "conv_nothing"), *((stranger, conversation.id) for stranger in strangers)]:
+    other_users = [rc.user("omar"), rc.user("maya", tenant_id="other"), rc.user("maya", app_id="other")]
+    for user, id in [(maya, "conv_nothing"), *((other_user, conversation.id) for other_user in other_users)]:
         them = user.conversations
         assert await them.get(id) is None
         for attempt in (
@@ -252,7 +252,7 @@ async def test_acting_on_what_is_not_there_or_closed_is_a_named_error(rc: Tellba
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("kwargs", "problem"),
     [
         ({"namespace": ""}, "namespace"),
         ({"namespace": None}, "namespace"),
@@ -268,15 +268,15 @@ async def test_acting_on_what_is_not_there_or_closed_is_a_named_error(rc: Tellba
     ],
 )
 async def test_what_cannot_be_stored_is_refused_with_the_reason(
-    maya: User, given: dict[str, Any], problem: str
+    maya: User, kwargs: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=problem):
-        await maya.conversations.create(**given)
+        await maya.conversations.create(**kwargs)
     assert await maya.conversations.list() == []
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("kwargs", "problem"),
     [
         ({"content": None}, "text or a list of blocks"),
         ({"content": []}, "empty"),
@@ -307,11 +307,11 @@ async def test_what_cannot_be_stored_is_refused_with_the_reason(
     ],
 )
 async def test_a_message_that_cannot_be_stored_is_refused_with_the_reason(
-    maya: User, given: dict[str, Any], problem: str
+    maya: User, kwargs: dict[str, Any], problem: str
 ) -> None:
     conversation = await maya.conversations.create("chat")
     with pytest.raises(InvalidArgumentError, match=problem):
-        await maya.conversations.append_user_message(conversation.id, **given)
+        await maya.conversations.append_user_message(conversation.id, **kwargs)
     assert await maya.conversations.messages(conversation.id) == []
 
 

@@ -38,8 +38,8 @@ async def by_stream_turn(user: User, space_id: str, model: ScriptedModel, text: 
 
 async def by_run_chat_turn(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
     cfg = TurnConfig(user, "entry", chat_opts=ChatOptions(model=model))
-    given = TurnInput(Session("s"), Identity("maya"), text, recall_opts={"space_id": space_id, "min_score": 0})
-    await run_chat_turn(cfg, given)
+    turn_input = TurnInput(Session("s"), Identity("maya"), text, recall_opts={"space_id": space_id, "min_score": 0})
+    await run_chat_turn(cfg, turn_input)
 
 
 async def by_chat(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
@@ -53,8 +53,10 @@ async def by_chat_stream(user: User, space_id: str, model: ScriptedModel, text: 
 
 async def by_agent(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
     conversation = await user.conversations.find_or_create("entry")
-    given = {"userMessage": text}
-    await user.agents.invoke("entry", given, conversation_id=conversation.id, model=model, memory_space_id=space_id)
+    agent_input = {"userMessage": text}
+    await user.agents.invoke(
+        "entry", agent_input, conversation_id=conversation.id, model=model, memory_space_id=space_id
+    )
 
 
 async def by_respond(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
@@ -87,12 +89,12 @@ def instant_memory(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> Callable[[U
 
     def remember_at_once(user: User, space_id: str) -> None:
         log: ConversationLog = rc.store.conversations
-        begin = log.begin_turn
+        original_begin_turn = log.begin_turn
 
-        async def begin_turn(scope: Any, id: str, *given: Any, **more: Any) -> Any:
-            begun = await begin(scope, id, *given, **more)
+        async def begin_turn(scope: Any, id: str, *args: Any, **kwargs: Any) -> Any:
+            result = await original_begin_turn(scope, id, *args, **kwargs)
             await user.memory.remember_conversation(space_id, id)
-            return begun
+            return result
 
         monkeypatch.setattr(log, "begin_turn", begin_turn)
 
@@ -142,37 +144,37 @@ async def test_a_route_is_not_chosen_by_what_was_just_said_twice(
 
 
 async def test_all_entry_points_use_one_engine(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
-    began: list[str | None] = []
-    opened = TurnEngine._open
+    conversation_ids: list[str | None] = []
+    original_open = TurnEngine._open
 
-    def counted(self: TurnEngine, request: Any) -> Any:
-        began.append(request.conversation_id)
-        return opened(self, request)
+    def counting_open(self: TurnEngine, request: Any) -> Any:
+        conversation_ids.append(request.conversation_id)
+        return original_open(self, request)
 
-    monkeypatch.setattr(TurnEngine, "_open", counted)
+    monkeypatch.setattr(TurnEngine, "_open", counting_open)
     user = rc.user("maya")
     rc.register_agent({"name": "entry"})
     space = await user.memory.create_space("talks")
     for count, entry_point in enumerate(ENTRY_POINTS, start=1):
         await entry_point(user, space.id, ScriptedModel([says("Yes.")]), "Is it on?")
-        assert len(began) == count
+        assert len(conversation_ids) == count
 
 
 def test_two_hundred_turns_at_once_never_mix_up_their_requests() -> None:
     """Of two hundred users, by all entry points, with tools on the event loop, in threads and in tasks of their own."""
-    asyncio.run(_two_hundred())
+    asyncio.run(_run_concurrent_turns())
 
 
-async def _two_hundred() -> None:
+async def _run_concurrent_turns() -> None:
     seen: Counter[str] = Counter()
 
     def found() -> dict[str, Any]:
-        bound = request.current()
-        assert bound.session is not None
-        assert bound.sender is not None
-        name = bound.sender.user_id
+        current_request = request.current()
+        assert current_request.session is not None
+        assert current_request.sender is not None
+        name = current_request.sender.user_id
         seen[name] += 1
-        return {"session": bound.session.id, "sender": name, "extras": dict(bound.extras)}
+        return {"session": current_request.session.id, "sender": name, "extras": dict(current_request.extras)}
 
     async def on_the_loop(session: str, sender: str) -> dict[str, Any]:
         """Who asks, after a while; what the model says of it is not asked."""
@@ -191,7 +193,7 @@ async def _two_hundred() -> None:
     def answer(chat_request: ChatRequest) -> Any:
         if chat_request.messages[-1].role == "tool":
             return says("\n".join(str(message.content) for message in chat_request.messages if message.role == "tool"))
-        return _and(*(calls(each.name, session="spoofed", sender="mallory") for each in chat_request.tools))
+        return combine_calls(*(calls(each.name, session="spoofed", sender="mallory") for each in chat_request.tools))
 
     tools = [Tool.from_fn(each) for each in (on_the_loop, in_a_thread, in_a_task)]
     model = FunctionModel(answer)
@@ -204,14 +206,14 @@ async def _two_hundred() -> None:
             session = Session(f"session-{number}")
             if number % 6 == 0:
                 conversation = await user.conversations.create("crowd")
-                given: dict[str, Any] = {"session": session, "sender": sender, "extras": extras}
-                outcome = await user.conversations.run_turn(conversation.id, user_text="Who?", tools=tools, **given)
+                kwargs: dict[str, Any] = {"session": session, "sender": sender, "extras": extras}
+                outcome = await user.conversations.run_turn(conversation.id, user_text="Who?", tools=tools, **kwargs)
                 return outcome.text
             if number % 6 == 1:
                 conversation = await user.conversations.create("crowd")
-                given = {"session": session, "sender": sender, "extras": extras}
+                kwargs = {"session": session, "sender": sender, "extras": extras}
                 async for item in user.conversations.stream_turn(
-                    conversation.id, user_text="Who?", tools=tools, **given
+                    conversation.id, user_text="Who?", tools=tools, **kwargs
                 ):
                     await asyncio.sleep(0)
                     assert request.sender() is None
@@ -222,15 +224,15 @@ async def _two_hundred() -> None:
                 cfg = TurnConfig(user, "crowd", chat_opts=ChatOptions(model=model, tools=tools))
                 return (await run_chat_turn(cfg, TurnInput(session, sender, "Who?", ctx_extras=extras))).text
             if number % 6 == 3:
-                given = {"user": user, "sender": sender, "extras": extras}
-                return (await agent.respond("Who?", create_session(session.id), **given)).message
+                kwargs = {"user": user, "sender": sender, "extras": extras}
+                return (await agent.respond("Who?", create_session(session.id), **kwargs)).message
             if number % 6 == 4:
-                given = {"user": name, "sender": sender, "extras": extras}
-                async for chunk in agent.respond_stream("Who?", create_session(session.id), **given):
+                kwargs = {"user": name, "sender": sender, "extras": extras}
+                async for chunk in agent.respond_stream("Who?", create_session(session.id), **kwargs):
                     await asyncio.sleep(0)
                     assert request.sender() is None
-                    said = chunk.accumulated
-                return said
+                    reply_text = chunk.accumulated
+                return reply_text
             return (await user.chat("Who?", tools=tools, session_id=session.id, sender=sender, extras=extras)).text
 
         answers = await asyncio.gather(*map(turn, range(200)))
@@ -242,10 +244,10 @@ async def _two_hundred() -> None:
 
 def test_two_hundred_turns_of_one_agent_never_mix_up_their_contexts() -> None:
     """Of two hundred users, with tools that states run and that the model calls, and a flow that gathers data."""
-    asyncio.run(_two_hundred_of_an_agent())
+    asyncio.run(_run_concurrent_agent_turns())
 
 
-async def _two_hundred_of_an_agent() -> None:
+async def _run_concurrent_agent_turns() -> None:
     def found(ctx: ToolContext, *numbers: int) -> str:
         sender, session = request.sender(), request.session()
         assert sender is not None
@@ -254,13 +256,13 @@ async def _two_hundred_of_an_agent() -> None:
         sessions = {session.id, ctx.session.id}
         return f"{sorted(names)} {sorted(sessions)} {sorted({*numbers, ctx.data['number']})}"
 
-    async def by_a_state(ctx: ToolContext, number: int) -> ToolUpdate:
+    async def state_tool(ctx: ToolContext, number: int) -> ToolUpdate:
         """Who asks, after a while."""
         await asyncio.sleep(random.random() / 50)
-        said = found(ctx, number)
-        return ToolUpdate(said, context={"seen": said})
+        value = found(ctx, number)
+        return ToolUpdate(value, context={"seen": value})
 
-    def by_the_model(ctx: ToolContext) -> str:
+    def model_tool(ctx: ToolContext) -> str:
         """Who asks, in a thread."""
         time.sleep(random.random() / 100)
         return f"{found(ctx)} {ctx.session.context['seen']}"
@@ -280,13 +282,13 @@ async def _two_hundred_of_an_agent() -> None:
             context=lambda session: {"name": session.metadata["user_id"]},
             memory=rc,
             memory_options={"tools": False},
-            tools=[define_tool("by_the_model", by_the_model)],
+            tools=[define_tool("by_the_model", model_tool)],
         )
         schema = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
         ask = agent.create_route("Tell", gather_schema=schema).initial_state.transition_to(
             chat_state="Ask who it is", gather=["number"]
         )
-        ask.transition_to(tool_state=define_tool("by_a_state", by_a_state)).transition_to(chat_state="Tell")
+        ask.transition_to(tool_state=define_tool("by_a_state", state_tool)).transition_to(chat_state="Tell")
 
         async def turn(number: int) -> tuple[str, Any]:
             session = create_session(f"session-{number}", {"user_id": f"user-{number}"})
@@ -301,13 +303,13 @@ async def _two_hundred_of_an_agent() -> None:
 
         answers = await asyncio.gather(*map(turn, range(200)))
     for number, (text, session) in enumerate(answers):
-        mine = f"['user-{number}'] ['session-{number}'] [{number}]"
-        assert text == f"{mine} {mine}"
+        expected = f"['user-{number}'] ['session-{number}'] [{number}]"
+        assert text == f"{expected} {expected}"
         assert (session.id, dict(session.extracted)) == (f"session-{number}", {"number": number})
-        assert dict(session.context) == {"seen": mine}
+        assert dict(session.context) == {"seen": expected}
 
 
-def _and(*steps: Any) -> Any:
+def combine_calls(*steps: Any) -> Any:
     from tellback import ChatReply
 
     tool_calls = [call for step in steps for call in step.reply.tool_calls]

@@ -29,85 +29,98 @@ def loop() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-class Life:
+class RandomUser:
     """What one user does, by chance."""
 
-    def __init__(self, rc: Tellback, user: User, chance: random.Random) -> None:
-        self.rc, self.user, self.chance = rc, user, chance
-        self.talks: list[str] = []
+    def __init__(self, rc: Tellback, user: User, rng: random.Random) -> None:
+        self.rc, self.user, self.rng = rc, user, rng
+        self.conversation_ids: list[str] = []
         self.spaces: list[str] = []
         self.atoms: dict[str, str] = {}
         self.entities: dict[str, str] = {}
 
     def text(self) -> str:
-        return " ".join(
-            self.chance.choices(["Rome", "Ann", "likes", "tea", "and", "rain"], k=self.chance.randint(1, 40))
-        )
+        return " ".join(self.rng.choices(["Rome", "Ann", "likes", "tea", "and", "rain"], k=self.rng.randint(1, 40)))
 
-    async def talk(self) -> None:
-        made = await self.user.conversations.create("chat", self.text(), metadata={"n": self.chance.random()})
-        self.talks.append(made.id)
+    async def create_conversation(self) -> None:
+        conversation = await self.user.conversations.create("chat", self.text(), metadata={"n": self.rng.random()})
+        self.conversation_ids.append(conversation.id)
 
-    async def say(self) -> None:
-        if not self.talks:
-            await self.talk()
-        id = self.chance.choice(self.talks)
+    async def append_messages(self) -> None:
+        if not self.conversation_ids:
+            await self.create_conversation()
+        id = self.rng.choice(self.conversation_ids)
         await self.user.conversations.append_user_message(id, self.text())
         await self.user.conversations.append_system_message(id, self.text(), visibility="hidden")
 
-    async def space(self) -> None:
+    async def create_space(self) -> None:
         self.spaces.append((await self.user.memory.create_space(self.text()[:50])).id)
 
-    async def remember(self) -> None:
+    async def add_atom(self) -> None:
         if not self.spaces:
-            await self.space()
-        space = self.chance.choice(self.spaces)
-        known = [id for id, of in self.entities.items() if of == space]
-        about = [self.chance.choice(known)] if known else []
-        atom = await self.user.memory.add_atom(space, self.text(), entity_ids=about)
+            await self.create_space()
+        space = self.rng.choice(self.spaces)
+        entity_ids = [id for id, entity_space in self.entities.items() if entity_space == space]
+        linked_ids = [self.rng.choice(entity_ids)] if entity_ids else []
+        atom = await self.user.memory.add_atom(space, self.text(), entity_ids=linked_ids)
         self.atoms[atom.id] = space
 
-    async def name(self) -> None:
+    async def create_entity(self) -> None:
         if not self.spaces:
-            await self.space()
-        space = self.chance.choice(self.spaces)
+            await self.create_space()
+        space = self.rng.choice(self.spaces)
         entity = await self.user.memory.create_entity(space, "PERSON", self.text()[:20])
         self.entities[entity.id] = space
 
-    async def change(self) -> None:
+    async def change_atom(self) -> None:
         if not self.atoms:
-            await self.remember()
-        id = self.chance.choice(list(self.atoms))
-        match self.chance.randrange(3):
+            await self.add_atom()
+        id = self.rng.choice(list(self.atoms))
+        match self.rng.randrange(3):
             case 0:
                 space = self.atoms[id]
-                made = await self.user.memory.supersede_atom(id, self.text())
-                self.atoms[made.id] = space
+                replacement = await self.user.memory.supersede_atom(id, self.text())
+                self.atoms[replacement.id] = space
             case 1:
                 await self.user.memory.archive_atom(id)
             case _:
                 await self.user.memory.delete_atom(id)
         del self.atoms[id]
 
-    async def bind(self) -> None:
+    async def create_binding_of_user(self) -> None:
         # Never about another alone: such a binding goes with the one it is about.
-        about = self.chance.choice([(self.user.scope.user_id,), ("a", "b"), (ANY,), ("a", ANY)])
-        scopes = [ConversationScope("chat", user_id) for user_id in about]
+        user_ids = self.rng.choice([(self.user.scope.user_id,), ("a", "b"), (ANY,), ("a", ANY)])
+        scopes = [ConversationScope("chat", user_id) for user_id in user_ids]
         await create_binding(self.rc.store, self.user.scope, *scopes, space_ids=tuple(self.spaces[:1]))
 
-    async def work(self) -> None:
-        await self.say()
-        await self.space()
+    async def queue_job(self) -> None:
+        await self.append_messages()
+        await self.create_space()
         jobs = await self.rc.store.jobs.plan(
-            self.user.scope, self.talks[-1], version="v1", space_id=self.spaces[-1], window_length=100, now=utc_now()
+            self.user.scope,
+            self.conversation_ids[-1],
+            version="v1",
+            space_id=self.spaces[-1],
+            window_length=100,
+            now=utc_now(),
         )
         job = jobs[0].id if jobs else None
-        usage = UsageRecord(new_id("use"), self.user.scope, "extraction", utc_now(), job, self.talks[-1])
+        usage = UsageRecord(new_id("use"), self.user.scope, "extraction", utc_now(), job, self.conversation_ids[-1])
         await self.rc.store.jobs.add_usage([usage])
 
 
-ACTS: list[Callable[[Life], Coroutine[Any, Any, None]]] = [
-    *(Life.talk, Life.say, Life.space, Life.remember, Life.remember, Life.name, Life.change, Life.bind, Life.work)
+ACTIONS: list[Callable[[RandomUser], Coroutine[Any, Any, None]]] = [
+    *(
+        RandomUser.create_conversation,
+        RandomUser.append_messages,
+        RandomUser.create_space,
+        RandomUser.add_atom,
+        RandomUser.add_atom,
+        RandomUser.create_entity,
+        RandomUser.change_atom,
+        RandomUser.create_binding_of_user,
+        RandomUser.queue_job,
+    )
 ]
 
 
@@ -120,28 +133,30 @@ async def export(rc: Tellback, user: User) -> bytes:
 async def check(rc: Tellback, script: list[tuple[int, int]], erased: int, seed: int) -> None:
     number = next(_numbers)  # the store is the same for all examples: each has tenants of its own
     users = [rc.user(user, tenant_id=f"{tenant}{number}", app_id=app) for tenant, app, user in SCOPES]
-    chance = random.Random(seed)
-    lives = [Life(rc, user, chance) for user in users]
-    for who, act in script:
-        await ACTS[act](lives[who])
+    rng = random.Random(seed)
+    random_users = [RandomUser(rc, user, rng) for user in users]
+    for who, action in script:
+        await ACTIONS[action](random_users[who])
     before = [await export(rc, user) for user in users]
     admin = users[erased].admin
     counts = await admin.delete_user_data(confirm=True)
-    for place, user in enumerate(users):
-        if place != erased:
-            assert await export(rc, user) == before[place]
-    left = await admin.export_user_data()
-    was = json.loads(before[erased])
-    for name, records in left.items():
+    for index, user in enumerate(users):
+        if index != erased:
+            assert await export(rc, user) == before[index]
+    remaining = await admin.export_user_data()
+    exported_before = json.loads(before[erased])
+    for name, records in remaining.items():
         if isinstance(records, list):
             assert records == []
-            assert counts[name] == len(was[name])
+            assert counts[name] == len(exported_before[name])
     assert set((await admin.delete_user_data(confirm=True)).values()) == {0}
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    script=st.lists(st.tuples(st.integers(0, len(SCOPES) - 1), st.integers(0, len(ACTS) - 1)), min_size=8, max_size=40),
+    script=st.lists(
+        st.tuples(st.integers(0, len(SCOPES) - 1), st.integers(0, len(ACTIONS) - 1)), min_size=8, max_size=40
+    ),
     erased=st.integers(0, len(SCOPES) - 1),
     seed=st.integers(0, 2**32),
 )

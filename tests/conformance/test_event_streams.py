@@ -24,7 +24,7 @@ async def server(rc: Tellback) -> AsyncIterator[str]:
         yield url
 
 
-async def said(rc: Tellback, user_id: str, tenant_id: str, *texts: str) -> None:
+async def append_messages(rc: Tellback, user_id: str, tenant_id: str, *texts: str) -> None:
     user = rc.user(user_id, tenant_id)
     conversation = await user.conversations.find_or_create("chat")
     for text in texts:
@@ -38,16 +38,16 @@ async def ids(frames: AsyncIterator[Frame], count: int) -> list[int]:
 async def test_a_feed_goes_on_where_it_was_and_is_of_one_user(rc: Tellback, server: str) -> None:
     secret = (await rc.keys.create("user", tenant_id="acme", user_id="maya")).secret
     headers = {"Authorization": f"Bearer {secret}"}
-    await said(rc, "maya", "acme", "one", "two")
-    await said(rc, "maya", "globex", "not hers")
+    await append_messages(rc, "maya", "acme", "one", "two")
+    await append_messages(rc, "maya", "globex", "not hers")
     async with open_stream(server, f"/ai-events?after=0&types={KEPT}", headers=headers) as (_, frames):
         seen = await ids(frames, 2)
-        await said(rc, "omar", "acme", "not hers")
-        await said(rc, "maya", "acme", "three")
+        await append_messages(rc, "omar", "acme", "not hers")
+        await append_messages(rc, "maya", "acme", "three")
         seen += await ids(frames, 1)
-    writing = asyncio.create_task(said(rc, "maya", "acme", *map(str, range(20))))
-    more = {**headers, "Last-Event-ID": str(seen[-1])}
-    async with open_stream(server, f"/ai-events?types={KEPT}", headers=more) as (_, frames):
+    writing = asyncio.create_task(append_messages(rc, "maya", "acme", *map(str, range(20))))
+    resume_headers = {**headers, "Last-Event-ID": str(seen[-1])}
+    async with open_stream(server, f"/ai-events?types={KEPT}", headers=resume_headers) as (_, frames):
         seen += await ids(frames, 20)
     await writing
     stored = await rc.events.read(0, types=[KEPT], tenant_id="acme", user_id="maya")

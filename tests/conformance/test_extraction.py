@@ -18,21 +18,23 @@ from tellback.user import User
 
 def fact(text: str, messages: Sequence[str], **fields: Any) -> dict[str, Any]:
     """A fact as a model gives it."""
-    given = {"text": text, "messages": list(messages), "kind": "FACT", "category": "home", "importance": 3}
-    return {**given, "confidence": 0.9, "change": "none", "single": False, "entities": [], **fields}
+    defaults = {"text": text, "messages": list(messages), "kind": "FACT", "category": "home", "importance": 3}
+    return {**defaults, "confidence": 0.9, "change": "none", "single": False, "entities": [], **fields}
 
 
-def about(subject: str, attribute: str, value: str, **fields: Any) -> dict[str, Any]:
+def slot_fields(subject: str, attribute: str, value: str, **fields: Any) -> dict[str, Any]:
     """What a fact says of whom."""
     return {"subject": subject, "attribute": attribute, "value": value, "single": True, **fields}
 
 
-def found(*facts: dict[str, Any], entities: Sequence[dict[str, Any]] = (), usage: ChatUsage | None = None) -> Step:
+def extraction_reply(
+    *facts: dict[str, Any], entities: Sequence[dict[str, Any]] = (), usage: ChatUsage | None = None
+) -> Step:
     """A model's answer to a window."""
     return answers({"facts": list(facts), "entities": list(entities)}, usage=usage)
 
 
-def judged(*decisions: tuple[str, int | None]) -> Step:
+def decisions_reply(*decisions: tuple[str, int | None]) -> Step:
     """A model's answer to what was left open."""
     return answers(
         {
@@ -44,14 +46,14 @@ def judged(*decisions: tuple[str, int | None]) -> Step:
     )
 
 
-class Story:
+class ExtractionScenario:
     """A user who talks now and then, with a binding to one space."""
 
     def __init__(self, rc: Tellback, model: ScriptedModel, user: User, space: MemorySpace) -> None:
         self.rc, self.model, self.user, self.space = rc, model, user, space
         self.citations: list[dict[str, str]] = []
 
-    async def talk(self, when: datetime, *turns: str) -> str:
+    async def run_conversation(self, when: datetime, *turns: str) -> str:
         """One conversation, from its beginning to what is remembered of it."""
         self.rc.clock = lambda: when
         conversation = await self.user.conversations.create("chat")
@@ -69,15 +71,15 @@ class Story:
     async def current(self) -> dict[str, Atom]:
         return {atom.text: atom for atom in await self.user.memory.list_atoms(self.space.id)}
 
-    async def held(self, when: datetime) -> set[str]:
+    async def texts_valid_at(self, when: datetime) -> set[str]:
         return {atom.text for atom in await self.user.memory.list_atoms(self.space.id, valid_at=when)}
 
 
-async def begin(rc: Tellback, model: ScriptedModel, **policy: Any) -> Story:
+async def open_scenario(rc: Tellback, model: ScriptedModel, **policy: Any) -> ExtractionScenario:
     user = rc.user("maya")
     space = await user.memory.create_space("chat")
     await user.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id], policy or None)
-    return Story(rc, model, user, space)
+    return ExtractionScenario(rc, model, user, space)
 
 
 JANUARY = datetime(2026, 1, 10, 18, tzinfo=UTC)
@@ -88,57 +90,61 @@ SISTER = {"name": "Anna", "type": "PERSON", "aliases": []}
 
 async def test_a_life_over_months_is_remembered_as_it_was(url: str) -> None:
     script = [
-        found(
-            fact("User lives in Porto.", ["m1"], **about("user", "home city", "Porto")),
-            fact("User eats everything.", ["m1"], category="diet", **about("user", "diet", "omnivore")),
+        extraction_reply(
+            fact("User lives in Porto.", ["m1"], **slot_fields("user", "home city", "Porto")),
+            fact("User eats everything.", ["m1"], category="diet", **slot_fields("user", "diet", "omnivore")),
             fact(
                 "User's sister is called Anna.",
                 ["m3"],
                 category="family",
                 entities=["Anna"],
-                **about("user", "sister's name", "Anna"),
+                **slot_fields("user", "sister's name", "Anna"),
             ),
             entities=[SISTER],
         ),
-        found(
-            fact("User lives in Lisbon.", ["m1"], since="2026-03-01", **about("user", "home city", "Lisbon")),
+        extraction_reply(
+            fact("User lives in Lisbon.", ["m1"], since="2026-03-01", **slot_fields("user", "home city", "Lisbon")),
             fact(
                 "User is vegetarian.",
                 ["m3"],
                 category="diet",
                 change="changed",
-                **about("user", "diet", "vegetarian"),
+                **slot_fields("user", "diet", "vegetarian"),
             ),
             fact("User eats no meat.", ["m3"], category="diet", kind="RULE"),
         ),
-        judged(("new", None)),
-        found(
-            fact("User lives in Berlin.", ["m1"], since="2026-06-01", **about("user", "home city", "Berlin")),
+        decisions_reply(("new", None)),
+        extraction_reply(
+            fact("User lives in Berlin.", ["m1"], since="2026-06-01", **slot_fields("user", "home city", "Berlin")),
             fact(
                 "User's sister is called Hanna.",
                 ["m3"],
                 category="family",
                 change="corrected",
                 entities=["Hanna"],
-                **about("user", "sister's name", "Hanna"),
+                **slot_fields("user", "sister's name", "Hanna"),
             ),
-            fact("User is vegetarian.", ["m5"], category="diet", **about("user", "diet", "vegetarian")),
+            fact("User is vegetarian.", ["m5"], category="diet", **slot_fields("user", "diet", "vegetarian")),
             entities=[{"name": "Hanna", "type": "PERSON", "aliases": []}],
         ),
     ]
     with ScriptedModel(script) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model)
-            first = await story.talk(JANUARY, "I live in Porto and eat everything.", "My sister Anna says hello.")
-            second = await story.talk(MARCH, "I moved to Lisbon on 1 March.", "I've become a vegetarian: no meat.")
-            third = await story.talk(
+            scenario = await open_scenario(rc, model)
+            first = await scenario.run_conversation(
+                JANUARY, "I live in Porto and eat everything.", "My sister Anna says hello."
+            )
+            second = await scenario.run_conversation(
+                MARCH, "I moved to Lisbon on 1 March.", "I've become a vegetarian: no meat."
+            )
+            third = await scenario.run_conversation(
                 JUNE, "Since the 1st I live in Berlin.", "My sister is Hanna, not Anna!", "Still vegetarian."
             )
-            assert [job.status.value for job in await story.jobs()] == ["done"] * 3, [
-                job.error for job in await story.jobs()
+            assert [job.status.value for job in await scenario.jobs()] == ["done"] * 3, [
+                job.error for job in await scenario.jobs()
             ]
 
-            now = await story.current()
+            now = await scenario.current()
             assert set(now) == {
                 "User lives in Berlin.",
                 "User is vegetarian.",
@@ -150,26 +156,26 @@ async def test_a_life_over_months_is_remembered_as_it_was(url: str) -> None:
             assert now["User is vegetarian."].valid_from == MARCH
             # A correction reaches back to where the mistake began.
             assert now["User's sister is called Hanna."].valid_from == JANUARY
-            assert await story.held(datetime(2026, 2, 1, tzinfo=UTC)) == {
+            assert await scenario.texts_valid_at(datetime(2026, 2, 1, tzinfo=UTC)) == {
                 "User lives in Porto.",
                 "User eats everything.",
                 "User's sister is called Hanna.",
             }
-            assert await story.held(datetime(2026, 4, 1, tzinfo=UTC)) == {
+            assert await scenario.texts_valid_at(datetime(2026, 4, 1, tzinfo=UTC)) == {
                 "User lives in Lisbon.",
                 "User is vegetarian.",
                 "User eats no meat.",
                 "User's sister is called Hanna.",
             }
             # Where it was said.
-            m1, m2, m3 = story.citations
+            m1, m2, m3 = scenario.citations
             assert now["User lives in Berlin."].citations == (Citation(third, (m3["m1"],)),)
             assert now["User is vegetarian."].citations == (
                 Citation(second, (m2["m3"],)),
                 Citation(third, (m3["m5"],)),
             )
             # The chain of homes, from the first to the last.
-            timeline = await story.user.memory.recall_timeline(story.space.id, query="home city lives in")
+            timeline = await scenario.user.memory.recall_timeline(scenario.space.id, query="home city lives in")
             homes = [atom for atom in timeline.atoms if "lives in" in atom.text]
             assert [atom.text for atom in homes] == [
                 "User lives in Porto.",
@@ -181,11 +187,11 @@ async def test_a_life_over_months_is_remembered_as_it_was(url: str) -> None:
             assert [atom.valid_to for atom in homes] == [homes[1].valid_from, homes[2].valid_from, None]
             assert homes[0].citations == (Citation(first, (m1["m1"],)),)
             # What was known then: in April, the sister was still called Anna.
-            april = await story.user.memory.list_atoms(
-                story.space.id, valid_at=JANUARY, known_at=datetime(2026, 4, 1, tzinfo=UTC)
+            april = await scenario.user.memory.list_atoms(
+                scenario.space.id, valid_at=JANUARY, known_at=datetime(2026, 4, 1, tzinfo=UTC)
             )
             assert "User's sister is called Anna." in {atom.text for atom in april}
-            hanna = await story.user.memory.find_entity_by_name(story.space.id, "PERSON", "Hanna")
+            hanna = await scenario.user.memory.find_entity_by_name(scenario.space.id, "PERSON", "Hanna")
             assert hanna is not None
             assert now["User's sister is called Hanna."].entity_ids == (hanna.id,)
 
@@ -193,70 +199,70 @@ async def test_a_life_over_months_is_remembered_as_it_was(url: str) -> None:
 async def test_a_window_costs_one_call_and_at_most_one_to_reconcile(url: str) -> None:
     usage = ChatUsage(input_tokens=100, output_tokens=20, total_tokens=120, cost_usd=0.01, model="m", provider="p")
     script = [
-        found(fact("User likes jazz.", ["m1"], kind="PREFERENCE"), usage=usage),
-        found(
+        extraction_reply(fact("User likes jazz.", ["m1"], kind="PREFERENCE"), usage=usage),
+        extraction_reply(
             fact("User likes jazz music a lot.", ["m1"], kind="PREFERENCE"),
             fact("User plays jazz music on the piano.", ["m1"]),
             usage=usage,
         ),
-        judged(("same", 1)),
-        found(usage=usage),
+        decisions_reply(("same", 1)),
+        extraction_reply(usage=usage),
     ]
     with ScriptedModel(script) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model)
-            await story.talk(JANUARY, "I like jazz.")
+            scenario = await open_scenario(rc, model)
+            await scenario.run_conversation(JANUARY, "I like jazz.")
             assert len(model.requests) == 1  # nothing to compare with
-            await story.talk(MARCH, "I like jazz music a lot, and play it on the piano.")
+            await scenario.run_conversation(MARCH, "I like jazz music a lot, and play it on the piano.")
             assert len(model.requests) == 3
-            await story.talk(JUNE, "How are you?")
+            await scenario.run_conversation(JUNE, "How are you?")
             assert len(model.requests) == 4  # nothing to reconcile
-            assert set(await story.current()) == {"User likes jazz.", "User plays jazz music on the piano."}
-            cited = (await story.current())["User likes jazz."].citations
+            assert set(await scenario.current()) == {"User likes jazz.", "User plays jazz music on the piano."}
+            cited = (await scenario.current())["User likes jazz."].citations
             assert [len(citation.message_ids) for citation in cited] == [1, 1]
-            totals = {total.purpose: total for total in await story.user.admin.usage_totals()}
+            totals = {total.purpose: total for total in await scenario.user.admin.usage_totals()}
             assert totals["extraction"].calls == 3
             assert totals["extraction"].input_tokens == 300
             assert totals["extraction"].cost_usd == pytest.approx(0.03)
             assert totals["reconciliation"].calls == 1
-            [last, *_] = await story.jobs()
-            assert [each.purpose for each in await story.user.admin.usage(job_id=last.id)] == ["extraction"]
+            [last_job, *_] = await scenario.jobs()
+            assert [each.purpose for each in await scenario.user.admin.usage(job_id=last_job.id)] == ["extraction"]
 
 
 async def test_the_same_job_again_changes_nothing(url: str) -> None:
-    def again() -> Step:
-        return found(
-            fact("User lives in Porto.", ["m1"], **about("user", "home city", "Porto")),
+    def build_reply() -> Step:
+        return extraction_reply(
+            fact("User lives in Porto.", ["m1"], **slot_fields("user", "home city", "Porto")),
             fact("User has a dog called Rex.", ["m1"], entities=["Rex"]),
             entities=[{"name": "Rex", "type": "OBJECT", "aliases": []}],
         )
 
-    with ScriptedModel([again(), again()]) as model:
+    with ScriptedModel([build_reply(), build_reply()]) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model)
-            conversation = await story.talk(JANUARY, "I live in Porto with my dog Rex.")
-            before = await story.user.memory.list_atoms(story.space.id)
-            run = await story.user.memory.run_extraction_for_conversation(conversation)
+            scenario = await open_scenario(rc, model)
+            conversation = await scenario.run_conversation(JANUARY, "I live in Porto with my dog Rex.")
+            before = await scenario.user.memory.list_atoms(scenario.space.id)
+            run = await scenario.user.memory.run_extraction_for_conversation(conversation)
             assert [job.status.value for job in run] == ["queued"]
             await rc.jobs.drain(timeout=30)
-            [job] = await story.jobs()
+            [job] = await scenario.jobs()
             assert (job.status.value, job.result["unchanged"], job.result["added"]) == ("done", 2, 0)
-            assert await story.user.memory.list_atoms(story.space.id) == before
-            assert len(await story.user.memory.search_entities(story.space.id)) == 1
+            assert await scenario.user.memory.list_atoms(scenario.space.id) == before
+            assert len(await scenario.user.memory.search_entities(scenario.space.id)) == 1
 
 
 async def test_what_cannot_be_read_fails_for_all_to_see(url: str) -> None:
-    mended = found(fact("User lives in Porto.", ["m1"]))
-    with ScriptedModel(["I'd rather not.", "Sorry?", "No JSON today.", mended]) as model:
+    valid_reply = extraction_reply(fact("User lives in Porto.", ["m1"]))
+    with ScriptedModel(["I'd rather not.", "Sorry?", "No JSON today.", valid_reply]) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model)
-            await story.talk(JANUARY, "I live in Porto.")
-            [job] = await story.jobs()
+            scenario = await open_scenario(rc, model)
+            await scenario.run_conversation(JANUARY, "I live in Porto.")
+            [job] = await scenario.jobs()
             assert (job.status.value, job.raw_output, job.attempts) == ("failed", "No JSON today.", 1)
             assert job.error is not None
             assert job.error.startswith("ExtractionError")
             assert [event.subject_id for event in await rc.events.read(types=["extraction.failed"])] == [job.id]
-            assert (await story.user.admin.usage_totals())[0].calls == 3
+            assert (await scenario.user.admin.usage_totals())[0].calls == 3
             assert (await rc.jobs.retry(job.id)).attempts == 0
             await rc.jobs.drain(timeout=30)
-            assert set(await story.current()) == {"User lives in Porto."}
+            assert set(await scenario.current()) == {"User lives in Porto."}

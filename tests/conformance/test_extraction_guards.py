@@ -27,10 +27,19 @@ from tellback.types import ChatReply
 from tellback.types.jsontext import dump_json
 from tellback.types.memory import CategoryKind, MemorySpace
 from tellback.user import User
-from tests.conformance.test_extraction import JANUARY, JUNE, MARCH, about, begin, fact, found, judged
+from tests.conformance.test_extraction import (
+    JANUARY,
+    JUNE,
+    MARCH,
+    decisions_reply,
+    extraction_reply,
+    fact,
+    open_scenario,
+    slot_fields,
+)
 
 
-async def bound(rc: Tellback, name: str = "maya", namespace: str = "chat") -> tuple[User, MemorySpace]:
+async def create_bound_space(rc: Tellback, name: str = "maya", namespace: str = "chat") -> tuple[User, MemorySpace]:
     user = rc.user(name)
     space = await user.memory.create_space("chat")
     await user.memory.create_binding({"namespace": namespace, "user_id": "*"}, [space.id])
@@ -38,9 +47,9 @@ async def bound(rc: Tellback, name: str = "maya", namespace: str = "chat") -> tu
 
 
 async def test_only_what_the_person_saw_reaches_the_model(url: str) -> None:
-    with ScriptedModel([found()]) as model:
+    with ScriptedModel([extraction_reply()]) as model:
         async with Tellback(url, model=model) as rc:
-            user, _ = await bound(rc)
+            user, _ = await create_bound_space(rc)
             conversations = user.conversations
             id = (await conversations.create("chat")).id
             await conversations.append_system_message(id, "RECALLED: user lives in Oslo")
@@ -63,16 +72,18 @@ async def test_only_what_the_person_saw_reaches_the_model(url: str) -> None:
 
 
 async def test_what_only_the_assistant_said_is_not_remembered_and_the_job_says_so(url: str) -> None:
-    with ScriptedModel([found(fact("User lives in Oslo.", ["m2"]), fact("User likes tea.", ["m1"]))]) as model:
+    with ScriptedModel(
+        [extraction_reply(fact("User lives in Oslo.", ["m2"]), fact("User likes tea.", ["m1"]))]
+    ) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model)
-            await story.talk(JANUARY, "I like tea.")
-            assert set(await story.current()) == {"User likes tea."}
-            [job] = await story.jobs()
+            scenario = await open_scenario(rc, model)
+            await scenario.run_conversation(JANUARY, "I like tea.")
+            assert set(await scenario.current()) == {"User likes tea."}
+            [job] = await scenario.jobs()
             assert job.result["left_out"] == 1
-            [left_out] = job.result["left_out_facts"]
-            assert left_out["text"] == "User lives in Oslo."
-            assert "assistant" in left_out["why"]
+            [left_out_fact] = job.result["left_out_facts"]
+            assert left_out_fact["text"] == "User lives in Oslo."
+            assert "assistant" in left_out_fact["why"]
             [event] = await rc.events.read(types=["extraction.completed"])
             assert "Oslo" not in dump_json(dict(event.data))  # events carry no texts
 
@@ -82,140 +93,150 @@ async def test_words_that_were_not_said_are_no_proof(url: str) -> None:
         fact("User likes tea.", ["m1"], quote="I like TEA"),
         fact("User hates coffee.", ["m1"], quote="I hate coffee"),
     ]
-    with ScriptedModel([found(*quoted)]) as model:
+    with ScriptedModel([extraction_reply(*quoted)]) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model, extraction_version="v2")
-            await story.talk(JANUARY, "I like tea.")
-            assert set(await story.current()) == {"User likes tea."}
+            scenario = await open_scenario(rc, model, extraction_version="v2")
+            await scenario.run_conversation(JANUARY, "I like tea.")
+            assert set(await scenario.current()) == {"User likes tea."}
 
 
 async def test_what_was_deleted_does_not_come_back_until_it_is_said_again(url: str) -> None:
-    same = found(fact("User's ex is called Tom.", ["m1"]))
-    more = found(fact("User's former partner is called Tom.", ["m1", "m2"]))
-    with ScriptedModel([same, same, more, same]) as model:
+    same_fact_reply = extraction_reply(fact("User's ex is called Tom.", ["m1"]))
+    reworded_reply = extraction_reply(fact("User's former partner is called Tom.", ["m1", "m2"]))
+    with ScriptedModel([same_fact_reply, same_fact_reply, reworded_reply, same_fact_reply]) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model)
-            conversation = await story.talk(JANUARY, "My ex is called Tom.")
-            [atom] = (await story.current()).values()
-            await story.user.memory.delete_atom(atom.id)
+            scenario = await open_scenario(rc, model)
+            conversation = await scenario.run_conversation(JANUARY, "My ex is called Tom.")
+            [atom] = (await scenario.current()).values()
+            await scenario.user.memory.delete_atom(atom.id)
             for _ in range(2):
-                await story.user.memory.run_extraction_for_conversation(conversation)
+                await scenario.user.memory.run_extraction_for_conversation(conversation)
                 await rc.jobs.drain(timeout=30)
-                assert await story.current() == {}
-            [job] = await story.jobs()
+                assert await scenario.current() == {}
+            [job] = await scenario.jobs()
             assert "deleted" in job.result["left_out_facts"][0]["why"]
-            await story.talk(MARCH, "By the way, my ex is called Tom.")
-            assert set(await story.current()) == {"User's ex is called Tom."}
+            await scenario.run_conversation(MARCH, "By the way, my ex is called Tom.")
+            assert set(await scenario.current()) == {"User's ex is called Tom."}
 
 
 async def test_what_the_user_changed_by_hand_is_changed_again_by_what_is_said(url: str) -> None:
-    def home(city: str) -> Step:
-        return found(fact(f"User lives in {city}.", ["m1"], **about("user", "home city", city)))
+    def home_reply(city: str) -> Step:
+        return extraction_reply(fact(f"User lives in {city}.", ["m1"], **slot_fields("user", "home city", city)))
 
-    with ScriptedModel([home("Porto"), home("Berlin")]) as model:
+    with ScriptedModel([home_reply("Porto"), home_reply("Berlin")]) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model)
-            await story.talk(JANUARY, "I live in Porto.")
-            [porto] = (await story.current()).values()
+            scenario = await open_scenario(rc, model)
+            await scenario.run_conversation(JANUARY, "I live in Porto.")
+            [porto] = (await scenario.current()).values()
             rc.clock = lambda: MARCH
-            await story.user.memory.supersede_atom(porto.id, "Maya has settled at the seaside, near Faro.")
-            await story.talk(JUNE, "I live in Berlin.")
-            assert set(await story.current()) == {"User lives in Berlin."}
+            await scenario.user.memory.supersede_atom(porto.id, "Maya has settled at the seaside, near Faro.")
+            await scenario.run_conversation(JUNE, "I live in Berlin.")
+            assert set(await scenario.current()) == {"User lives in Berlin."}
 
 
 async def test_a_mistake_that_was_corrected_does_not_come_back_from_an_older_conversation(url: str) -> None:
-    def sister(name: str, **fields: str) -> Step:
+    def sister_reply(name: str, **fields: str) -> Step:
         text = f"User's sister is called {name}."
-        return found(fact(text, ["m1"], **about("user", "sister's name", name), **fields))
+        return extraction_reply(fact(text, ["m1"], **slot_fields("user", "sister's name", name), **fields))
 
-    with ScriptedModel([sister("Anna"), sister("Hanna", change="corrected"), sister("Anna")]) as model:
+    with ScriptedModel(
+        [sister_reply("Anna"), sister_reply("Hanna", change="corrected"), sister_reply("Anna")]
+    ) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model)
-            await story.talk(JANUARY, "My sister Anna says hello.")
-            await story.talk(JUNE, "She is called Hanna, not Anna.")
-            await story.talk(MARCH, "Anna called.")
-            assert set(await story.current()) == {"User's sister is called Hanna."}
-            assert await story.held(MARCH) == {"User's sister is called Hanna."}
+            scenario = await open_scenario(rc, model)
+            await scenario.run_conversation(JANUARY, "My sister Anna says hello.")
+            await scenario.run_conversation(JUNE, "She is called Hanna, not Anna.")
+            await scenario.run_conversation(MARCH, "Anna called.")
+            assert set(await scenario.current()) == {"User's sister is called Hanna."}
+            assert await scenario.texts_valid_at(MARCH) == {"User's sister is called Hanna."}
 
 
 async def test_what_is_so_no_more_is_not_taken_for_the_same_again(url: str) -> None:
-    drinks = about("user", "drink", "coffee", single=False)
+    drinks = slot_fields("user", "drink", "coffee", single=False)
     script = [
-        found(fact("User drinks coffee.", ["m1"], **drinks)),
-        found(fact("User no longer drinks coffee.", ["m1"], change="changed", **drinks)),
+        extraction_reply(fact("User drinks coffee.", ["m1"], **drinks)),
+        extraction_reply(fact("User no longer drinks coffee.", ["m1"], change="changed", **drinks)),
     ]
     with ScriptedModel(script) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model)
-            await story.talk(JANUARY, "I love coffee.")
-            await story.talk(MARCH, "I quit coffee.")
-            assert set(await story.current()) == {"User no longer drinks coffee."}
-            assert await story.held(JANUARY) == {"User drinks coffee."}
+            scenario = await open_scenario(rc, model)
+            await scenario.run_conversation(JANUARY, "I love coffee.")
+            await scenario.run_conversation(MARCH, "I quit coffee.")
+            assert set(await scenario.current()) == {"User no longer drinks coffee."}
+            assert await scenario.texts_valid_at(JANUARY) == {"User drinks coffee."}
 
 
 async def test_an_older_conversation_that_is_read_later_does_not_undo_what_was_said_again_since(url: str) -> None:
-    def home(city: str) -> Step:
-        return found(fact(f"User lives in {city}.", ["m1"], **about("user", "home city", city)))
+    def home_reply(city: str) -> Step:
+        return extraction_reply(fact(f"User lives in {city}.", ["m1"], **slot_fields("user", "home city", city)))
 
-    with ScriptedModel([home("Quito"), home("Quito"), home("Rome"), home("Quito")]) as model:
+    with ScriptedModel([home_reply("Quito"), home_reply("Quito"), home_reply("Rome"), home_reply("Quito")]) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model)
-            await story.talk(JANUARY, "I live in Quito.")
-            again = await story.talk(JUNE, "Here in Quito it rains.")
-            await story.talk(MARCH, "Here in Rome it is hot.")
-            assert "User lives in Rome." in await story.held(MARCH)
-            assert await story.held(JUNE) == {"User lives in Quito."}
-            await story.user.memory.run_extraction_for_conversation(again)
+            scenario = await open_scenario(rc, model)
+            await scenario.run_conversation(JANUARY, "I live in Quito.")
+            second_conversation = await scenario.run_conversation(JUNE, "Here in Quito it rains.")
+            await scenario.run_conversation(MARCH, "Here in Rome it is hot.")
+            assert "User lives in Rome." in await scenario.texts_valid_at(MARCH)
+            assert await scenario.texts_valid_at(JUNE) == {"User lives in Quito."}
+            await scenario.user.memory.run_extraction_for_conversation(second_conversation)
             await rc.jobs.drain(timeout=30)
-            assert await story.held(JUNE) == {"User lives in Quito."}
-            [job] = await story.user.memory.list_jobs(conversation_id=again)
+            assert await scenario.texts_valid_at(JUNE) == {"User lives in Quito."}
+            [job] = await scenario.user.memory.list_jobs(conversation_id=second_conversation)
             assert job.result["unchanged"] == 1
 
 
 async def test_what_takes_the_place_of_one_thing_together_stands_together(url: str) -> None:
     def sport(game: str, **fields: str) -> dict[str, object]:
-        return fact(f"User plays {game}.", ["m1"], **about("user", "sport", game, single=False), **fields)
+        return fact(f"User plays {game}.", ["m1"], **slot_fields("user", "sport", game, single=False), **fields)
 
-    both = found(sport("squash", change="corrected"), sport("badminton", change="corrected"))
-    script = [found(sport("tennis"), sport("golf")), both, judged(("corrects", 1), ("corrects", 1))]
+    sports_reply = extraction_reply(sport("squash", change="corrected"), sport("badminton", change="corrected"))
+    script = [
+        extraction_reply(sport("tennis"), sport("golf")),
+        sports_reply,
+        decisions_reply(("corrects", 1), ("corrects", 1)),
+    ]
     with ScriptedModel(script) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model)
-            await story.talk(JANUARY, "I play tennis and golf.")
-            await story.talk(MARCH, "Not tennis: squash and badminton.")
-            assert set(await story.current()) == {"User plays golf.", "User plays squash.", "User plays badminton."}
-            assert all(job.error is None for job in await story.jobs())
+            scenario = await open_scenario(rc, model)
+            await scenario.run_conversation(JANUARY, "I play tennis and golf.")
+            await scenario.run_conversation(MARCH, "Not tennis: squash and badminton.")
+            assert set(await scenario.current()) == {"User plays golf.", "User plays squash.", "User plays badminton."}
+            assert all(job.error is None for job in await scenario.jobs())
 
 
 async def test_what_happens_every_week_is_not_one_event(url: str) -> None:
-    ran = found(fact("User went running in the park.", ["m1"], kind="EPISODE", category="sport"))
-    with ScriptedModel([ran, ran, ran]) as model:
+    run_reply = extraction_reply(fact("User went running in the park.", ["m1"], kind="EPISODE", category="sport"))
+    with ScriptedModel([run_reply, run_reply, run_reply]) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model)
+            scenario = await open_scenario(rc, model)
             for weeks in range(3):
-                await story.talk(JANUARY + timedelta(weeks=weeks), "I went running in the park today.")
-            assert len(await story.user.memory.list_atoms(story.space.id)) == 3
+                await scenario.run_conversation(JANUARY + timedelta(weeks=weeks), "I went running in the park today.")
+            assert len(await scenario.user.memory.list_atoms(scenario.space.id)) == 3
             assert await rc.mine_patterns() == 1
 
 
 async def test_two_people_whom_the_user_calls_the_same_are_two(url: str) -> None:
-    def born(name: str, birthday: str) -> Step:
-        says = fact(f"{name}'s birthday is {birthday}.", ["m1"], **about(name, "birthday", birthday), entities=[name])
-        return found(says, entities=[{"name": name, "type": "PERSON", "aliases": ["my boss", "the chief", "Boss"]}])
+    def birthday_reply(name: str, birthday: str) -> Step:
+        birthday_fact = fact(
+            f"{name}'s birthday is {birthday}.", ["m1"], **slot_fields(name, "birthday", birthday), entities=[name]
+        )
+        return extraction_reply(
+            birthday_fact, entities=[{"name": name, "type": "PERSON", "aliases": ["my boss", "the chief", "Boss"]}]
+        )
 
-    with ScriptedModel([born("Alice Chen", "3 May"), born("Carol Diaz", "9 July")]) as model:
+    with ScriptedModel([birthday_reply("Alice Chen", "3 May"), birthday_reply("Carol Diaz", "9 July")]) as model:
         async with Tellback(url, model=model) as rc:
-            story = await begin(rc, model)
-            await story.talk(JANUARY, "My boss Alice Chen was born on 3 May.")
-            await story.talk(MARCH, "My new boss Carol Diaz was born on 9 July.")
-            assert len(await story.current()) == 2
-            carol = await story.user.memory.find_entity_by_name(story.space.id, "PERSON", "Carol Diaz")
+            scenario = await open_scenario(rc, model)
+            await scenario.run_conversation(JANUARY, "My boss Alice Chen was born on 3 May.")
+            await scenario.run_conversation(MARCH, "My new boss Carol Diaz was born on 9 July.")
+            assert len(await scenario.current()) == 2
+            carol = await scenario.user.memory.find_entity_by_name(scenario.space.id, "PERSON", "Carol Diaz")
             assert carol is not None
             assert (carol.canonical_name, carol.aliases) == ("Carol Diaz", ())
 
 
 async def test_a_decision_for_what_was_not_offered_ends_the_job_with_an_error(url: str) -> None:
-    class Confused:
+    class UnknownCandidateModel:
         """Judges what it was not asked."""
 
         async def extract(self, window: Window) -> Extraction:
@@ -225,8 +246,8 @@ async def test_a_decision_for_what_was_not_offered_ends_the_job_with_an_error(ur
         async def decide(self, questions: Sequence[Question]) -> FactDecisions:
             return FactDecisions(tuple(Decision(Verdict.SAME, "atom_x") for _ in questions))
 
-    async with Tellback(url, extractor=Confused()) as rc:
-        user, space = await bound(rc)
+    async with Tellback(url, extractor=UnknownCandidateModel()) as rc:
+        user, space = await create_bound_space(rc)
         await user.memory.add_atom(space.id, "User likes green tea")
         conversation = await user.conversations.create("chat")
         await user.conversations.append_turn(conversation.id, "User likes tea", {"content": "Yes."})
@@ -240,12 +261,12 @@ async def test_a_decision_for_what_was_not_offered_ends_the_job_with_an_error(ur
 async def test_a_long_conversation_is_read_in_windows_one_call_each(url: str) -> None:
     calls: list[str] = []
 
-    def reads(request: ChatRequest) -> ChatReply:
+    def read_window(request: ChatRequest) -> ChatReply:
         calls.append(message_text(request.messages[-1]))
         return ChatReply(text=dump_json({"facts": [], "entities": []}))
 
-    async with Tellback(url, model=FunctionModel(reads)) as rc:
-        user, _ = await bound(rc)
+    async with Tellback(url, model=FunctionModel(read_window)) as rc:
+        user, _ = await create_bound_space(rc)
         conversation = await user.conversations.create("chat")
         for number in range(12):
             await user.conversations.append_turn(
@@ -264,14 +285,14 @@ async def test_a_long_conversation_is_read_in_windows_one_call_each(url: str) ->
 
 
 async def test_the_same_thing_said_in_many_conversations_at_once_is_one_atom(url: str) -> None:
-    def reads(request: ChatRequest) -> ChatReply:
-        facts = [fact("User lives in Porto.", ["m1"], **about("user", "home city", "Porto"))]
+    def read_window(request: ChatRequest) -> ChatReply:
+        facts = [fact("User lives in Porto.", ["m1"], **slot_fields("user", "home city", "Porto"))]
         return ChatReply(text=dump_json({"facts": facts, "entities": []}))
 
-    async with Tellback(url, model=FunctionModel(reads), worker=WorkerOptions(concurrency=8)) as rc:
-        user, space = await bound(rc, namespace="*")
+    async with Tellback(url, model=FunctionModel(read_window), worker=WorkerOptions(concurrency=8)) as rc:
+        user, space = await create_bound_space(rc, namespace="*")
 
-        async def talk(number: int) -> str:
+        async def run_conversation(number: int) -> str:
             conversation = await user.conversations.create(f"chat-{number}")
             await user.conversations.append_turn(conversation.id, "I live in Porto.", {"content": "Yes."})
             await user.conversations.close(conversation.id)
@@ -281,7 +302,7 @@ async def test_the_same_thing_said_in_many_conversations_at_once_is_one_atom(url
             for number in range(10):
                 await user.memory.add_atom(space.id, f"Something else, number {number}.")
 
-        *ids, _ = await asyncio.gather(*(talk(number) for number in range(8)), write())
+        *ids, _ = await asyncio.gather(*(run_conversation(number) for number in range(8)), write())
         await rc.jobs.drain(timeout=40)
         atoms = [atom for atom in await user.memory.list_atoms(space.id) if "Porto" in atom.text]
         assert len(atoms) == 1
@@ -289,11 +310,11 @@ async def test_the_same_thing_said_in_many_conversations_at_once_is_one_atom(url
 
 
 async def test_a_provider_that_fails_is_tried_again_and_nothing_is_lost(url: str) -> None:
-    script = [ProviderOverloadedError("busy"), found(fact("User likes tea.", ["m1"]))]
+    script = [ProviderOverloadedError("busy"), extraction_reply(fact("User likes tea.", ["m1"]))]
     options = WorkerOptions(first_delay=0.05, poll=0.2)
     with ScriptedModel(script) as model:
         async with Tellback(url, model=model, worker=options) as rc:
-            user, _ = await bound(rc)
+            user, _ = await create_bound_space(rc)
             conversation = await user.conversations.create("chat")
             await user.conversations.append_turn(conversation.id, "I like tea.", {"content": "Yes."})
             await user.conversations.close(conversation.id)
@@ -308,7 +329,7 @@ async def test_what_one_process_leaves_another_does(url: str, tmp_path: Path) ->
     if url == ":memory:":
         pytest.skip("only one process sees it")
     async with Tellback(url, worker=False) as rc:
-        user, space = await bound(rc)
+        user, space = await create_bound_space(rc)
         conversation = await user.conversations.create("chat")
         await user.conversations.append_turn(conversation.id, "I like tea.", {"content": "Yes."})
         await user.conversations.close(conversation.id)
@@ -323,18 +344,18 @@ async def test_what_one_process_leaves_another_does(url: str, tmp_path: Path) ->
 
 async def test_what_a_turn_adds_after_closing_is_extracted_too(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as rc:
-        user, space = await bound(rc)
+        user, space = await create_bound_space(rc)
         conversation = await user.conversations.create("chat")
-        asked = asyncio.Event()
+        model_called = asyncio.Event()
         closed = asyncio.Event()
 
         async def slow(request: ChatRequest) -> ChatReply:
-            asked.set()
+            model_called.set()
             await closed.wait()
             return ChatReply(text="Late answer.")
 
         turn = asyncio.create_task(user.conversations.run_turn(conversation.id, FunctionModel(slow), "Question?"))
-        await asked.wait()
+        await model_called.wait()
         await user.conversations.close(conversation.id)
         await rc.jobs.drain(timeout=30)
         closed.set()

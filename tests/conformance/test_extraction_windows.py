@@ -49,12 +49,14 @@ def loop() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-async def happens(store: Store, id: str, step: tuple[object, ...]) -> None:
+async def apply_step(store: Store, id: str, step: tuple[object, ...]) -> None:
     """Something is said, or someone looks for what to extract."""
     match step:
-        case ("say", list(said), key, int(length)):
-            drafts = [make_draft("x" * length, role, stop_reason="tool_use" * (length > 50)) for role in said[1:]]
-            first = make_draft("x" * length, said[0], idempotency_key=key)
+        case ("say", list(message_roles), key, int(length)):
+            drafts = [
+                make_draft("x" * length, role, stop_reason="tool_use" * (length > 50)) for role in message_roles[1:]
+            ]
+            first = make_draft("x" * length, message_roles[0], idempotency_key=key)
             await store.conversations.append(MAYA, id, make_turn(first, *drafts), now=utc_now())
         case ("look", int(limit), int(length)):
             await dispatch_all(store, limit=limit, length=length)
@@ -66,14 +68,14 @@ def target(job: Job) -> tuple[str, str, str]:
     return job.binding_id, job.memory_space_id, job.extraction_version
 
 
-async def check(store: Store, some: list[ExtractionPolicy], happened: list[tuple[object, ...]]) -> None:
+async def check(store: Store, policy_list: list[ExtractionPolicy], step_list: list[tuple[object, ...]]) -> None:
     namespace = new_id("ns")
     spaces = [await make_space(store, name=name) for name in ("a", "b")]
-    about = [ConversationScope(namespace, MAYA.user_id)]
-    bindings = [await make_binding(store, *spaces, scopes=about, extraction_policy=policy) for policy in some]
+    scopes = [ConversationScope(namespace, MAYA.user_id)]
+    bindings = [await make_binding(store, *spaces, scopes=scopes, extraction_policy=policy) for policy in policy_list]
     conversation = await make_conversation(store, namespace=namespace)
-    for step in happened:
-        await happens(store, conversation.id, step)
+    for step in step_list:
+        await apply_step(store, conversation.id, step)
     closed = await store.conversations.close(MAYA, conversation.id, now=utc_now())
     await dispatch_all(store, limit=3, length=100)
     assert not await store.jobs.has_pending_events()
@@ -82,16 +84,18 @@ async def check(store: Store, some: list[ExtractionPolicy], happened: list[tuple
     )
     covered: dict[tuple[str, str, str], list[int]] = {}
     for key, group in groupby(jobs, target):
-        own = list(group)
-        assert all(job.from_seq <= job.to_seq for job in own)
-        assert all(job.to_seq < after.from_seq for job, after in pairwise(own)), "in the order of their ids, apart"
-        covered[key] = [seq for job in own for seq in range(job.from_seq, job.to_seq + 1)]
+        target_jobs = list(group)
+        assert all(job.from_seq <= job.to_seq for job in target_jobs)
+        assert all(job.to_seq < after.from_seq for job, after in pairwise(target_jobs)), (
+            "in the order of their ids, apart"
+        )
+        covered[key] = [seq for job in target_jobs for seq in range(job.from_seq, job.to_seq + 1)]
         assert covered[key] == list(range(1, len(covered[key]) + 1)), "without a gap"
-    every = list(range(1, closed.last_seq + 1))
-    for binding, policy in zip(bindings, some, strict=True):
+    all_seqs = list(range(1, closed.last_seq + 1))
+    for binding, policy in zip(bindings, policy_list, strict=True):
         for space in spaces:
             seen = covered.get((binding.id, space.id, policy.extraction_version), [])
-            assert seen == every or not policy.on_conversation_closed
+            assert seen == all_seqs or not policy.on_conversation_closed
         await store.bindings.delete(MAYA, binding.id, now=utc_now())
 
 
@@ -104,12 +108,12 @@ def test_windows_never_overlap_and_cover_what_was_said(url: str, loop: asyncio.R
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(some=st.lists(policies, min_size=1, max_size=3), happened=steps)
-    def holds(some: list[ExtractionPolicy], happened: list[tuple[object, ...]]) -> None:
-        loop.run(check(store, some, happened))
+    @given(policy_list=st.lists(policies, min_size=1, max_size=3), step_list=steps)
+    def run_example(policy_list: list[ExtractionPolicy], step_list: list[tuple[object, ...]]) -> None:
+        loop.run(check(store, policy_list, step_list))
 
     try:
-        holds()
+        run_example()
     finally:
         loop.run(store.close())
 

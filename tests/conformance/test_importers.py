@@ -28,16 +28,16 @@ def export(folder: Path, *, days: int = 3, turns: int = 1) -> Path:
     """A chat a day, the newest first, as exports have them."""
     chats = []
     for day in reversed(range(days)):
-        at = MARCH + day * DAY
+        created_at = MARCH + day * DAY
         said_in_it = [
             message
             for turn in range(turns)
             for message in (
-                gpt_message("user", f"Day {day}, turn {turn}: I walked to the sea.", at + turn),
-                gpt_message("assistant", "Lovely!", at + turn, metadata={"model_slug": "gpt-4o"}),
+                gpt_message("user", f"Day {day}, turn {turn}: I walked to the sea.", created_at + turn),
+                gpt_message("assistant", "Lovely!", created_at + turn, metadata={"model_slug": "gpt-4o"}),
             )
         ]
-        chats.append(gpt_chat(f"c{day}", *said_in_it, at=at))
+        chats.append(gpt_chat(f"c{day}", *said_in_it, at=created_at))
     return write_json(folder / "conversations.json", chats)
 
 
@@ -77,8 +77,13 @@ async def test_importing_again_adds_nothing(rc: Tellback, tmp_path: Path) -> Non
     maya = rc.user("maya")
     await import_chats(maya, export(tmp_path))
     before = await stored(maya)
-    again = await import_chats(maya, export(tmp_path))
-    assert (again.chats, again.messages, again.already_there, again.memories) == (0, 0, 3, 0)
+    second_report = await import_chats(maya, export(tmp_path))
+    assert (second_report.chats, second_report.messages, second_report.already_there, second_report.memories) == (
+        0,
+        0,
+        3,
+        0,
+    )
     assert await stored(maya) == before
     assert len(await maya.memory.list_bindings()) == 1
 
@@ -93,8 +98,8 @@ async def test_a_chat_that_grew_goes_on_in_another_conversation(rc: Tellback, tm
         ["Day 0, turn 1: I walked to the sea.", "Lovely!"],
         ["Day 1, turn 0: I walked to the sea.", "Lovely!", "Day 1, turn 1: I walked to the sea.", "Lovely!"],
     ]
-    again = await import_chats(maya, export(tmp_path, days=2, turns=2))
-    assert (again.chats, again.already_there) == (0, 2)
+    second_report = await import_chats(maya, export(tmp_path, days=2, turns=2))
+    assert (second_report.chats, second_report.already_there) == (0, 2)
 
 
 async def test_what_was_cut_off_is_finished_by_the_next_import(
@@ -102,19 +107,19 @@ async def test_what_was_cut_off_is_finished_by_the_next_import(
 ) -> None:
     maya = rc.user("maya")
     file = export(tmp_path, days=5, turns=2)
-    whole = rc.user("ben")
-    await import_chats(whole, file)
+    reference_user = rc.user("ben")
+    await import_chats(reference_user, file)
     for method in ("find_or_create", "append_messages", "close"):
         original = getattr(Conversations, method)
         calls = 0
 
-        async def cut_off(self: Conversations, *given: Any, **more: Any) -> Any:
+        async def cut_off(self: Conversations, *args: Any, **kwargs: Any) -> Any:
             nonlocal calls
             calls += 1
-            done = await original(self, *given, **more)  # noqa: B023 - it is called in this turn of the loop
+            result = await original(self, *args, **kwargs)  # noqa: B023 - it is called in this turn of the loop
             if calls == 2:
                 raise asyncio.CancelledError
-            return done
+            return result
 
         with monkeypatch.context() as patch:
             patch.setattr(Conversations, method, cut_off)
@@ -122,7 +127,7 @@ async def test_what_was_cut_off_is_finished_by_the_next_import(
                 await import_chats(maya, file)
     report = await import_chats(maya, file)
     assert (report.chats, report.already_there) == (1, 4)
-    assert await stored(maya) == await stored(whole)
+    assert await stored(maya) == await stored(reference_user)
     assert await maya.conversations.list("imported", "open") == []
     [space] = await maya.memory.list_spaces()
     assert len(await maya.memory.list_atoms(space.id)) == 20
@@ -143,10 +148,10 @@ async def test_a_slow_import_sees_all_that_another_has_brought_in_meanwhile(
     maya, file = rc.user("maya"), export(tmp_path, days=8)
     original = Conversations.find_or_create
 
-    async def after_another(self: Conversations, *given: Any, **more: Any) -> Any:
+    async def after_another(self: Conversations, *args: Any, **kwargs: Any) -> Any:
         monkeypatch.setattr(Conversations, "find_or_create", original)
         assert (await import_chats(maya, file, extract=False)).chats == 8
-        return await original(self, *given, **more)
+        return await original(self, *args, **kwargs)
 
     monkeypatch.setattr(Conversations, "find_or_create", after_another)
     slow = await import_chats(maya, file, extract=False)
@@ -187,9 +192,9 @@ async def test_since_and_limit_choose_chats(rc: Tellback, tmp_path: Path) -> Non
     late = await import_chats(maya, file, since="2024-03-03T00:00:00Z", limit=2)
     assert late.skipped == {"nothing was said in it since the given time": 2, "the limit was reached": 1}
     assert [texts[0][:5] for texts in await stored(maya)] == ["Day 2", "Day 3"]
-    rest = await import_chats(maya, file, limit=2)
+    remaining_report = await import_chats(maya, file, limit=2)
     assert [texts[0][:5] for texts in await stored(maya)] == ["Day 2", "Day 3", "Day 0", "Day 1"]
-    assert rest.already_there == 0  # they come later than what was missing
+    assert remaining_report.already_there == 0  # they come later than what was missing
 
 
 async def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(rc: Tellback, tmp_path: Path) -> None:
@@ -229,8 +234,8 @@ async def test_a_binding_that_leads_there_already_is_enough(rc: Tellback, tmp_pa
 
 async def test_a_later_chat_supersedes_an_earlier_one(url: str, tmp_path: Path) -> None:
     def lives_in(city: str) -> dict[str, Any]:
-        told = {"text": f"User lives in {city}.", "messages": ["m1"], "kind": "FACT", "category": "home"}
-        return {"facts": [{**told, "subject": "user", "attribute": "home city", "value": city, "single": True}]}
+        fact = {"text": f"User lives in {city}.", "messages": ["m1"], "kind": "FACT", "category": "home"}
+        return {"facts": [{**fact, "subject": "user", "attribute": "home city", "value": city, "single": True}]}
 
     chats = [gpt_chat("new", gpt_message("user", "I live in Lisbon.", MARCH + DAY), at=MARCH + DAY)]
     chats.append(gpt_chat("old", gpt_message("user", "I live in Porto."), at=MARCH))
@@ -260,11 +265,11 @@ async def test_it_works_through_a_server(rc: Tellback, tmp_path: Path) -> None:
         httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
         TellbackClient("http://127.0.0.1", secret, http=http) as client,
     ):
-        there = client.user("maya")
-        report = await import_chats(there, file, space="old")
+        remote_user = client.user("maya")
+        report = await import_chats(remote_user, file, space="old")
         assert (report.chats, report.messages) == (2, 1_102)
         assert report.memories > 1_000
-        assert (await import_chats(there, file, space="old")).already_there == 2
+        assert (await import_chats(remote_user, file, space="old")).already_there == 2
     [longer, _] = sorted(
         await rc.user("maya").conversations.list("imported"), key=lambda conversation: -conversation.last_seq
     )

@@ -18,75 +18,86 @@ DAY = timedelta(days=1)
 
 
 async def test_a_secret_opens_what_its_key_is_for(rc: Tellback) -> None:
-    made = await rc.keys.create("user", name="Phone", tenant_id="acme", app_id="web", user_id="maya", rate_limit=9)
-    assert re.fullmatch(r"rk_[0-9a-f]{28}_[\w-]{43}", made.secret)
-    assert made.secret.split("_")[1] == made.key.id.removeprefix("key_")
-    assert made.secret not in repr(made)
-    assert await rc.keys.check(made.secret) == made.key == await rc.keys.get(made.key.id)
-    key = made.key
+    created = await rc.keys.create("user", name="Phone", tenant_id="acme", app_id="web", user_id="maya", rate_limit=9)
+    assert re.fullmatch(r"rk_[0-9a-f]{28}_[\w-]{43}", created.secret)
+    assert created.secret.split("_")[1] == created.key.id.removeprefix("key_")
+    assert created.secret not in repr(created)
+    assert await rc.keys.check(created.secret) == created.key == await rc.keys.get(created.key.id)
+    key = created.key
     assert (key.role, key.name, key.tenant_id, key.app_id, key.user_id) == ("user", "Phone", "acme", "web", "maya")
     assert (key.rate_limit, key.expires_at, key.revoked_at) == (9, None, None)
 
 
 async def test_no_part_of_a_secret_is_stored(rc: Tellback) -> None:
-    made = await rc.keys.create()
-    stored = await rc.store.api_keys.get(made.key.id)
+    created = await rc.keys.create()
+    stored = await rc.store.api_keys.get(created.key.id)
     assert stored is not None
-    assert made.secret.split("_", 2)[2] not in f"{stored.key} {stored.digest}"
+    assert created.secret.split("_", 2)[2] not in f"{stored.key} {stored.digest}"
     assert len(stored.digest) == 64
 
 
-def damaged(made: NewApiKey) -> list[Any]:
-    last = "A" if made.secret[-2] != "A" else "B"
-    other_id = made.secret[:4] + ("0" if made.secret[4] != "0" else "1") + made.secret[5:]
+def damaged(created: NewApiKey) -> list[Any]:
+    last = "A" if created.secret[-2] != "A" else "B"
+    other_id = created.secret[:4] + ("0" if created.secret[4] != "0" else "1") + created.secret[5:]
     return [
-        *("", "rk_", "letmein", made.key.id, made.secret[:-1], f"{made.secret}x", f" {made.secret}", None, 7, b"rk_"),
-        *(made.secret[:-2] + last + made.secret[-1], other_id, made.secret.upper(), made.secret + "\n"),
+        *(
+            "",
+            "rk_",
+            "letmein",
+            created.key.id,
+            created.secret[:-1],
+            f"{created.secret}x",
+            f" {created.secret}",
+            None,
+            7,
+            b"rk_",
+        ),
+        *(created.secret[:-2] + last + created.secret[-1], other_id, created.secret.upper(), created.secret + "\n"),
     ]
 
 
 async def test_what_is_not_a_secret_opens_nothing_and_is_not_repeated(rc: Tellback) -> None:
-    made = await rc.keys.create()
-    for wrong in damaged(made):
+    created = await rc.keys.create()
+    for wrong in damaged(created):
         with pytest.raises(NotAuthenticatedError) as caught:
             await rc.keys.check(wrong)
         assert "rk_0" not in str(caught.value)
-    assert await rc.keys.check(made.secret) == made.key
+    assert await rc.keys.check(created.secret) == created.key
 
 
 async def test_a_wrong_secret_and_an_unknown_key_are_answered_alike(rc: Tellback) -> None:
-    made, gone = await rc.keys.create(), "rk_" + "0" * 28 + "_" + "x" * 43
-    told = set()
-    for wrong in (gone, made.secret[:31] + "_" + "x" * 43):
+    created, unknown_secret = await rc.keys.create(), "rk_" + "0" * 28 + "_" + "x" * 43
+    messages = set()
+    for wrong in (unknown_secret, created.secret[:31] + "_" + "x" * 43):
         with pytest.raises(NotAuthenticatedError, match="unknown") as caught:
             await rc.keys.check(wrong)
-        told.add(str(caught.value))
-    assert len(told) == 1
+        messages.add(str(caught.value))
+    assert len(messages) == 1
 
 
 async def test_a_key_expires_at_its_moment(rc: Tellback) -> None:
     now = utc_now()
     rc.clock = lambda: now
-    made = [await rc.keys.create(expires_at=end) for end in (DAY, now + DAY, (now + DAY).isoformat())]
-    assert {each.key.expires_at for each in made} == {now + DAY}
+    created = [await rc.keys.create(expires_at=end) for end in (DAY, now + DAY, (now + DAY).isoformat())]
+    assert {each.key.expires_at for each in created} == {now + DAY}
     now += DAY - timedelta(microseconds=1)
-    for each in made:
+    for each in created:
         await rc.keys.check(each.secret)
     now += timedelta(microseconds=1)
-    for each in made:
+    for each in created:
         with pytest.raises(NotAuthenticatedError, match="expired"):
             await rc.keys.check(each.secret)
 
 
 async def test_a_revoked_key_opens_nothing_at_once(rc: Tellback) -> None:
-    made, other = await rc.keys.create(), await rc.keys.create()
-    await rc.keys.check(made.secret)
-    revoked = await rc.keys.revoke(made.key.id)
+    created, other = await rc.keys.create(), await rc.keys.create()
+    await rc.keys.check(created.secret)
+    revoked = await rc.keys.revoke(created.key.id)
     assert revoked.revoked_at is not None
     assert not revoked.is_valid(utc_now())
     with pytest.raises(NotAuthenticatedError, match="revoked"):
-        await rc.keys.check(made.secret)
-    assert await rc.keys.revoke(made.key.id) == revoked
+        await rc.keys.check(created.secret)
+    assert await rc.keys.revoke(created.key.id) == revoked
     assert await rc.keys.check(other.secret) == other.key
 
 
@@ -101,18 +112,18 @@ async def test_keys_of_another_tenant_are_neither_listed_nor_revoked(rc: Tellbac
 
 
 async def test_keys_of_an_erased_user_open_nothing_at_once(rc: Tellback) -> None:
-    made, app = await rc.keys.create("user", user_id="maya"), await rc.keys.create()
-    await rc.keys.check(made.secret)
+    created, app = await rc.keys.create("user", user_id="maya"), await rc.keys.create()
+    await rc.keys.check(created.secret)
     maya = rc.user("maya").admin
-    assert [key["id"] for key in (await maya.export_user_data())["api_keys"]] == [made.key.id]
+    assert [key["id"] for key in (await maya.export_user_data())["api_keys"]] == [created.key.id]
     assert (await maya.delete_user_data(confirm=True))["api_keys"] == 1
     with pytest.raises(NotAuthenticatedError, match="unknown"):
-        await rc.keys.check(made.secret)
+        await rc.keys.check(created.secret)
     assert await rc.keys.check(app.secret) == app.key
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("kwargs", "words"),
     [
         ({"role": "root"}, "role"),
         ({"role": "user"}, "user_id"),
@@ -131,9 +142,9 @@ async def test_keys_of_an_erased_user_open_nothing_at_once(rc: Tellback) -> None
         ({"expires_at": timedelta.max}, "expires_at"),
     ],
 )
-async def test_a_key_that_makes_no_sense_is_refused(rc: Tellback, given: dict[str, Any], words: str) -> None:
+async def test_a_key_that_makes_no_sense_is_refused(rc: Tellback, kwargs: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
-        await rc.keys.create(**given)
+        await rc.keys.create(**kwargs)
     assert await rc.keys.list() == []
 
 
@@ -146,14 +157,16 @@ async def test_ids_that_nothing_can_have_are_unknown(rc: Tellback) -> None:
 
 
 async def test_many_may_check_and_revoke_at_once(rc: Tellback) -> None:
-    made = [await rc.keys.create() for _ in range(10)]
-    assert await asyncio.gather(*(rc.keys.check(each.secret) for each in made * 5)) == [each.key for each in made * 5]
-    await asyncio.gather(*(rc.keys.revoke(each.key.id) for each in made))
-    found = await asyncio.gather(*(rc.keys.check(each.secret) for each in made * 5), return_exceptions=True)
+    created = [await rc.keys.create() for _ in range(10)]
+    assert await asyncio.gather(*(rc.keys.check(each.secret) for each in created * 5)) == [
+        each.key for each in created * 5
+    ]
+    await asyncio.gather(*(rc.keys.revoke(each.key.id) for each in created))
+    found = await asyncio.gather(*(rc.keys.check(each.secret) for each in created * 5), return_exceptions=True)
     assert all(isinstance(each, NotAuthenticatedError) for each in found)
 
 
 def test_keys_can_be_had_from_synchronous_code() -> None:
     with Tellback(":memory:", worker=False) as rc:
-        made = rc.keys.create()
-        assert rc.keys.check(made.secret) == made.key
+        created = rc.keys.create()
+        assert rc.keys.check(created.secret) == created.key

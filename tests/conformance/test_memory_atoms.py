@@ -54,15 +54,15 @@ async def test_a_space_is_made_listed_found_and_deleted(rc: Tellback) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "kwargs",
     [{"name": ""}, {"name": " "}, {"name": 5}, {"name": "x" * 201}, {"name": "a\x00b"}]
     + [{"metadata": value} for value in ("text", {1: 2}, {"x": float("nan")}, {"x": object()}, {"x": "y" * 20_000})],
 )
-async def test_a_space_that_cannot_be_is_refused(given: dict[str, Any]) -> None:
+async def test_a_space_that_cannot_be_is_refused(kwargs: dict[str, Any]) -> None:
     async with Tellback(":memory:") as rc:
         memory = rc.user("maya").memory
-        with pytest.raises(InvalidArgumentError, match=next(iter(given))):
-            await memory.create_space(**given)
+        with pytest.raises(InvalidArgumentError, match=next(iter(kwargs))):
+            await memory.create_space(**kwargs)
         assert await memory.list_spaces() == []
 
 
@@ -143,16 +143,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "names"), REFUSED)
-async def test_an_atom_that_cannot_be_is_refused_by_name(given: dict[str, Any], names: str) -> None:
+@pytest.mark.parametrize(("kwargs", "names"), REFUSED)
+async def test_an_atom_that_cannot_be_is_refused_by_name(kwargs: dict[str, Any], names: str) -> None:
     async with Tellback(":memory:") as rc:
         memory = rc.user("maya").memory
         space = await memory.create_space()
         before = await count_events(rc)
         with pytest.raises(InvalidArgumentError, match=names):
-            await memory.add_atom(space.id, **{"text": "Likes tea.", **given})
+            await memory.add_atom(space.id, **{"text": "Likes tea.", **kwargs})
         with pytest.raises(InvalidArgumentError, match=names):
-            await memory.add_atoms(space.id, [{"text": "Likes tea."}, {"text": "Likes tea.", **given}])
+            await memory.add_atoms(space.id, [{"text": "Likes tea."}, {"text": "Likes tea.", **kwargs}])
         assert await memory.list_atoms(space.id) == []
         assert await count_events(rc) == before
 
@@ -279,9 +279,9 @@ async def test_atoms_are_listed_by_page_category_status_and_time(rc: Tellback) -
         ({"known_at": "then"}, "known_at"),
         ({"before": 5}, "before"),
     ]
-    for given, names in wrong:
+    for kwargs, names in wrong:
         with pytest.raises(InvalidArgumentError, match=names):
-            await memory.list_atoms(space.id, **given)
+            await memory.list_atoms(space.id, **kwargs)
 
 
 async def test_superseding_inherits_what_is_not_said_and_names_what_took_its_place(rc: Tellback) -> None:
@@ -302,9 +302,9 @@ async def test_superseding_inherits_what_is_not_said_and_names_what_took_its_pla
     assert closed is not None
     assert (closed.valid_to, closed.superseded_at, closed.superseded_by) == (later, later, new.id)
     assert closed.status is AtomStatus.ACTIVE
-    with pytest.raises(AtomSupersededError) as refused:
+    with pytest.raises(AtomSupersededError) as caught_error:
         await memory.supersede_atom(old.id, "Lives in Bern.")
-    assert refused.value.superseded_by == new.id
+    assert caught_error.value.superseded_by == new.id
     clock.advance()
     last = await memory.supersede_atom(
         new.id, "Ate in Bern.", {"name": "trip", "kind": "episode"}, 1, 0.25, NOON, "conv_2", ["m2"], [bob.id]
@@ -316,9 +316,9 @@ async def test_superseding_inherits_what_is_not_said_and_names_what_took_its_pla
         {"category": {"name": "x", "kind": "PATTERN"}},
         {"text": " "},
     ]
-    for given in wrong:
+    for kwargs in wrong:
         with pytest.raises(InvalidArgumentError):
-            await memory.supersede_atom(last.id, **{"text": "Lives on.", **given})
+            await memory.supersede_atom(last.id, **{"text": "Lives on.", **kwargs})
     assert texts(await memory.list_atoms(space.id)) == ["Ate in Bern."]
     assert texts(await memory.recall_by_topic(space.id, "Where?")) == ["Ate in Bern."]
     assert texts(await memory.recall_timeline(space.id)) == ["Lives in Rome.", "Ate in Bern.", "Lives in Oslo."]
@@ -338,7 +338,7 @@ async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
     for text in ("Ann keeps bees.", "I keep a heron.", "Ann sold her boat."):
         clock.advance()
         await maya.conversations.append_user_message(conversation.id, text)
-    said = await memory.remember_conversation(space.id, conversation.id)
+    conversation_atoms = await memory.remember_conversation(space.id, conversation.id)
     atoms = [
         await memory.add_atom(space.id, f"Ann likes {thing}.", DIET, 5, valid_from=NOON, entity_ids=[ann.id])
         for thing in ("tea", "plums", "rye")
@@ -346,20 +346,20 @@ async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
     clock.advance()
     plums = await memory.supersede_atom(atoms[1].id, "Ann likes figs.")
     await memory.recall_by_topic(space.id, "What does Ann like?")
-    asked = clock.advance()
+    time_before = clock.advance()
 
-    gone = [said[1], atoms[0], atoms[1], plums]
-    for atom in gone:
+    deleted_atoms = [conversation_atoms[1], atoms[0], atoms[1], plums]
+    for atom in deleted_atoms:
         await memory.delete_atom(atom.id)
-    forgotten = {atom.text for atom in gone}
-    every: list[dict[str, Any]] = [
+    forgotten = {atom.text for atom in deleted_atoms}
+    option_sets: list[dict[str, Any]] = [
         {},
-        {"valid_at": asked},
-        {"known_at": asked},
-        {"valid_at": NOON, "known_at": asked},
+        {"valid_at": time_before},
+        {"known_at": time_before},
+        {"valid_at": NOON, "known_at": time_before},
         {"category_names": ["diet", "turn"]},
     ]
-    for options in every:
+    for options in option_sets:
         for query in ("What does Ann like: tea, figs or plums?", "heron"):
             found = await recall_everywhere(memory, space.id, query, ann.id, **options)
             assert not found & forgotten, options
@@ -367,7 +367,7 @@ async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
         assert not set(texts(await memory.recall_by_entity(space.id, name, 1000))) & forgotten
     assert not set(texts(await memory.list_atoms(space.id))) & forgotten
     assert not set(texts(await memory.list_atoms(space.id, status="ARCHIVED"))) & forgotten
-    for given in ({}, {"now": asked}, {"template_id": "messages"}):
+    for kwargs in ({}, {"now": time_before}, {"template_id": "messages"}):
         context = await maya.working_context.build(
             conversation.id,
             space.id,
@@ -375,11 +375,11 @@ async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
             recent_turns=0,
             recall_limit=100,
             always_on_category_names=["diet", "turn"],
-            **given,
+            **kwargs,
         )
         assert not {atom.text for atom in context.atoms_used} & forgotten
         assert not any(text in context.context_block for text in forgotten)
-    for atom in gone:
+    for atom in deleted_atoms:
         for attempt in (
             memory.delete_atom(atom.id),
             memory.restore_atom(atom.id),
@@ -388,13 +388,13 @@ async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
         ):
             with pytest.raises(NotFoundError):
                 await attempt
-    again = await memory.remember_conversation(space.id, conversation.id)
-    assert texts(again) == ["User: Ann keeps bees.", "User: Ann sold her boat."]
+    repeated = await memory.remember_conversation(space.id, conversation.id)
+    assert texts(repeated) == ["User: Ann keeps bees.", "User: Ann sold her boat."]
     assert "User: I keep a heron." not in await recall_everywhere(memory, space.id, "heron")
-    space_now, about = await memory.get_space(space.id), await memory.get_entity(ann.id)
+    space_now, entity = await memory.get_space(space.id), await memory.get_entity(ann.id)
     assert space_now is not None
-    assert about is not None
-    assert (space_now.atom_count, about.atom_count) == (3, 1)
+    assert entity is not None
+    assert (space_now.atom_count, entity.atom_count) == (3, 1)
 
 
 async def test_what_is_archived_is_recalled_only_when_asked_for(rc: Tellback) -> None:
@@ -457,8 +457,8 @@ async def test_none_is_as_if_nothing_was_given(rc: Tellback) -> None:
 async def test_a_category_is_a_value_a_mapping_or_a_name_and_a_kind(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
-    for given in (Category("diet", "fact"), {"name": "diet", "kind": "fact"}, ("diet", "FACT")):  # type: ignore[arg-type]
-        atom = await memory.add_atom(space.id, "Eats fish.", given)
+    for category in (Category("diet", "fact"), {"name": "diet", "kind": "fact"}, ("diet", "FACT")):  # type: ignore[arg-type]
+        atom = await memory.add_atom(space.id, "Eats fish.", category)
         assert atom.category == Category("diet", CategoryKind.FACT)
     assert len(await memory.list_atoms(space.id, category={"name": "diet"})) == 3
     assert len(await memory.list_atoms(space.id, category=atom.category)) == 3

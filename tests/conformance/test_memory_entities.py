@@ -39,7 +39,7 @@ async def test_an_entity_is_found_by_any_name_however_it_is_written(rc: Tellback
 
 
 @pytest.mark.parametrize(
-    ("given", "names"),
+    ("kwargs", "names"),
     [
         ({"type": "ROBOT"}, "type"),
         ({"type": None}, "type"),
@@ -53,12 +53,12 @@ async def test_an_entity_is_found_by_any_name_however_it_is_written(rc: Tellback
         ({"aliases": [None]}, "aliases"),
     ],
 )
-async def test_an_entity_that_cannot_be_is_refused(given: dict[str, Any], names: str) -> None:
+async def test_an_entity_that_cannot_be_is_refused(kwargs: dict[str, Any], names: str) -> None:
     async with Tellback(":memory:") as rc:
         memory = rc.user("maya").memory
         space = await memory.create_space()
         with pytest.raises(InvalidArgumentError, match=names):
-            await memory.create_entity(space.id, **{"type": "PERSON", "canonical_name": "Ann", **given})
+            await memory.create_entity(space.id, **{"type": "PERSON", "canonical_name": "Ann", **kwargs})
         with pytest.raises(InvalidArgumentError):
             await memory.find_entity_by_name(space.id, "PERSON", "")
         with pytest.raises(InvalidArgumentError):
@@ -74,25 +74,25 @@ async def test_entities_that_were_merged_answer_as_one(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     names = ["Robert", "Bob", "Bobby", "Rob"]
-    people = [await memory.create_entity(space.id, "PERSON", name) for name in names]
-    for n, person in enumerate(people):
+    entities = [await memory.create_entity(space.id, "PERSON", name) for name in names]
+    for n, person in enumerate(entities):
         await memory.add_atom(space.id, f"Saw {n} herons.", valid_from=NOON + n * DAY, entity_ids=[person.id])
-    await memory.add_atom(space.id, "Was with everyone.", valid_from=NOON, entity_ids=[p.id for p in people])
+    await memory.add_atom(space.id, "Was with everyone.", valid_from=NOON, entity_ids=[p.id for p in entities])
     await memory.recall_by_entity(space.id, "Bob")
-    robert, bob, bobby, rob = people
+    robert, bob, bobby, rob = entities
     await memory.merge_entities(bobby.id, rob.id)
     await memory.merge_entities(bob.id, bobby.id)
     merged = await memory.merge_entities(robert.id, bob.id)
     assert (merged.id, merged.atom_count, set(merged.aliases)) == (robert.id, 5, {"Bob", "Bobby", "Rob"})
     assert (merged.first_seen_at, merged.last_seen_at) == (NOON, NOON + 3 * DAY)
     expected = [f"Saw {n} herons." for n in (3, 2, 1)] + ["Was with everyone.", "Saw 0 herons."]
-    for name in (*names, *(person.id for person in people), "ROB"):
+    for name in (*names, *(person.id for person in entities), "ROB"):
         assert texts(await memory.recall_by_entity(space.id, name)) == expected, name
         assert len(await memory.recall_timeline(space.id, name)) == 5
         hits = await memory.recall_by_topic(space.id, f"What did {name} see?" if name in names else "herons")
         if name in names:
             assert all(hit.entity_match_bonus > 1 for hit in hits)
-    for person in people:
+    for person in entities:
         found = await memory.get_entity(person.id)
         assert found is not None
         assert (found.status is EntityStatus.MERGED) == (person.id != robert.id)
@@ -101,11 +101,11 @@ async def test_entities_that_were_merged_answer_as_one(rc: Tellback) -> None:
     late = await memory.add_atom(space.id, "Saw nothing.", entity_ids=[rob.id, bob.id])
     assert late.entity_ids == (robert.id,)
     assert [entity.id for entity in await memory.search_entities(space.id)] == [robert.id]
-    elsewhere = await memory.create_entity((await memory.create_space("other")).id, "PERSON", "Rob")
+    entity_of_other_space = await memory.create_entity((await memory.create_space("other")).id, "PERSON", "Rob")
     with pytest.raises(InvalidArgumentError, match="another space"):
-        await memory.merge_entities(robert.id, elsewhere.id)
+        await memory.merge_entities(robert.id, entity_of_other_space.id)
     with pytest.raises(NotFoundError):
-        await memory.recall_by_entity(space.id, elsewhere.id)
+        await memory.recall_by_entity(space.id, entity_of_other_space.id)
 
 
 async def test_merging_each_into_the_other_at_once_leaves_one(rc: Tellback) -> None:
@@ -115,10 +115,10 @@ async def test_merging_each_into_the_other_at_once_leaves_one(rc: Tellback) -> N
     for id in ids:
         await memory.add_atom(space.id, f"About {id}.", entity_ids=[id])
     await asyncio.gather(*(memory.merge_entities(a, b) for a in ids for b in ids if a != b))
-    [left] = await memory.search_entities(space.id)
-    assert left.atom_count == 4
-    assert len(await memory.recall_by_entity(space.id, left.id)) == 4
-    assert len(left.aliases) == 3
+    [remaining] = await memory.search_entities(space.id)
+    assert remaining.atom_count == 4
+    assert len(await memory.recall_by_entity(space.id, remaining.id)) == 4
+    assert len(remaining.aliases) == 3
     merges = [event for event in await rc.events.read(limit=1000) if event.type == "entity.merged"]
     assert len(merges) == 3
 
@@ -126,7 +126,7 @@ async def test_merging_each_into_the_other_at_once_leaves_one(rc: Tellback) -> N
 async def test_entities_are_searched_by_what_one_remembers_of_them(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
-    made = {}
+    entities_by_name = {}
     for name, description in (
         ("Anna Karlsson", "our dentist"),
         ("Karl", None),
@@ -134,11 +134,11 @@ async def test_entities_are_searched_by_what_one_remembers_of_them(rc: Tellback)
         ("Hannah", None),
     ):
         kind = "PLACE" if "Café" in name else "PERSON"
-        made[name] = await memory.create_entity(space.id, kind, name, description)
-    await memory.add_atom(space.id, "Hannah sings.", entity_ids=[made["Hannah"].id])
+        entities_by_name[name] = await memory.create_entity(space.id, kind, name, description)
+    await memory.add_atom(space.id, "Hannah sings.", entity_ids=[entities_by_name["Hannah"].id])
 
-    async def found(query: str, **more: Any) -> list[str]:
-        return [entity.canonical_name for entity in await memory.search_entities(space.id, query, **more)]
+    async def found(query: str, **kwargs: Any) -> list[str]:
+        return [entity.canonical_name for entity in await memory.search_entities(space.id, query, **kwargs)]
 
     assert (await found("karl"))[0] == "Karl"
     assert set(await found("karl")) == {"Karl", "Anna Karlsson", "Café Karlsplatz"}

@@ -36,7 +36,7 @@ def loop() -> Iterator[asyncio.Runner]:
 
 def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
     scopes = st.sampled_from(SCOPES)
-    owner: dict[str, Scoped] = {}
+    owners: dict[str, Scoped] = {}
 
     class Isolation(RuleBasedStateMachine):
         """Everyone remembers texts that name their scope, and tries every id there is."""
@@ -49,7 +49,7 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
 
         def __init__(self) -> None:
             super().__init__()
-            self.owner = owner  # what earlier runs made is still there
+            self.owners = owners  # what earlier runs made is still there
             self.namespace = new_id("ns")
             self.space_of: dict[str, str] = {}
 
@@ -57,98 +57,100 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
             tenant, app, user = scope
             return rc.user(user, tenant_id=tenant, app_id=app).memory
 
-        def tried(self, scope: Scoped, work: Any, *ids: str | None) -> Any:
+        def run_checked(self, scope: Scoped, awaitable: Any, *ids: str | None) -> Any:
             """Run it: with an id of somebody else it must be as if that did not exist."""
-            if any(self.owner[id] != scope for id in ids if id is not None):
+            if any(self.owners[id] != scope for id in ids if id is not None):
                 with pytest.raises(NotFoundError):
-                    runner.run(work)
+                    runner.run(awaitable)
                 return None
             try:
-                return runner.run(work)
+                return runner.run(awaitable)
             except (AtomSupersededError, InvalidArgumentError, NotFoundError):
                 return None
 
-        def made(self, scope: Scoped, made: Any) -> str | None:
-            if made is None:
+        def register(self, scope: Scoped, record: Any) -> str | None:
+            if record is None:
                 return None
-            self.owner[made.id] = scope
-            self.space_of[made.id] = getattr(made, "memory_space_id", made.id)
-            return str(made.id)
+            self.owners[record.id] = scope
+            self.space_of[record.id] = getattr(record, "memory_space_id", record.id)
+            return str(record.id)
 
-        def checked(self, scope: Scoped, found: Any) -> None:
+        def assert_own(self, scope: Scoped, found: Any) -> None:
             for atom in found or ():
                 assert atom.text == repr(scope)
                 assert (atom.tenant_id, atom.app_id, atom.user_id) == scope
 
         @rule(target=spaces, scope=scopes, once=st.booleans())
         def create(self, scope: Scoped, once: bool) -> str | None:
-            return self.made(scope, runner.run(self.memory(scope).create_space("x", once=once)))
+            return self.register(scope, runner.run(self.memory(scope).create_space("x", once=once)))
 
         @rule(target=entities, scope=scopes, space=spaces)
         def name(self, scope: Scoped, space: str) -> str | None:
-            work = self.memory(scope).create_entity(space, "PERSON", "Ann", repr(scope))
-            return self.made(scope, self.tried(scope, work, space))
+            creation = self.memory(scope).create_entity(space, "PERSON", "Ann", repr(scope))
+            return self.register(scope, self.run_checked(scope, creation, space))
 
-        @rule(target=atoms, scope=scopes, space=spaces, about=st.one_of(st.none(), entities))
-        def add(self, scope: Scoped, space: str, about: str | None) -> str | None:
-            work = self.memory(scope).add_atom(space, repr(scope), entity_ids=[about] if about else [])
-            return self.made(scope, self.tried(scope, work, space, about))
+        @rule(target=atoms, scope=scopes, space=spaces, entity=st.one_of(st.none(), entities))
+        def add(self, scope: Scoped, space: str, entity: str | None) -> str | None:
+            addition = self.memory(scope).add_atom(space, repr(scope), entity_ids=[entity] if entity else [])
+            return self.register(scope, self.run_checked(scope, addition, space, entity))
 
         @rule(target=atoms, scope=scopes, atom=atoms)
         def supersede(self, scope: Scoped, atom: str | None) -> str | None:
             if atom is None:
                 return None
-            return self.made(scope, self.tried(scope, self.memory(scope).supersede_atom(atom, repr(scope)), atom))
+            return self.register(
+                scope, self.run_checked(scope, self.memory(scope).supersede_atom(atom, repr(scope)), atom)
+            )
 
         @rule(scope=scopes, atom=atoms, verb=st.sampled_from(["archive_atom", "restore_atom", "delete_atom"]))
         def change(self, scope: Scoped, atom: str | None, verb: str) -> None:
             if atom is not None:
-                self.tried(scope, getattr(self.memory(scope), verb)(atom), atom)
+                self.run_checked(scope, getattr(self.memory(scope), verb)(atom), atom)
 
         @rule(scope=scopes, one=entities, other=entities)
         def merge(self, scope: Scoped, one: str | None, other: str | None) -> None:
             if one is not None and other is not None:
-                self.tried(scope, self.memory(scope).merge_entities(one, other), one, other)
+                self.run_checked(scope, self.memory(scope).merge_entities(one, other), one, other)
 
         @rule(scope=scopes, atom=atoms, entity=st.one_of(st.none(), entities))
         def get(self, scope: Scoped, atom: str | None, entity: str | None) -> None:
             if atom is not None:
-                assert (runner.run(self.memory(scope).get_atom(atom)) is None) == (self.owner[atom] != scope)
+                assert (runner.run(self.memory(scope).get_atom(atom)) is None) == (self.owners[atom] != scope)
             if entity is not None:
-                assert (runner.run(self.memory(scope).get_entity(entity)) is None) == (self.owner[entity] != scope)
+                assert (runner.run(self.memory(scope).get_entity(entity)) is None) == (self.owners[entity] != scope)
 
         @rule(scope=scopes, space=spaces, entity=st.one_of(st.none(), entities))
         def recall(self, scope: Scoped, space: str, entity: str | None) -> None:
             memory = self.memory(scope)
-            assert (runner.run(memory.get_space(space)) is None) == (self.owner[space] != scope)
-            for work in (
+            assert (runner.run(memory.get_space(space)) is None) == (self.owners[space] != scope)
+            for awaitable in (
                 memory.recall_by_topic(space, "a b Ann", 100, include_archived=True, neighbours=9),
                 memory.recall_by_entity(space, "Ann", 100, include_archived=True),
                 memory.recall_timeline(space, query="a b", limit=100),
                 memory.recall_timeline(space),
             ):
-                result = self.tried(scope, work, space)
+                result = self.run_checked(scope, awaitable, space)
                 if result is not None:
-                    self.checked(scope, result.atoms)
-                    self.checked(scope, [atom for hit in result for atom in hit.context])
+                    self.assert_own(scope, result.atoms)
+                    self.assert_own(scope, [atom for hit in result for atom in hit.context])
             if entity is not None:
-                self.checked(scope, self.tried(scope, memory.recall_by_entity(space, entity), space, entity))
+                self.assert_own(scope, self.run_checked(scope, memory.recall_by_entity(space, entity), space, entity))
             for status in ("ACTIVE", "ARCHIVED", "DELETED"):
-                self.checked(scope, self.tried(scope, memory.list_atoms(space, status=status), space))
-            for found in self.tried(scope, memory.search_entities(space), space) or ():
+                self.assert_own(scope, self.run_checked(scope, memory.list_atoms(space, status=status), space))
+            for found in self.run_checked(scope, memory.search_entities(space), space) or ():
                 assert found.description == repr(scope)
-            named = self.tried(scope, memory.find_entity_by_name(space, None, "ann"), space)
-            assert named is None or named.description == repr(scope)
+            by_name_result = self.run_checked(scope, memory.find_entity_by_name(space, None, "ann"), space)
+            assert by_name_result is None or by_name_result.description == repr(scope)
             listed = {(each.tenant_id, each.app_id, each.user_id) for each in runner.run(memory.list_spaces())}
             assert listed <= {scope}
 
         @rule(target=bindings, scope=scopes, space=spaces, user=st.sampled_from("ab*"))
         def bind(self, scope: Scoped, space: str, user: str) -> str | None:
-            about = {"namespace": self.namespace, "user_id": user}
-            binding = self.tried(scope, self.memory(scope).create_binding(about, [space]), space)
+            conversation_scope = {"namespace": self.namespace, "user_id": user}
+            binding = self.run_checked(scope, self.memory(scope).create_binding(conversation_scope, [space]), space)
             if binding is None:
                 return None
-            self.owner[binding.id] = scope
+            self.owners[binding.id] = scope
             return str(binding.id)
 
         @rule(scope=scopes, binding=bindings, enabled=st.sampled_from([True, False, None]))
@@ -158,11 +160,11 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
                 change = (
                     memory.delete_binding(binding) if enabled is None else memory.update_binding(binding, None, enabled)
                 )
-                self.tried(scope, change, binding)
+                self.run_checked(scope, change, binding)
             for seen in runner.run(self.memory(scope).list_bindings()):
                 assert (seen.tenant_id, seen.app_id) == scope[:2]
-                about = {each.user_id for each in seen.conversation_scope}
-                assert seen.created_by == scope[2] or about & {scope[2], "*"}
+                user_ids = {each.user_id for each in seen.conversation_scope}
+                assert seen.created_by == scope[2] or user_ids & {scope[2], "*"}
 
         @rule(target=jobs, scope=scopes)
         def talk(self, scope: Scoped) -> MultipleResults[str]:
@@ -171,21 +173,21 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
             conversation = runner.run(conversations.create(self.namespace))
             runner.run(conversations.append_user_message(conversation.id, repr(scope)))
             runner.run(conversations.close(conversation.id))
-            made = runner.run(rc.store.jobs.dispatch(window_length=100, limit=100, now=rc.clock())).jobs
-            for job in made:
+            jobs = runner.run(rc.store.jobs.dispatch(window_length=100, limit=100, now=rc.clock())).jobs
+            for job in jobs:
                 assert (job.tenant_id, job.app_id, job.user_id) == scope
                 assert job.conversation_id == conversation.id
-                assert self.owner[job.binding_id][:2] == scope[:2]
-                assert self.owner.setdefault(job.memory_space_id, scope) == scope
-                self.owner[job.id] = scope
-            return multiple(*(job.id for job in made))
+                assert self.owners[job.binding_id][:2] == scope[:2]
+                assert self.owners.setdefault(job.memory_space_id, scope) == scope
+                self.owners[job.id] = scope
+            return multiple(*(job.id for job in jobs))
 
         @rule(scope=scopes, job=jobs, verb=st.sampled_from(["retry", "cancel"]))
         def run_job(self, scope: Scoped, job: str, verb: str) -> None:
-            jobs, own = rc.store.jobs, rc.user(scope[2], tenant_id=scope[0], app_id=scope[1]).scope
-            assert (runner.run(jobs.get(own, job)) is None) == (self.owner[job] != scope)
-            self.tried(scope, getattr(jobs, verb)(own, job, now=rc.clock()), job)
-            assert {self.owner[each.id] for each in runner.run(self.memory(scope).list_jobs())} <= {scope}
+            jobs, own_scope = rc.store.jobs, rc.user(scope[2], tenant_id=scope[0], app_id=scope[1]).scope
+            assert (runner.run(jobs.get(own_scope, job)) is None) == (self.owners[job] != scope)
+            self.run_checked(scope, getattr(jobs, verb)(own_scope, job, now=rc.clock()), job)
+            assert {self.owners[each.id] for each in runner.run(self.memory(scope).list_jobs())} <= {scope}
 
     return Isolation
 
@@ -194,13 +196,13 @@ def test_no_sequence_of_calls_crosses_a_scope(url: str, loop: asyncio.Runner) ->
     rc = Tellback(url, embedder=None, worker=False)
     loop.run(rc.open())
     try:
-        few = settings(
+        example_settings = settings(
             max_examples=6 if url.startswith("postgresql") else 15,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         )
-        run_state_machine_as_test(machine(rc, loop), settings=few)
+        run_state_machine_as_test(machine(rc, loop), settings=example_settings)
     finally:
         loop.run(rc.close())
 
@@ -229,11 +231,11 @@ async def test_every_change_emits_one_event_and_what_fails_emits_none(rc: Tellba
         (NotFoundError, memory.create_entity("ms_x", "PERSON", "Carl")),
         (InvalidArgumentError, memory.add_atom(space.id, "")),
     ]
-    for error, work in failing:
+    for error, awaitable in failing:
         with pytest.raises(error):
-            await work
-    still = await memory.get_atom(third.id)
-    assert still == third
+            await awaitable
+    unchanged = await memory.get_atom(third.id)
+    assert unchanged == third
     await memory.delete_space(space.id)
     with pytest.raises(NotFoundError):
         await memory.delete_space(space.id)
@@ -276,5 +278,5 @@ def test_without_async_everything_waits_by_itself(url: str) -> None:
         with pytest.raises(NotFoundError):
             memory.archive_atom("atom_x")
         rc.jobs.drain()
-        done: list[int] = []
-        assert rc.reembed(done.append) == 0
+        progress: list[int] = []
+        assert rc.reembed(progress.append) == 0

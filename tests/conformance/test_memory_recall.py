@@ -31,9 +31,9 @@ async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str
                 time = await memory.recall_timeline(space.id, query="puppy", limit=most_wanted)
                 assert (topic.mode, entity.mode, time.mode) == tuple(RecallMode)
                 assert (topic.total_candidates, entity.total_candidates, time.total_candidates) == (3, 2, 3)
-                for result, most in ((topic, 3), (entity, 2), (time, 1)):
+                for result, max_hits in ((topic, 3), (entity, 2), (time, 1)):
                     assert_valid_result(result)
-                    assert len(result) == min(most_wanted, most)
+                    assert len(result) == min(most_wanted, max_hits)
                     assert result.atoms == [hit.atom for hit in result]
             assert topic.hits[0].atom.text.startswith("Ann plays the cello")
             assert topic.hits[0].entity_match_bonus > topic.hits[-1].entity_match_bonus == 1
@@ -50,15 +50,20 @@ async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str
 async def test_turns_of_no_known_conversation_are_neighbours_of_what_was_said_at_the_same_time(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
-    said = ["Ann: What is your dog called?", "Bob: Bruno.", "Ann: Lovely."]
+    turn_texts = ["Ann: What is your dog called?", "Bob: Bruno.", "Ann: Lovely."]
     minutes = [NOON, NOON + DAY / 1440, NOON + 3 * DAY]
     await memory.add_atoms(
-        space.id, [{"text": text, "valid_from": moment} for text, moment in zip(said, minutes, strict=True)]
+        space.id, [{"text": text, "valid_from": moment} for text, moment in zip(turn_texts, minutes, strict=True)]
     )
     await memory.add_atom(space.id, "Likes tea.", valid_from=NOON)
     result = await memory.recall_by_topic(space.id, "What is the name of Bob's dog?", neighbours=2)
     context = {hit.atom.text: [atom.text for atom in hit.context] for hit in result}
-    assert context == {said[0]: [said[1]], said[1]: [said[0]], said[2]: [], "Likes tea.": []}
+    assert context == {
+        turn_texts[0]: [turn_texts[1]],
+        turn_texts[1]: [turn_texts[0]],
+        turn_texts[2]: [],
+        "Likes tea.": [],
+    }
     assert result.hits[0].atom.text == "Bob: Bruno."
 
 
@@ -69,11 +74,11 @@ async def test_a_timeline_of_a_topic_tells_what_stood_in_its_place_and_nothing_e
     await memory.add_atom(space.id, "Has a dog called Bruno.", valid_from=NOON - 60 * DAY)
     second = await memory.supersede_atom(first.id, "Takes calls after lunch only.", valid_from=NOON - 30 * DAY)
     third = await memory.supersede_atom(second.id, "Is free on Fridays.", valid_from=NOON - DAY)
-    for asked in ("meetings", "calls after lunch", "Fridays"):
-        result = await memory.recall_timeline(space.id, query=asked)
+    for query in ("meetings", "calls after lunch", "Fridays"):
+        result = await memory.recall_timeline(space.id, query=query)
         assert [atom.id for atom in result.atoms] == [first.id, second.id, third.id]
-    only = await memory.recall_timeline(space.id, query="meetings", include_superseded=False)
-    assert first.id not in [atom.id for atom in only.atoms]
+    current_only = await memory.recall_timeline(space.id, query="meetings", include_superseded=False)
+    assert first.id not in [atom.id for atom in current_only.atoms]
 
 
 async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(rc: Tellback) -> None:
@@ -81,16 +86,16 @@ async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(rc: 
     memory = rc.user("maya").memory
     space = await memory.create_space()
     cat = await memory.create_entity(space.id, "OBJECT", "Mitzi")
-    say = "The cat sleeps on the sofa."
-    old = await memory.add_atom(space.id, say, valid_from=NOON - 300 * DAY)
-    new = await memory.add_atom(space.id, say, valid_from=NOON - DAY)
-    older = await memory.add_atom(space.id, say, valid_from=NOON - 700 * DAY)
+    text = "The cat sleeps on the sofa."
+    old = await memory.add_atom(space.id, text, valid_from=NOON - 300 * DAY)
+    new = await memory.add_atom(space.id, text, valid_from=NOON - DAY)
+    older = await memory.add_atom(space.id, text, valid_from=NOON - 700 * DAY)
     result = await memory.recall_by_topic(space.id, "Where does the cat sleep?", now=NOON)
     assert result.atoms == [new, old, older]
     assert [hit.decay_weight for hit in result] == sorted((hit.decay_weight for hit in result), reverse=True)
-    vital = await memory.add_atom(space.id, say, importance=5, valid_from=NOON - 700 * DAY)
+    vital = await memory.add_atom(space.id, text, importance=5, valid_from=NOON - 700 * DAY)
     assert (await memory.recall_by_topic(space.id, "cat sleeps")).atoms[0] == vital
-    linked = await memory.add_atom(space.id, say, importance=3, valid_from=NOON - 700 * DAY, entity_ids=[cat.id])
+    linked = await memory.add_atom(space.id, text, importance=3, valid_from=NOON - 700 * DAY, entity_ids=[cat.id])
     result = await memory.recall_by_topic(space.id, "Where does Mitzi sleep?")
     assert result.atoms[:2] == [linked, vital]
     assert result.hits[0].entity_match_bonus > 1
@@ -104,46 +109,46 @@ async def test_options_leave_out_what_they_say(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     ann = await memory.create_entity(space.id, "PERSON", "Ann")
-    made = {}
+    atoms_by_number = {}
     for n, (text, category) in enumerate(
         [("Ann sailed to Malta.", TRIP), ("Ann sailed to Crete.", TRIP), ("Ann sails a red boat.", FACT)], 1
     ):
         clock.advance(DAY)
-        made[n] = await memory.add_atom(
+        atoms_by_number[n] = await memory.add_atom(
             space.id, text, category, importance=2 * n - 1, valid_from=NOON + n * DAY, entity_ids=[ann.id]
         )
-    ended = await memory.add_atom(
+    ended_atom = await memory.add_atom(
         space.id, "Ann rents a harbour berth.", FACT, valid_from=NOON, valid_to=NOON + 3 * DAY, entity_ids=[ann.id]
     )
     later = clock.advance(DAY)
 
-    async def both(**given: Any) -> set[int]:
-        topic = await memory.recall_by_topic(space.id, "Ann sailing", 100, **given)
-        entity = await memory.recall_by_entity(space.id, "Ann", 100, **given)
+    async def recalled_numbers(**kwargs: Any) -> set[int]:
+        topic = await memory.recall_by_topic(space.id, "Ann sailing", 100, **kwargs)
+        entity = await memory.recall_by_entity(space.id, "Ann", 100, **kwargs)
         assert set(texts(topic)) == set(texts(entity))
         for result in (topic, entity):
             assert result.total_candidates == len(result)
             assert_valid_result(result)
-        return {key for key, atom in {**made, 0: ended}.items() if atom in topic.atoms}
+        return {key for key, atom in {**atoms_by_number, 0: ended_atom}.items() if atom in topic.atoms}
 
-    assert await both() == {1, 2, 3}
-    assert await both(now=NOON + 2 * DAY) == {0, 1, 2, 3}
-    assert await both(valid_at=NOON + 2 * DAY) == {0, 1, 2}
-    assert await both(valid_at=NOON + 3 * DAY) == {1, 2, 3}
-    assert await both(valid_at=NOON - DAY) == set()
-    assert await both(known_at=NOON + DAY) == {1}
-    assert await both(known_at=NOON) == set()
-    assert await both(valid_at="2026-03-05T00:00:00Z", known_at=later) == {1, 2, 3}
-    assert await both(category_names=["trip"]) == {1, 2}
-    assert await both(category_names=["trip", "fact", "other"]) == {1, 2, 3}
-    assert await both(category_names=["other"]) == set()
-    assert await both(category_names=[]) == {1, 2, 3}
+    assert await recalled_numbers() == {1, 2, 3}
+    assert await recalled_numbers(now=NOON + 2 * DAY) == {0, 1, 2, 3}
+    assert await recalled_numbers(valid_at=NOON + 2 * DAY) == {0, 1, 2}
+    assert await recalled_numbers(valid_at=NOON + 3 * DAY) == {1, 2, 3}
+    assert await recalled_numbers(valid_at=NOON - DAY) == set()
+    assert await recalled_numbers(known_at=NOON + DAY) == {1}
+    assert await recalled_numbers(known_at=NOON) == set()
+    assert await recalled_numbers(valid_at="2026-03-05T00:00:00Z", known_at=later) == {1, 2, 3}
+    assert await recalled_numbers(category_names=["trip"]) == {1, 2}
+    assert await recalled_numbers(category_names=["trip", "fact", "other"]) == {1, 2, 3}
+    assert await recalled_numbers(category_names=["other"]) == set()
+    assert await recalled_numbers(category_names=[]) == {1, 2, 3}
     for least, expected in ((1, 3), (3, 2), (4, 1), (5, 1)):
         assert len(await memory.recall_by_topic(space.id, "Ann", min_importance=least)) == expected
     scores = [hit.score for hit in await memory.recall_by_topic(space.id, "Malta")]
-    cut = await memory.recall_by_topic(space.id, "Malta", min_score=scores[0])
-    assert texts(cut) == ["Ann sailed to Malta."]
-    assert cut.total_candidates == 3
+    above_score = await memory.recall_by_topic(space.id, "Malta", min_score=scores[0])
+    assert texts(above_score) == ["Ann sailed to Malta."]
+    assert above_score.total_candidates == 3
     assert len(await memory.recall_by_topic(space.id, "Malta", min_score=1)) == 0
 
     wrong: list[tuple[dict[str, Any], str]] = [
@@ -155,16 +160,16 @@ async def test_options_leave_out_what_they_say(rc: Tellback) -> None:
         *(({name: datetime(2026, 1, 1)}, f"{name}.*timezone") for name in ("valid_at", "known_at", "now")),
         *(({"query": value}, "query") for value in ("", "  ", None, 5, b"x")),
     ]
-    for given, names in wrong:
+    for invalid_options, names in wrong:
         with pytest.raises(InvalidArgumentError, match=names):
-            await memory.recall_by_topic(space.id, **{"query": "Ann", **given})
+            await memory.recall_by_topic(space.id, **{"query": "Ann", **invalid_options})
     for value in ("", " ", None, 5, "x" * 501, "\x00", "\ud800"):
         with pytest.raises(InvalidArgumentError, match="entity_id_or_name"):
             await memory.recall_by_entity(space.id, value)  # type: ignore[arg-type]
     with pytest.raises(NotFoundError, match="ent_nobody"):
         await memory.recall_by_entity(space.id, "ent_nobody")
-    for odd in ("\ud800 Malta", "Mal\x00ta", "?", "' | & ! ( ) :*", "the of and", "x" * 60_000):
-        assert len(await memory.recall_by_topic(space.id, odd)) == 3
+    for query in ("\ud800 Malta", "Mal\x00ta", "?", "' | & ! ( ) :*", "the of and", "x" * 60_000):
+        assert len(await memory.recall_by_topic(space.id, query)) == 3
 
 
 async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(rc: Tellback) -> None:
@@ -185,8 +190,8 @@ async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(rc: Tellba
     await memory.delete_atom(turns["User: kite number3"].id)
     await memory.archive_atom(turns["User: kite number5"].id)
 
-    async def around(text: str, neighbours: int, **more: Any) -> list[str]:
-        result = await memory.recall_by_topic(space.id, text, 100, neighbours=neighbours, **more)
+    async def around(text: str, neighbours: int, **kwargs: Any) -> list[str]:
+        result = await memory.recall_by_topic(space.id, text, 100, neighbours=neighbours, **kwargs)
         assert_valid_result(result)
         [hit] = [hit for hit in result if hit.atom.text == f"User: {text}"]
         return [atom.text.removeprefix("User: kite number") for atom in hit.context]
@@ -200,11 +205,11 @@ async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(rc: Tellba
     for hit in result:
         assert all(atom.source_conversation_id == hit.atom.source_conversation_id for atom in hit.context)
         assert all(atom.status == "ACTIVE" for atom in hit.context)
-    [about] = [hit for hit in result if hit.atom.id == fact.id]
-    assert about.context == ()
-    then = turns["User: kite number4"].valid_from
-    result = await memory.recall_by_topic(space.id, "kite", 100, neighbours=9, valid_at=then)
-    assert all(atom.valid_from <= then for hit in result for atom in hit.context)
+    [fact_hit] = [hit for hit in result if hit.atom.id == fact.id]
+    assert fact_hit.context == ()
+    valid_at = turns["User: kite number4"].valid_from
+    result = await memory.recall_by_topic(space.id, "kite", 100, neighbours=9, valid_at=valid_at)
+    assert all(atom.valid_from <= valid_at for hit in result for atom in hit.context)
 
 
 async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Tellback) -> None:
@@ -221,8 +226,8 @@ async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Tellbac
     await memory.add_atom(space.id, "Ann has a kayak.", valid_from=NOON + 12 * DAY, valid_to=NOON + 14 * DAY)
     clock.advance(40 * DAY)
 
-    async def line(*given: Any, **more: Any) -> list[str]:
-        result = await memory.recall_timeline(space.id, *given, **more)
+    async def line(*args: Any, **kwargs: Any) -> list[str]:
+        result = await memory.recall_timeline(space.id, *args, **kwargs)
         assert_valid_result(result)
         moments = [atom.valid_from for atom in result.atoms]
         assert moments == sorted(moments)
@@ -251,17 +256,17 @@ async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Tellbac
     with pytest.raises(InvalidArgumentError, match=r"from_.*is after to"):
         await memory.recall_timeline(space.id, from_=NOON, to=NOON - DAY)
     wrong: list[dict[str, Any]] = [{"query": ""}, {"entity_id_or_name": ""}, {"from_": "x"}, {"to": 5}, {"limit": -1}]
-    for given in wrong:
+    for invalid_options in wrong:
         with pytest.raises(InvalidArgumentError):
-            await memory.recall_timeline(space.id, **given)
+            await memory.recall_timeline(space.id, **invalid_options)
 
 
 async def test_the_ends_of_time_are_moments_like_others(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     first, last = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
-    begun = await memory.add_atom(space.id, "The world began.", valid_from=first)
-    await memory.supersede_atom(begun.id, "The world goes on.", valid_from=NOON)
+    first_atom = await memory.add_atom(space.id, "The world began.", valid_from=first)
+    await memory.supersede_atom(first_atom.id, "The world goes on.", valid_from=NOON)
     await memory.add_atom(space.id, "The world ends.", valid_from=last)
     for now in (first, last, NOON):
         for query in ("last year", "in 10000 years", "99999999999 weeks ago", "next May", "the 31st of February"):

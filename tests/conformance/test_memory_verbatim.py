@@ -44,13 +44,13 @@ async def test_what_a_person_could_see_is_remembered_dated_and_cited(rc: Tellbac
         "Maya: lone  surrogate and  NUL",
     ]
     messages = {message.text: message for message in await log.messages(conversation.id)}
-    for atom, said in zip(stored[:2], ("Where is my parcel?", "It waits in the harbour."), strict=True):
-        assert (atom.source_conversation_id, atom.source_message_ids) == (conversation.id, (messages[said].id,))
-        assert (atom.valid_from, atom.created_at) == (messages[said].created_at, NOON)
+    for atom, text in zip(stored[:2], ("Where is my parcel?", "It waits in the harbour."), strict=True):
+        assert (atom.source_conversation_id, atom.source_message_ids) == (conversation.id, (messages[text].id,))
+        assert (atom.valid_from, atom.created_at) == (messages[text].created_at, NOON)
         assert (atom.category.name, atom.category.kind) == ("turn", CategoryKind.EPISODE)
         cited = await log.message(atom.source_message_ids[0])
         assert cited is not None
-        assert cited.text == said
+        assert cited.text == text
     found = texts(await memory.recall_by_topic(space.id, "harbour secret instructions hidden kind", 100))
     assert sorted(found) == sorted(texts(stored))
     assert texts(await memory.recall_by_entity(space.id, "Wanda")) == ["Wanda: It waits in the harbour."]
@@ -73,16 +73,16 @@ async def test_remembering_again_adds_only_what_is_new(rc: Tellback) -> None:
     await log.close(conversation.id)
     with pytest.raises(ConversationClosedError):
         await log.append_user_message(conversation.id, "Four.")
-    again = await asyncio.gather(*(memory.remember_conversation(space.id, conversation.id) for _ in range(5)))
-    assert len({tuple(atom.id for atom in each) for each in again}) == 1
+    repeated = await asyncio.gather(*(memory.remember_conversation(space.id, conversation.id) for _ in range(5)))
+    assert len({tuple(atom.id for atom in each) for each in repeated}) == 1
     assert texts(await memory.list_atoms(space.id)) == ["User: Three.", "Assistant: Two."]
     assert texts(await memory.remember_conversation(other.id, conversation.id)) == [
         "User: One.",
         "Assistant: Two.",
         "User: Three.",
     ]
-    added = [event for event in await rc.events.read(limit=1000) if event.type == "atom.added"]
-    assert len(added) == 6
+    added_events = [event for event in await rc.events.read(limit=1000) if event.type == "atom.added"]
+    assert len(added_events) == 6
     with pytest.raises(NotFoundError):
         await rc.user("ben").memory.remember_conversation(space.id, conversation.id)
     bens = await rc.user("ben").memory.create_space()
@@ -122,15 +122,15 @@ async def test_a_speaker_with_a_strange_name_and_a_long_speech_are_remembered(rc
 async def test_a_long_conversation_is_remembered_whole_and_in_order(rc: Tellback) -> None:
     maya = rc.user("maya")
     conversation = await maya.conversations.create("chat")
-    said = [
+    messages = [
         {"role": role, "content": f"{role} says {n}", "visibility": "internal" if n % 7 == 3 else "user"}
         for n in range(600)
         for role in ("user", "assistant")
     ]
-    await maya.conversations.append_messages(conversation.id, said)
+    await maya.conversations.append_messages(conversation.id, messages)
     space = await maya.memory.create_space()
     stored = await maya.memory.remember_conversation(space.id, conversation.id)
-    expected = [f"{each['role'].title()}: {each['content']}" for each in said if each["visibility"] == "user"]
+    expected = [f"{each['role'].title()}: {each['content']}" for each in messages if each["visibility"] == "user"]
     assert texts(stored) == expected
     assert texts(await maya.memory.list_atoms(space.id)) == expected[::-1]
     hits = await maya.memory.recall_by_topic(space.id, "user says 300", neighbours=1)

@@ -20,23 +20,23 @@ RUN = ("running", "EPISODE")
 
 async def runs(user: User, space_id: str, weeks: range, category: tuple[str, str] = RUN) -> list[Atom]:
     """A user who goes running on Mondays, and does other things."""
-    made = []
+    atoms = []
     for week in weeks:
         day = MONDAY + timedelta(weeks=week)
         conversation = await user.conversations.create("chat")
-        said = await user.conversations.append_user_message(conversation.id, "I went running in the park.")
-        made.append(
+        message = await user.conversations.append_user_message(conversation.id, "I went running in the park.")
+        atoms.append(
             await user.memory.add_atom(
                 space_id,
                 "User went running in the park.",
                 category,
                 valid_from=day,
                 source_conversation_id=conversation.id,
-                source_message_ids=[said.id],
+                source_message_ids=[message.id],
             )
         )
         await user.memory.add_atom(space_id, f"User paid bill number {week * 37 + 11}.", category, valid_from=day)
-    return made
+    return atoms
 
 
 async def patterns(user: User, space_id: str) -> list[Atom]:
@@ -54,11 +54,11 @@ async def test_what_recurs_becomes_a_pattern_that_cites_its_episodes(rc: Tellbac
     assert pattern.valid_from == MONDAY
     assert {each.conversation_id for each in pattern.citations} == {atom.source_conversation_id for atom in episodes}
     assert await rc.mine_patterns() == 0
-    more = await runs(user, space.id, range(4, 6))
+    new_episodes = await runs(user, space.id, range(4, 6))
     assert await rc.mine_patterns() > 0
     [grown] = await patterns(user, space.id)
     assert len(grown.citations) == 6
-    assert more[-1].source_conversation_id in {each.conversation_id for each in grown.citations}
+    assert new_episodes[-1].source_conversation_id in {each.conversation_id for each in grown.citations}
     hits = await user.memory.recall_by_topic(space.id, "how often do I go running?")
     assert grown.id in {atom.id for atom in hits.atoms}
     await user.memory.delete_atom(grown.id)
@@ -83,9 +83,9 @@ async def test_atoms_are_listed_by_their_kind(rc: Tellback) -> None:
     for kind in (*kinds, *kinds):
         await user.memory.add_atom(space.id, f"A {kind}.", (f"as {kind}", kind))
 
-    async def listed(kind: CategoryKind | None, **more: Any) -> list[CategoryKind]:
-        wanted = AtomFilter(AtomStatus.ACTIVE, utc_now(), kind=kind, **more)
-        return [atom.category.kind for atom in await rc.store.memories.atoms(user.scope, space.id, wanted)]
+    async def listed(kind: CategoryKind | None, **kwargs: Any) -> list[CategoryKind]:
+        atom_filter = AtomFilter(AtomStatus.ACTIVE, utc_now(), kind=kind, **kwargs)
+        return [atom.category.kind for atom in await rc.store.memories.atoms(user.scope, space.id, atom_filter)]
 
     assert await listed(CategoryKind.EPISODE) == [CategoryKind.EPISODE] * 2
     assert await listed(CategoryKind.EPISODE, limit=1) == [CategoryKind.EPISODE]
@@ -119,8 +119,8 @@ async def test_a_pattern_is_replaced_by_something_else_only_and_does_not_come_ba
     assert await patterns(user, space.id) == []
     await user.memory.delete_atom(fact.id)
     assert await rc.mine_patterns() > 0
-    [again] = await patterns(user, space.id)
-    assert len(again.citations) == 6
+    [pattern_after] = await patterns(user, space.id)
+    assert len(pattern_after.citations) == 6
 
 
 async def test_a_pattern_whose_episodes_are_gone_is_archived_until_they_are_back(rc: Tellback) -> None:
@@ -140,9 +140,9 @@ async def test_a_pattern_whose_episodes_are_gone_is_archived_until_they_are_back
     await user.memory.restore_atom(episodes[0].id)
     await runs(user, space.id, range(3, 4))
     assert await rc.mine_patterns() > 0
-    [again] = await patterns(user, space.id)
-    assert again.id == pattern.id
-    assert len(again.citations) == 4
+    [pattern_after] = await patterns(user, space.id)
+    assert pattern_after.id == pattern.id
+    assert len(pattern_after.citations) == 4
     for atom in await user.memory.list_atoms(space.id, category="running"):
         await user.memory.delete_atom(atom.id)
     assert await rc.mine_patterns() == 2  # the bills are gone, too

@@ -30,49 +30,52 @@ def loop() -> Iterator[asyncio.Runner]:
 @pytest.fixture
 def stores(url: str, loop: asyncio.Runner) -> Iterator[list[Store]]:
     """The storage opened twice, where that is possible."""
-    opened = [open_store(url) for _ in range(1 if url == ":memory:" else 2)]
-    for store in opened:
+    open_stores = [open_store(url) for _ in range(1 if url == ":memory:" else 2)]
+    for store in open_stores:
         loop.run(store.open())
-    yield opened
-    for store in opened:
+    yield open_stores
+    for store in open_stores:
         loop.run(store.close())
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(asked=takes)
+@given(requests=takes)
 def test_one_after_the_other_all_that_is_left_is_granted(
-    stores: list[Store], loop: asyncio.Runner, asked: list[tuple[str, int, int, int]]
+    stores: list[Store], loop: asyncio.Runner, requests: list[tuple[str, int, int, int]]
 ) -> None:
     number = next(_numbers)  # the storage is the same for all examples
 
     async def check() -> None:
-        taken: Counter[tuple[str, int]] = Counter()
-        for turn, (name, window, wanted, most) in enumerate(asked):
-            granted = await stores[turn % len(stores)].rate_windows.take(f"{name}{number}", window, wanted, most)
-            assert granted == max(0, min(wanted, most - taken[name, window]))
-            taken[name, window] += granted
+        granted_totals: Counter[tuple[str, int]] = Counter()
+        for turn, (name, window, amount, limit) in enumerate(requests):
+            granted = await stores[turn % len(stores)].rate_windows.take(f"{name}{number}", window, amount, limit)
+            assert granted == max(0, min(amount, limit - granted_totals[name, window]))
+            granted_totals[name, window] += granted
 
     loop.run(check())
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(asked=takes, most=st.integers(1, 40))
+@given(requests=takes, limit=st.integers(1, 40))
 def test_all_at_once_never_more_than_there_is_and_nothing_is_left_unused(
-    stores: list[Store], loop: asyncio.Runner, asked: list[tuple[str, int, int, int]], most: int
+    stores: list[Store], loop: asyncio.Runner, requests: list[tuple[str, int, int, int]], limit: int
 ) -> None:
     number = next(_numbers)
 
     async def check() -> None:
-        doors = itertools.cycle(stores)
-        work = [
-            next(doors).rate_windows.take(f"{name}{number}", window, wanted, most) for name, window, wanted, _ in asked
+        store_cycle = itertools.cycle(stores)
+        pending_takes = [
+            next(store_cycle).rate_windows.take(f"{name}{number}", window, amount, limit)
+            for name, window, amount, _ in requests
         ]
-        granted, wishes = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
-        for (name, window, wanted, _), got in zip(asked, await asyncio.gather(*work), strict=True):
-            assert 0 <= got <= wanted
-            granted[name, window] += got
-            wishes[name, window] += wanted
-        for each, wish in wishes.items():
-            assert granted[each] == min(wish, most)
+        granted, requested = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+        for (name, window, amount, _), granted_amount in zip(
+            requests, await asyncio.gather(*pending_takes), strict=True
+        ):
+            assert 0 <= granted_amount <= amount
+            granted[name, window] += granted_amount
+            requested[name, window] += amount
+        for each, requested_amount in requested.items():
+            assert granted[each] == min(requested_amount, limit)
 
     loop.run(check())

@@ -43,7 +43,7 @@ async def call(tool: Tool, **input: Any) -> dict[str, Any]:
     return found
 
 
-async def refused(tool: Tool, **input: Any) -> str:
+async def error_text(tool: Tool, **input: Any) -> str:
     """Why the tool cannot, as the model reads it."""
     result = await run(tool, **input)
     assert result.is_error, result.content
@@ -70,14 +70,14 @@ async def space_id(maya: User) -> str:
 
 async def test_a_topic_gives_dated_and_cited_memories(maya: User, space_id: str) -> None:
     conversation = await maya.conversations.create("chat")
-    said = await maya.conversations.append_user_message(conversation.id, "I am vegetarian.")
+    message = await maya.conversations.append_user_message(conversation.id, "I am vegetarian.")
     atom = await maya.memory.add_atom(
         space_id,
         "Maya is vegetarian.",
         ("diet", "PREFERENCE"),
         valid_from="2026-01-01T00:00:00Z",
         source_conversation_id=conversation.id,
-        source_message_ids=[said.id],
+        source_message_ids=[message.id],
     )
     await maya.memory.add_atom(space_id, "Maya has two cats.")
 
@@ -91,7 +91,7 @@ async def test_a_topic_gives_dated_and_cited_memories(maya: User, space_id: str)
         "date": "2026-01-01T00:00:00+00:00",
         "until": None,
         "category": "diet",
-        "source": {"conversation_id": conversation.id, "message_ids": [said.id]},
+        "source": {"conversation_id": conversation.id, "message_ids": [message.id]},
     }
 
 
@@ -135,23 +135,23 @@ async def test_null_is_as_good_as_nothing_where_nothing_is_needed(maya: User, sp
     assert len(found["memories"]) == 1
     everything = dict.fromkeys(["query", "entity", "from_date", "to_date", "limit"])
     assert len((await call(RecallTimeline(maya, space_id), **everything))["memories"]) == 1
-    done = await call(Remember(maya, space_id), text="Tea.", category=None, valid_from=None, replaces=None)
-    assert done["status"] == "remembered"
-    assert "None" in await refused(RecallByTopic(maya, space_id), query=None)
-    assert "space_id" in await refused(RecallByTopic(maya, space_id), query="tea", space_id="ms_other")
+    output = await call(Remember(maya, space_id), text="Tea.", category=None, valid_from=None, replaces=None)
+    assert output["status"] == "remembered"
+    assert "None" in await error_text(RecallByTopic(maya, space_id), query=None)
+    assert "space_id" in await error_text(RecallByTopic(maya, space_id), query="tea", space_id="ms_other")
 
 
 async def test_a_memory_of_many_messages_cites_a_few(maya: User, space_id: str) -> None:
     conversation = await maya.conversations.create("chat")
-    said = [
+    message_ids = [
         (await maya.conversations.append_user_message(conversation.id, f"Tea {n}.")).id
         for n in range(MAX_CITED_MESSAGES + 2)
     ]
     await maya.memory.add_atom(
-        space_id, "Maya likes tea.", source_conversation_id=conversation.id, source_message_ids=said
+        space_id, "Maya likes tea.", source_conversation_id=conversation.id, source_message_ids=message_ids
     )
     [memory] = (await call(RecallByTopic(maya, space_id), query="tea"))["memories"]
-    assert memory["source"]["message_ids"] == said[:MAX_CITED_MESSAGES]
+    assert memory["source"]["message_ids"] == message_ids[:MAX_CITED_MESSAGES]
 
 
 async def test_a_topic_can_be_asked_as_of_another_time(maya: User, space_id: str) -> None:
@@ -159,9 +159,9 @@ async def test_a_topic_can_be_asked_as_of_another_time(maya: User, space_id: str
     await maya.memory.supersede_atom(old.id, "Maya lives in Lisbon.", valid_from="2025-06-01T00:00:00Z")
     tool = RecallByTopic(maya, space_id)
     now = await call(tool, query="where does Maya live")
-    then = await call(tool, query="where does Maya live", valid_at="2025-01-01")
+    past_output = await call(tool, query="where does Maya live", valid_at="2025-01-01")
     assert [each["text"] for each in now["memories"]] == ["Maya lives in Lisbon."]
-    assert [each["text"] for each in then["memories"]] == ["Maya lives in Porto."]
+    assert [each["text"] for each in past_output["memories"]] == ["Maya lives in Porto."]
 
 
 async def test_results_stay_small_however_much_there_is(maya: User, space_id: str) -> None:
@@ -185,7 +185,7 @@ async def test_an_entity_is_found_by_name_and_by_id_newest_first(maya: User, spa
     assert by_name == by_id
     assert [each["text"] for each in by_name["memories"]] == ["Meeting 7.", "Meeting 6."]
     assert by_name["more"] == 5
-    assert "no entity 'ent_nothing'" in await refused(tool, entity="ent_nothing")
+    assert "no entity 'ent_nothing'" in await error_text(tool, entity="ent_nothing")
 
 
 async def test_a_timeline_shows_what_changed_in_order(maya: User, space_id: str) -> None:
@@ -219,23 +219,23 @@ async def test_a_timeline_is_cut_to_a_period_that_includes_its_last_day(maya: Us
 @pytest.mark.parametrize("date", ["yesterday", "2026-13-01", "03/01/2026", " ", "0001-01-01T00:00:00+14:00"])
 async def test_a_bad_date_is_answered_with_the_format(maya: User, space_id: str, date: str) -> None:
     timeline, topic = RecallTimeline(maya, space_id), RecallByTopic(maya, space_id)
-    for said in (
-        await refused(timeline, from_date=date),
-        await refused(timeline, to_date=date),
-        await refused(topic, query="tea", valid_at=date),
-        await refused(Remember(maya, space_id), text="Tea.", valid_from=date),
+    for error in (
+        await error_text(timeline, from_date=date),
+        await error_text(timeline, to_date=date),
+        await error_text(topic, query="tea", valid_at=date),
+        await error_text(Remember(maya, space_id), text="Tea.", valid_from=date),
     ):
-        assert "ISO 8601" in said
-        assert "2026-03-01" in said
+        assert "ISO 8601" in error
+        assert "2026-03-01" in error
     assert await maya.memory.list_atoms(space_id) == []
 
 
 async def test_what_does_not_fit_goes_back_to_the_model(maya: User, space_id: str) -> None:
     topic = RecallByTopic(maya, space_id)
-    assert "query" in await refused(topic)
-    assert "not empty" in await refused(topic, query="   ")
-    assert "space_id" in await refused(topic, query="tea", space_id="ms_other")
-    assert "is after" in await refused(RecallTimeline(maya, space_id), from_date="2026-02-02", to_date="2026-02-01")
+    assert "query" in await error_text(topic)
+    assert "not empty" in await error_text(topic, query="   ")
+    assert "space_id" in await error_text(topic, query="tea", space_id="ms_other")
+    assert "is after" in await error_text(RecallTimeline(maya, space_id), from_date="2026-02-02", to_date="2026-02-01")
 
 
 async def test_a_tool_for_a_space_that_is_gone_fails_for_the_model(maya: User, space_id: str) -> None:
@@ -301,49 +301,49 @@ def test_the_model_is_never_asked_whose_memory_it_is() -> None:
 
 async def test_what_is_remembered_cites_the_message_being_answered(maya: User, space_id: str) -> None:
     conversation = await maya.conversations.create("chat")
-    said = await maya.conversations.append_user_message(conversation.id, "I am vegetarian since January.")
+    message = await maya.conversations.append_user_message(conversation.id, "I am vegetarian since January.")
     tool = Remember(maya, space_id)
-    with request.bind(conversation_id=conversation.id, message_id=said.id):
-        done = await call(tool, text="Maya is vegetarian.", category="PREFERENCE", valid_from="2026-01-01")
-    assert done["status"] == "remembered"
+    with request.bind(conversation_id=conversation.id, message_id=message.id):
+        output = await call(tool, text="Maya is vegetarian.", category="PREFERENCE", valid_from="2026-01-01")
+    assert output["status"] == "remembered"
     [atom] = await maya.memory.list_atoms(space_id)
-    assert (atom.id, atom.text) == (done["memory"]["id"], "Maya is vegetarian.")
+    assert (atom.id, atom.text) == (output["memory"]["id"], "Maya is vegetarian.")
     assert (atom.category.name, atom.category.kind) == ("preference", "PREFERENCE")
     assert atom.valid_from == datetime(2026, 1, 1, tzinfo=UTC)
-    assert (atom.source_conversation_id, atom.source_message_ids) == (conversation.id, (said.id,))
-    assert done["memory"]["source"] == {"conversation_id": conversation.id, "message_ids": [said.id]}
+    assert (atom.source_conversation_id, atom.source_message_ids) == (conversation.id, (message.id,))
+    assert output["memory"]["source"] == {"conversation_id": conversation.id, "message_ids": [message.id]}
 
 
 async def test_another_users_conversation_is_not_cited(rc: Tellback, maya: User, space_id: str) -> None:
     bob = rc.user("bob")
     conversation = await bob.conversations.create("chat")
-    said = await bob.conversations.append_user_message(conversation.id, "Tell Maya hello.")
-    with request.bind(conversation_id=conversation.id, message_id=said.id):
-        done = await call(Remember(maya, space_id), text="Bob says hello.")
-    assert done["memory"]["source"] is None
+    message = await bob.conversations.append_user_message(conversation.id, "Tell Maya hello.")
+    with request.bind(conversation_id=conversation.id, message_id=message.id):
+        output = await call(Remember(maya, space_id), text="Bob says hello.")
+    assert output["memory"]["source"] is None
 
 
 async def test_outside_of_a_turn_there_is_nothing_to_cite(maya: User, space_id: str) -> None:
-    done = await call(Remember(maya, space_id), text="Maya has two cats.")
-    assert done["memory"]["source"] is None
-    assert done["memory"]["date"] == NOON.isoformat(timespec="seconds")
-    assert done["memory"]["category"] == "fact"
+    output = await call(Remember(maya, space_id), text="Maya has two cats.")
+    assert output["memory"]["source"] is None
+    assert output["memory"]["date"] == NOON.isoformat(timespec="seconds")
+    assert output["memory"]["category"] == "fact"
 
 
 async def test_the_same_again_is_known_already(maya: User, space_id: str) -> None:
     await maya.memory.add_atoms(space_id, [{"text": f"Maya has {n} cats and a dog."} for n in range(30)])
     tool = Remember(maya, space_id)
     first = await call(tool, text="Maya has two cats.")
-    again = await call(tool, text="  maya has TWO cats")
-    assert (first["status"], again["status"]) == ("remembered", "known already")
-    assert again["memory"]["id"] == first["memory"]["id"]
+    repeated_output = await call(tool, text="  maya has TWO cats")
+    assert (first["status"], repeated_output["status"]) == ("remembered", "known already")
+    assert repeated_output["memory"]["id"] == first["memory"]["id"]
     assert (await call(tool, text="Maya has no cats."))["status"] == "remembered"
 
 
 async def test_a_duplicate_is_found_however_much_is_like_it(maya: User, space_id: str) -> None:
     first = await maya.memory.add_atom(space_id, "Tea.", importance=1, valid_from="2020-01-01T00:00:00Z")
-    many = [{"text": f"Tea, tea and tea {n}.", "importance": 5} for n in range(MAX_COMPARED - 2)]
-    await maya.memory.add_atoms(space_id, many)
+    similar_atoms = [{"text": f"Tea, tea and tea {n}.", "importance": 5} for n in range(MAX_COMPARED - 2)]
+    await maya.memory.add_atoms(space_id, similar_atoms)
     tool = Remember(maya, space_id)
     assert (await call(tool, text="tea"))["memory"]["id"] == first.id
 
@@ -356,8 +356,8 @@ async def test_a_duplicate_is_found_in_a_large_space_by_what_is_like_it(maya: Us
 
 async def test_the_same_twice_in_one_reply_is_kept_once(maya: User, space_id: str) -> None:
     tools = [Remember(maya, space_id), Remember(maya.memory, space_id, name="note")]
-    wanted = [ToolCall(f"c{n}", tools[n % 2].name, {"text": "Maya has two cats."}) for n in range(6)]
-    results = await dispatch_all(wanted, tools)
+    tool_calls = [ToolCall(f"c{n}", tools[n % 2].name, {"text": "Maya has two cats."}) for n in range(6)]
+    results = await dispatch_all(tool_calls, tools)
     assert sorted(json.loads(result.content)["status"] for result in results) == ["known already"] * 5 + ["remembered"]
     assert len(await maya.memory.list_atoms(space_id)) == 1
 
@@ -365,8 +365,8 @@ async def test_the_same_twice_in_one_reply_is_kept_once(maya: User, space_id: st
 async def test_what_happens_again_on_another_day_is_another_memory(maya: User, space_id: str) -> None:
     tool = Remember(maya, space_id)
     days = ["2026-02-01", "2026-02-02", "2026-02-02T18:00:00Z"]
-    done = [await call(tool, text="Maya ran 5 km.", category="EPISODE", valid_from=day) for day in days]
-    assert [each["status"] for each in done] == ["remembered", "remembered", "known already"]
+    outputs = [await call(tool, text="Maya ran 5 km.", category="EPISODE", valid_from=day) for day in days]
+    assert [each["status"] for each in outputs] == ["remembered", "remembered", "known already"]
 
 
 async def test_what_was_forgotten_can_be_remembered_again(maya: User, space_id: str) -> None:
@@ -381,8 +381,8 @@ async def test_a_correction_takes_the_old_ones_place(maya: User, space_id: str) 
     old = await maya.memory.add_atom(
         space_id, "Maya lives in Porto.", ("home", "FACT"), 5, valid_from="2024-01-01T00:00:00Z"
     )
-    done = await call(tool, text="Maya lives in Lisbon.", valid_from="2026-01-01", replaces=old.id)
-    assert done["replaced"] == old.id
+    output = await call(tool, text="Maya lives in Lisbon.", valid_from="2026-01-01", replaces=old.id)
+    assert output["replaced"] == old.id
     [atom] = await maya.memory.list_atoms(space_id)
     assert (atom.text, atom.supersedes, atom.category.name, atom.importance) == (
         "Maya lives in Lisbon.",
@@ -390,33 +390,33 @@ async def test_a_correction_takes_the_old_ones_place(maya: User, space_id: str) 
         "home",
         5,
     )
-    assert "was replaced by " + atom.id in await refused(tool, text="Maya lives in Rome.", replaces=old.id)
-    same = await call(tool, text="Maya lives in Lisbon", replaces=atom.id)
-    assert same["status"] == "known already"
+    assert "was replaced by " + atom.id in await error_text(tool, text="Maya lives in Rome.", replaces=old.id)
+    unchanged_output = await call(tool, text="Maya lives in Lisbon", replaces=atom.id)
+    assert unchanged_output["status"] == "known already"
 
 
 async def test_only_a_memory_of_this_space_can_be_replaced(rc: Tellback, maya: User, space_id: str) -> None:
     others = await strangers(rc, maya)
     tool = Remember(maya, space_id)
     for id in [*others, "atom_nothing", "", "\x00"]:
-        assert "no such memory" in await refused(tool, text="Now mine.", replaces=id)
+        assert "no such memory" in await error_text(tool, text="Now mine.", replaces=id)
     assert await maya.memory.list_atoms(space_id) == []
-    await unharmed(rc, others)
+    await assert_unchanged(rc, others)
 
 
 async def test_a_pattern_can_be_corrected(rc: Tellback, maya: User, space_id: str) -> None:
     pattern = AtomDraft(new_id("atom"), "Maya runs on Sundays.", Category("pattern", CategoryKind.PATTERN), NOON)
     [found] = await rc.store.memories.add(maya.scope, space_id, [pattern], now=NOON)
-    done = await call(Remember(maya, space_id), text="Maya runs on Mondays.", replaces=found.id)
-    assert (done["replaced"], done["memory"]["category"]) == (found.id, "fact")
+    output = await call(Remember(maya, space_id), text="Maya runs on Mondays.", replaces=found.id)
+    assert (output["replaced"], output["memory"]["category"]) == (found.id, "fact")
 
 
 async def test_what_cannot_be_kept_is_refused(maya: User, space_id: str) -> None:
     tool = Remember(maya, space_id)
-    assert "PATTERN" in await refused(tool, text="Maya runs on Sundays.", category="PATTERN")
-    assert "too long" in await refused(tool, text="x" * 3_000)
-    assert "text is a text that is not empty" in await refused(tool, text="  ")
-    assert "cannot be stored" in await refused(tool, text="Maya\x00")
+    assert "PATTERN" in await error_text(tool, text="Maya runs on Sundays.", category="PATTERN")
+    assert "too long" in await error_text(tool, text="x" * 3_000)
+    assert "text is a text that is not empty" in await error_text(tool, text="  ")
+    assert "cannot be stored" in await error_text(tool, text="Maya\x00")
     assert await maya.memory.list_atoms(space_id) == []
 
 
@@ -425,26 +425,26 @@ async def test_what_cannot_be_kept_is_refused(maya: User, space_id: str) -> None
 
 async def test_what_is_forgotten_is_recalled_no_more(maya: User, space_id: str) -> None:
     atom = await maya.memory.add_atom(space_id, "Maya has two cats.")
-    done = await call(Forget(maya, space_id), ids=[atom.id, atom.id, "atom_nothing"])
-    assert done == {
+    output = await call(Forget(maya, space_id), ids=[atom.id, atom.id, "atom_nothing"])
+    assert output == {
         "forgotten": 1,
         "results": [{"id": atom.id, "status": "forgotten"}, {"id": "atom_nothing", "status": "no such memory"}],
     }
     assert (await call(RecallByTopic(maya, space_id), query="cats"))["memories"] == []
     assert (await call(RecallTimeline(maya, space_id)))["memories"] == []
-    kept = await maya.memory.get_atom(atom.id)
-    assert kept is not None
-    assert kept.status is AtomStatus.ARCHIVED
-    again = await call(Forget(maya, space_id), ids=[atom.id])
-    assert again["results"] == [{"id": atom.id, "status": "no such memory"}]
+    stored = await maya.memory.get_atom(atom.id)
+    assert stored is not None
+    assert stored.status is AtomStatus.ARCHIVED
+    repeated_output = await call(Forget(maya, space_id), ids=[atom.id])
+    assert repeated_output["results"] == [{"id": atom.id, "status": "no such memory"}]
 
 
 async def test_nothing_of_another_space_or_user_can_be_forgotten(rc: Tellback, maya: User, space_id: str) -> None:
     others = await strangers(rc, maya)
-    mine = await maya.memory.add_atom(space_id, "Mine.")
-    done = await call(Forget(maya, space_id), ids=[*others, mine.id])
-    assert [each["status"] for each in done["results"]] == ["no such memory"] * len(others) + ["forgotten"]
-    await unharmed(rc, others)
+    own_atom = await maya.memory.add_atom(space_id, "Mine.")
+    output = await call(Forget(maya, space_id), ids=[*others, own_atom.id])
+    assert [each["status"] for each in output["results"]] == ["no such memory"] * len(others) + ["forgotten"]
+    await assert_unchanged(rc, others)
 
 
 async def test_forgetting_can_need_approval(maya: User, space_id: str) -> None:
@@ -472,7 +472,7 @@ async def strangers(rc: Tellback, maya: User) -> list[str]:
     return found
 
 
-async def unharmed(rc: Tellback, ids: list[str]) -> None:
+async def assert_unchanged(rc: Tellback, ids: list[str]) -> None:
     users = [rc.user("maya"), rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")]
     for user, id in zip(users, ids, strict=True):
         atom = await user.memory.get_atom(id)
@@ -493,14 +493,14 @@ async def test_a_tool_made_for_another_users_space_reads_and_writes_nothing(rc: 
         space = await owner.memory.create_space("private")
         atom = await owner.memory.add_atom(space.id, "The secret is tea.")
         topic, entity, timeline, remember, forget = memory_tools(maya, space.id, write=True)
-        for said in (
-            await refused(topic, query="secret tea"),
-            await refused(entity, entity="tea"),
-            await refused(timeline),
-            await refused(remember, text="The secret is coffee."),
-            await refused(remember, text="The secret is coffee.", replaces=atom.id),
+        for output in (
+            await error_text(topic, query="secret tea"),
+            await error_text(entity, entity="tea"),
+            await error_text(timeline),
+            await error_text(remember, text="The secret is coffee."),
+            await error_text(remember, text="The secret is coffee.", replaces=atom.id),
         ):
-            assert "The secret is tea" not in said
+            assert "The secret is tea" not in output
         assert (await call(forget, ids=[atom.id]))["forgotten"] == 0
         assert await owner.memory.list_atoms(space.id) == [atom]
 
@@ -530,8 +530,8 @@ async def test_what_a_model_remembers_in_a_turn_cites_the_users_message(maya: Us
     outcome = await maya.conversations.run_turn(conversation.id, model, "I have two cats.", tools=tools)
     await maya.conversations.run_turn(conversation.id, model, "Bye.", tools=tools)
     [atom] = await maya.memory.list_atoms(space_id)
-    said = outcome.appended_messages[0]
-    assert (atom.source_conversation_id, atom.source_message_ids) == (conversation.id, (said.id,))
+    user_message = outcome.appended_messages[0]
+    assert (atom.source_conversation_id, atom.source_message_ids) == (conversation.id, (user_message.id,))
 
 
 def test_the_tools_work_without_async_too() -> None:
@@ -550,21 +550,21 @@ def test_the_tools_work_without_async_too() -> None:
 
 
 @given(st.one_of(st.none(), st.integers(), st.floats(-1e9, 1e9)), st.integers(1, 50))
-def test_a_limit_is_always_within_bounds(asked: float | None, usual: int) -> None:
-    assert 1 <= clamp_limit(asked, usual) <= max(usual, MAX_HITS)
+def test_a_limit_is_always_within_bounds(requested: float | None, usual: int) -> None:
+    assert 1 <= clamp_limit(requested, usual) <= max(usual, MAX_HITS)
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
-def test_a_moment_is_read_as_it_was_written(written: datetime) -> None:
-    assert parse_moment("at", written.isoformat()) == written
-    assert parse_moment("at", written.replace(tzinfo=None).isoformat()) == written
+def test_a_moment_is_read_as_it_was_written(moment: datetime) -> None:
+    assert parse_moment("at", moment.isoformat()) == moment
+    assert parse_moment("at", moment.replace(tzinfo=None).isoformat()) == moment
     day, end = (
-        parse_moment("at", written.date().isoformat()),
-        parse_moment("at", written.date().isoformat(), at_end=True),
+        parse_moment("at", moment.date().isoformat()),
+        parse_moment("at", moment.date().isoformat(), at_end=True),
     )
     assert day is not None
     assert end is not None
-    assert day <= written <= end
+    assert day <= moment <= end
 
 
 @given(st.text())

@@ -16,36 +16,36 @@ pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=Tru
 
 
 async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Tellback) -> None:
-    async with rest_client(rc, "maya", role="app", tenant="acme") as rest:
-        space = expect_json(await rest.post("/ai-memory/spaces", json={"name": "life"}), 201)["id"]
+    async with rest_client(rc, "maya", role="app", tenant="acme") as client:
+        space = expect_json(await client.post("/ai-memory/spaces", json={"name": "life"}), 201)["id"]
         scope = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
-        expect_json(await rest.post("/ai-memory/bindings", json=scope), 201)
-        conversation = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
+        expect_json(await client.post("/ai-memory/bindings", json=scope), 201)
+        conversation = expect_json(await client.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
         turn = {"userContent": "I moved to Lisbon.", "assistant": {"content": "How do you like it?"}}
-        said = expect_json(await rest.post(f"/ai-conversations/{conversation}/turns", json=turn), 201)
-        assert expect_json(await rest.post(f"/ai-conversations/{conversation}/close"))["status"] == "closed"
+        turn_response = expect_json(await client.post(f"/ai-conversations/{conversation}/turns", json=turn), 201)
+        assert expect_json(await client.post(f"/ai-conversations/{conversation}/close"))["status"] == "closed"
         await rc.jobs.drain(timeout=30)
-        assert expect_json(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": True}
-        [job] = await list_all(rest, "/ai-memory/jobs")
+        assert expect_json(await client.post("/ai-memory/extractions/wait", json={})) == {"done": True}
+        [job] = await list_all(client, "/ai-memory/jobs")
         assert (job["status"], job["memorySpaceId"], job["conversationId"]) == ("done", space, conversation)
 
         path = f"/ai-memory/spaces/{space}"
         found = expect_json(
-            await rest.post(f"{path}/recall-by-topic", json={"query": "Where does the user live? Lisbon?"})
+            await client.post(f"{path}/recall-by-topic", json={"query": "Where does the user live? Lisbon?"})
         )
         atom = next(hit["atom"] for hit in found["hits"] if "Lisbon" in hit["atom"]["text"])
         assert (atom["userId"], atom["sourceConversationId"]) == ("maya", conversation)
-        assert said["userMessage"]["id"] in atom["sourceMessageIds"]
+        assert turn_response["userMessage"]["id"] in atom["sourceMessageIds"]
         [cited] = atom["sourceMessageIds"]
-        assert expect_json(await rest.get(f"/ai-conversations/messages/{cited}"))["conversationId"] == conversation
+        assert expect_json(await client.get(f"/ai-conversations/messages/{cited}"))["conversationId"] == conversation
 
-        asked = {"memorySpaceId": space, "recallQuery": "Where does the user live? Lisbon?"}
-        context = expect_json(await rest.post("/ai-working-context", json=asked))
+        recall_body = {"memorySpaceId": space, "recallQuery": "Where does the user live? Lisbon?"}
+        context = expect_json(await client.post("/ai-working-context", json=recall_body))
         assert "Lisbon" in context["contextBlock"]
         assert atom["id"] in [each["id"] for each in context["atomsUsed"]]
 
         lisbon, lisboa = [
-            expect_json(await rest.post(f"{path}/entities", json={"type": "PLACE", "canonicalName": name}), 201)["id"]
+            expect_json(await client.post(f"{path}/entities", json={"type": "PLACE", "canonicalName": name}), 201)["id"]
             for name in ("Lisbon", "Lisboa")
         ]
         moved = {
@@ -55,13 +55,13 @@ async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Tellback) 
             "sourceConversationId": conversation,
             "sourceMessageIds": [cited],
         }
-        new = expect_json(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=moved), 201)
+        new = expect_json(await client.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=moved), 201)
         assert (new["supersedes"], new["sourceMessageIds"]) == (atom["id"], [cited])
-        merged = expect_json(await rest.post(f"/ai-memory/entities/{lisbon}/merge", json={"aliasId": lisboa}))
+        merged = expect_json(await client.post(f"/ai-memory/entities/{lisbon}/merge", json={"aliasId": lisboa}))
         assert (merged["id"], merged["aliases"], merged["atomCount"]) == (lisbon, ["Lisboa"], 1)
-        about = expect_json(await rest.post(f"{path}/recall-by-entity", json={"entityIdOrName": "lisboa"}))
-        assert [hit["atom"]["id"] for hit in about["hits"]] == [new["id"]]
-        timeline = expect_json(await rest.post(f"{path}/recall-timeline", json={"query": "Lisbon"}))
+        entity_result = expect_json(await client.post(f"{path}/recall-by-entity", json={"entityIdOrName": "lisboa"}))
+        assert [hit["atom"]["id"] for hit in entity_result["hits"]] == [new["id"]]
+        timeline = expect_json(await client.post(f"{path}/recall-timeline", json={"query": "Lisbon"}))
         ids = [hit["atom"]["id"] for hit in timeline["hits"]]
         assert ids.index(atom["id"]) < ids.index(new["id"])
 
@@ -73,8 +73,8 @@ async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Tellback) 
 @pytest.mark.parametrize("path", ["ai-conversations/{id}/run-turn", "ai-agents/{id}/invoke"])
 async def test_a_key_for_a_path_of_any_length_is_no_failure(rc: Tellback, path: str) -> None:
     id = "".join(hashlib.sha512(str(number).encode()).hexdigest() for number in range(50))  # databases press texts
-    async with rest_client(rc, "maya") as rest:
-        answer = await rest.post("/" + path.format(id=id), json={}, headers={"Idempotency-Key": "k-1"})
+    async with rest_client(rc, "maya") as client:
+        answer = await client.post("/" + path.format(id=id), json={}, headers={"Idempotency-Key": "k-1"})
     assert answer.status_code == 422, answer.text
 
 
@@ -83,8 +83,8 @@ async def test_names_that_no_index_takes_are_refused_or_found_again(rc: Tellback
         chr(0x10000 + int(hashlib.sha256(str(number).encode()).hexdigest()[:4], 16)) for number in range(500)
     )
     body = {"namespace": wide[:200], "sessionId": wide}
-    async with rest_client(rc, "maya") as rest:
-        answers = [await rest.post("/ai-conversations/find-or-create", json=body) for _ in range(2)]
+    async with rest_client(rc, "maya") as client:
+        answers = [await client.post("/ai-conversations/find-or-create", json=body) for _ in range(2)]
     assert {each.status_code for each in answers} in ({200}, {422}), answers[0].text
     assert len({each.json().get("id") for each in answers}) == 1
 
@@ -99,7 +99,7 @@ async def test_every_list_has_an_end_and_repeats_nothing(rc: Tellback) -> None:
     for space in spaces[1:]:
         await maya.memory.run_extraction_for_conversation(conversations[0].id, space_id=space.id)
     jobs = await maya.memory.list_jobs()
-    async with rest_client(rc) as rest:
+    async with rest_client(rc) as client:
         lists: list[tuple[str, list[Any]]] = [
             ("/ai-memory/spaces", spaces),
             (f"/ai-memory/spaces/{spaces[0].id}/atoms", atoms[::-1]),
@@ -109,15 +109,17 @@ async def test_every_list_has_an_end_and_repeats_nothing(rc: Tellback) -> None:
         ]
         for path, created in lists:
             for limit in (1, 2, 5, 6):
-                found = await list_all(rest, path, limit=limit)
+                found = await list_all(client, path, limit=limit)
                 assert [each["id"] for each in found] == [each.id for each in created], path
-        path, last = f"/ai-conversations/{conversations[0].id}/messages", None
+        path, last_cursor = f"/ai-conversations/{conversations[0].id}/messages", None
         seen: list[str] = []
         while True:
-            page = expect_json(await rest.get(path, params={"limit": 2, **({} if last is None else {"cursor": last})}))
+            page = expect_json(
+                await client.get(path, params={"limit": 2, **({} if last_cursor is None else {"cursor": last_cursor})})
+            )
             seen = [each["id"] for each in page["items"]] + seen
-            last = page["nextCursor"]
-            if last is None:
+            last_cursor = page["nextCursor"]
+            if last_cursor is None:
                 break
         assert seen == [message.id for message in messages]
 
@@ -145,17 +147,17 @@ async def made_by_maya(rc: Tellback) -> dict[str, str]:
     }
 
 
-async def own_things(rest: RestClient) -> dict[str, str]:
-    space = expect_json(await rest.post("/ai-memory/spaces", json={"name": "own"}), 201)["id"]
+async def create_own_objects(client: RestClient) -> dict[str, str]:
+    space = expect_json(await client.post("/ai-memory/spaces", json={"name": "own"}), 201)["id"]
     entity = {"type": "PERSON", "canonicalName": "Own"}
-    conversation = expect_json(await rest.post("/ai-conversations", json={"namespace": "own"}), 201)["id"]
+    conversation = expect_json(await client.post("/ai-conversations", json={"namespace": "own"}), 201)["id"]
     line = {"content": "Own"}
     return {
         "S": space,
-        "E": expect_json(await rest.post(f"/ai-memory/spaces/{space}/entities", json=entity), 201)["id"],
-        "A": expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "Own"}), 201)["id"],
+        "E": expect_json(await client.post(f"/ai-memory/spaces/{space}/entities", json=entity), 201)["id"],
+        "A": expect_json(await client.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "Own"}), 201)["id"],
         "C": conversation,
-        "M": expect_json(await rest.post(f"/ai-conversations/{conversation}/user-messages", json=line), 201)["id"],
+        "M": expect_json(await client.post(f"/ai-conversations/{conversation}/user-messages", json=line), 201)["id"],
     }
 
 
@@ -234,52 +236,52 @@ def with_ids(value: Any, ids: dict[str, str]) -> Any:
 async def test_ids_of_another_scope_are_unknown_wherever_they_stand(url: str, user: str, tenant: str, app: str) -> None:
     async with Tellback(url, embedder=None, worker=False) as rc:
         secret = await made_by_maya(rc)
-        async with rest_client(rc, user, role="admin", tenant=tenant, app=app) as rest:
-            ids = secret | await own_things(rest)
+        async with rest_client(rc, user, role="admin", tenant=tenant, app=app) as client:
+            ids = secret | await create_own_objects(client)
             users = (rc.user("maya", tenant_id="acme", app_id="web"), rc.user(user, tenant_id=tenant, app_id=app))
-            before = [await kept(each) for each in users]
+            before = [await snapshot(each) for each in users]
             for method, path, body in CROSSINGS:
                 options = {} if body is None else {"json": with_ids(body, ids)}
-                answer = await rest.request(method, path.format(**ids), **options)
+                answer = await client.request(method, path.format(**ids), **options)
                 assert answer.status_code == 404, f"{method} {path} {body}: {answer.status_code} {answer.text[:200]}"
                 assert "Secret" not in answer.text
             for path in ("/ai-memory/spaces", "/ai-memory/bindings", "/ai-memory/jobs", "/ai-conversations"):
-                found = {each["id"] for each in await list_all(rest, path)}
+                found = {each["id"] for each in await list_all(client, path)}
                 assert not found & set(secret.values())
-            assert [await kept(each) for each in users] == before
+            assert [await snapshot(each) for each in users] == before
 
 
-async def kept(user: User) -> dict[str, Any]:
+async def snapshot(user: User) -> dict[str, Any]:
     """All that is kept of a user."""
     export = await user.admin.export_user_data()
     return {name: value for name, value in export.items() if name != "exported_at"}
 
 
-@pytest.mark.parametrize("odd", ["%00", "%FF", "%ED%A0%80", "%F0%9F%8C%B1", "'%20OR%201=1--", "x" * 5_000])
-async def test_no_text_in_a_path_or_a_query_breaks_the_store(rc: Tellback, odd: str) -> None:
+@pytest.mark.parametrize("strange_text", ["%00", "%FF", "%ED%A0%80", "%F0%9F%8C%B1", "'%20OR%201=1--", "x" * 5_000])
+async def test_no_text_in_a_path_or_a_query_breaks_the_store(rc: Tellback, strange_text: str) -> None:
     space = await rc.user("maya").memory.create_space()
-    async with rest_client(rc) as rest:
+    async with rest_client(rc) as client:
         for path in (
-            f"/ai-memory/spaces?name={odd}",
-            f"/ai-memory/spaces/{odd}",
-            f"/ai-memory/spaces/{space.id}/atoms?category={odd}",
-            f"/ai-memory/spaces/{space.id}/atoms?cursor={odd}",
-            f"/ai-memory/spaces/{space.id}/entities?query={odd}",
-            f"/ai-memory/spaces/{space.id}/entities/by-name?name={odd}",
-            f"/ai-memory/atoms/{odd}",
-            f"/ai-memory/entities/{odd}",
-            f"/ai-memory/bindings/{odd}",
-            f"/ai-memory/jobs/{odd}",
-            f"/ai-memory/jobs?conversationId={odd}",
-            f"/ai-memory/jobs?cursor={odd}",
+            f"/ai-memory/spaces?name={strange_text}",
+            f"/ai-memory/spaces/{strange_text}",
+            f"/ai-memory/spaces/{space.id}/atoms?category={strange_text}",
+            f"/ai-memory/spaces/{space.id}/atoms?cursor={strange_text}",
+            f"/ai-memory/spaces/{space.id}/entities?query={strange_text}",
+            f"/ai-memory/spaces/{space.id}/entities/by-name?name={strange_text}",
+            f"/ai-memory/atoms/{strange_text}",
+            f"/ai-memory/entities/{strange_text}",
+            f"/ai-memory/bindings/{strange_text}",
+            f"/ai-memory/jobs/{strange_text}",
+            f"/ai-memory/jobs?conversationId={strange_text}",
+            f"/ai-memory/jobs?cursor={strange_text}",
             "/ai-memory/jobs?cursor=AAAA",
             f"/ai-memory/spaces/{space.id}/atoms?cursor=AAAA",
-            f"/ai-conversations?namespace={odd}",
-            f"/ai-conversations?cursor={odd}",
+            f"/ai-conversations?namespace={strange_text}",
+            f"/ai-conversations?cursor={strange_text}",
             "/ai-conversations?cursor=AAAA",
-            f"/ai-conversations/open?namespace={odd}&sessionId={odd}",
-            f"/ai-conversations/messages/{odd}",
-            f"/ai-conversations/{odd}/messages",
+            f"/ai-conversations/open?namespace={strange_text}&sessionId={strange_text}",
+            f"/ai-conversations/messages/{strange_text}",
+            f"/ai-conversations/{strange_text}/messages",
         ):
-            answer = await rest.get(path)
+            answer = await client.get(path)
             assert answer.status_code < 500, f"{path}: {answer.text[:200]}"

@@ -52,8 +52,8 @@ async def test_an_export_is_the_same_as_in_process(rc: Tellback, app: Any, maya:
     assert answer.status_code == 200
     assert answer.headers["content-disposition"] == 'attachment; filename="export.json"'
     assert int(answer.headers["content-length"]) == len(answer.content)
-    export, known = answer.json(), await maya.admin.export_user_data()
-    assert {**export, "exported_at": 0} == {**json.loads(json.dumps(known)), "exported_at": 0}
+    export, expected = answer.json(), await maya.admin.export_user_data()
+    assert {**export, "exported_at": 0} == {**json.loads(json.dumps(expected)), "exported_at": 0}
     assert "Oslo" not in answer.text
     assert "Madrid" not in answer.text
 
@@ -75,9 +75,9 @@ async def test_an_erasure_leaves_nothing_of_the_user_and_all_of_others(rc: Tellb
     erased = ErasedWire.model_validate(answer.json()).value()
     assert erased["messages"] > 0
     assert erased.job_ids
-    left = await maya.admin.export_user_data()
-    assert WORD not in json.dumps(left)
-    assert left["kept_answers"] == []
+    remaining = await maya.admin.export_user_data()
+    assert WORD not in json.dumps(remaining)
+    assert remaining["kept_answers"] == []
     others = await rc.user("maya", tenant_id="globex").admin.export_user_data()
     assert others["conversations"]
 
@@ -86,26 +86,26 @@ async def test_an_admin_exports_and_erases_any_user_of_the_app(rc: Tellback, app
     async with await client(rc, app, "admin") as admin:
         found = (await admin.get("/ai-admin/export", params={"userId": "omar"})).json()
         assert found["user"] == {"tenant_id": "acme", "app_id": "default", "user_id": "omar"}
-        gone = await admin.post("/ai-admin/delete", json={"userId": "omar", "confirm": True})
-        assert gone.json()["deleted"]["messages"] > 0
+        erase_response = await admin.post("/ai-admin/delete", json={"userId": "omar", "confirm": True})
+        assert erase_response.json()["deleted"]["messages"] > 0
         assert (await admin.get("/ai-admin/export", params={"userId": "omar"})).json()["conversations"] == []
     assert (await maya.admin.export_user_data())["conversations"]
 
 
 async def test_costs_are_ones_own_or_for_an_admin_those_of_the_app(rc: Tellback, app: Any, maya: User) -> None:
     async with await client(rc, app, "user", "maya") as caller:
-        [own] = (await caller.get("/ai-admin/usage")).json()["items"]
+        [own_usage] = (await caller.get("/ai-admin/usage")).json()["items"]
         [total] = (await caller.get("/ai-admin/usage/totals")).json()["items"]
         assert (await caller.get("/ai-admin/usage", params={"everyone": True})).status_code == 403
-    assert [UsageRecordWire.model_validate(own).value()] == await maya.admin.usage()
+    assert [UsageRecordWire.model_validate(own_usage).value()] == await maya.admin.usage()
     assert [UsageTotalWire.model_validate(total).value()] == await maya.admin.usage_totals()
     async with await client(rc, app, "admin") as admin:
-        every = (await admin.get("/ai-admin/usage", params={"everyone": True})).json()["items"]
+        all_usage = (await admin.get("/ai-admin/usage", params={"everyone": True})).json()["items"]
         totals = (await admin.get("/ai-admin/usage/totals", params={"everyone": True})).json()["items"]
-        of_omar = (await admin.get("/ai-admin/usage", params={"userId": "omar"})).json()["items"]
-    assert {each["userId"] for each in every} == {each["userId"] for each in totals} == {"maya", "omar"}
-    assert {each["tenantId"] for each in [*every, *totals]} == {"acme"}
-    assert [each["userId"] for each in of_omar] == ["omar"]
+        omars_usage = (await admin.get("/ai-admin/usage", params={"userId": "omar"})).json()["items"]
+    assert {each["userId"] for each in all_usage} == {each["userId"] for each in totals} == {"maya", "omar"}
+    assert {each["tenantId"] for each in [*all_usage, *totals]} == {"acme"}
+    assert [each["userId"] for each in omars_usage] == ["omar"]
 
 
 async def test_an_operator_handles_jobs_of_the_app_and_of_no_other(rc: Tellback, app: Any, maya: User) -> None:
@@ -115,8 +115,8 @@ async def test_an_operator_handles_jobs_of_the_app_and_of_no_other(rc: Tellback,
         jobs = (await admin.get("/ai-admin/jobs")).json()["items"]
         assert {each["tenantId"] for each in jobs} == {"acme"}
         assert {each["userId"] for each in jobs} == {"maya", "omar"}
-        of_maya = (await admin.get("/ai-admin/jobs", params={"userId": "maya", "limit": 1})).json()["items"]
-        assert [each["userId"] for each in of_maya] == ["maya"]
+        mayas_jobs = (await admin.get("/ai-admin/jobs", params={"userId": "maya", "limit": 1})).json()["items"]
+        assert [each["userId"] for each in mayas_jobs] == ["maya"]
         id = jobs[0]["id"]
         assert JobWire.model_validate((await admin.get(f"/ai-admin/jobs/{id}")).json()).value() == await rc.jobs.get(id)
         assert (await admin.post(f"/ai-admin/jobs/{id}/retry")).json()["status"] == "queued"
@@ -146,8 +146,8 @@ async def test_an_operator_handles_bindings_of_the_app_and_of_no_other(rc: Tellb
 
 
 async def test_stale_conversations_of_the_app_are_closed_and_those_of_others_stay_open(rc: Tellback, app: Any) -> None:
-    here = [await rc.user(name, "acme").conversations.create("chat") for name in ("maya", "omar", "maya")]
-    there = await rc.user("maya", "globex").conversations.create("chat")
+    acme_conversations = [await rc.user(name, "acme").conversations.create("chat") for name in ("maya", "omar", "maya")]
+    globex_conversation = await rc.user("maya", "globex").conversations.create("chat")
     closed: list[str] = []
     async with await client(rc, app, "admin") as admin:
         body: dict[str, Any] = {"olderThan": 0, "limit": 1}
@@ -157,10 +157,10 @@ async def test_stale_conversations_of_the_app_are_closed_and_those_of_others_sta
             if answer["nextCursor"] is None:
                 break
             body["cursor"] = answer["nextCursor"]
-    assert sorted(closed) == sorted(each.id for each in here)
-    left = await rc.user("maya", "globex").conversations.get(there.id)
-    assert left is not None
-    assert left.is_open
+    assert sorted(closed) == sorted(each.id for each in acme_conversations)
+    still_open = await rc.user("maya", "globex").conversations.get(globex_conversation.id)
+    assert still_open is not None
+    assert still_open.is_open
 
 
 async def test_a_replay_queues_jobs_of_the_app_page_by_page(rc: Tellback, app: Any, maya: User) -> None:
@@ -170,7 +170,7 @@ async def test_a_replay_queues_jobs_of_the_app_page_by_page(rc: Tellback, app: A
         first = await admin.post("/ai-admin/replay", json={"limit": 1})
         assert first.status_code == 202
         assert first.json()["conversations"] == 1
-        rest = (await admin.post("/ai-admin/replay", json={"cursor": first.json()["nextCursor"]})).json()
-        assert rest["nextCursor"] is None
-        assert first.json()["jobs"] + rest["jobs"] == 2
+        second_page = (await admin.post("/ai-admin/replay", json={"cursor": first.json()["nextCursor"]})).json()
+        assert second_page["nextCursor"] is None
+        assert first.json()["jobs"] + second_page["jobs"] == 2
     assert len(await rc.jobs.list(tenant_id="globex", status="queued")) == before

@@ -20,7 +20,7 @@ KEY = {"Idempotency-Key": "k"}
 
 @pytest.fixture
 def app(rc: Tellback) -> Any:
-    model = FunctionModel(lambda asked: f"You said {asked.messages[-1].content}")
+    model = FunctionModel(lambda request: f"You said {request.messages[-1].content}")
     return create_app(rc, ServerSettings(), agents=[Agent("Plain", model=model)], opens=False)
 
 
@@ -36,8 +36,8 @@ async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(rc: Tellb
             assert (found.headers["etag"], found.json()["messageCount"]) == ('"v2"', 4)
             listed = (await maya.get("/ai-agents/Plain/sessions")).json()["items"]
             assert [each["id"] for each in listed] == ["web-42"]
-            said = (await maya.get("/ai-agents/Plain/sessions/web-42/messages")).json()["items"]
-            assert [each["content"] for each in said] == ["Hi", "You said Hi"] * 2
+            messages = (await maya.get("/ai-agents/Plain/sessions/web-42/messages")).json()["items"]
+            assert [each["content"] for each in messages] == ["Hi", "You said Hi"] * 2
     created = await rc.keys.create("user", tenant_id="acme", user_id="omar")
     async with app_client(app, created.secret) as omar:
         assert (await omar.get("/ai-agents/Plain/sessions/web-42")).status_code == 404

@@ -33,7 +33,7 @@ OPERATIONS = operations(DOCUMENT)
 WITHOUT_A_CREDENTIAL = frozenset({"live", "ready", "read_metrics"})
 
 # Where an id of another's is as good as a name that nobody has, or is a name that one gives oneself.
-OTHERWISE = {
+OTHER_MEANING = {
     ("recall_by_entity", "entityIdOrName"),
     ("recall_timeline", "entityIdOrName"),
     ("list_jobs", "conversationId"),
@@ -49,23 +49,23 @@ OTHERWISE = {
 class Intruder:
     """Someone with a valid credential, and things of their own."""
 
-    world: SampleData
+    sample_data: SampleData
     role: ApiKeyRole
     client: httpx2.AsyncClient
     is_of_another_app: bool
 
     async def ask(self, **request: Any) -> httpx2.Response:
         answer = await self.client.request(**request)
-        about = f"{request['method']} {request['url']}: {answer.status_code} {answer.text[:500]}"
-        assert answer.status_code < 500, about
-        assert WORD not in answer.text, about
+        failure_message = f"{request['method']} {request['url']}: {answer.status_code} {answer.text[:500]}"
+        assert answer.status_code < 500, failure_message
+        assert WORD not in answer.text, failure_message
         return answer
 
 
 @pytest.fixture
 async def rc(url: str) -> AsyncIterator[Tellback]:
-    async with open_tellback(url) as opened:
-        yield opened
+    async with open_tellback(url) as tellback:
+        yield tellback
 
 
 @pytest.fixture
@@ -73,22 +73,22 @@ def app(rc: Tellback) -> Any:
     return create_app(rc, SETTINGS, agents=[flight_agent()], opens=False)
 
 
-async def settled(
+async def create_user_with_key(
     rc: Tellback, app: Any, scope: tuple[str, str, str], role: ApiKeyRole, word: str
 ) -> tuple[SampleData, str]:
     """Someone with one of everything, and the secret of a key of theirs."""
     tenant, app_id, user = scope
-    world = await create_sample_data(rc, rc.user(user, tenant, app_id), word)
-    owner = user if role == "user" else None
-    secret = (await rc.keys.create(role, tenant_id=tenant, app_id=app_id, user_id=owner)).secret
+    sample_data = await create_sample_data(rc, rc.user(user, tenant, app_id), word)
+    key_user = user if role == "user" else None
+    secret = (await rc.keys.create(role, tenant_id=tenant, app_id=app_id, user_id=key_user)).secret
     async with app_client(app, secret, user) as client:
-        await start_session(client, world)
-    return world, secret
+        await start_session(client, sample_data)
+    return sample_data, secret
 
 
 @pytest.fixture
 async def victim(rc: Tellback, app: Any) -> SampleData:
-    return (await settled(rc, app, ("acme", "default", "maya"), "app", WORD))[0]
+    return (await create_user_with_key(rc, app, ("acme", "default", "maya"), "app", WORD))[0]
 
 
 INTRUDERS: dict[str, tuple[tuple[str, str, str], ApiKeyRole]] = {
@@ -104,9 +104,9 @@ async def intruders(rc: Tellback, app: Any, victim: SampleData) -> AsyncIterator
     async with AsyncExitStack() as stack:
         found = []
         for number, (scope, role) in enumerate(INTRUDERS.values()):
-            world, secret = await settled(rc, app, scope, role, f"Oslo{number}")
+            sample_data, secret = await create_user_with_key(rc, app, scope, role, f"Oslo{number}")
             client = await stack.enter_async_context(app_client(app, secret, scope[2]))
-            found.append(Intruder(world, role, client, scope[:2] != ("acme", "default")))
+            found.append(Intruder(sample_data, role, client, scope[:2] != ("acme", "default")))
         yield found
 
 
@@ -118,40 +118,42 @@ async def test_everyones_own_things_are_reached_by_the_same_requests() -> None:
     """So that what is refused to others is refused because it is not theirs."""
     async with open_tellback(":memory:") as rc:
         app = create_app(rc, SETTINGS, agents=[flight_agent()], opens=False)
-        refused = {}
+        failures = {}
         for number, operation in enumerate(OPERATIONS):
             if operation.id in ENDLESS | WITHOUT_A_CREDENTIAL:
                 continue
-            world, secret = await settled(rc, app, ("acme", f"app{number}", "maya"), "admin", f"Oslo{number}")
+            sample_data, secret = await create_user_with_key(
+                rc, app, ("acme", f"app{number}", "maya"), "admin", f"Oslo{number}"
+            )
             async with app_client(app, secret, "maya") as client:
-                answer = await client.request(**operation.request(chooser(world)))
+                answer = await client.request(**operation.request(chooser(sample_data)))
             if answer.status_code >= 300:
-                refused[operation.id] = answer.text
-    assert refused == {}
+                failures[operation.id] = answer.text
+    assert failures == {}
 
 
 async def test_nobody_reaches_what_is_anothers(rc: Tellback, victim: SampleData, intruders: list[Intruder]) -> None:
-    before = await kept(rc, victim)
+    before = await snapshot(rc, victim)
     for intruder in intruders:
         for operation in OPERATIONS:
             if operation.id not in ENDLESS | WITHOUT_A_CREDENTIAL:
                 await try_everything(operation, intruder, victim)
-    assert await kept(rc, victim) == before
+    assert await snapshot(rc, victim) == before
 
 
 async def try_everything(operation: Operation, intruder: Intruder, victim: SampleData) -> None:
     """Put another's id in each place, one by one and in all of them."""
     tries: list[tuple[IdPlace, ...]] = [(place,) for place in operation.places]
     for stolen in [*tries, operation.places] if len(tries) != 1 else tries:
-        answer = await intruder.ask(**operation.request(chooser(intruder.world, victim, stolen)))
-        about = f"{intruder.role} {operation.id} {stolen}: {answer.status_code} {answer.text[:300]}"
+        answer = await intruder.ask(**operation.request(chooser(intruder.sample_data, victim, stolen)))
+        failure_message = f"{intruder.role} {operation.id} {stolen}: {answer.status_code} {answer.text[:300]}"
         if answer.status_code == 403:
-            assert operation.path.startswith("/ai-admin"), about
-            assert intruder.role != "admin", about
+            assert operation.path.startswith("/ai-admin"), failure_message
+            assert intruder.role != "admin", failure_message
         elif any(is_refused(operation, place, intruder) for place in stolen):
-            assert answer.status_code == 404, about
+            assert answer.status_code == 404, failure_message
         else:
-            assert answer.status_code < 500, about
+            assert answer.status_code < 500, failure_message
 
 
 def chooser(
@@ -159,24 +161,24 @@ def chooser(
 ) -> Callable[[IdPlace, str], str]:
     """One's own things in a request, and another's in some places."""
 
-    def chosen(place: IdPlace, kind: str) -> str:
+    def choose_id(place: IdPlace, kind: str) -> str:
         from_others = others is not None and place in stolen and kind not in ("word", "user")
         return (others if others is not None and from_others else own).id_of(kind)
 
-    return chosen
+    return choose_id
 
 
 def is_refused(operation: Operation, place: IdPlace, intruder: Intruder) -> bool:
     """Whether an id in that place must be of something that is there."""
     if operation.id == "respond":
         return not intruder.is_of_another_app  # in one app a session's id is one user's
-    return (operation.id, place.name) not in OTHERWISE
+    return (operation.id, place.name) not in OTHER_MEANING
 
 
-async def kept(rc: Tellback, world: SampleData) -> dict[str, Any]:
+async def snapshot(rc: Tellback, sample_data: SampleData) -> dict[str, Any]:
     """All that is kept of someone, and what is about them."""
-    export = await world.user.admin.export_user_data()
-    scope = world.user.scope
+    export = await sample_data.user.admin.export_user_data()
+    scope = sample_data.user.scope
     of_app: dict[str, Any] = {"tenant_id": scope.tenant_id, "app_id": scope.app_id}
     return {
         **{name: value for name, value in export.items() if name != "exported_at"},
@@ -191,15 +193,17 @@ async def test_lists_go_on_from_no_place_of_anothers(victim: SampleData, intrude
     for intruder in intruders:
         for operation in OPERATIONS:
             if "cursor" in parameters(operation):
-                own = operation.request(chooser(intruder.world))
+                own_request = operation.request(chooser(intruder.sample_data))
                 for id in victim.ids.values():
                     cursor = base64.urlsafe_b64encode(id.encode()).decode().rstrip("=")
-                    answer = await intruder.ask(**{**own, "params": {**own.get("params", {}), "cursor": cursor}})
+                    answer = await intruder.ask(
+                        **{**own_request, "params": {**own_request.get("params", {}), "cursor": cursor}}
+                    )
                     assert answer.status_code in (200, 403, 404, 422)
 
 
 async def test_a_users_credential_is_for_no_other_user(app: Any, rc: Tellback, victim: SampleData) -> None:
-    before = await kept(rc, victim)
+    before = await snapshot(rc, victim)
     secret = (await rc.keys.create("user", tenant_id="acme", user_id="omar")).secret
     async with app_client(app, secret, "maya") as client:
         for operation in OPERATIONS:
@@ -207,28 +211,30 @@ async def test_a_users_credential_is_for_no_other_user(app: Any, rc: Tellback, v
                 answer = await client.request(**operation.request(chooser(victim)))
                 assert answer.status_code == 403, operation.id
                 assert WORD not in answer.text
-    assert await kept(rc, victim) == before
+    assert await snapshot(rc, victim) == before
 
 
 @pytest.mark.parametrize("role", ["user", "app"])
 async def test_only_an_admin_names_another_user_in_a_request(
     app: Any, rc: Tellback, victim: SampleData, role: ApiKeyRole
 ) -> None:
-    before = await kept(rc, victim)
+    before = await snapshot(rc, victim)
     secret = (await rc.keys.create(role, tenant_id="acme", user_id="omar" if role == "user" else None)).secret
-    tried = []
+    tried_operations = []
     async with app_client(app, secret, "omar") as client:
         for operation in OPERATIONS:
             request = operation.request(chooser(victim))
-            for part, named in user_places(operation):
+            for part, user_fields in user_places(operation):
                 if (operation.id, role) in (("create_binding", "app"), ("create_chat_completion", "app")):
                     continue
-                given = {**request, part: {**request.get(part, {}), **named}}
-                answer = await client.request(**given)
+                named_request = {**request, part: {**request.get(part, {}), **user_fields}}
+                answer = await client.request(**named_request)
                 assert answer.status_code == 403, f"{operation.id}: {answer.status_code} {answer.text[:300]}"
-                tried.append(operation.id)
-    assert {"export_user_data", "delete_user_data", "get_usage", "get_usage_totals", "create_key"} <= set(tried)
-    assert await kept(rc, victim) == before
+                tried_operations.append(operation.id)
+    assert {"export_user_data", "delete_user_data", "get_usage", "get_usage_totals", "create_key"} <= set(
+        tried_operations
+    )
+    assert await snapshot(rc, victim) == before
 
 
 def user_places(operation: Operation) -> list[tuple[str, dict[str, Any]]]:
@@ -238,8 +244,8 @@ def user_places(operation: Operation) -> list[tuple[str, dict[str, Any]]]:
         found.append(("params", {"userId": "maya"}))
     body = operation.described.get("requestBody")
     if body is not None:
-        whole = body["content"]["application/json"]["schema"]
-        schema = next(each for each in (whole, *whole.get("anyOf", ())) if "$ref" in each)
+        body_schema = body["content"]["application/json"]["schema"]
+        schema = next(each for each in (body_schema, *body_schema.get("anyOf", ())) if "$ref" in each)
         properties = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["properties"]
         found += [("json", {name: "maya"}) for name in ("userId", "user") if name in properties]
         if "conversationScope" in properties:
@@ -255,27 +261,27 @@ def parameters(operation: Operation) -> set[str]:
 async def test_an_admin_of_another_tenant_who_names_the_user_gets_their_own(
     rc: Tellback, victim: SampleData, intruders: list[Intruder]
 ) -> None:
-    before = await kept(rc, victim)
+    before = await snapshot(rc, victim)
     for intruder in intruders[:2]:
         for operation in OPERATIONS:
-            for part, named in user_places(operation):
-                request = operation.request(chooser(intruder.world))
-                await intruder.ask(**{**request, part: {**request.get(part, {}), **named}})
+            for part, user_fields in user_places(operation):
+                request = operation.request(chooser(intruder.sample_data))
+                await intruder.ask(**{**request, part: {**request.get(part, {}), **user_fields}})
             if "everyone" in parameters(operation) and operation.id not in ENDLESS:
                 await intruder.ask(method="GET", url=operation.path, params={"everyone": True})
-    assert await kept(rc, victim) == before
+    assert await snapshot(rc, victim) == before
 
 
 async def test_an_idempotency_key_gives_nobody_anothers_answer(
     app: Any, rc: Tellback, victim: SampleData, intruders: list[Intruder]
 ) -> None:
     secret = (await rc.keys.create("app", tenant_id="acme")).secret
-    same: dict[str, Any] = {"json": {"name": "goals"}, "headers": {"Idempotency-Key": "once"}}
+    repeated_request: dict[str, Any] = {"json": {"name": "goals"}, "headers": {"Idempotency-Key": "once"}}
     async with app_client(app, secret, "maya") as client:
-        first = (await client.post("/ai-memory/spaces", **same)).json()
+        first = (await client.post("/ai-memory/spaces", **repeated_request)).json()
     created = {first["id"]}
     for intruder in intruders:
-        answer = await intruder.ask(method="POST", url="/ai-memory/spaces", **same)
+        answer = await intruder.ask(method="POST", url="/ai-memory/spaces", **repeated_request)
         assert answer.status_code == 201
         assert "Idempotency-Replayed" not in answer.headers
         created.add(answer.json()["id"])
@@ -284,26 +290,28 @@ async def test_an_idempotency_key_gives_nobody_anothers_answer(
 
 async def test_events_of_others_are_never_heard(app: Any, rc: Tellback, victim: SampleData) -> None:
     omar = rc.user("omar", "acme")
-    last = await omar.conversations.create("the-last-one")
+    last_conversation = await omar.conversations.create("the-last-one")
     cases: list[tuple[ApiKeyRole, dict[str, Any], str]] = [
-        ("user", {"tenant_id": "acme", "user_id": "omar"}, last.id),
+        ("user", {"tenant_id": "acme", "user_id": "omar"}, last_conversation.id),
         ("admin", {"tenant_id": "globex"}, (await rc.user("maya", "globex").conversations.create("own")).id),
     ]
     async with running_server(app) as url:
-        for role, whose, own in cases:
-            secret = (await rc.keys.create(role, **whose)).secret
+        for role, key_scope, own_id in cases:
+            secret = (await rc.keys.create(role, **key_scope)).secret
             async with app_client(app, secret) as client:
                 client = httpx2.AsyncClient(base_url=url, headers=client.headers, timeout=20)
             query: dict[str, Any] = {"after": "0", **({"everyone": "true"} if role == "admin" else {})}
-            heard = ""
+            received = ""
             async with client, client.stream("GET", "/ai-events", params=query) as answer:
                 assert answer.status_code == 200
                 async for line in answer.aiter_lines():
-                    heard += line
-                    if own in line:
+                    received += line
+                    if own_id in line:
                         break
-            assert WORD not in heard
-            assert not any(id in heard for kind, id in victim.ids.items() if kind not in ("user", "session", "model"))
+            assert WORD not in received
+            assert not any(
+                id in received for kind, id in victim.ids.items() if kind not in ("user", "session", "model")
+            )
 
 
 def test_markers_are_what_a_victim_has() -> None:

@@ -90,14 +90,14 @@ async def test_it_is_refreshed_by_itself_every_so_many_turns(url: str) -> None:
     async with Tellback(url, model=FunctionModel(summarise), summary_every=3) as rc:
         conversations = rc.user("maya").conversations
         conversation = await conversations.create("chat")
-        reached = []
+        summarised_seqs = []
         for n in range(7):
             await conversations.run_turn(conversation.id, user_text=f"Message {n}")
             await rc.jobs.drain()
             current = await conversations.get(conversation.id)
             assert current is not None
-            reached.append(current.rolling_summary_until_seq)
-        assert reached == [0, 0, 6, 6, 6, 12, 12]
+            summarised_seqs.append(current.rolling_summary_until_seq)
+        assert summarised_seqs == [0, 0, 6, 6, 6, 12, 12]
         other = await conversations.create("chat")
         for n in range(3):
             await conversations.append_turn(other.id, f"Message {n}", {"content": "ok"})
@@ -173,14 +173,14 @@ async def test_a_turn_run_again_later_leaves_what_it_said_first_in_the_summary(m
     first = ScriptedModel([says("Noted.")])
     await conversations.run_turn(conversation.id, first, "My passport is in Lisbon.", idempotency_key="k")
     await conversations.append_turn(conversation.id, "Something else", {"content": "ok"})
-    again = ScriptedModel([calls("look"), raises(ProviderOverloadedError("busy"))])
+    failing_model = ScriptedModel([calls("look"), raises(ProviderOverloadedError("busy"))])
 
     def look() -> str:
         return "seen"
 
     with pytest.raises(ProviderOverloadedError):
         await conversations.run_turn(
-            conversation.id, again, "My passport is in Lisbon.", idempotency_key="k", tools=[look]
+            conversation.id, failing_model, "My passport is in Lisbon.", idempotency_key="k", tools=[look]
         )
     model = ScriptedModel([says("ok")])
     result = await conversations.refresh_rolling_summary(conversation.id, model=model)
@@ -211,8 +211,10 @@ async def test_text_that_no_database_holds_is_summarised_without_it(maya: User) 
     extracted = await conversations.refresh_rolling_summary(conversation.id)
     assert extracted.rolling_summary == "user: My cat  is called Momo  now."
     await conversations.append_turn(conversation.id, "More", {"content": "ok"})
-    told = await conversations.refresh_rolling_summary(conversation.id, model=ScriptedModel([says("A \x00cat\ud83d.")]))
-    assert told.rolling_summary == "A cat."
+    updated = await conversations.refresh_rolling_summary(
+        conversation.id, model=ScriptedModel([says("A \x00cat\ud83d.")])
+    )
+    assert updated.rolling_summary == "A cat."
 
 
 async def test_refreshing_at_once_loses_nothing(maya: User) -> None:

@@ -215,24 +215,24 @@ async def test_messages_are_stored_as_they_complete(rc: Tellback, maya: User) ->
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     seen: list[list[str]] = []
-    gate = asyncio.Event()
+    release = asyncio.Event()
 
     async def quick() -> str:
         return "quick"
 
     async def slow() -> str:
-        await gate.wait()
+        await release.wait()
         return "slow"
 
     async def look() -> None:
         async for event in rc.events.subscribe(types=["message.appended"]):
             if event.data["role"] == "tool":
                 seen.append(roles(await conversations.raw_turns(conversation.id)))
-                gate.set()
+                release.set()
                 return
 
-    both = calls(ToolCall("a", "slow"), ToolCall("b", "quick"))
-    with ScriptedModel([both, says("done")]) as model:
+    tool_calls = calls(ToolCall("a", "slow"), ToolCall("b", "quick"))
+    with ScriptedModel([tool_calls, says("done")]) as model:
         watching = asyncio.create_task(look())
         outcome = await conversations.run_turn(conversation.id, model=model, user_text="go", tools=[quick, slow])
         await watching
@@ -259,10 +259,10 @@ async def test_a_failing_provider_leaves_a_log_that_goes_on(maya: User) -> None:
 async def test_cancelling_ends_the_turn_at_once_and_the_next_one_runs(maya: User, streaming: bool) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
-    reached = asyncio.Event()
+    turn_started = asyncio.Event()
 
     async def hang() -> str:
-        reached.set()
+        turn_started.set()
         await asyncio.sleep(60)
         return "never"
 
@@ -275,7 +275,7 @@ async def test_cancelling_ends_the_turn_at_once_and_the_next_one_runs(maya: User
             await conversations.run_turn(conversation.id, model=model, user_text="wait", tools=[hang])
 
     running = asyncio.create_task(turn())
-    await asyncio.wait_for(reached.wait(), 10)
+    await asyncio.wait_for(turn_started.wait(), 10)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -318,23 +318,23 @@ async def test_turns_at_once_run_one_after_the_other_in_order(maya: User) -> Non
 async def test_one_who_does_not_wait_gets_a_conflict(rc: Tellback, maya: User) -> None:
     conversations = maya.conversations
     conversation, other = await conversations.create("chat"), await conversations.create("chat")
-    gate, reached = asyncio.Event(), asyncio.Event()
+    release, turn_started = asyncio.Event(), asyncio.Event()
 
     async def answer(request: ChatRequest) -> str:
-        reached.set()
-        await gate.wait()
+        turn_started.set()
+        await release.wait()
         return "done"
 
     model = FunctionModel(answer)
     first = asyncio.create_task(conversations.run_turn(conversation.id, model=model, user_text="first"))
-    await asyncio.wait_for(reached.wait(), 10)
+    await asyncio.wait_for(turn_started.wait(), 10)
     [chat_request] = await conversations.raw_turns(conversation.id)
     with pytest.raises(TurnConflictError, match=chat_request.turn_id) as caught:
         await conversations.run_turn(conversation.id, model=model, user_text="second", wait=0)
     assert caught.value.turn_id == chat_request.turn_id
     with pytest.raises(TurnConflictError):
         await rc.user("maya").conversations.run_turn(conversation.id, model=model, user_text="third", wait=0.05)
-    gate.set()
+    release.set()
     await conversations.run_turn(other.id, model=model, user_text="elsewhere", wait=0)
     await first
     assert [m.text for m in await conversations.raw_turns(conversation.id)] == ["first", "done"]
@@ -345,23 +345,23 @@ async def test_another_opening_waits_for_the_turn_too(url: str, rc: Tellback, ma
         pytest.skip("memory is opened once")
     conversations = maya.conversations
     conversation = await conversations.create("chat")
-    gate, reached = asyncio.Event(), asyncio.Event()
+    release, turn_started = asyncio.Event(), asyncio.Event()
 
     async def answer(request: ChatRequest) -> str:
-        reached.set()
-        await gate.wait()
+        turn_started.set()
+        await release.wait()
         return f"re: {message_text(request.messages[-1])}"
 
     model = FunctionModel(answer)
     async with Tellback(url) as second:
-        there = second.user("maya").conversations
+        other_conversations = second.user("maya").conversations
         first = asyncio.create_task(conversations.run_turn(conversation.id, model=model, user_text="here"))
-        await asyncio.wait_for(reached.wait(), 10)
+        await asyncio.wait_for(turn_started.wait(), 10)
         with pytest.raises(TurnConflictError):
-            await there.run_turn(conversation.id, model=model, user_text="there", wait=0.1)
-        waiting = asyncio.create_task(there.run_turn(conversation.id, model=model, user_text="there"))
+            await other_conversations.run_turn(conversation.id, model=model, user_text="there", wait=0.1)
+        waiting = asyncio.create_task(other_conversations.run_turn(conversation.id, model=model, user_text="there"))
         await asyncio.sleep(0.05)
-        gate.set()
+        release.set()
         await asyncio.gather(first, waiting)
     assert [m.text for m in await conversations.raw_turns(conversation.id)] == [
         "here",
@@ -374,20 +374,20 @@ async def test_another_opening_waits_for_the_turn_too(url: str, rc: Tellback, ma
 async def test_two_tellbacks_on_one_store_take_turns(rc: Tellback, maya: User) -> None:
     conversation = await maya.conversations.create("chat")
     other = Tellback(rc.store).user("maya").conversations
-    at_once = most = 0
+    running = max_running = 0
 
     async def answer(request: ChatRequest) -> str:
-        nonlocal at_once, most
-        at_once += 1
-        most = max(most, at_once)
+        nonlocal running, max_running
+        running += 1
+        max_running = max(max_running, running)
         await asyncio.sleep(0.02)
-        at_once -= 1
+        running -= 1
         return "ok"
 
     model = FunctionModel(answer)
     handles = (maya.conversations, other)
     await asyncio.gather(*(handles[n % 2].run_turn(conversation.id, model=model, user_text=str(n)) for n in range(6)))
-    assert most == 1
+    assert max_running == 1
 
 
 async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
@@ -396,19 +396,19 @@ async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     log = rc.store.conversations
-    end_turn, gate, reached = log.end_turn, asyncio.Event(), asyncio.Event()
+    end_turn, release, turn_started = log.end_turn, asyncio.Event(), asyncio.Event()
 
-    async def late(*given: Any) -> None:
-        await gate.wait()
-        await end_turn(*given)
+    async def late(*args: Any) -> None:
+        await release.wait()
+        await end_turn(*args)
 
     async def answer(request: ChatRequest) -> str:
-        reached.set()
+        turn_started.set()
         await asyncio.sleep(60)
         return "never"
 
     async def quick(request: ChatRequest) -> str:
-        gate.set()
+        release.set()
         await rc_jobs_done()
         with pytest.raises(TurnConflictError):
             await Tellback(rc.store).user("maya").conversations.run_turn(conversation.id, "m", "third", wait=0)
@@ -421,7 +421,7 @@ async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
     first = asyncio.create_task(
         conversations.run_turn(conversation.id, FunctionModel(answer), "Hi", idempotency_key="k")
     )
-    await asyncio.wait_for(reached.wait(), 10)
+    await asyncio.wait_for(turn_started.wait(), 10)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     # The retry is of the same turn, and takes its claim over: that of the first is nobody's.
@@ -435,17 +435,19 @@ async def test_closing_in_the_middle_of_a_turn_gives_it_up(url: str, rc: Tellbac
     if url == ":memory:":
         pytest.skip("memory is gone when it is closed")
     conversation = await maya.conversations.create("chat")
-    reached = asyncio.Event()
+    turn_started = asyncio.Event()
 
     async def answer(request: ChatRequest) -> str:
-        reached.set()
+        turn_started.set()
         await asyncio.sleep(60)
         return "never"
 
-    opened = await Tellback(url).open()
-    turn = asyncio.create_task(opened.user("maya").conversations.run_turn(conversation.id, FunctionModel(answer), "Hi"))
-    await asyncio.wait_for(reached.wait(), 10)
-    await opened.close()
+    second_rc = await Tellback(url).open()
+    turn = asyncio.create_task(
+        second_rc.user("maya").conversations.run_turn(conversation.id, FunctionModel(answer), "Hi")
+    )
+    await asyncio.wait_for(turn_started.wait(), 10)
+    await second_rc.close()
     assert str(await maya.conversations.run_turn(conversation.id, ScriptedModel([says("ok")]), "Well?", wait=0)) == "ok"
     turn.cancel()
     await asyncio.gather(turn, return_exceptions=True)
@@ -557,11 +559,11 @@ async def test_a_call_that_needs_approval_waits_in_the_log(rc: Tellback, maya: U
     assert outcome.tool_invocations[0].content is None
     assert paid == []
     with ScriptedModel([says("Paid.")]) as model:
-        done = await rc.user("maya").conversations.run_turn(
+        approved_outcome = await rc.user("maya").conversations.run_turn(
             conversation.id, model=model, tools=[pay], approvals={pending.id: True}
         )
-    assert (done.status, done.text, paid) == ("completed", "Paid.", [5])
-    assert done.turn_id == outcome.turn_id
+    assert (approved_outcome.status, approved_outcome.text, paid) == ("completed", "Paid.", [5])
+    assert approved_outcome.turn_id == outcome.turn_id
     stored = await conversations.raw_turns(conversation.id)
     assert roles(stored) == ["user", "assistant", "tool", "assistant"]
     assert len({m.turn_id for m in stored}) == 1
@@ -584,7 +586,7 @@ async def test_where_no_model_is_set_the_offline_one_answers_and_is_noted(maya: 
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "problem"),
+    ("kwargs", "error", "problem"),
     [
         ({"model": "m", "user_text": "Hi", "content": "Hi"}, InvalidArgumentError, "not both"),
         ({"model": "m"}, InvalidArgumentError, "nothing to answer"),
@@ -598,12 +600,12 @@ async def test_where_no_model_is_set_the_offline_one_answers_and_is_noted(maya: 
     ],
 )
 async def test_what_is_wrong_with_a_turn_is_found_before_anything_is_stored(
-    maya: User, given: dict[str, Any], error: type[Exception], problem: str
+    maya: User, kwargs: dict[str, Any], error: type[Exception], problem: str
 ) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     with pytest.raises(error, match=problem):
-        await conversations.run_turn(conversation.id, **given)
+        await conversations.run_turn(conversation.id, **kwargs)
     assert await conversations.raw_turns(conversation.id) == []
 
 
@@ -653,10 +655,10 @@ async def test_a_result_that_cannot_be_stored_does_not_stop_the_other_tools(
     store = rc.store.conversations
     append = store.append
 
-    async def failing(scope: Any, id: str, turns: Any, **more: Any) -> Any:
+    async def failing(scope: Any, id: str, turns: Any, **kwargs: Any) -> Any:
         if turns[0].messages[0].role == "tool" and not finished:
             raise StoreUnavailableError("gone")
-        return await append(scope, id, turns, **more)
+        return await append(scope, id, turns, **kwargs)
 
     monkeypatch.setattr(store, "append", failing)
     model = ScriptedModel([calls(ToolCall("a", "first"), ToolCall("b", "second"))])

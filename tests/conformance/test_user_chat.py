@@ -53,8 +53,8 @@ async def test_a_chat_goes_on_with_its_conversation(maya: User) -> None:
     other = await maya.chat("Hi", "dinner", model=ECHO)
     tab = await maya.chat("Hi", model=ECHO, session_id="tab-2")
     assert len({first.conversation_id, other.conversation_id, tab.conversation_id}) == 3
-    named = await maya.chat("Back", model=ECHO, conversation_id=first.conversation_id)
-    assert named.conversation_id == first.conversation_id
+    by_id = await maya.chat("Back", model=ECHO, conversation_id=first.conversation_id)
+    assert by_id.conversation_id == first.conversation_id
 
 
 @pytest.mark.parametrize("text", ["cut in half: \ud83d", "a\x00b", "\x00", "tea " * 20_000])
@@ -94,13 +94,13 @@ async def test_a_chat_that_was_left_is_closed_and_another_one_opened(
     rc.clock = lambda: NOON
     first = await maya.chat("I moved to Lisbon.", model=ECHO, space=space)
     rc.clock = lambda: NOON + timedelta(minutes=59)
-    still = await maya.chat("In March.", model=ECHO, space=space)
+    same_conversation = await maya.chat("In March.", model=ECHO, space=space)
     rc.clock = lambda: NOON + timedelta(minutes=59 + 61)
     later = await maya.chat("Where do I live?", model=ECHO, space=space)
-    assert first.conversation_id == still.conversation_id != later.conversation_id
-    left = await maya.conversations.get(str(first.conversation_id))
-    assert left is not None
-    assert left.status == "closed"
+    assert first.conversation_id == same_conversation.conversation_id != later.conversation_id
+    closed_conversation = await maya.conversations.get(str(first.conversation_id))
+    assert closed_conversation is not None
+    assert closed_conversation.status == "closed"
 
 
 @pytest.mark.parametrize("close_after", [60, timedelta(minutes=1), None])
@@ -142,16 +142,16 @@ async def test_what_a_model_extracted_is_there_in_the_next_chat(url: str) -> Non
 async def test_another_process_goes_on_where_this_one_was(url: str) -> None:
     if url == ":memory:":
         pytest.skip("memory is opened once")
-    async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as here:
-        first = await here.user("maya").chat("I am allergic to nuts.", model=ECHO)
-    async with Tellback(url, extractor="verbatim", clock=lambda: NOON + timedelta(minutes=5)) as there:
-        second = await there.user("maya").chat("And to milk.", model=ECHO)
+    async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as first_rc:
+        first = await first_rc.user("maya").chat("I am allergic to nuts.", model=ECHO)
+    async with Tellback(url, extractor="verbatim", clock=lambda: NOON + timedelta(minutes=5)) as second_rc:
+        second = await second_rc.user("maya").chat("And to milk.", model=ECHO)
         assert second.conversation_id == first.conversation_id
-        there.clock = lambda: NOON + timedelta(days=5)
-        third = await there.user("maya").chat("What am I allergic to?", model=ECHO)
+        second_rc.clock = lambda: NOON + timedelta(days=5)
+        third = await second_rc.user("maya").chat("What am I allergic to?", model=ECHO)
         assert third.conversation_id != first.conversation_id
         assert any("nuts" in atom.text for atom in third.atoms_used)
-        assert len(await there.user("maya").memory.list_bindings()) == 1
+        assert len(await second_rc.user("maya").memory.list_bindings()) == 1
 
 
 async def test_space_and_binding_are_made_once(rc: Tellback, maya: User) -> None:
@@ -185,8 +185,8 @@ async def test_a_paused_binding_stays_paused(url: str) -> None:
         await maya.chat("Hi", model=ECHO)
         [binding] = await maya.memory.list_bindings()
         await maya.memory.update_binding(binding.id, enabled=False)
-        again = Tellback(rc.store, extractor="verbatim", clock=lambda: NOON + timedelta(days=1)).user("maya")
-        await again.chat("Still there?", model=ECHO)
+        later_user = Tellback(rc.store, extractor="verbatim", clock=lambda: NOON + timedelta(days=1)).user("maya")
+        await later_user.chat("Still there?", model=ECHO)
         [stored] = await maya.memory.list_bindings()
         assert (stored.id, stored.enabled) == (binding.id, False)
         [space] = await maya.memory.list_spaces()
@@ -198,12 +198,12 @@ async def test_a_deleted_space_is_replaced(url: str) -> None:
         rc.clock = lambda: NOON
         maya = rc.user("maya")
         await maya.chat("I like tea.", model=ECHO)
-        [gone] = await maya.memory.list_spaces()
-        await maya.memory.delete_space(gone.id)
+        [deleted_space] = await maya.memory.list_spaces()
+        await maya.memory.delete_space(deleted_space.id)
         reply = await maya.chat("I like coffee.", model=ECHO)
         assert (reply.text, reply.problems) == ("re: I like coffee.", ())
         [space] = await maya.memory.list_spaces()
-        assert space.id != gone.id
+        assert space.id != deleted_space.id
         rc.clock = lambda: NOON + timedelta(days=1)
         later = await maya.chat("What coffee do I like?", model=ECHO)
         assert any("coffee" in atom.text for atom in later.atoms_used)
@@ -282,7 +282,7 @@ async def test_a_retry_with_the_same_key_stores_the_message_once(maya: User) -> 
     assert first.message_id == second.message_id == first.messages[0].id
 
 
-def paying(paid: list[int]) -> Any:
+def make_pay_tool(paid: list[int]) -> Any:
     @tool(requires_approval=True)
     def pay(amount: int) -> str:
         """Pay."""
@@ -295,22 +295,24 @@ def paying(paid: list[int]) -> Any:
 async def test_a_call_is_approved_in_the_chat(rc: Tellback, maya: User) -> None:
     paid: list[int] = []
     model = ScriptedModel([calls(ToolCall("c1", "pay", {"amount": 5})), says("Paid.")])
-    request = await maya.chat("Pay 5", model=model, tools=[paying(paid)])
+    request = await maya.chat("Pay 5", model=model, tools=[make_pay_tool(paid)])
     assert (request.ok, request.status, paid) == (False, "approval", [])
-    done = await Tellback(rc.store).user("maya").chat(model=model, tools=[paying(paid)], approvals={"c1": True})
-    assert (done.ok, done.text, paid) == (True, "Paid.", [5])
-    assert done.conversation_id == request.conversation_id
-    assert done.message_id is None
+    result = (
+        await Tellback(rc.store).user("maya").chat(model=model, tools=[make_pay_tool(paid)], approvals={"c1": True})
+    )
+    assert (result.ok, result.text, paid) == (True, "Paid.", [5])
+    assert result.conversation_id == request.conversation_id
+    assert result.message_id is None
 
 
 async def test_a_decision_that_comes_late_still_finds_its_conversation(rc: Tellback, maya: User) -> None:
     rc.clock = lambda: NOON
     paid: list[int] = []
     model = ScriptedModel([calls(ToolCall("c1", "pay", {"amount": 5})), says("Paid.")])
-    await maya.chat("Pay 5", model=model, tools=[paying(paid)])
+    await maya.chat("Pay 5", model=model, tools=[make_pay_tool(paid)])
     rc.clock = lambda: NOON + timedelta(hours=3)
-    done = await maya.chat(model=model, tools=[paying(paid)], approvals={"c1": True})
-    assert (done.text, paid) == ("Paid.", [5])
+    result = await maya.chat(model=model, tools=[make_pay_tool(paid)], approvals={"c1": True})
+    assert (result.text, paid) == ("Paid.", [5])
 
 
 async def test_a_decision_where_nothing_is_open_is_refused_and_opens_nothing(maya: User) -> None:
@@ -335,8 +337,8 @@ async def test_a_store_that_fails_leaves_the_reply(rc: Tellback, maya: User, mon
             reply = await maya.chat(name, model=ECHO)
         assert (reply.ok, reply.text) == (True, f"re: {name}")
         assert {problem.step for problem in reply.problems} == steps
-    last = await maya.chat("End.", model=ECHO)
-    assert await texts(maya, last.conversation_id) == [
+    last_result = await maya.chat("End.", model=ECHO)
+    assert await texts(maya, last_result.conversation_id) == [
         *("Hi", "re: Hi", "list_due", "re: list_due", "begin_turn", "re: begin_turn", "append", "End.", "re: End."),
     ]
 
@@ -351,9 +353,9 @@ async def test_what_is_wrong_is_named_before_anything_is_stored(maya: User) -> N
         {"options": 7},
         {"close_after": -1},
     ]
-    for more in wrong:
-        with pytest.raises(Exception, match=next(iter(more))):
-            await maya.chat("Hi", **{"model": ECHO, **more})
+    for kwargs in wrong:
+        with pytest.raises(Exception, match=next(iter(kwargs))):
+            await maya.chat("Hi", **{"model": ECHO, **kwargs})
     with pytest.raises(InvalidArgumentError, match="nothing to answer"):
         await maya.chat(model=ECHO)
     with pytest.raises(InvalidArgumentError, match="sytem"):
@@ -368,11 +370,11 @@ async def test_what_is_wrong_is_named_before_anything_is_stored(maya: User) -> N
 
 
 async def test_users_chat_apart(rc: Tellback, maya: User) -> None:
-    mine = await maya.chat("My code is 1234.", model=ECHO)
-    theirs = await rc.user("omar").chat("What is the code?", model=ECHO)
-    assert mine.conversation_id != theirs.conversation_id
+    mayas_result = await maya.chat("My code is 1234.", model=ECHO)
+    omars_result = await rc.user("omar").chat("What is the code?", model=ECHO)
+    assert mayas_result.conversation_id != omars_result.conversation_id
     with pytest.raises(NotFoundError):
-        await rc.user("omar").chat("Hi", model=ECHO, conversation_id=mine.conversation_id)
+        await rc.user("omar").chat("Hi", model=ECHO, conversation_id=mayas_result.conversation_id)
 
 
 def test_chats_from_synchronous_code(url: str) -> None:

@@ -47,11 +47,11 @@ async def test_what_was_just_said_and_remembered_word_for_word_is_not_told_twice
     space = await maya.memory.create_space("default")
     earlier = await maya.conversations.create("chat")
     await maya.conversations.append_user_message(earlier.id, "My boat is called Heron.")
-    talk = await maya.conversations.create("chat")
-    await maya.conversations.append_user_message(talk.id, "What is my boat called?")
-    for conversation in (earlier, talk):
+    new_conversation = await maya.conversations.create("chat")
+    await maya.conversations.append_user_message(new_conversation.id, "What is my boat called?")
+    for conversation in (earlier, new_conversation):
         await maya.memory.remember_conversation(space.id, conversation.id)
-    context = await contexts(maya).build(talk.id, space.id)
+    context = await contexts(maya).build(new_conversation.id, space.id)
     assert len(context.hits) == 1
     assert "Heron" in context.hits[0].atom.text
     assert context.context_block.count("What is my boat called?") == 1
@@ -66,7 +66,7 @@ async def test_what_is_over_is_left_out_and_was_true_at_its_time(rc: Tellback) -
     today = await contexts(maya).build(
         conversation.id, space.id, "Where does she live?", always_on_category_names=["identity"]
     )
-    then = await contexts(maya).build(
+    past_context = await contexts(maya).build(
         conversation.id,
         space.id,
         "Where does she live?",
@@ -74,24 +74,24 @@ async def test_what_is_over_is_left_out_and_was_true_at_its_time(rc: Tellback) -
         now=datetime(2025, 1, 1, tzinfo=UTC),
     )
     assert [atom.text for atom in today.atoms_used] == ["Lives in Lisbon."]
-    assert [atom.text for atom in then.atoms_used] == ["Lives in Porto."]
-    assert "2024-01-01 to 2026-03-01 (identity): Lives in Porto." in then.context_block
+    assert [atom.text for atom in past_context.atoms_used] == ["Lives in Porto."]
+    assert "2024-01-01 to 2026-03-01 (identity): Lives in Porto." in past_context.context_block
 
 
 async def test_the_present_moment_sees_the_same_whether_it_is_said_or_not(rc: Tellback) -> None:
     maya = rc.user("maya")
     space = await maya.memory.create_space("default")
-    soon = datetime.now(UTC) + timedelta(days=30)
-    await maya.memory.add_atom(space.id, "Moves to Faro.", IDENTITY, valid_from=soon)
-    await maya.memory.add_atom(space.id, "Is moving house.", FACT, valid_from=soon)
+    next_month = datetime.now(UTC) + timedelta(days=30)
+    await maya.memory.add_atom(space.id, "Moves to Faro.", IDENTITY, valid_from=next_month)
+    await maya.memory.add_atom(space.id, "Is moving house.", FACT, valid_from=next_month)
     await maya.memory.add_atom(space.id, "Was packing to move.", FACT, valid_from=OLD, valid_to=OVER)
     conversation = await maya.conversations.create("chat")
-    asked: Mapping[str, Any] = {"recall_query": "Where does she move?", "always_on_category_names": ["identity"]}
-    unsaid = await contexts(maya).build(conversation.id, space.id, **asked)
-    said = await contexts(maya).build(conversation.id, space.id, **asked, now=datetime.now(UTC))
-    earlier = await contexts(maya).build(conversation.id, space.id, **asked, now=datetime.now(UTC) - timedelta(days=1))
-    assert [atom.text for atom in unsaid.atoms_used] == ["Moves to Faro.", "Is moving house."]
-    assert said.atoms_used == unsaid.atoms_used
+    kwargs: Mapping[str, Any] = {"recall_query": "Where does she move?", "always_on_category_names": ["identity"]}
+    default_context = await contexts(maya).build(conversation.id, space.id, **kwargs)
+    explicit_context = await contexts(maya).build(conversation.id, space.id, **kwargs, now=datetime.now(UTC))
+    earlier = await contexts(maya).build(conversation.id, space.id, **kwargs, now=datetime.now(UTC) - timedelta(days=1))
+    assert [atom.text for atom in default_context.atoms_used] == ["Moves to Faro.", "Is moving house."]
+    assert explicit_context.atoms_used == default_context.atoms_used
     assert earlier.atoms_used == ()
 
 
@@ -116,10 +116,10 @@ async def test_a_tool_that_gave_much_keeps_the_block_and_its_messages_within_the
 async def test_archived_and_forgotten_memories_are_never_in_it(rc: Tellback) -> None:
     maya = rc.user("maya")
     space = await maya.memory.create_space("default")
-    aside = await maya.memory.add_atom(space.id, "Likes green tea.", IDENTITY)
-    gone = await maya.memory.add_atom(space.id, "Likes black tea.", IDENTITY)
-    await maya.memory.archive_atom(aside.id)
-    await maya.memory.delete_atom(gone.id)
+    archived_atom = await maya.memory.add_atom(space.id, "Likes green tea.", IDENTITY)
+    forgotten_atom = await maya.memory.add_atom(space.id, "Likes black tea.", IDENTITY)
+    await maya.memory.archive_atom(archived_atom.id)
+    await maya.memory.delete_atom(forgotten_atom.id)
     conversation = await maya.conversations.create("chat")
     context = await contexts(maya).build(conversation.id, space.id, "tea", always_on_category_names=["identity"])
     assert context.atoms_used == ()
@@ -148,10 +148,10 @@ async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(rc: Tellbac
 async def test_a_long_conversation_is_cut_to_the_budget_by_whole_turns(rc: Tellback) -> None:
     maya = rc.user("maya")
     conversation = await maya.conversations.create("chat")
-    said = [
+    messages = [
         {"role": role, "content": f"{role} {n} {'word ' * 50}"} for n in range(60) for role in ("user", "assistant")
     ]
-    await maya.conversations.append_messages(conversation.id, said)
+    await maya.conversations.append_messages(conversation.id, messages)
     context = await contexts(maya).build(conversation.id, recent_turns=40, token_budget=1_000)
     assert context.tokens_estimated <= 1_000
     assert context.turns_used + context.turns_dropped == 40
@@ -171,10 +171,13 @@ async def test_it_can_be_built_for_a_closed_conversation(rc: Tellback) -> None:
 async def test_another_users_conversation_and_space_are_not_found(rc: Tellback) -> None:
     maya, ben = rc.user("maya"), rc.user("ben")
     space = await maya.memory.create_space("default")
-    theirs, own = await maya.conversations.create("chat"), await ben.conversations.create("chat")
+    other_conversation, own_conversation = (
+        await maya.conversations.create("chat"),
+        await ben.conversations.create("chat"),
+    )
     with pytest.raises(NotFoundError, match="conversation"):
-        await contexts(ben).build(theirs.id)
-    more: list[dict[str, Any]] = [{}, {"recall_query": "tea"}, {"always_on_category_names": ["identity"]}]
-    for arguments in more:
+        await contexts(ben).build(other_conversation.id)
+    option_sets: list[dict[str, Any]] = [{}, {"recall_query": "tea"}, {"always_on_category_names": ["identity"]}]
+    for arguments in option_sets:
         with pytest.raises(NotFoundError, match="space"):
-            await contexts(ben).build(own.id, space.id, **arguments)
+            await contexts(ben).build(own_conversation.id, space.id, **arguments)

@@ -55,7 +55,7 @@ class Releases:
         self._monkeypatch = monkeypatch
         self._count = 0
 
-    def become(self, version: int, *, last: str | None = None) -> Path:
+    def use_version(self, version: int, *, last: str | None = None) -> Path:
         """From now on be a release that knows versions up to this one; gives its folder of migrations."""
         self._monkeypatch.setattr(catalogue, "MIGRATIONS_FOLDER", self._baseline)
         self._count += 1

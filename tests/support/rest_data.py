@@ -52,9 +52,9 @@ class EndlessModel(FlowModel):
         return says("I see.", chunks=2)
 
 
-def open_tellback(url: str, **more: Any) -> Tellback:
+def open_tellback(url: str, **kwargs: Any) -> Tellback:
     """A Tellback whose model is endless, with an agent by its description."""
-    rc = Tellback(url, model=EndlessModel(), embedder=None, extractor="verbatim", worker=False, **more)
+    rc = Tellback(url, model=EndlessModel(), embedder=None, extractor="verbatim", worker=False, **kwargs)
     rc.register_agent({"name": SPEC_AGENT, "systemPrompt": "Greet {{userMessage}}."})
     return rc
 

@@ -40,14 +40,14 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def acknowledge(message: StoredMessage, **more: Any) -> None:
+def acknowledge(message: StoredMessage, **kwargs: Any) -> None:
     emit(
         id=message.id,
         seq=message.seq,
         conversation=message.conversation_id,
         role=message.role,
         digest=digest(message.text),
-        **more,
+        **kwargs,
     )
 
 

@@ -37,10 +37,10 @@ def public_pem(algorithm: str = "RS256", number: int = 1) -> bytes:
     return written
 
 
-def jwk(kid: str | None = "one", algorithm: str = "RS256", number: int = 1, **more: Any) -> dict[str, Any]:
+def jwk(kid: str | None = "one", algorithm: str = "RS256", number: int = 1, **kwargs: Any) -> dict[str, Any]:
     """A public key as a JWK."""
     written = json.loads(_WRITERS[algorithm].to_jwk(private_key(algorithm, number).public_key()))
-    return {**written, **({} if kid is None else {"kid": kid}), **more}
+    return {**written, **({} if kid is None else {"kid": kid}), **kwargs}
 
 
 def jwks(*keys: dict[str, Any]) -> dict[str, Any]:
@@ -48,25 +48,33 @@ def jwks(*keys: dict[str, Any]) -> dict[str, Any]:
     return {"keys": list(keys or [jwk()])}
 
 
-def settings(**more: Any) -> JwtSettings:
+def settings(**kwargs: Any) -> JwtSettings:
     """Settings that take this issuer's tokens."""
-    values = {"issuer": ISSUER, "audience": AUDIENCE, **more}
+    values = {"issuer": ISSUER, "audience": AUDIENCE, **kwargs}
     if "jwks_url" not in values:
         values.setdefault("jwks", jwks())
     return JwtSettings(**values)
 
 
-def claims(**more: Any) -> dict[str, Any]:
+def claims(**kwargs: Any) -> dict[str, Any]:
     """Claims of a good token; None leaves one out."""
     now = int(time.time())
-    values = {"iss": ISSUER, "aud": AUDIENCE, "sub": "maya", "tenant_id": "acme", "iat": now, "exp": now + 600, **more}
+    values = {
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "sub": "maya",
+        "tenant_id": "acme",
+        "iat": now,
+        "exp": now + 600,
+        **kwargs,
+    }
     return {name: value for name, value in values.items() if value is not None}
 
 
-def token(kid: str | None = "one", algorithm: str = "RS256", number: int = 1, **more: Any) -> str:
+def token(kid: str | None = "one", algorithm: str = "RS256", number: int = 1, **kwargs: Any) -> str:
     """A signed token with those claims."""
     headers = {} if kid is None else {"kid": kid}
-    return signed(claims(**more), {"alg": algorithm, **headers}, algorithm, number)
+    return signed(claims(**kwargs), {"alg": algorithm, **headers}, algorithm, number)
 
 
 def signed(payload: Any, header: Any, algorithm: str = "RS256", number: int = 1) -> str:

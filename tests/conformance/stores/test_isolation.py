@@ -46,20 +46,20 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
             tenant, app, user = scope
             return rc.user(user, tenant_id=tenant, app_id=app)
 
-        def run(self, work: Any) -> Any:
-            return runner.run(work)
+        def run(self, awaitable: Any) -> Any:
+            return runner.run(awaitable)
 
-        def tried(self, scope: tuple[str, str, str], id: str, work: Any) -> Any:
+        def run_checked(self, scope: tuple[str, str, str], id: str, awaitable: Any) -> Any:
             """Run it: for anyone but the owner it must be as if the id did not exist."""
             if self.owner[id] != scope:
                 with pytest.raises(NotFoundError):
-                    self.run(work)
+                    self.run(awaitable)
                 return None
             if id in self.closed:
                 with contextlib.suppress(TellbackError):
-                    self.run(work)
+                    self.run(awaitable)
                 return None
-            return self.run(work)
+            return self.run(awaitable)
 
         @rule(target=conversations, scope=scopes)
         def create(self, scope: tuple[str, str, str]) -> str:
@@ -69,25 +69,27 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
 
         @rule(target=messages, scope=scopes, id=conversations, key=st.sampled_from([None, "k"]))
         def append(self, scope: tuple[str, str, str], id: str, key: str | None) -> tuple[str, str] | None:
-            work = self.user(scope).conversations.append_user_message(id, repr(scope), idempotency_key=key)
-            stored = self.tried(scope, id, work)
+            awaitable = self.user(scope).conversations.append_user_message(id, repr(scope), idempotency_key=key)
+            stored = self.run_checked(scope, id, awaitable)
             return None if stored is None else (id, stored.id)
 
         @rule(scope=scopes, id=conversations)
         def turn(self, scope: tuple[str, str, str], id: str) -> None:
-            talks = self.user(scope).conversations
+            conversations = self.user(scope).conversations
             model = ScriptedModel([says(repr(scope))])
-            outcome = self.tried(scope, id, talks.run_turn(id, model=model, user_text=repr(scope), wait=0))
+            outcome = self.run_checked(
+                scope, id, conversations.run_turn(id, model=model, user_text=repr(scope), wait=0)
+            )
             if outcome is not None:
                 assert {m.text for m in outcome.appended_messages} == {repr(scope)}
                 assert {m.content for m in model.requests[0].messages} == {repr(scope)}
 
         @rule(scope=scopes, id=conversations)
         def read(self, scope: tuple[str, str, str], id: str) -> None:
-            talks = self.user(scope).conversations
-            seen = self.run(talks.get(id))
+            conversations = self.user(scope).conversations
+            seen = self.run(conversations.get(id))
             assert (seen is None) == (self.owner[id] != scope)
-            found = self.tried(scope, id, talks.raw_turns(id, include_hidden=True))
+            found = self.run_checked(scope, id, conversations.raw_turns(id, include_hidden=True))
             assert {m.text for m in found or ()} <= {repr(scope)}
 
         @rule(scope=scopes, pair=messages)
@@ -98,11 +100,11 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
 
         @rule(scope=scopes, id=conversations)
         def summarise(self, scope: tuple[str, str, str], id: str) -> None:
-            self.tried(scope, id, self.user(scope).conversations.refresh_rolling_summary(id))
+            self.run_checked(scope, id, self.user(scope).conversations.refresh_rolling_summary(id))
 
         @rule(scope=scopes, id=consumes(conversations))
         def close(self, scope: tuple[str, str, str], id: str) -> None:
-            self.tried(scope, id, self.user(scope).conversations.close(id))
+            self.run_checked(scope, id, self.user(scope).conversations.close(id))
             if self.owner[id] == scope:
                 self.closed.add(id)
 
@@ -132,12 +134,12 @@ def test_no_sequence_of_calls_crosses_a_scope(url: str, loop: asyncio.Runner) ->
     rc = Tellback(url)
     loop.run(rc.open())
     try:
-        few = settings(
+        example_settings = settings(
             max_examples=8 if url.startswith("postgresql") else 25,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         )
-        run_state_machine_as_test(machine(rc, loop), settings=few)
+        run_state_machine_as_test(machine(rc, loop), settings=example_settings)
     finally:
         loop.run(rc.close())

@@ -75,11 +75,11 @@ async def schema_versions(url: str) -> list[int]:
 
 @pytest.mark.parametrize("version", range(FIRST_VERSION, LAST_VERSION))
 async def test_every_earlier_schema_is_upgraded(url: str, version: int, releases: Releases) -> None:
-    releases.become(version)
+    releases.use_version(version)
     stored = await write_data(url)
     applied = await fetch_rows(url, VERSIONS)
     assert [row[0] for row in applied] == list(range(1, version + 1))
-    releases.become(LAST_VERSION)
+    releases.use_version(LAST_VERSION)
     await assert_data(url, stored)
     upgraded = await fetch_rows(url, VERSIONS)
     assert [row[:2] for row in upgraded] == [(1, "baseline"), (2, "mood"), (3, "upgrades")]
@@ -90,9 +90,9 @@ async def test_every_earlier_schema_is_upgraded(url: str, version: int, releases
 
 
 async def test_an_upgraded_store_does_its_work(url: str, releases: Releases) -> None:
-    releases.become(FIRST_VERSION)
+    releases.use_version(FIRST_VERSION)
     stored = await write_data(url)
-    releases.become(LAST_VERSION)
+    releases.use_version(LAST_VERSION)
     for opening in range(2):
         async with open_app(url) as rc:
             maya = rc.user("maya")
@@ -104,9 +104,9 @@ async def test_an_upgraded_store_does_its_work(url: str, releases: Releases) -> 
 
 
 async def test_opening_again_applies_nothing_again(url: str, releases: Releases) -> None:
-    releases.become(FIRST_VERSION)
+    releases.use_version(FIRST_VERSION)
     stored = await write_data(url)
-    releases.become(LAST_VERSION)
+    releases.use_version(LAST_VERSION)
     await assert_data(url, stored)
     applied = await fetch_rows(url, VERSIONS)
     await assert_data(url, stored)
@@ -115,9 +115,9 @@ async def test_opening_again_applies_nothing_again(url: str, releases: Releases)
 
 
 async def test_many_openers_apply_a_migration_once(url: str, releases: Releases) -> None:
-    releases.become(FIRST_VERSION)
+    releases.use_version(FIRST_VERSION)
     stored = await write_data(url)
-    releases.become(LAST_VERSION)
+    releases.use_version(LAST_VERSION)
     await asyncio.gather(*(assert_opens(url) for _ in range(8)))
     assert await schema_versions(url) == [1, 2, 3]
     assert await fetch_rows(url, "SELECT id, conversations FROM upgrades") == [(1, 1)]
@@ -130,40 +130,40 @@ async def assert_opens(url: str) -> None:
 
 
 async def test_a_migration_that_fails_leaves_the_version_before_it(url: str, releases: Releases) -> None:
-    releases.become(FIRST_VERSION)
+    releases.use_version(FIRST_VERSION)
     stored = await write_data(url)
     for _ in range(2):
-        releases.become(LAST_VERSION, last=BROKEN)
+        releases.use_version(LAST_VERSION, last=BROKEN)
         with pytest.raises(StoreError, match="no_such_table"):
             await open_app(url).open()
         assert await schema_versions(url) == [1]
-        for gone in ("SELECT mood FROM conversations", "SELECT id FROM half_done"):
+        for statement in ("SELECT mood FROM conversations", "SELECT id FROM half_done"):
             with pytest.raises(Exception, match=r"mood|half_done"):
-                await fetch_rows(url, gone)
-        releases.become(FIRST_VERSION)
+                await fetch_rows(url, statement)
+        releases.use_version(FIRST_VERSION)
         await assert_data(url, stored)
-    releases.become(LAST_VERSION)
+    releases.use_version(LAST_VERSION)
     await assert_data(url, stored)
     assert await schema_versions(url) == [1, 2, 3]
 
 
 async def test_a_schema_of_a_newer_release_is_refused_and_left_alone(url: str, releases: Releases) -> None:
-    releases.become(LAST_VERSION)
+    releases.use_version(LAST_VERSION)
     stored = await write_data(url)
     for version in range(FIRST_VERSION, LAST_VERSION):
-        releases.become(version)
+        releases.use_version(version)
         with pytest.raises(SchemaVersionError, match=rf"version 3, .* up to {version}: a newer Tellback"):
             await open_app(url).open()
     assert await schema_versions(url) == [1, 2, 3]
-    releases.become(LAST_VERSION)
+    releases.use_version(LAST_VERSION)
     await assert_data(url, stored)
 
 
 async def test_an_earlier_schema_is_not_upgraded_by_who_only_reads(tmp_path: Path, releases: Releases) -> None:
     path = str(tmp_path / "tellback.db")
-    releases.become(FIRST_VERSION)
+    releases.use_version(FIRST_VERSION)
     await write_data(path)
-    releases.become(LAST_VERSION)
+    releases.use_version(LAST_VERSION)
     with pytest.raises(SchemaVersionError, match=r"version 1, this release needs 3.*without mode=ro"):
         await open_app(f"sqlite:///{path}?mode=ro").open()
     assert await schema_versions(path) == [1]

@@ -36,8 +36,8 @@ async def served(model: Any = None, **settings: Any) -> AsyncIterator[tuple[Tell
         yield rc, url
 
 
-async def key(rc: Tellback, role: Any = "app", **more: Any) -> str:
-    return (await rc.keys.create(role, tenant_id="acme", **more)).secret
+async def key(rc: Tellback, role: Any = "app", **kwargs: Any) -> str:
+    return (await rc.keys.create(role, tenant_id="acme", **kwargs)).secret
 
 
 async def test_an_answer_that_is_lost_changes_nothing_twice() -> None:

@@ -34,15 +34,15 @@ def look() -> str:
     return "nothing"
 
 
-async def turn(maya: Any, way: str, **more: Any) -> Any:
+async def turn(maya: Any, way: str, **kwargs: Any) -> Any:
     if way == "chat":
-        return await maya.chat("Hi", space=None, **more)
+        return await maya.chat("Hi", space=None, **kwargs)
     if way == "chat_stream":
-        return [item async for item in maya.chat_stream("Hi", space=None, **more)][-1]
+        return [item async for item in maya.chat_stream("Hi", space=None, **kwargs)][-1]
     conversation = await maya.conversations.create("options")
     if way == "run_turn":
-        return await maya.conversations.run_turn(conversation.id, None, "Hi", **more)
-    return [item async for item in maya.conversations.stream_turn(conversation.id, None, "Hi", **more)][-1]
+        return await maya.conversations.run_turn(conversation.id, None, "Hi", **kwargs)
+    return [item async for item in maya.conversations.stream_turn(conversation.id, None, "Hi", **kwargs)][-1]
 
 
 TAKEN: list[ChatOptions | Mapping[str, Any]] = [

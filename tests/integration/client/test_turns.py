@@ -37,23 +37,24 @@ def look(again: int) -> str:
     return f"nothing ({again})"
 
 
-async def turn(client: TellbackClient, way: str, **more: Any) -> TurnOutcome | TurnResult:
+async def turn(client: TellbackClient, way: str, **kwargs: Any) -> TurnOutcome | TurnResult:
     maya = client.user("maya")
     ended: Any
     if way.startswith("chat"):
-        cycles = more.pop("max_cycles", None)
+        cycles = kwargs.pop("max_cycles", None)
         options = None if cycles is None else {"max_iterations": cycles}
         if way == "chat":
-            return await maya.chat("Look!", space=None, tools=[look], options=options, **more)
+            return await maya.chat("Look!", space=None, tools=[look], options=options, **kwargs)
         [*_, ended] = [
-            item async for item in maya.chat_stream("Look!", space=None, tools=[look], options=options, **more)
+            item async for item in maya.chat_stream("Look!", space=None, tools=[look], options=options, **kwargs)
         ]
     else:
         conversation = await maya.conversations.create("tools")
         if way == "run_turn":
-            return await maya.conversations.run_turn(conversation.id, None, "Look!", tools=[look], **more)
+            return await maya.conversations.run_turn(conversation.id, None, "Look!", tools=[look], **kwargs)
         [*_, ended] = [
-            item async for item in maya.conversations.stream_turn(conversation.id, None, "Look!", tools=[look], **more)
+            item
+            async for item in maya.conversations.stream_turn(conversation.id, None, "Look!", tools=[look], **kwargs)
         ]
     assert isinstance(ended, TurnOutcome | TurnResult)
     return ended
@@ -195,10 +196,10 @@ async def test_a_request_that_is_still_being_answered_is_waited_for(monkeypatch:
     created: list[str] = []
     create = Conversations.create
 
-    async def slow(self: Conversations, *args: Any, **more: Any) -> Any:
+    async def slow(self: Conversations, *args: Any, **kwargs: Any) -> Any:
         await asyncio.sleep(0.8)
         created.append("one")
-        return await create(self, *args, **more)
+        return await create(self, *args, **kwargs)
 
     monkeypatch.setattr(Conversations, "create", slow)
     async with running_client(Tellback(":memory:")) as (client, _):

@@ -26,9 +26,9 @@ RECALL: dict[str, Any] = {
 }
 
 
-def initialize(**more: Any) -> dict[str, Any]:
+def initialize(**kwargs: Any) -> dict[str, Any]:
     params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params, **more}
+    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params, **kwargs}
 
 
 @MODES

@@ -430,7 +430,7 @@ async def test_a_store_that_cannot_be_written_is_not_embedded_for_at_every_recal
     new = HashEmbedder("new")
     async with Tellback(path, embedder=new) as rc:
 
-        async def refused(*given: Any, **named: Any) -> None:
+        async def refused(*args: Any, **kwargs: Any) -> None:
             raise StoreError("read-only")
 
         monkeypatch.setattr(rc.store.memories, "save_vectors", refused)

@@ -122,8 +122,8 @@ async def test_every_filter_is_kept(ready_postgres_url: str, search: str) -> Non
         best = (await memory.recall_by_topic(space, question)).hits[0].atom
         assert best.text == "maya saw a otter at the chapel in week 11."
 
-        async def first(query: str = question, **more: Any) -> str:
-            return texts(await memory.recall_by_topic(space, query, 50, **more))[0]
+        async def first(query: str = question, **kwargs: Any) -> str:
+            return texts(await memory.recall_by_topic(space, query, 50, **kwargs))[0]
 
         await memory.archive_atom(best.id)
         assert await first() != best.text

@@ -27,8 +27,8 @@ async def test_what_one_opening_changes_the_other_recalls_next(url: str) -> None
         space = await writer.create_space()
         assert len(await reader.recall_by_topic(space.id, "tea")) == 0
 
-        async def seen(query: str = "tea", **more: Any) -> list[str]:
-            return sorted(texts(await reader.recall_by_topic(space.id, query, **more)))
+        async def seen(query: str = "tea", **kwargs: Any) -> list[str]:
+            return sorted(texts(await reader.recall_by_topic(space.id, query, **kwargs)))
 
         tea = await writer.add_atom(space.id, "Likes tea.")
         assert await seen() == ["Likes tea."]
@@ -139,8 +139,8 @@ async def test_a_supersede_beside_a_recall_is_seen_whole_or_not_at_all(
                 if statements == place:
                     home = await writer.supersede_atom(home.id, f"Lives at number {place}.")
 
-            async def interrupted(connection: Any, *given: Any, between: Any = between) -> Any:
-                return await run(_Interrupted(connection, between), *given)
+            async def interrupted(connection: Any, *args: Any, between: Any = between) -> Any:
+                return await run(_Interrupted(connection, between), *args)
 
             monkeypatch.setattr(engine, "_run", interrupted)
             result = await memory.recall_by_topic(space.id, "Lives where?", 1000)
@@ -156,8 +156,8 @@ class _Interrupted:
         self._connection = connection
         self._between = between
 
-    async def fetch(self, *given: Any) -> Any:
-        rows = await self._connection.fetch(*given)
+    async def fetch(self, *args: Any) -> Any:
+        rows = await self._connection.fetch(*args)
         await self._between()
         return rows
 

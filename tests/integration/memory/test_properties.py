@@ -105,9 +105,9 @@ def test_a_chain_without_what_was_forgotten_is_as_if_that_had_never_been(
                 if n < len(begins):
                     await memory.delete_atom(ids[one][n])
 
-            async def told(space: str, **asked: Any) -> list[set[str]]:
-                listed = await memory.list_atoms(space, **asked)
-                recalled = await memory.recall_by_topic(space, "Lives at", 1000, **asked)
+            async def told(space: str, **kwargs: Any) -> list[set[str]]:
+                listed = await memory.list_atoms(space, **kwargs)
+                recalled = await memory.recall_by_topic(space, "Lives at", 1000, **kwargs)
                 return [{atom.text for atom in listed}, {atom.text for atom in recalled.atoms}]
 
             for known_at in (None, *(NOON + hours * HOUR for hours in range(len(begins) + 1))):

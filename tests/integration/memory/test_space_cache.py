@@ -30,9 +30,9 @@ def counted(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     memories: Any = rc.store.memories
     changes = memories.changes
 
-    async def counting(*given: Any, **more: Any) -> Any:
-        refreshes.append(more["after"])
-        return await changes(*given, **more)
+    async def counting(*args: Any, **kwargs: Any) -> Any:
+        refreshes.append(kwargs["after"])
+        return await changes(*args, **kwargs)
 
     monkeypatch.setattr(memories, "changes", counting)
     return refreshes
@@ -163,7 +163,7 @@ async def test_an_error_of_the_store_is_told_and_the_next_recall_is_right(
         await memory.recall_by_topic(space, "heron")
         memories: Any = rc.store.memories
 
-        async def unavailable(*given: Any, **more: Any) -> Any:
+        async def unavailable(*args: Any, **kwargs: Any) -> Any:
             raise StoreUnavailableError("gone for lunch")
 
         for method in ("version", "changes"):
@@ -190,9 +190,9 @@ async def test_a_cancelled_recall_does_not_cost_what_was_held(tmp_path: Path, mo
         changes = memories.changes
         gate = asyncio.Event()
 
-        async def slow(*given: Any, **more: Any) -> Any:
+        async def slow(*args: Any, **kwargs: Any) -> Any:
             await gate.wait()
-            return await changes(*given, **more)
+            return await changes(*args, **kwargs)
 
         await memory.add_atom(space, "Saw a swan.")
         with monkeypatch.context() as slowed:
@@ -226,7 +226,7 @@ async def test_what_is_held_is_counted_also_if_ranking_it_fails(
     async with Tellback(tmp_path / "tellback.db") as rc:
         memory, space = await filled(rc, 30)
 
-        def failing(*given: Any) -> Any:
+        def failing(*args: Any) -> Any:
             raise ZeroDivisionError
 
         with monkeypatch.context() as broken:

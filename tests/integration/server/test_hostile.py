@@ -45,8 +45,8 @@ def post(body: bytes, *headers: tuple[str, str | bytes]) -> bytes:
     return build_request("POST", HERE, body, list(headers))
 
 
-def named(namespace: str = "chat", **more: Any) -> bytes:
-    return json.dumps({"namespace": namespace, **more}).encode()
+def named(namespace: str = "chat", **kwargs: Any) -> bytes:
+    return json.dumps({"namespace": namespace, **kwargs}).encode()
 
 
 async def said(url: str, data: bytes, *answers: tuple[int, str] | int) -> RawResponse:

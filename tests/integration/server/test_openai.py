@@ -41,9 +41,9 @@ class Served:
         self.rc = rc
         self.url = url
 
-    async def client(self, role: Any = "app", retries: int = 0, **more: Any) -> AsyncOpenAI:
+    async def client(self, role: Any = "app", retries: int = 0, **kwargs: Any) -> AsyncOpenAI:
         """OpenAI's client with a key of that role."""
-        key = await self.rc.keys.create(role, tenant_id="acme", **more)
+        key = await self.rc.keys.create(role, tenant_id="acme", **kwargs)
         return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key.secret, max_retries=retries)
 
     async def log(self, user: str = "maya") -> list[StoredMessage]:
@@ -165,12 +165,12 @@ async def test_the_clients_tools_are_called_by_the_client(streams: bool) -> None
     assert [message.role for message in model.requests[1].messages] == ["user", "assistant", "tool"]
 
 
-async def _ask(client: AsyncOpenAI, messages: Sequence[Any], streams: bool, **more: Any) -> dict[str, Any]:
+async def _ask(client: AsyncOpenAI, messages: Sequence[Any], streams: bool, **kwargs: Any) -> dict[str, Any]:
     """The answer as one mapping, however it came."""
     if not streams:
-        [choice] = (await client.chat.completions.create(model="tellback", messages=messages, **more)).choices
+        [choice] = (await client.chat.completions.create(model="tellback", messages=messages, **kwargs)).choices
     else:
-        async with client.chat.completions.stream(model="tellback", messages=messages, **more) as stream:
+        async with client.chat.completions.stream(model="tellback", messages=messages, **kwargs) as stream:
             async for _ in stream:
                 pass
             [choice] = (await stream.get_final_completion()).choices

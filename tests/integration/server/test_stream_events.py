@@ -164,9 +164,9 @@ async def test_the_store_is_read_once_for_all_clients(monkeypatch: pytest.Monkey
         reads: list[Any] = []
         read = rc.events.read
 
-        async def counted(*given: Any, **more: Any) -> Any:
-            reads.append(given)
-            return await read(*given, **more)
+        async def counted(*args: Any, **kwargs: Any) -> Any:
+            reads.append(args)
+            return await read(*args, **kwargs)
 
         monkeypatch.setattr(rc.events, "read", counted)
 

@@ -28,9 +28,9 @@ from tests.support.servers.database_pool import DatabasePool
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
-async def made_key(url: str, role: Any = "admin", **more: Any) -> NewApiKey:
+async def made_key(url: str, role: Any = "admin", **kwargs: Any) -> NewApiKey:
     async with Tellback(url, worker=False) as rc:
-        return await rc.keys.create(role, **more)
+        return await rc.keys.create(role, **kwargs)
 
 
 @asynccontextmanager
@@ -85,10 +85,10 @@ def only(server: ServerProcess, wanted: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-async def ask(server: ServerProcess, secret: str, method: str, path: str, **more: Any) -> httpx2.Response:
+async def ask(server: ServerProcess, secret: str, method: str, path: str, **kwargs: Any) -> httpx2.Response:
     """On a connection of its own."""
     async with server.client(secret, "maya") as client:
-        return await client.request(method, path, **more)
+        return await client.request(method, path, **kwargs)
 
 
 async def _up_to(lines: AsyncIterator[str], wanted: str) -> AsyncIterator[str]:

@@ -181,10 +181,10 @@ def test_a_store_is_migrated_when_asked_and_not_when_looked_at(
     cli: Cli, as_json: Json, error_output: ErrorOutput, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     releases, old, new = Releases(tmp_path, monkeypatch), FIRST_VERSION, LAST_VERSION
-    releases.become(old)
+    releases.use_version(old)
     with Tellback("old.db", worker=False):
         assert version_of("old.db") == old
-    releases.become(new)
+    releases.use_version(new)
     looked = cli("migrate", "--check", "--url", "old.db", code=1).stdout
     assert f"has schema version {old}, and this release needs {new}" in looked
     found = as_json("migrate", "--check", "--url", "old.db", code=1)

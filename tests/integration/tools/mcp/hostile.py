@@ -32,8 +32,8 @@ def answer(request: dict[str, Any], result: dict[str, Any]) -> None:
     send({"id": request["id"], "result": result})
 
 
-def tool(name: Any, schema: Any = OBJECT, **more: Any) -> dict[str, Any]:
-    return {"name": name, "inputSchema": schema, "description": f"Do {name}.", **more}
+def tool(name: Any, schema: Any = OBJECT, **kwargs: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": schema, "description": f"Do {name}.", **kwargs}
 
 
 def chain(length: int) -> dict[str, Any]:
