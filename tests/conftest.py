@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_keys_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def clean_provider_env(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.endswith(_KEYS) or name.startswith(("ANTHROPIC_", "GOOGLE_", "OLLAMA_")):
             monkeypatch.delenv(name)
@@ -56,7 +56,7 @@ def no_keys_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def loggers_as_they_are_by_default() -> Iterator[None]:
+def reset_loggers() -> Iterator[None]:
     """Undo what commands and servers do to our loggers, or tests that read the log would depend on their order."""
     yield
     for name, logger in logging.root.manager.loggerDict.items():
@@ -70,18 +70,18 @@ def loggers_as_they_are_by_default() -> Iterator[None]:
 def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
     connect = socket.socket.connect
 
-    def guarded(self: socket.socket, address: object) -> None:
+    def guarded_connect(self: socket.socket, address: object) -> None:
         if self.family in (socket.AF_INET, socket.AF_INET6):
             host = str(address[0]) if isinstance(address, tuple) else ""
             if host not in ("127.0.0.1", "::1", "localhost"):
                 raise AssertionError(f"a test tried to reach {address}")
         connect(self, address)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(socket.socket, "connect", guarded)
+    monkeypatch.setattr(socket.socket, "connect", guarded_connect)
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def recorded_backoffs(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The waits between attempts, recorded instead of waited for."""
     from tellback.chat.providers import retry
     from tellback.chat.providers.retry import backoff

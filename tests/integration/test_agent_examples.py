@@ -99,7 +99,7 @@ async def test_a_session_goes_on_in_the_next_process_and_a_new_one_begins_when_i
 
 async def test_with_a_key_that_provider_understands_and_answers() -> None:
     def answer(request: Request) -> Reply:
-        return Anthropic().whole(NOTHING if "output_config" in request.body else "All is well.")
+        return Anthropic().response(NOTHING if "output_config" in request.body else "All is well.")
 
     async with FakeHttpServer(answer) as wire:
         code, output = await run_alone("flight_booking.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)

@@ -62,12 +62,16 @@ def play_anthropic(request: Request) -> Reply:
     """Call the first tool once, then answer."""
     vendor = Anthropic()
     body = request.body
-    asked = "tool_result" in str(body["messages"][-1])
-    tools = [] if asked else body.get("tools", [])
-    wanted: list[Any] = [("t1", tool["name"], example(tool["input_schema"])) for tool in tools[:1]]
+    has_tool_result = "tool_result" in str(body["messages"][-1])
+    tools = [] if has_tool_result else body.get("tools", [])
+    tool_calls: list[Any] = [("t1", tool["name"], example(tool["input_schema"])) for tool in tools[:1]]
     if not body.get("stream"):
-        return vendor.whole("" if wanted else "All is well.", wanted)
-    return vendor.streamed_calls(wanted) if wanted else sse_reply(*vendor.pieces("All is ", "well."), *vendor.ending())
+        return vendor.response("" if tool_calls else "All is well.", tool_calls)
+    return (
+        vendor.streamed_calls(tool_calls)
+        if tool_calls
+        else sse_reply(*vendor.text_chunks("All is ", "well."), *vendor.final_chunks())
+    )
 
 
 def example(schema: Any) -> dict[str, Any]:
@@ -87,14 +91,14 @@ def extract(page: Path, folder: Path, address: str = "", url: str = "") -> Path:
 
 async def run(script: Path, *before: str, has_key: bool = True) -> None:
     async with FakeHttpServer(play_anthropic) as wire:
-        known = wire if has_key else None
+        known_wire = wire if has_key else None
         if not before:
             code, text = await asyncio.to_thread(
-                fork_server.run_script, script, env=environment(known), seconds=PATIENCE
+                fork_server.run_script, script, env=environment(known_wire), seconds=PATIENCE
             )
             assert code == 0, text
             return
-        process = await started(script.parent, *before, str(script), wire=known)
+        process = await started(script.parent, *before, str(script), wire=known_wire)
         output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
     assert process.returncode == 0, output.decode()
 
@@ -165,9 +169,9 @@ async def served(folder: Path, command: str) -> AsyncIterator[str]:
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
     return port
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-class Cut:
+class DropConnection:
     """Drop the connection without ending the response."""
 
 
 @dataclass(frozen=True)
-class Wait:
+class Delay:
     """Say nothing for a while; the client may leave meanwhile."""
 
     seconds: float
@@ -27,7 +27,7 @@ class Wait:
 class Reply:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: tuple[bytes | Wait | Cut, ...] = ()
+    body: tuple[bytes | Delay | DropConnection, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def json_reply(body: Any, status: int = 200, **headers: str) -> Reply:
 
 
 def sse_reply(*events: Any, status: int = 200) -> Reply:
-    """Server-sent events: text goes out as it is, the rest (`Wait`, `Cut`) as told."""
+    """Server-sent events: text goes out as it is, the rest (`Delay`, `DropConnection`) as told."""
     body = tuple(event.encode() if isinstance(event, str) else event for event in events)
     return Reply(status, {"content-type": "text/event-stream"}, body)
 
@@ -121,17 +121,17 @@ class FakeHttpServer:
         lines = [f"HTTP/1.1 {reply.status} X", "transfer-encoding: chunked"]
         lines += [f"{name}: {value}" for name, value in reply.headers.items()]
         writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
-        for piece in reply.body:
-            if isinstance(piece, Cut):
+        for part in reply.body:
+            if isinstance(part, DropConnection):
                 await writer.drain()
                 return False
-            if isinstance(piece, Wait):
+            if isinstance(part, Delay):
                 await writer.drain()
-                if await _client_leaves(reader, piece.seconds):
+                if await _client_leaves(reader, part.seconds):
                     self.client_left.set()
                     return False
-            elif piece:
-                writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+            elif part:
+                writer.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
                 await writer.drain()
         writer.write(b"0\r\n\r\n")
         await writer.drain()

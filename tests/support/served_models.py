@@ -13,7 +13,7 @@ from tellback.chat.model import ChatRequest
 from tellback.testing import FunctionModel
 from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta
 
-TIMINGS_VARIABLE = "TELLBACK_TEST_MARKS"
+TIMINGS_VARIABLE = "TELLBACK_TEST_TIMINGS"
 """The environment variable that names a folder where each model call leaves the moments of its begin and end."""
 
 PART_SECONDS = 0.25

@@ -14,7 +14,7 @@ from pathlib import Path
 from tellback import Tellback
 from tests.integration.chat.providers.vendors import Anthropic
 from tests.integration.cli.support import COMMAND, ENVIRONMENT
-from tests.support.fake_http_server import FakeHttpServer, Reply, Request, Wait, sse_reply
+from tests.support.fake_http_server import Delay, FakeHttpServer, Reply, Request, sse_reply
 
 OWN_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -27,8 +27,8 @@ def answer_request(request: Request) -> Reply:
     vendor = Anthropic()
     texts = str(request.body["messages"][-1])
     if "story" in texts and "How are you?" not in texts:  # what got no answer is sent along with what comes next
-        return sse_reply(*vendor.pieces("Once upon ", "a time "), Wait(60))
-    return sse_reply(*vendor.pieces("All is ", "well."), *vendor.ending())
+        return sse_reply(*vendor.text_chunks("Once upon ", "a time "), Delay(60))
+    return sse_reply(*vendor.text_chunks("All is ", "well."), *vendor.final_chunks())
 
 
 class Terminal:
@@ -40,24 +40,24 @@ class Terminal:
         self.shown = ""
         self._seen = 0
 
-    async def until(self, words: str) -> str:
+    async def wait_for(self, words: str) -> str:
         """What was shown since the last time, up to these words."""
         async with asyncio.timeout(50):
-            while (place := self.shown.find(words, self._seen)) < 0:
+            while (position := self.shown.find(words, self._seen)) < 0:
                 try:
                     data = await asyncio.to_thread(os.read, self._handle, 65_536)
                 except OSError:  # the other side was closed
                     data = b""
                 assert data, f"it ended before {words!r}: {self.shown}"
                 self.shown += data.decode(errors="replace")
-        found = self.shown[self._seen : place + len(words)]
-        self._seen = place + len(words)
+        found = self.shown[self._seen : position + len(words)]
+        self._seen = position + len(words)
         return found
 
     def type(self, text: str) -> None:
         os.write(self._handle, text.encode())
 
-    async def ended(self) -> int:
+    async def wait_closed(self) -> int:
         """The exit code; what is shown meanwhile is read, or the process would wait for that."""
         reading = asyncio.create_task(self._rest())
         async with asyncio.timeout(50):
@@ -78,23 +78,23 @@ class Terminal:
 
 @asynccontextmanager
 async def terminal(*arguments: str, **environment: str) -> AsyncIterator[Terminal]:
-    ours, theirs = pty.openpty()
+    parent_fd, child_fd = pty.openpty()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", OWN_TERMINAL, *COMMAND, *arguments),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=child_fd,
+        stdout=child_fd,
+        stderr=child_fd,
         start_new_session=True,
         env={**ENVIRONMENT, "TERM": "xterm", "OLLAMA_HOST": "127.0.0.1:9", **environment},
     )
-    os.close(theirs)
+    os.close(child_fd)
     try:
-        yield Terminal(process, ours)
+        yield Terminal(process, parent_fd)
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-        os.close(ours)
+        os.close(parent_fd)
 
 
 async def test_ctrl_c_stops_an_answer_and_at_the_prompt_leaves(tmp_path: Path) -> None:
@@ -102,16 +102,16 @@ async def test_ctrl_c_stops_an_answer_and_at_the_prompt_leaves(tmp_path: Path) -
     async with FakeHttpServer(answer_request) as wire:
         keys = {"ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": wire.url}
         async with terminal("chat", "--url", url, "--user", "maya", **keys) as screen:
-            assert "claude-sonnet-5 answers" in await screen.until("you> ")
+            assert "claude-sonnet-5 answers" in await screen.wait_for("you> ")
             screen.type("Tell me a story.\n")
-            await screen.until("a time ")
+            await screen.wait_for("a time ")
             screen.type("\x03")
-            assert "The answer was stopped; your message is kept, and you can go on." in await screen.until("you> ")
+            assert "The answer was stopped; your message is kept, and you can go on." in await screen.wait_for("you> ")
             screen.type("How are you?\n")
-            assert "All is well." in await screen.until("you> ")
+            assert "All is well." in await screen.wait_for("you> ")
             await asyncio.sleep(0.5)  # readline prints its prompt a moment before a signal wakes it
             screen.type("\x03")
-            assert await screen.ended() == 130
+            assert await screen.wait_closed() == 130
             assert "Traceback" not in screen.shown
     async with Tellback(url, worker=False) as rc:
         maya = rc.user("maya")
@@ -125,19 +125,19 @@ async def test_ctrl_c_stops_an_answer_and_at_the_prompt_leaves(tmp_path: Path) -
 async def test_without_anything_set_up_a_person_is_remembered(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     async with terminal("chat", "--url", url) as screen:
-        assert "No model is set up" in await screen.until("you> ")
+        assert "No model is set up" in await screen.wait_for("you> ")
         screen.type("I moved to Lisbon in March.\n")
-        await screen.until("you> ")
+        await screen.wait_for("you> ")
         screen.type("/close\n")
-        assert "A new conversation begins." in await screen.until("you> ")
+        assert "A new conversation begins." in await screen.wait_for("you> ")
         screen.type("Where did I move?\n")
-        assert "Lisbon" in await screen.until("you> ")
+        assert "Lisbon" in await screen.wait_for("you> ")
         screen.type("/why\n")
-        assert "said in conv_" in await screen.until("you> ")
+        assert "said in conv_" in await screen.wait_for("you> ")
         screen.type("\x04")
-        assert await screen.ended() == 0
+        assert await screen.wait_closed() == 0
     async with terminal("chat", "--url", url) as screen:
-        assert "Where did I move?" in await screen.until("/help says")
+        assert "Where did I move?" in await screen.wait_for("/help says")
 
 
 async def test_a_single_answer_that_is_interrupted_ends_quietly(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from tests.integration.cli.support import run
 
 async def keys(*arguments: str, **environment: str) -> str:
     """What the command printed; it must have worked."""
-    done = await asyncio.to_thread(run, "keys", *arguments, **environment)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout
+    completed = await asyncio.to_thread(run, "keys", *arguments, **environment)
+    assert completed.returncode == 0, completed.stderr
+    assert "Traceback" not in completed.stderr
+    return completed.stdout
 
 
 async def test_a_key_is_made_listed_and_revoked(url: str) -> None:
@@ -38,11 +38,11 @@ async def test_a_key_is_made_listed_and_revoked(url: str) -> None:
 
 
 async def test_the_secret_is_said_to_be_shown_once_and_is_alone_on_the_output(tmp_path: Path) -> None:
-    done = await asyncio.to_thread(run, "keys", "create", TELLBACK_URL=str(tmp_path / "r.db"))
-    assert done.stdout.startswith("rk_")
-    assert len(done.stdout.split()) == 1
-    assert "cannot be shown again" in done.stderr
-    assert done.stdout.strip() not in done.stderr
+    completed = await asyncio.to_thread(run, "keys", "create", TELLBACK_URL=str(tmp_path / "r.db"))
+    assert completed.stdout.startswith("rk_")
+    assert len(completed.stdout.split()) == 1
+    assert "cannot be shown again" in completed.stderr
+    assert completed.stdout.strip() not in completed.stderr
 
 
 async def test_scripts_read_json(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ async def test_the_list_is_for_people(tmp_path: Path) -> None:
     assert "\x1b" not in lines[0]
     assert "acme/default" in lines[1]
     assert "valid until 2127-01-01" in lines[1]
-    only = (await keys("list", "--url", url, "--tenant", "acme")).splitlines()[1:]
-    assert [line.split()[0] for line in only] == [second.key.id]
+    acme_lines = (await keys("list", "--url", url, "--tenant", "acme")).splitlines()[1:]
+    assert [line.split()[0] for line in acme_lines] == [second.key.id]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ async def test_the_list_is_for_people(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_told_without_a_traceback(arguments: list[str], words: str, tmp_path: Path) -> None:
-    done = run("keys", *(str(tmp_path / "r.db") if each == "FILE" else each for each in arguments))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = run("keys", *(str(tmp_path / "r.db") if each == "FILE" else each for each in arguments))
+    assert (completed.returncode, completed.stdout) == (2, "")
+    assert words in completed.stderr
+    assert "Traceback" not in completed.stderr

@@ -17,9 +17,9 @@ from tellback.stores.catalogue import migrations
 async def test_a_database_is_looked_at_migrated_and_looked_at_again(postgres_url: str) -> None:
     newest = migrations("postgres")[-1].version
 
-    def migrate(*more: str) -> tuple[int, str]:
-        done = CliRunner().invoke(app, ["migrate", "--url", postgres_url, *more], catch_exceptions=False)
-        return done.exit_code, done.output
+    def migrate(*extra_args: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, ["migrate", "--url", postgres_url, *extra_args], catch_exceptions=False)
+        return result.exit_code, result.output
 
     found = await inspect_store(postgres_url)
     assert (found.exists, found.version, found.needed) == (False, 0, newest)

@@ -64,29 +64,29 @@ async def store_conversation(rc: Tellback, text: str = "I moved to Lisbon.") -> 
 async def test_a_worker_that_runs_once_does_what_there_is_and_ends(url: str) -> None:
     async with Tellback(url, worker=False) as rc:
         space = await store_conversation(rc)
-        done = await asyncio.to_thread(run, "worker", "--url", url, "--once", "--extractor", "verbatim")
-        assert (done.returncode, done.stdout) == (0, ""), done.stderr
-        assert "is done" in done.stderr
+        completed = await asyncio.to_thread(run, "worker", "--url", url, "--once", "--extractor", "verbatim")
+        assert (completed.returncode, completed.stdout) == (0, ""), completed.stderr
+        assert "is done" in completed.stderr
         assert [atom.text for atom in await rc.user("maya").memory.list_atoms(space)] == ["User: I moved to Lisbon."]
         await rc.jobs.drain(1)
 
 
 async def test_where_to_work_may_stand_in_the_environment(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
-    done = await asyncio.to_thread(run, "worker", "--once", "--extractor", "verbatim", TELLBACK_URL=url)
-    assert done.returncode == 0, done.stderr
-    assert url in done.stderr
+    completed = await asyncio.to_thread(run, "worker", "--once", "--extractor", "verbatim", TELLBACK_URL=url)
+    assert completed.returncode == 0, completed.stderr
+    assert url in completed.stderr
 
 
 async def test_jobs_that_failed_are_told_by_the_exit_code(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     async with Tellback(url, worker=False) as rc:
         await store_conversation(rc)
-        nobody = {"ANTHROPIC_API_KEY": "x", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+        unreachable_provider = {"ANTHROPIC_API_KEY": "x", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
         model = ("--model", "claude-sonnet-5")
-        done = await asyncio.to_thread(run, "worker", "--url", url, "--once", *model, **nobody)
-        assert done.returncode == 1, done.stderr
-        assert "1 wait for their next attempt" in done.stderr
+        completed = await asyncio.to_thread(run, "worker", "--url", url, "--once", *model, **unreachable_provider)
+        assert completed.returncode == 1, completed.stderr
+        assert "1 wait for their next attempt" in completed.stderr
         [job] = await rc.jobs.list()
         assert job.status is JobStatus.QUEUED
         assert "ProviderConnectionError" in (job.error or "")
@@ -122,15 +122,15 @@ async def test_a_worker_follows_what_others_write_and_stops_when_told(url: str, 
     ],
 )
 def test_mistakes_are_told_without_a_traceback(arguments: list[str], words: str) -> None:
-    done = run("worker", *arguments, "--once")
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = run("worker", *arguments, "--once")
+    assert completed.returncode == 2
+    assert words in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_without_its_extra_the_command_says_what_to_install() -> None:
     code = "import sys; sys.modules['typer'] = None; from tellback.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
-    assert done.returncode == 1
-    assert "pip install 'tellback[cli]'" in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert completed.returncode == 1
+    assert "pip install 'tellback[cli]'" in completed.stderr
+    assert "Traceback" not in completed.stderr

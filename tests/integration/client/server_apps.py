@@ -25,11 +25,11 @@ class DroppedResponses:
             await self._app(scope, receive, send)
             return
         self.seen += 1
-        cut = self.left > 0
+        is_cut = self.left > 0
         self.left -= 1
 
         async def lost(message: Any) -> None:
-            if not cut or message["type"] == "http.response.start":
+            if not is_cut or message["type"] == "http.response.start":
                 await send(message)
 
         await self._app(scope, receive, lost)
@@ -54,14 +54,14 @@ class Gate:
         await self._app(scope, receive, send if self.cut_after is None else self._cutting(send))
 
     def _cutting(self, send: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
-        async def cut(message: Any) -> None:
+        async def send_then_cut(message: Any) -> None:
             if message["type"] == "http.response.body":
                 message = {**message, "body": message["body"][: self.cut_after], "more_body": True}
                 await send(message)
                 raise ConnectionResetError("the cable was cut")
             await send(message)
 
-        return cut
+        return send_then_cut
 
 
 @asynccontextmanager

@@ -62,9 +62,9 @@ async def test_jobs_of_a_user_are_followed_cancelled_and_retried() -> None:
         assert seen == [JobStatus.QUEUED, JobStatus.CANCELLED]
         assert cancelled.status is JobStatus.CANCELLED
         assert (await maya.memory.retry_job(job.id)).status is JobStatus.QUEUED
-        for act in (client.user("tom").memory.retry_job, client.user("tom").memory.cancel_job):
+        for change_job in (client.user("tom").memory.retry_job, client.user("tom").memory.cancel_job):
             with pytest.raises(NotFoundError):
-                await act(job.id)
+                await change_job(job.id)
         with pytest.raises(NotFoundError):
             await anext(client.user("tom").memory.follow_job(job.id))
 
@@ -79,10 +79,10 @@ async def test_costs_come_page_by_page() -> None:
             for number in range(9)
         ]
         await rc.store.jobs.add_usage(records)
-        whole = await rc.user("maya").admin.usage()
+        all_usage = await rc.user("maya").admin.usage()
         for found in (await client.usage(), await client.user("maya").admin.usage()):
-            assert found == whole == records[::-1]
-        assert await client.usage(before=whole[4].id) == whole[5:]
+            assert found == all_usage == records[::-1]
+        assert await client.usage(before=all_usage[4].id) == all_usage[5:]
         assert len(await client.usage(limit=4)) == 4
         assert await client.usage(limit=0) == []
         [total] = await client.usage_totals()
@@ -99,10 +99,12 @@ async def test_lists_are_whole_however_small_the_pages_are() -> None:
         conversations = [await maya.conversations.create("chat") for _ in range(7)]
         assert await maya.conversations.list() == conversations[::-1]
         assert await maya.conversations.list(limit=5) == conversations[:1:-1]
-        said = [await maya.conversations.append_user_message(conversations[0].id, str(number)) for number in range(8)]
-        assert await maya.conversations.messages(conversations[0].id) == said
-        assert await maya.conversations.messages(conversations[0].id, limit=5) == said[-5:]
-        assert await maya.conversations.messages(conversations[0].id, after=0, limit=5) == said[:5]
+        messages = [
+            await maya.conversations.append_user_message(conversations[0].id, str(number)) for number in range(8)
+        ]
+        assert await maya.conversations.messages(conversations[0].id) == messages
+        assert await maya.conversations.messages(conversations[0].id, limit=5) == messages[-5:]
+        assert await maya.conversations.messages(conversations[0].id, after=0, limit=5) == messages[:5]
         spaces = [await maya.memory.create_space(str(number)) for number in range(5)]
         assert await maya.memory.list_spaces() == spaces
         things = [await maya.memory.create_entity(spaces[0].id, "OBJECT", f"Thing {number}") for number in range(8)]

@@ -53,8 +53,8 @@ async def test_an_answer_that_is_lost_changes_nothing_twice() -> None:
         conversation = await maya.conversations.create("chat")
         assert [each.id for each in await maya.conversations.list()] == [conversation.id]
         app.left = 1
-        said = await maya.conversations.append_user_message(conversation.id, "Hello", idempotency_key="one")
-        assert [each.id for each in await maya.conversations.messages(conversation.id)] == [said.id]
+        message = await maya.conversations.append_user_message(conversation.id, "Hello", idempotency_key="one")
+        assert [each.id for each in await maya.conversations.messages(conversation.id)] == [message.id]
 
 
 async def test_what_may_not_be_sent_again_is_not() -> None:
@@ -70,15 +70,15 @@ async def test_what_may_not_be_sent_again_is_not() -> None:
 
 async def test_errors_are_those_of_the_process() -> None:
     async with served() as (rc, url):
-        async with TellbackClient(url) as nobody:
+        async with TellbackClient(url) as anonymous_client:
             with pytest.raises(NotAuthenticatedError, match="no credential"):
-                await nobody.user("maya").conversations.list()
-        async with TellbackClient(url, await key(rc, "user", user_id="maya")) as hers:
-            assert await hers.user().conversations.list() == []
+                await anonymous_client.user("maya").conversations.list()
+        async with TellbackClient(url, await key(rc, "user", user_id="maya")) as mayas_client:
+            assert await mayas_client.user().conversations.list() == []
             with pytest.raises(NotAllowedError, match="for no other"):
-                await hers.user("tom").conversations.list()
+                await mayas_client.user("tom").conversations.list()
             with pytest.raises(NotAllowedError, match="admin"):
-                await hers.keys.list()
+                await mayas_client.keys.list()
         async with TellbackClient(url, await key(rc)) as app:
             with pytest.raises(InvalidArgumentError, match="X-Tellback-User"):
                 await app.user().conversations.list()
@@ -110,16 +110,16 @@ async def test_who_asks_too_often_waits_and_goes_on_or_is_told() -> None:
     async with served(rate_limit=None) as (rc, url):
         secret = await key(rc, rate_limit=1)
         async with TellbackClient(url, secret, retries=0) as client:
-            asked = (client.user("maya").conversations.list() for _ in range(3))
+            list_calls = (client.user("maya").conversations.list() for _ in range(3))
             with pytest.raises(RateLimitedError) as caught:
-                [await each for each in asked]
+                [await each for each in list_calls]
         assert caught.value.retry_after > 0
 
 
 async def test_deltas_come_as_they_are_made_and_closing_cancels() -> None:
     started, cancelled = asyncio.Event(), asyncio.Event()
 
-    class Slow(ScriptedModel):
+    class SlowModel(ScriptedModel):
         async def _stream(self, request: Any) -> AsyncIterator[Any]:
             try:
                 yield TextDelta("One")
@@ -129,7 +129,7 @@ async def test_deltas_come_as_they_are_made_and_closing_cancels() -> None:
                 cancelled.set()
 
     async with (
-        served(Slow([says("never")]), rate_limit=None) as (rc, url),
+        served(SlowModel([says("never")]), rate_limit=None) as (rc, url),
         TellbackClient(url, await key(rc)) as client,
     ):
         items = client.user("maya").chat_stream("Count!", space=None)
@@ -151,12 +151,12 @@ async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: A
             seen.append(event.subject_id)  # noqa: PERF401 - as they come
 
     created: list[str] = []
-    following: asyncio.Task[None] | None = None
+    follow_task: asyncio.Task[None] | None = None
     for _ in range(3):
         rc = Tellback(file, worker=False)
         app = create_app(rc)
         async with running_server(app, port):
-            following = following or asyncio.create_task(follow())
+            follow_task = follow_task or asyncio.create_task(follow())
             created.append((await client.user("maya").conversations.create("chat")).id)
             async with asyncio.timeout(15):
                 while seen != created:  # noqa: ASYNC110
@@ -164,9 +164,9 @@ async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: A
             app.state.stopping.set()  # as a server that is told to end does: the feed would not end by itself
         async with Tellback(file, worker=False) as rc:  # while the server is away
             created.append((await rc.user("maya", "acme").conversations.create("chat")).id)
-    assert following is not None
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
+    assert follow_task is not None
+    follow_task.cancel()
+    await asyncio.gather(follow_task, return_exceptions=True)
     await client.close()
     assert seen == created[:-1]
 
@@ -177,9 +177,9 @@ async def test_plain_code_can_use_it_too() -> None:
             maya = client.user("maya")
             conversation = maya.conversations.create("notes")
             maya.conversations.append_user_message(conversation.id, "Hello")
-            said = [each.text for each in maya.conversations.messages(conversation.id)]
+            texts = [each.text for each in maya.conversations.messages(conversation.id)]
             deltas = [item for item in maya.chat_stream("Hi", space=None) if isinstance(item, TextDelta)]
-            return [*said, *(delta.text for delta in deltas)]
+            return [*texts, *(delta.text for delta in deltas)]
 
     async with served(ScriptedModel([says("Hello, Maya!")])) as (rc, url):
         assert await asyncio.to_thread(run_sync_chat, url, await key(rc)) == ["Hello", "Hello, Maya!"]
@@ -210,9 +210,9 @@ async def test_an_agent_with_routes_is_talked_to() -> None:
             *("Hello", "Where to?", "Rome", "To Rome!")
         ]
         assert len(await sessions.load_session_history("web-1")) == 4
-        done = await sessions.complete_session("web-1")
-        assert done is not None
-        assert done.status == "completed"
+        completed = await sessions.complete_session("web-1")
+        assert completed is not None
+        assert completed.status == "completed"
         assert await client.user("tom").agents.sessions("Wanda").get_session("web-1") is None
         assert await sessions.delete_session("web-1")
         assert not await sessions.delete_session("web-1")
@@ -229,18 +229,20 @@ async def test_many_feeds_that_are_open_keep_nobody_waiting() -> None:
             assert await maya.conversations.get(created.id) == created
 
 
-@pytest.mark.parametrize("given", [{}, {"close_after": None}, {"close_after": 60}, {"close_after": timedelta(days=2)}])
-async def test_a_chat_closes_when_it_does_in_process(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"close_after": None}, {"close_after": 60}, {"close_after": timedelta(days=2)}]
+)
+async def test_a_chat_closes_when_it_does_in_process(options: dict[str, Any]) -> None:
     async with served(ScriptedModel([says("Hello!")] * 3)) as (rc, url), TellbackClient(url, await key(rc)) as client:
         found = []
         for maya in (rc.user("maya", "acme"), client.user("tom")):
-            reply = await maya.chat("Hi", space=None, **given)
+            reply = await maya.chat("Hi", space=None, **options)
             assert reply.conversation_id is not None
             conversation = await maya.conversations.get(reply.conversation_id)
             assert conversation is not None
             found.append(conversation.close_after)
         assert found[0] == found[1]
-        assert (found[1] is None) is (given == {"close_after": None})
-        assert [item async for item in client.user("ana").chat_stream("Hi", space=None, **given)]
+        assert (found[1] is None) is (options == {"close_after": None})
+        assert [item async for item in client.user("ana").chat_stream("Hi", space=None, **options)]
         [conversation] = await client.user("ana").conversations.list()
         assert conversation.close_after == found[0]

@@ -14,10 +14,10 @@ from tellback.testing import FunctionModel
 from tellback.tools import Tool
 from tests.integration.client.server_apps import running_client
 
-WAYS = ["chat", "chat_stream", "run_turn", "stream_turn"]
+METHODS = ["chat", "chat_stream", "run_turn", "stream_turn"]
 
 
-class Hearing:
+class RecordingModel:
     """A model that keeps what it was asked."""
 
     def __init__(self) -> None:
@@ -34,18 +34,18 @@ def look() -> str:
     return "nothing"
 
 
-async def turn(maya: Any, way: str, **kwargs: Any) -> Any:
-    if way == "chat":
+async def turn(maya: Any, method: str, **kwargs: Any) -> Any:
+    if method == "chat":
         return await maya.chat("Hi", space=None, **kwargs)
-    if way == "chat_stream":
+    if method == "chat_stream":
         return [item async for item in maya.chat_stream("Hi", space=None, **kwargs)][-1]
     conversation = await maya.conversations.create("options")
-    if way == "run_turn":
+    if method == "run_turn":
         return await maya.conversations.run_turn(conversation.id, None, "Hi", **kwargs)
     return [item async for item in maya.conversations.stream_turn(conversation.id, None, "Hi", **kwargs)][-1]
 
 
-TAKEN: list[ChatOptions | Mapping[str, Any]] = [
+ACCEPTED_OPTIONS: list[ChatOptions | Mapping[str, Any]] = [
     {"config": {"temperature": 0.1}},
     {"config": {"temperature": 0, "top_p": 0.5}},
     {"config": {}},
@@ -60,19 +60,21 @@ TAKEN: list[ChatOptions | Mapping[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", TAKEN, ids=lambda each: repr(each)[:60])
+@pytest.mark.parametrize("options", ACCEPTED_OPTIONS, ids=lambda each: repr(each)[:60])
 async def test_options_reach_the_model_as_in_process(options: Any) -> None:
-    model = Hearing()
+    model = RecordingModel()
     rc = Tellback(":memory:", model=FunctionModel(model))
     async with running_client(rc) as (client, _):
-        for way in WAYS:
-            asked: list[Any] = []
-            for maya in (rc.user(f"maya {way}"), client.user(f"tom {way}")):
-                assert (await turn(maya, way, options=options)).text == "Yes."
+        for method in METHODS:
+            sent_requests: list[Any] = []
+            for maya in (rc.user(f"maya {method}"), client.user(f"tom {method}")):
+                assert (await turn(maya, method, options=options)).text == "Yes."
                 request = model.requests[-1]
                 tools = [(each.name, each.description, each.parameters) for each in request.tools]
-                asked.append((request.system, tools, request.tool_choice, request.max_output_tokens, request.config))
-            assert asked[0] == asked[1]
+                sent_requests.append(
+                    (request.system, tools, request.tool_choice, request.max_output_tokens, request.config)
+                )
+            assert sent_requests[0] == sent_requests[1]
 
 
 SPELT_WRONG: list[Any] = [
@@ -90,15 +92,15 @@ SPELT_WRONG: list[Any] = [
 
 @pytest.mark.parametrize("options", SPELT_WRONG, ids=str)
 async def test_options_that_are_wrong_are_refused_alike(options: Any) -> None:
-    rc = Tellback(":memory:", model=FunctionModel(Hearing()))
+    rc = Tellback(":memory:", model=FunctionModel(RecordingModel()))
     async with running_client(rc) as (client, _):
-        for way in WAYS:
-            told = []
+        for method in METHODS:
+            messages = []
             for maya in (rc.user("maya"), client.user("tom")):
                 with pytest.raises(TellbackError) as caught:
-                    await turn(maya, way, options=options)
-                told.append((type(caught.value), str(caught.value)))
-            assert told[0] == told[1]
+                    await turn(maya, method, options=options)
+                messages.append((type(caught.value), str(caught.value)))
+            assert messages[0] == messages[1]
 
 
 NOT_SENT: list[tuple[Any, str]] = [
@@ -119,35 +121,35 @@ NOT_SENT: list[tuple[Any, str]] = [
     ({"open_skills": ["a"]}, "open_skills"),
     ({"providers": []}, "providers"),
     ({"on_max_iterations": "raise"}, "on_max_iterations"),
-    ({"model": FunctionModel(Hearing())}, "name of a model"),
+    ({"model": FunctionModel(RecordingModel())}, "name of a model"),
 ]
 
 
-@pytest.mark.parametrize(("options", "why"), NOT_SENT, ids=lambda each: each if isinstance(each, str) else "")
-async def test_options_that_a_server_does_not_take_are_refused_with_a_reason(options: Any, why: str) -> None:
-    async with running_client(Tellback(":memory:", model=FunctionModel(Hearing()))) as (client, _):
-        for way in WAYS:
-            with pytest.raises(InvalidArgumentError, match=why) as caught:
-                await turn(client.user("maya"), way, options=options)
+@pytest.mark.parametrize(("options", "reason"), NOT_SENT, ids=lambda each: each if isinstance(each, str) else "")
+async def test_options_that_a_server_does_not_take_are_refused_with_a_reason(options: Any, reason: str) -> None:
+    async with running_client(Tellback(":memory:", model=FunctionModel(RecordingModel()))) as (client, _):
+        for method in METHODS:
+            with pytest.raises(InvalidArgumentError, match=reason) as caught:
+                await turn(client.user("maya"), method, options=options)
             assert "Extra inputs" not in str(caught.value)
 
 
 async def test_a_model_may_be_named_among_the_options() -> None:
-    rc = Tellback(":memory:", model=FunctionModel(Hearing()))
+    rc = Tellback(":memory:", model=FunctionModel(RecordingModel()))
     async with running_client(rc) as (client, _):
-        for way in WAYS:
+        for method in METHODS:
             with pytest.raises(TellbackError, match="gpt-nobody"):
-                await turn(client.user("maya"), way, options={"model": "gpt-nobody"})
+                await turn(client.user("maya"), method, options={"model": "gpt-nobody"})
 
 
 async def test_described_tools_may_be_among_the_options() -> None:
-    asked: list[str] = []
+    handled: list[str] = []
 
     def handle(name: str, arguments: dict[str, Any]) -> str:
-        asked.append(name)
+        handled.append(name)
         return "nothing"
 
-    described = {"name": "look", "description": "Look.", "parameters": Tool.from_fn(look.fn).parameters}
+    definition = {"name": "look", "description": "Look.", "parameters": Tool.from_fn(look.fn).parameters}
 
     async def model(request: ChatRequest) -> ChatReply:
         if request.messages[-1].role == "tool":
@@ -155,5 +157,5 @@ async def test_described_tools_may_be_among_the_options() -> None:
         return ChatReply("", tool_calls=(ToolCall("call_1", "look", {}),), stop_reason="tool_use")
 
     async with running_client(Tellback(":memory:", model=FunctionModel(model))) as (client, _):
-        ended = await turn(client.user("maya"), "run_turn", options={"tools": [described]}, tool_handler=handle)
-    assert (ended.text, asked) == ("Yes.", ["look"])
+        outcome = await turn(client.user("maya"), "run_turn", options={"tools": [definition]}, tool_handler=handle)
+    assert (outcome.text, handled) == ("Yes.", ["look"])

@@ -16,25 +16,25 @@ from tests.integration.client.server_apps import Gate, running_client
 HTML = (502, b"text/html", b"<html>Bad gateway")
 
 
-def told(status: int, code: str, data: str = "null") -> tuple[int, bytes, bytes]:
+def problem_response(status: int, code: str, data: str = "null") -> tuple[int, bytes, bytes]:
     body = f'{{"code": "{code}", "detail": "Not now.", "status": {status}, "data": {data}}}'
     return status, b"application/problem+json", body.encode()
 
 
-AWAY = {
+UNAVAILABLE_RESPONSES = {
     "a proxy": HTML,
     "a proxy with JSON": (503, b"application/json", b'{"message": "Service Unavailable"}'),
-    "stopping": told(503, "stopping"),
-    "not ready": told(503, "not-ready"),
-    "the issuer": told(503, "issuer-unavailable"),
-    "the store": told(503, "store-unavailable"),
-    "a locked store": told(503, "store-busy"),
-    "too many": told(429, "rate-limited", '{"retryAfter": 0.05}'),
+    "stopping": problem_response(503, "stopping"),
+    "not ready": problem_response(503, "not-ready"),
+    "the issuer": problem_response(503, "issuer-unavailable"),
+    "the store": problem_response(503, "store-unavailable"),
+    "a locked store": problem_response(503, "store-busy"),
+    "too many": problem_response(429, "rate-limited", '{"retryAfter": 0.05}'),
 }
 
 
 @asynccontextmanager
-async def following(client: TellbackClient) -> Any:
+async def followed_events(client: TellbackClient) -> Any:
     """The subjects of events as they come."""
     seen: list[str | None] = []
 
@@ -48,42 +48,42 @@ async def following(client: TellbackClient) -> Any:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(condition: Any) -> None:
+async def wait_until(condition: Any) -> None:
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("why", AWAY)
+@pytest.mark.parametrize("reason", UNAVAILABLE_RESPONSES)
 async def test_a_subscription_outlives_whatever_answers_in_the_place_of_a_server(
-    why: str, monkeypatch: pytest.MonkeyPatch
+    reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "RECONNECT_SECONDS", 0.02)
     rc = Tellback(":memory:")
-    async with running_client(rc, Gate) as (client, gate), following(client) as (seen, task):
+    async with running_client(rc, Gate) as (client, gate), followed_events(client) as (seen, task):
         first = await client.user("maya").conversations.create("chat")
-        await until(lambda: seen == [first.id])
-        gate.answer = AWAY[why]
+        await wait_until(lambda: seen == [first.id])
+        gate.answer = UNAVAILABLE_RESPONSES[reason]
         gate._app.state.feed.end()
-        await until(lambda: gate.times > 2 or task.done())
+        await wait_until(lambda: gate.times > 2 or task.done())
         second = await rc.user("maya").conversations.create("chat")
         gate.answer = None
-        await until(lambda: task.done() or len(seen) == 2)
+        await wait_until(lambda: task.done() or len(seen) == 2)
         assert seen == [first.id, second.id]
         assert not task.done()
 
 
-@pytest.mark.parametrize("why", AWAY)
-async def test_a_subscription_that_cannot_begin_says_why(why: str) -> None:
+@pytest.mark.parametrize("reason", UNAVAILABLE_RESPONSES)
+async def test_a_subscription_that_cannot_begin_says_why(reason: str) -> None:
     async with running_client(Tellback(":memory:"), Gate) as (client, gate):
-        gate.answer = AWAY[why]
+        gate.answer = UNAVAILABLE_RESPONSES[reason]
         with pytest.raises((RemoteUnavailableError, StoreError, RateLimitedError)):
             await anext(client.user("maya").events.subscribe())
 
 
 async def test_what_may_have_been_done_is_told_at_once_and_not_sent_again() -> None:
     async with running_client(Tellback(":memory:"), Gate) as (client, gate):
-        gate.answer = told(503, "store-unavailable", '{"inDoubt": true}')
+        gate.answer = problem_response(503, "store-unavailable", '{"inDoubt": true}')
         with pytest.raises(StoreError) as caught:
             await client.user("maya").conversations.create("chat")
         assert caught.value.in_doubt

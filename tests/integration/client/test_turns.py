@@ -37,39 +37,39 @@ def look(again: int) -> str:
     return f"nothing ({again})"
 
 
-async def turn(client: TellbackClient, way: str, **kwargs: Any) -> TurnOutcome | TurnResult:
+async def turn(client: TellbackClient, method: str, **kwargs: Any) -> TurnOutcome | TurnResult:
     maya = client.user("maya")
-    ended: Any
-    if way.startswith("chat"):
+    outcome: Any
+    if method.startswith("chat"):
         cycles = kwargs.pop("max_cycles", None)
         options = None if cycles is None else {"max_iterations": cycles}
-        if way == "chat":
+        if method == "chat":
             return await maya.chat("Look!", space=None, tools=[look], options=options, **kwargs)
-        [*_, ended] = [
+        [*_, outcome] = [
             item async for item in maya.chat_stream("Look!", space=None, tools=[look], options=options, **kwargs)
         ]
     else:
         conversation = await maya.conversations.create("tools")
-        if way == "run_turn":
+        if method == "run_turn":
             return await maya.conversations.run_turn(conversation.id, None, "Look!", tools=[look], **kwargs)
-        [*_, ended] = [
+        [*_, outcome] = [
             item
             async for item in maya.conversations.stream_turn(conversation.id, None, "Look!", tools=[look], **kwargs)
         ]
-    assert isinstance(ended, TurnOutcome | TurnResult)
-    return ended
+    assert isinstance(outcome, TurnOutcome | TurnResult)
+    return outcome
 
 
-@pytest.mark.parametrize("way", ["run_turn", "stream_turn", "chat", "chat_stream"])
+@pytest.mark.parametrize("method", ["run_turn", "stream_turn", "chat", "chat_stream"])
 @pytest.mark.parametrize("cycles", [1, 3, None])
-async def test_a_model_that_keeps_calling_is_asked_for_an_answer(way: str, cycles: int | None) -> None:
+async def test_a_model_that_keeps_calling_is_asked_for_an_answer(method: str, cycles: int | None) -> None:
     model = Tireless()
     async with running_client(Tellback(":memory:", model=FunctionModel(model))) as (client, _):
-        ended = await turn(client, way, max_cycles=cycles)
-    most = 10 if cycles is None else cycles
-    assert (ended.status, ended.text, ended.pending) == ("max_cycles", "Enough.", ())
-    assert ended.model_calls == model.asked == most + 1
-    assert len(ended.tool_invocations) == most
+        outcome = await turn(client, method, max_cycles=cycles)
+    max_cycles = 10 if cycles is None else cycles
+    assert (outcome.status, outcome.text, outcome.pending) == ("max_cycles", "Enough.", ())
+    assert outcome.model_calls == model.asked == max_cycles + 1
+    assert len(outcome.tool_invocations) == max_cycles
 
 
 async def test_the_same_is_so_in_process() -> None:
@@ -77,9 +77,9 @@ async def test_the_same_is_so_in_process() -> None:
     async with Tellback(":memory:", model=FunctionModel(model)) as rc:
         maya = rc.user("maya")
         conversation = await maya.conversations.create("tools")
-        ended = await maya.conversations.run_turn(conversation.id, None, "Look!", tools=[look], max_cycles=3)
-    assert (ended.status, ended.text, ended.pending) == ("max_cycles", "Enough.", ())
-    assert (ended.model_calls, ended.stop_reason, len(ended.tool_invocations)) == (4, "max_iterations", 3)
+        outcome = await maya.conversations.run_turn(conversation.id, None, "Look!", tools=[look], max_cycles=3)
+    assert (outcome.status, outcome.text, outcome.pending) == ("max_cycles", "Enough.", ())
+    assert (outcome.model_calls, outcome.stop_reason, len(outcome.tool_invocations)) == (4, "max_iterations", 3)
 
 
 async def test_a_model_that_will_not_answer_ends_all_the_same() -> None:
@@ -88,8 +88,8 @@ async def test_a_model_that_will_not_answer_ends_all_the_same() -> None:
         return ChatReply("Wait.", tool_calls=(call,), stop_reason="tool_use")
 
     async with running_client(Tellback(":memory:", model=FunctionModel(stubborn))) as (client, _):
-        ended = await turn(client, "run_turn", max_cycles=2)
-        assert (ended.status, ended.text, ended.pending, ended.model_calls) == ("max_cycles", "Wait.", (), 3)
+        outcome = await turn(client, "run_turn", max_cycles=2)
+        assert (outcome.status, outcome.text, outcome.pending, outcome.model_calls) == ("max_cycles", "Wait.", (), 3)
         answer = await client.user("maya").chat("Look!", space=None, options={"max_iterations": 2}, tools=[look])
         assert (answer.status, answer.ok, answer.pending) == ("max_cycles", True, ())
 
@@ -126,16 +126,16 @@ async def test_both_sides_of_a_turn_are_appended_once_if_the_answer_is_lost() ->
         assert [turn.user_message, turn.assistant_message] == log
 
 
-@pytest.mark.parametrize("way", ["run_turn", "chat"])
-@pytest.mark.parametrize("cut", [1, 2])
-async def test_a_tool_runs_once_whichever_answer_is_lost(way: str, cut: int) -> None:
-    ran: list[str] = []
+@pytest.mark.parametrize("method", ["run_turn", "chat"])
+@pytest.mark.parametrize("lost_answer", [1, 2])
+async def test_a_tool_runs_once_whichever_answer_is_lost(method: str, lost_answer: int) -> None:
+    runs: list[str] = []
 
     @tool
     def book() -> str:
         """Book a table."""
-        ran.append("booked")
-        cuts.left = 1 if cut == 2 else 0
+        runs.append("booked")
+        cuts.left = 1 if lost_answer == 2 else 0
         return "booked"
 
     async def model(request: Any) -> ChatReply:
@@ -147,22 +147,24 @@ async def test_a_tool_runs_once_whichever_answer_is_lost(way: str, cut: int) -> 
     async with running_client(rc, lambda app: DroppedResponses(app, 0)) as (client, cuts):
         maya = client.user("maya")
         conversation = await maya.conversations.create("tables")
-        cuts.left = 1 if cut == 1 else 0
-        ended: TurnOutcome | TurnResult
-        if way == "run_turn":
-            ended = await maya.conversations.run_turn(conversation.id, None, "Book!", tools=[book], idempotency_key="k")
+        cuts.left = 1 if lost_answer == 1 else 0
+        outcome: TurnOutcome | TurnResult
+        if method == "run_turn":
+            outcome = await maya.conversations.run_turn(
+                conversation.id, None, "Book!", tools=[book], idempotency_key="k"
+            )
         else:
-            ended = await maya.chat(
+            outcome = await maya.chat(
                 "Book!", space=None, conversation_id=conversation.id, tools=[book], idempotency_key="k"
             )
-        assert (ended.text, ran) == ("Done.", ["booked"])
+        assert (outcome.text, runs) == ("Done.", ["booked"])
         log = await maya.conversations.messages(conversation.id)
         assert [message.text for message in log if message.role == "user"] == ["Book!"]
         assert [message.text for message in log if message.text and message.role == "assistant"] == ["Done."]
 
 
-@pytest.mark.parametrize("way", ["run_turn", "chat"])
-async def test_a_turn_with_a_key_that_is_asked_for_again_is_answered_as_in_process(way: str) -> None:
+@pytest.mark.parametrize("method", ["run_turn", "chat"])
+async def test_a_turn_with_a_key_that_is_asked_for_again_is_answered_as_in_process(method: str) -> None:
     async def model(request: Any) -> ChatReply:
         if request.messages[-1].role == "tool":
             return ChatReply("Done.")
@@ -170,26 +172,26 @@ async def test_a_turn_with_a_key_that_is_asked_for_again_is_answered_as_in_proce
 
     rc = Tellback(":memory:", model=FunctionModel(model))
     async with running_client(rc) as (client, _):
-        told: list[Any] = []
+        results: list[Any] = []
         for maya in (rc.user("maya"), client.user("tom")):
             conversation = await maya.conversations.create("tables")
             found: list[Any] = []
             for _again in range(2):
-                ended: Any
-                if way == "run_turn":
-                    ended = await maya.conversations.run_turn(
+                outcome: Any
+                if method == "run_turn":
+                    outcome = await maya.conversations.run_turn(
                         conversation.id, None, "Book!", tools=[look], idempotency_key="k"
                     )
                 else:
-                    ended = await maya.chat(
+                    outcome = await maya.chat(
                         "Book!", space=None, conversation_id=conversation.id, tools=[look], idempotency_key="k"
                     )
-                found.append((ended.status, ended.text))
+                found.append((outcome.status, outcome.text))
             log = await maya.conversations.messages(conversation.id)
-            told.append((found, [(message.role, message.text) for message in log]))
-        assert told[0] == told[1]
-        assert told[1][0] == [("completed", "Done.")] * 2
-        assert [role for role, _ in told[1][1]].count("user") == 1
+            results.append((found, [(message.role, message.text) for message in log]))
+        assert results[0] == results[1]
+        assert results[1][0] == [("completed", "Done.")] * 2
+        assert [role for role, _ in results[1][1]].count("user") == 1
 
 
 async def test_a_request_that_is_still_being_answered_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

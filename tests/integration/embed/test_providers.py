@@ -30,7 +30,7 @@ from tellback.errors import (
     ProviderRateLimitError,
     ProviderTimeoutError,
 )
-from tests.support.fake_http_server import Cut, FakeHttpServer, Reply, Request, Wait, json_reply
+from tests.support.fake_http_server import Delay, DropConnection, FakeHttpServer, Reply, Request, json_reply
 
 Rows = Sequence[Any]
 SIZE = 4
@@ -92,14 +92,14 @@ def vendor(request: pytest.FixtureRequest) -> Vendor:
     return found
 
 
-def answering(vendor: Vendor, then: Callable[[int], None] | None = None) -> Callable[[Request], Reply]:
+def answer_with(vendor: Vendor, before_answer: Callable[[int], None] | None = None) -> Callable[[Request], Reply]:
     request_count = 0
 
     def respond(request: Request) -> Reply:
         nonlocal request_count
         request_count += 1
-        if then is not None:
-            then(request_count)
+        if before_answer is not None:
+            before_answer(request_count)
         return vendor.rows([vector_of(text) for text in vendor.sent(request.body)])
 
     return respond
@@ -107,7 +107,7 @@ def answering(vendor: Vendor, then: Callable[[int], None] | None = None) -> Call
 
 async def test_each_text_gets_its_own_vector_brought_to_length_one(vendor: Vendor) -> None:
     texts = ["I keep bees.", "", "The roof leaks.", "   ", "I keep bees."]
-    async with FakeHttpServer(answering(vendor)) as wire:
+    async with FakeHttpServer(answer_with(vendor)) as wire:
         embedder = vendor.embedder(wire)
         assert isinstance(embedder, Embedder)
         rows = await embedder.embed(texts)
@@ -131,7 +131,7 @@ async def test_what_needs_no_vector_is_never_sent(vendor: Vendor, wire: FakeHttp
 
 async def test_many_texts_go_in_several_requests_a_few_at_a_time_and_keep_their_order(vendor: Vendor) -> None:
     texts = [f"note {n}" for n in range(5000)]
-    async with FakeHttpServer(answering(vendor)) as wire:
+    async with FakeHttpServer(answer_with(vendor)) as wire:
         embedder = vendor.embedder(wire)
         rows = await embedder.embed(texts)
         await embedder.close()
@@ -144,7 +144,7 @@ async def test_many_texts_go_in_several_requests_a_few_at_a_time_and_keep_their_
 
 async def test_no_request_is_larger_than_its_limit_in_bytes(vendor: Vendor) -> None:
     texts = [f"{n} " + "ü" * 1500 for n in range(300)]
-    async with FakeHttpServer(answering(vendor)) as wire:
+    async with FakeHttpServer(answer_with(vendor)) as wire:
         embedder = vendor.embedder(wire)
         await embedder.embed(texts)
         await embedder.close()
@@ -154,21 +154,21 @@ async def test_no_request_is_larger_than_its_limit_in_bytes(vendor: Vendor) -> N
 
 @pytest.mark.parametrize("long", ["The ferry leaves at nine. " * 2000, "海" * 20_000, "x" * 50_000])
 async def test_a_text_too_long_for_the_model_gets_the_mean_of_its_pieces(vendor: Vendor, long: str) -> None:
-    async with FakeHttpServer(answering(vendor)) as wire:
+    async with FakeHttpServer(answer_with(vendor)) as wire:
         embedder = vendor.embedder(wire)
         short, row = await embedder.embed(["short", long])
         await embedder.close()
-    pieces = [text for request in wire.requests for text in vendor.sent(request.body) if text != "short"]
-    assert all(len(piece.encode()) <= embedder.limits.max_text_bytes for piece in pieces)
-    counted = {piece: long.count(piece) for piece in pieces}
-    assert len("".join(pieces)) <= len(long)
-    assert all(counted.values())
+    parts = [text for request in wire.requests for text in vendor.sent(request.body) if text != "short"]
+    assert all(len(part.encode()) <= embedder.limits.max_text_bytes for part in parts)
+    counts = {part: long.count(part) for part in parts}
+    assert len("".join(parts)) <= len(long)
+    assert all(counts.values())
     assert np.linalg.norm(row) == pytest.approx(1, abs=1e-5)
     np.testing.assert_allclose(short, unit(vector_of("short")), atol=1e-6)
 
 
 async def test_lone_surrogates_are_sent_as_unknown_characters(vendor: Vendor) -> None:
-    async with FakeHttpServer(answering(vendor)) as wire:
+    async with FakeHttpServer(answer_with(vendor)) as wire:
         embedder = vendor.embedder(wire)
         await embedder.embed(["a\ud800b"])
         await embedder.close()
@@ -210,7 +210,7 @@ async def test_an_answer_of_another_shape_is_an_embedding_error(
 
 
 async def test_a_failed_request_is_made_again_after_the_wait_the_provider_asked_for(
-    vendor: Vendor, wire: FakeHttpServer, waits: list[float]
+    vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
 ) -> None:
     wire.reply_with(vendor.failure(429, retry_after="7"), vendor.failure(503), vendor.rows([vector_of("one")]))
     embedder = vendor.embedder(wire)
@@ -218,12 +218,12 @@ async def test_a_failed_request_is_made_again_after_the_wait_the_provider_asked_
     await embedder.close()
     np.testing.assert_allclose(rows[0], unit(vector_of("one")), atol=1e-6)
     assert len(wire.requests) == 3
-    assert waits[0] >= 7
-    assert waits[1] < 7
+    assert recorded_backoffs[0] >= 7
+    assert recorded_backoffs[1] < 7
 
 
 async def test_retries_end_and_the_providers_failure_is_the_cause(
-    vendor: Vendor, wire: FakeHttpServer, waits: list[float]
+    vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
 ) -> None:
     wire.always_reply_with(vendor.failure(429))
     embedder = vendor.embedder(wire, retries=2)
@@ -233,10 +233,12 @@ async def test_retries_end_and_the_providers_failure_is_the_cause(
     assert isinstance(caught.value.__cause__, ProviderRateLimitError)
     assert len(caught.value.__cause__.attempts) == 3
     assert caught.value.retryable
-    assert len(waits) == 2
+    assert len(recorded_backoffs) == 2
 
 
-async def test_a_wrong_key_is_not_tried_again(vendor: Vendor, wire: FakeHttpServer, waits: list[float]) -> None:
+async def test_a_wrong_key_is_not_tried_again(
+    vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
+) -> None:
     wire.always_reply_with(vendor.failure(401))
     embedder = vendor.embedder(wire)
     with pytest.raises(EmbeddingError, match="API key") as caught:
@@ -247,7 +249,7 @@ async def test_a_wrong_key_is_not_tried_again(vendor: Vendor, wire: FakeHttpServ
     assert len(wire.requests) == 1
 
 
-async def test_when_one_request_fails_the_whole_call_fails(vendor: Vendor, waits: list[float]) -> None:
+async def test_when_one_request_fails_the_whole_call_fails(vendor: Vendor, recorded_backoffs: list[float]) -> None:
     def respond(request: Request) -> Reply:
         texts = vendor.sent(request.body)
         return vendor.failure(400) if "note 150" in texts else vendor.rows([vector_of(text) for text in texts])
@@ -261,7 +263,7 @@ async def test_when_one_request_fails_the_whole_call_fails(vendor: Vendor, waits
 
 
 async def test_silence_ends_in_a_timeout(vendor: Vendor, wire: FakeHttpServer) -> None:
-    wire.reply_with(Reply(200, {"content-type": "application/json"}, (b" ", Wait(30))))
+    wire.reply_with(Reply(200, {"content-type": "application/json"}, (b" ", Delay(30))))
     embedder = vendor.embedder(wire, timeout=0.2, retries=0)
     with pytest.raises(EmbeddingError) as caught:
         await embedder.embed(["one"])
@@ -270,15 +272,17 @@ async def test_silence_ends_in_a_timeout(vendor: Vendor, wire: FakeHttpServer) -
     assert caught.value.retryable
 
 
-async def test_a_connection_cut_off_is_tried_again(vendor: Vendor, wire: FakeHttpServer, waits: list[float]) -> None:
-    wire.reply_with(Reply(200, {}, (b'{"da', Cut())), vendor.rows([vector_of("one")]))
+async def test_a_connection_cut_off_is_tried_again(
+    vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
+) -> None:
+    wire.reply_with(Reply(200, {}, (b'{"da', DropConnection())), vendor.rows([vector_of("one")]))
     embedder = vendor.embedder(wire)
     assert (await embedder.embed(["one"])).shape == (1, SIZE)
     await embedder.close()
 
 
 async def test_cancelling_the_call_ends_its_requests(vendor: Vendor, wire: FakeHttpServer) -> None:
-    wire.always_reply_with(Reply(200, {}, (Wait(30),)))
+    wire.always_reply_with(Reply(200, {}, (Delay(30),)))
     embedder = vendor.embedder(wire)
     task = asyncio.create_task(embedder.embed([f"note {n}" for n in range(250)]))
     await wire.request_received.wait()
@@ -290,15 +294,15 @@ async def test_cancelling_the_call_ends_its_requests(vendor: Vendor, wire: FakeH
 
 
 def test_one_embedder_serves_several_event_loops(vendor: Vendor) -> None:
-    made: list[ProviderEmbedder] = []
+    embedders: list[ProviderEmbedder] = []
 
     async def once() -> None:
-        async with FakeHttpServer(answering(vendor)) as wire:
-            if not made:
-                made.append(vendor.embedder(wire))
-            made[0]._model._base_url = wire.url
-            assert (await made[0].embed(["one"])).shape == (1, SIZE)
-            await made[0].close()
+        async with FakeHttpServer(answer_with(vendor)) as wire:
+            if not embedders:
+                embedders.append(vendor.embedder(wire))
+            embedders[0]._model._base_url = wire.url
+            assert (await embedders[0].embed(["one"])).shape == (1, SIZE)
+            await embedders[0].close()
 
     asyncio.run(once())
     asyncio.run(once())
@@ -321,11 +325,11 @@ async def test_a_missing_key_is_named() -> None:
 
 
 async def test_openai_is_asked_for_base64_and_for_shorter_vectors_only_when_wanted(wire: FakeHttpServer) -> None:
-    full = np.arange(1536, dtype=np.float32)
-    wire.always_reply_with(OpenAI().rows([base64.b64encode(full.astype("<f4").tobytes()).decode()]))
+    full_vector = np.arange(1536, dtype=np.float32)
+    wire.always_reply_with(OpenAI().rows([base64.b64encode(full_vector.astype("<f4").tobytes()).decode()]))
     embedder = OpenAIEmbedder(api_key="secret", base_url=wire.url, config={"user": "u1"})
     rows = await embedder.embed(["one"])
-    np.testing.assert_allclose(rows[0], unit(full), atol=1e-6)
+    np.testing.assert_allclose(rows[0], unit(full_vector), atol=1e-6)
     assert wire.last.body == {
         "model": "text-embedding-3-small",
         "input": ["one"],
@@ -508,13 +512,13 @@ async def test_gemini_configuration_it_does_not_know_is_named(wire: FakeHttpServ
     await embedder.close()
 
 
-async def test_gemini_says_itself_how_long_to_wait(wire: FakeHttpServer, waits: list[float]) -> None:
+async def test_gemini_says_itself_how_long_to_wait(wire: FakeHttpServer, recorded_backoffs: list[float]) -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "11s"}]
     error = {"code": 429, "message": "slow down", "status": "RESOURCE_EXHAUSTED", "details": details}
     wire.reply_with(json_reply({"error": error}, 429), Gemini().rows([vector_of("one")]))
     embedder = Gemini().embedder(wire)
     await embedder.embed(["one"])
-    assert waits[0] >= 11
+    assert recorded_backoffs[0] >= 11
     await embedder.close()
 
 

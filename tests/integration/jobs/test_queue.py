@@ -50,8 +50,8 @@ async def fetch_value(url: str, question: str, *values: Any) -> Any:
 
 
 @asynccontextmanager
-async def running_worker(store: PostgresStore, work: Any, **options: Any) -> AsyncIterator[Worker]:
-    worker = open_worker(store, {KIND: work}, options=replace(QUICK_OPTIONS, **options))
+async def running_worker(store: PostgresStore, handler: Any, **options: Any) -> AsyncIterator[Worker]:
+    worker = open_worker(store, {KIND: handler}, options=replace(QUICK_OPTIONS, **options))
     worker.start()
     try:
         yield worker
@@ -70,11 +70,11 @@ async def deliveries(url: str) -> list[tuple[str, str]]:
 
 async def test_the_queue_knows_ids_alone_and_is_empty_when_all_is_done(postgres_url: str, store: PostgresStore) -> None:
     [space] = await make_spaces(store, 1)
-    work = ScriptedJobHandler(store, holds=True)
-    async with running_worker(store, work):
+    handler = ScriptedJobHandler(store, holds=True)
+    async with running_worker(store, handler):
         job, behind = await queue_job(store, space, "held"), await queue_job(store, space, "poison")
         async with asyncio.timeout(20):
-            await work.holding.wait()
+            await handler.holding.wait()
             while len(found := await deliveries(postgres_url)) < 2:  # noqa: ASYNC110 - only the table knows
                 await asyncio.sleep(0.05)
         assert found == [("doing", f'{{"job_id": "{job.id}"}}'), ("todo", f'{{"job_id": "{behind.id}"}}')]
@@ -98,14 +98,14 @@ async def test_a_worker_that_is_told_to_stop_before_it_runs_does_not_run(store: 
 async def test_jobs_whose_deliveries_were_lost_are_delivered_again(postgres_url: str, store: PostgresStore) -> None:
     first, second = await make_spaces(store, 2)
     await prepare_schema(store.queue_settings())
-    work = ScriptedJobHandler(store, holds=True)
-    async with running_worker(store, work):
-        held = await queue_job(store, first, "held")
+    handler = ScriptedJobHandler(store, holds=True)
+    async with running_worker(store, handler):
+        held_job = await queue_job(store, first, "held")
         async with asyncio.timeout(20):
-            await work.holding.wait()
+            await handler.holding.wait()
         waiting = [await queue_job(store, first), await queue_job(store, second, "postponed")]
         await fetch_value(postgres_url, "DELETE FROM procrastinate_jobs")
-        await Jobs(store).cancel(held.id)
+        await Jobs(store).cancel(held_job.id)
         found = await wait_until_finished(Jobs(store), *waiting)
     assert [job.status for job in found] == [JobStatus.DONE, JobStatus.DONE]
 
@@ -124,10 +124,10 @@ async def test_deliveries_out_of_order_and_too_many_do_no_harm(postgres_url: str
                     locked,
                     job.id,
                 )
-    work = ScriptedJobHandler(store)
-    async with running_worker(store, work):
+    handler = ScriptedJobHandler(store)
+    async with running_worker(store, handler):
         await wait_until_finished(Jobs(store), *jobs, seconds=40)
-    assert await finished_job_ids(store, space) == work.started == [job.id for job in jobs]
+    assert await finished_job_ids(store, space) == handler.started == [job.id for job in jobs]
 
 
 async def test_a_delivery_of_no_known_job_is_dropped(postgres_url: str, store: PostgresStore) -> None:
@@ -141,8 +141,8 @@ async def test_a_delivery_of_no_known_job_is_dropped(postgres_url: str, store: P
     )
     job = await queue_job(store, space)
     async with running_worker(store, ScriptedJobHandler(store)):
-        [ended] = await wait_until_finished(Jobs(store), job)
-    assert ended.status is JobStatus.DONE
+        [finished] = await wait_until_finished(Jobs(store), job)
+    assert finished.status is JobStatus.DONE
     assert await deliveries(postgres_url) == []
 
 
@@ -166,17 +166,19 @@ async def test_many_workers_that_open_an_empty_database_at_once_agree_on_its_tab
 async def test_tables_of_an_older_procrastinate_are_brought_to_the_version_at_hand(
     postgres_url: str, store: PostgresStore
 ) -> None:
-    older, last = MIGRATIONS[:-2], MIGRATIONS[-1]
+    older_migrations, last_migration = MIGRATIONS[:-2], MIGRATIONS[-1]
     async with connect(postgres_url) as connection:
-        for step in older:
+        for step in older_migrations:
             await connection.execute(step.read_text())
-        await connection.execute(f"COMMENT ON TABLE procrastinate_jobs IS '{older[-1].name}'")
+        await connection.execute(f"COMMENT ON TABLE procrastinate_jobs IS '{older_migrations[-1].name}'")
     [space] = await make_spaces(store, 1)
     async with running_worker(store, ScriptedJobHandler(store)):
         job = await queue_job(store, space, "postponed")
-        [ended] = await wait_until_finished(Jobs(store), job)
-    assert ended.status is JobStatus.DONE
-    assert await fetch_value(postgres_url, "SELECT obj_description('procrastinate_jobs'::regclass)") == last.name
+        [finished] = await wait_until_finished(Jobs(store), job)
+    assert finished.status is JobStatus.DONE
+    assert (
+        await fetch_value(postgres_url, "SELECT obj_description('procrastinate_jobs'::regclass)") == last_migration.name
+    )
 
 
 async def test_a_schema_of_another_name_has_a_queue_of_its_own(postgres_url: str) -> None:
@@ -187,8 +189,8 @@ async def test_a_schema_of_another_name_has_a_queue_of_its_own(postgres_url: str
         [space] = await make_spaces(store, 1)
         async with running_worker(store, ScriptedJobHandler(store)):
             job = await queue_job(store, space)
-            [ended] = await wait_until_finished(Jobs(store), job)
-        assert ended.status is JobStatus.DONE
+            [finished] = await wait_until_finished(Jobs(store), job)
+        assert finished.status is JobStatus.DONE
         await store.close()
     found = await fetch_value(postgres_url, "SELECT count(*) FROM pg_tables WHERE tablename = 'procrastinate_jobs'")
     assert found == 2
@@ -199,20 +201,20 @@ async def test_the_queue_is_used_under_the_role_that_owns_nothing(
 ) -> None:
     user = f"plain_{postgres_url.rpartition('_')[2]}"
     postgres_server.psql(f"CREATE ROLE {user} LOGIN; GRANT tellback_app TO {user}")
-    own = open_store(postgres_url.replace("postgres@", f"{user}@"))
-    await own.open()
-    assert isinstance(own, PostgresStore)
+    role_store = open_store(postgres_url.replace("postgres@", f"{user}@"))
+    await role_store.open()
+    assert isinstance(role_store, PostgresStore)
     try:
         with pytest.raises(SchemaVersionError, match="may not make them"):
-            await prepare_schema(own.queue_settings())
+            await prepare_schema(role_store.queue_settings())
         await prepare_schema(store.queue_settings())
-        [space] = await make_spaces(own, 1)
-        async with running_worker(own, ScriptedJobHandler(own)):
-            job = await queue_job(own, space)
-            [ended] = await wait_until_finished(Jobs(own), job)
-        assert ended.status is JobStatus.DONE
+        [space] = await make_spaces(role_store, 1)
+        async with running_worker(role_store, ScriptedJobHandler(role_store)):
+            job = await queue_job(role_store, space)
+            [finished] = await wait_until_finished(Jobs(role_store), job)
+        assert finished.status is JobStatus.DONE
     finally:
-        await own.close()
+        await role_store.close()
         postgres_server.psql(f"DROP ROLE {user}")
 
 

@@ -47,6 +47,6 @@ async def test_each_of_two_thousand_jobs_is_done_once_though_a_worker_is_killed_
     for space, jobs in created:
         assert await finished_job_ids(store, space) == [job.id for job in jobs]
     started = [*killed.values("begun"), *survivor.values("begun")]
-    twice = {id for id in started if started.count(id) > 1}
+    repeated_ids = {id for id in started if started.count(id) > 1}
     assert set(started) == {job.id for _, jobs in created for job in jobs}
-    assert len(twice) <= options.concurrency, "only what the dead worker was running is begun again"
+    assert len(repeated_ids) <= options.concurrency, "only what the dead worker was running is begun again"

@@ -27,21 +27,21 @@ from tellback.user import User
 PROGRAM = ("-W", "error", "-m", "tellback.cli", "mcp")
 
 
-def server_parameters(url: Path | str, user: str, *more: str) -> StdioServerParameters:
-    args = [*PROGRAM, "--url", str(url), "--user", user, *more]
+def server_parameters(url: Path | str, user: str, *extra_args: str) -> StdioServerParameters:
+    args = [*PROGRAM, "--url", str(url), "--user", user, *extra_args]
     return StdioServerParameters(command=sys.executable, args=args)
 
 
 def authenticate(rc: Tellback, app: ASGIApp) -> ASGIApp:
     """A guard at the door: it finds out who calls, and puts that into the scope."""
 
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+    async def authenticated_app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             name = dict(scope["headers"]).get(b"authorization", b"").decode().removeprefix("Bearer ")
             scope.setdefault("state", {})["caller"] = rc.user(name) if name else None
         await app(scope, receive, send)
 
-    return guarded
+    return authenticated_app
 
 
 async def authenticated_user(scope: Mapping[str, Any]) -> User:

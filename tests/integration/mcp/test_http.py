@@ -51,33 +51,33 @@ async def test_each_request_is_for_its_own_user(mode: str) -> None:
     async with (
         open_app() as rc,
         run_http_server(rc) as (address, _),
-        connect(address, "maya", mode) as hers,
-        connect(address, "tom", mode) as his,
-        connect(address, "", mode) as nobody,
+        connect(address, "maya", mode) as mayas_session,
+        connect(address, "tom", mode) as toms_session,
+        connect(address, "", mode) as anonymous_session,
     ):
         await asyncio.gather(
-            *(call_ok(hers, "remember", text=f"Maya's secret number is {n}.") for n in range(5)),
-            *(call_ok(his, "remember", text=f"Tom's secret number is {n}.") for n in range(5)),
+            *(call_ok(mayas_session, "remember", text=f"Maya's secret number is {n}.") for n in range(5)),
+            *(call_ok(toms_session, "remember", text=f"Tom's secret number is {n}.") for n in range(5)),
         )
-        for client, name in ((hers, "Maya"), (his, "Tom")):
+        for client, name in ((mayas_session, "Maya"), (toms_session, "Tom")):
             found = (await call_ok(client, "recall", query="secret number", limit=20))["memories"]
             assert len(found) == 5
             assert all(each["text"].startswith(name) for each in found)
-        assert await call_refused(nobody, "recall", query="secret number") == "Say who you are."
+        assert await call_refused(anonymous_session, "recall", query="secret number") == "Say who you are."
 
 
 @MODES
 async def test_any_process_answers_any_request(mode: str) -> None:
-    async with open_app() as rc, run_http_server(rc) as (one, _), run_http_server(rc) as (other, _):
-        async with connect(one, "maya", mode) as client:
+    async with open_app() as rc, run_http_server(rc) as (first_address, _), run_http_server(rc) as (second_address, _):
+        async with connect(first_address, "maya", mode) as client:
             await call_ok(client, "remember", text="Maya is vegetarian.")
-        async with connect(other, "maya", mode) as client:
+        async with connect(second_address, "maya", mode) as client:
             assert (await call_ok(client, "recall", query="vegetarian"))["memories"]
         async with httpx2.AsyncClient(headers=HEADERS) as http:
-            answer = await http.post(one, json=initialize())
+            answer = await http.post(first_address, json=initialize())
             assert answer.status_code == 200
             assert "mcp-session-id" not in answer.headers
-            answer = await http.post(other, json=RECALL)  # without a handshake of its own
+            answer = await http.post(second_address, json=RECALL)  # without a handshake of its own
             assert "Maya is vegetarian." in answer.text
 
 
@@ -96,7 +96,7 @@ async def test_a_read_only_server_takes_nothing(mode: str) -> None:
 @MODES
 async def test_a_client_that_leaves_stops_its_call(mode: str) -> None:
     async with open_app() as rc:
-        slow = Slow(rc)
+        slow = SlowUserLookup(rc)
         async with run_http_server(rc, slow.user_of) as (address, _), connect(address, "maya", mode) as client:
             async with asyncio.timeout(20):
                 call = asyncio.create_task(client.call_tool("recall", {"query": "food"}))
@@ -113,7 +113,7 @@ async def test_a_client_that_leaves_stops_its_call(mode: str) -> None:
 @pytest.mark.parametrize("headers", [{}, {"MCP-Protocol-Version": "2025-06-18"}])
 async def test_a_connection_that_breaks_stops_its_call(headers: dict[str, str]) -> None:
     async with open_app() as rc:
-        slow = Slow(rc)
+        slow = SlowUserLookup(rc)
         async with (
             run_http_server(rc, slow.user_of) as (address, _),
             httpx2.AsyncClient(headers=HEADERS | headers, timeout=20) as http,
@@ -128,7 +128,7 @@ async def test_a_connection_that_breaks_stops_its_call(headers: dict[str, str]) 
 
 async def test_stopping_the_server_ends_what_still_runs() -> None:
     async with open_app() as rc, httpx2.AsyncClient(headers=HEADERS, timeout=20) as http:
-        slow = Slow(rc)
+        slow = SlowUserLookup(rc)
         async with run_http_server(rc, slow.user_of) as (address, _), asyncio.timeout(20):
             call = asyncio.create_task(http.post(address, json=RECALL))
             await slow.begun.wait()
@@ -139,7 +139,7 @@ async def test_stopping_the_server_ends_what_still_runs() -> None:
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
 async def test_an_application_that_ends_has_stopped_its_calls(version: str) -> None:
     async with open_app() as rc:
-        slow = Slow(rc)
+        slow = SlowUserLookup(rc)
         app = http_app(slow.user_of, allowed_hosts=None)
         meta = {f"io.modelcontextprotocol/{key}": value for key, value in META.items()}
         body = {**RECALL, "params": {**RECALL["params"], "_meta": meta if version > "2026" else {}}}
@@ -160,7 +160,7 @@ META: dict[str, Any] = {
 }
 
 
-class Slow:
+class SlowUserLookup:
     """Looks for a user for a minute, and tells of it."""
 
     def __init__(self, rc: Tellback) -> None:
@@ -204,14 +204,14 @@ async def test_requests_that_are_none_are_refused_and_the_server_goes_on() -> No
 async def test_web_pages_of_others_and_wrong_hosts_are_refused(version: str) -> None:
     async with (
         open_app() as rc,
-        run_http_server(rc, allowed_origins=["https://app.example:*", "https://ok.example"]) as (at, _),
+        run_http_server(rc, allowed_origins=["https://app.example:*", "https://ok.example"]) as (address, _),
     ):
         headers = {**HEADERS, "MCP-Protocol-Version": version}
         async with httpx2.AsyncClient(headers=headers, timeout=20) as http:
             for origin, allowed in ORIGINS:
-                answer = await http.post(at, json=initialize(), headers={"Origin": origin})
+                answer = await http.post(address, json=initialize(), headers={"Origin": origin})
                 assert (answer.status_code != 403) is allowed, origin
-            answer = await http.post(at, json=initialize(), headers={"Host": "evil.example"})
+            answer = await http.post(address, json=initialize(), headers={"Host": "evil.example"})
             assert answer.status_code == 421
 
 
@@ -231,12 +231,12 @@ async def test_any_host_may_be_allowed_and_origins_are_checked_still(version: st
         "allowed_hosts": None,
         "allowed_origins": ["https://app.example:*", "https://ok.example"],
     }
-    async with open_app() as rc, run_http_server(rc, **options) as (at, _):
+    async with open_app() as rc, run_http_server(rc, **options) as (address, _):
         headers = {**HEADERS, "MCP-Protocol-Version": version, "Host": "memory.example"}
         async with httpx2.AsyncClient(headers=headers, timeout=20) as http:
-            assert (await http.post(at, json=initialize())).status_code not in (403, 421)
+            assert (await http.post(address, json=initialize())).status_code not in (403, 421)
             for origin, allowed in ORIGINS:
-                answer = await http.post(at, json=initialize(), headers={"Origin": origin})
+                answer = await http.post(address, json=initialize(), headers={"Origin": origin})
                 assert (answer.status_code != 403) is allowed, origin
 
 

@@ -87,18 +87,18 @@ class ByHand:
         assert (await self.ask(INITIALIZE["method"], INITIALIZE["params"]))["result"]["serverInfo"]["name"]
         await self.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
 
-    async def ended(self, last: bytes = b"") -> tuple[int, str]:
+    async def wait_closed(self, last_input: bytes = b"") -> tuple[int, str]:
         """Its exit code, and what it told, when its input is closed after some last words."""
         async with asyncio.timeout(40):
-            _, stderr = await self.process.communicate(last)
+            _, stderr = await self.process.communicate(last_input)
         assert self.process.returncode is not None
         return self.process.returncode, stderr.decode()
 
 
 @asynccontextmanager
-async def by_hand(url: Path, *more: str, stdout: int = asyncio.subprocess.PIPE) -> AsyncIterator[ByHand]:
+async def by_hand(url: Path, *extra_args: str, stdout: int = asyncio.subprocess.PIPE) -> AsyncIterator[ByHand]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *PROGRAM, "--url", str(url), "--user", "maya", *more),
+        *(sys.executable, *PROGRAM, "--url", str(url), "--user", "maya", *extra_args),
         stdin=asyncio.subprocess.PIPE,
         stdout=stdout,
         stderr=asyncio.subprocess.PIPE,
@@ -130,7 +130,7 @@ async def test_nonsense_is_passed_over(tmp_path: Path) -> None:
 async def test_the_end_of_the_input_ends_it(tmp_path: Path) -> None:
     async with by_hand(tmp_path / "tellback.db") as server:
         await server.greet()
-        code, stderr = await server.ended()
+        code, stderr = await server.wait_closed()
         assert code == 0
         assert "serving the memory of maya" in stderr
         assert "Traceback" not in stderr
@@ -188,7 +188,7 @@ async def test_a_client_that_is_gone_ends_it_without_a_traceback(tmp_path: Path)
 async def test_a_message_without_end_ends_the_connection(tmp_path: Path) -> None:
     async with by_hand(tmp_path / "tellback.db") as server:
         await server.greet()
-        code, stderr = await server.ended(b"x" * (MAX_MESSAGE_BYTES + 200_000))
+        code, stderr = await server.wait_closed(b"x" * (MAX_MESSAGE_BYTES + 200_000))
         assert code == 0
         assert "more than 1048576 bytes" in stderr
 

@@ -82,9 +82,9 @@ async def recall_everywhere(memory: Any, space_id: str, query: str, entity: str 
             found.update(texts(await memory.recall_by_entity(space_id, name, **options)))
     for include_superseded in (False, True):
         for subject in ({}, {"query": query}, {"entity_id_or_name": entity or query}):
-            more = {key: value for key, value in wide.items() if key != "valid_at"}
+            entity_options = {key: value for key, value in wide.items() if key != "valid_at"}
             timeline = await memory.recall_timeline(
-                space_id, limit=10_000, include_superseded=include_superseded, **subject, **more
+                space_id, limit=10_000, include_superseded=include_superseded, **subject, **entity_options
             )
             found.update(texts(timeline))
     return found
@@ -114,19 +114,19 @@ def assert_explained(hit: RecallHit) -> None:
 
 def assert_same_result(first: RecallResult, second: RecallResult) -> None:
     """The same atoms with the same scores, in the same order wherever scores differ."""
-    one, two = ({hit.atom.id: hit for hit in result} for result in (first, second))
-    assert one.keys() == two.keys()
+    first_hits, second_hits = ({hit.atom.id: hit for hit in result} for result in (first, second))
+    assert first_hits.keys() == second_hits.keys()
     assert first.total_candidates == second.total_candidates
-    for id, hit in one.items():
-        other = two[id]
+    for id, hit in first_hits.items():
+        other = second_hits[id]
         assert hit.atom == other.atom
         assert math.isclose(hit.score, other.score, abs_tol=1e-5), (hit.explain(), other.explain())
         assert math.isclose(hit.decay_weight, other.decay_weight, abs_tol=1e-5)
         assert math.isclose(hit.entity_match_bonus, other.entity_match_bonus, abs_tol=1e-5)
         assert hit.context == other.context
-    for place, (here, there) in enumerate(zip(first, second, strict=True)):
-        close = math.isclose(here.score, there.score, abs_tol=1e-5)
-        assert here.atom.id == there.atom.id or (first.mode == "BY_TOPIC" and close), place
+    for rank, (first_hit, second_hit) in enumerate(zip(first, second, strict=True)):
+        close = math.isclose(first_hit.score, second_hit.score, abs_tol=1e-5)
+        assert first_hit.atom.id == second_hit.atom.id or (first.mode == "BY_TOPIC" and close), rank
 
 
 async def count_events(rc: Tellback) -> int:

@@ -25,7 +25,7 @@ from tests.integration.memory.helpers import (
 TEXTS = [f"{name} saw {thing} by the lake." for name in ("Ann", "Bob", "Eve") for thing in ("herons", "boats", "swans")]
 
 
-async def remembered(rc: Tellback, user: str = "maya") -> str:
+async def create_space_with_atoms(rc: Tellback, user: str = "maya") -> str:
     memory = rc.user(user).memory
     space = await memory.create_space()
     await memory.add_atoms(space.id, [{"text": text} for text in TEXTS])
@@ -56,7 +56,7 @@ async def makers(rc: Tellback, space: str) -> dict[str, int]:
 @pytest.mark.parametrize("dimensions", [16, 5])
 async def test_another_embedder_takes_over_in_the_background(url: str, dimensions: int) -> None:
     async with Tellback(url, embedder=HashEmbedder("old", 16)) as rc:
-        space = await remembered(rc)
+        space = await create_space_with_atoms(rc)
         await found_by_words(rc, space)
         assert await makers(rc, space) == {"old": 9}
     new = HashEmbedder("new", dimensions)
@@ -65,10 +65,10 @@ async def test_another_embedder_takes_over_in_the_background(url: str, dimension
         await memory.add_atom(space, "Ann keeps bees.")
         assert await makers(rc, space) == {"old": 9, "new": 1}
         new.gate = asyncio.Event()  # re-embedding waits, and so does every question
-        asking = [asyncio.create_task(memory.recall_by_topic(space, text, 100)) for text in TEXTS]
+        recalls = [asyncio.create_task(memory.recall_by_topic(space, text, 100)) for text in TEXTS]
         await asyncio.sleep(0)
         new.gate.set()
-        for text, result in zip(TEXTS, await asyncio.gather(*asking), strict=True):
+        for text, result in zip(TEXTS, await asyncio.gather(*recalls), strict=True):
             assert result.atoms[0].text == text
             assert len(result) == 10
         await rc.jobs.drain()
@@ -84,18 +84,18 @@ async def test_another_embedder_takes_over_in_the_background(url: str, dimension
 
 
 async def test_two_embedders_on_one_store_embed_each_text_once(url: str) -> None:
-    one, two = HashEmbedder("old", 16), HashEmbedder("new", 5)
-    async with Tellback(url, embedder=one) as first, Tellback(url, embedder=two) as second:
-        space = await remembered(first)
-        said = list(TEXTS)
+    old_embedder, new_embedder = HashEmbedder("old", 16), HashEmbedder("new", 5)
+    async with Tellback(url, embedder=old_embedder) as first, Tellback(url, embedder=new_embedder) as second:
+        space = await create_space_with_atoms(first)
+        expected_texts = list(TEXTS)
         for n in range(3):
-            for here, there in ((first, second), (second, first)):
-                said.append(f"{n} more boats, {'old' if here is first else 'new'}.")
-                await here.user("maya").memory.add_atom(space, said[-1])
-                for rc in (there, here):
+            for writer, reader in ((first, second), (second, first)):
+                expected_texts.append(f"{n} more boats, {'old' if writer is first else 'new'}.")
+                await writer.user("maya").memory.add_atom(space, expected_texts[-1])
+                for rc in (reader, writer):
                     await rc.user("maya").memory.recall_by_topic(space, "boats", 100)
                     await rc.jobs.drain()
-        assert sorted(one.embedded) == sorted(two.embedded) == sorted(said)
+        assert sorted(old_embedder.embedded) == sorted(new_embedder.embedded) == sorted(expected_texts)
         assert await makers(first, space) == {"old": 15, "new": 15}
         for rc in (first, second):
             result = await rc.user("maya").memory.recall_by_topic(space, "swans", 100)
@@ -107,8 +107,8 @@ async def test_vectors_of_others_are_forgotten_when_asked_for_and_all_is_embedde
 ) -> None:
     caplog.set_level(logging.CRITICAL, "tellback")
     async with Tellback(url, embedder=HashEmbedder("old")) as rc:
-        space = await remembered(rc)
-        await remembered(rc, "ben")
+        space = await create_space_with_atoms(rc)
+        await create_space_with_atoms(rc, "ben")
     new = HashEmbedder("new")
     async with Tellback(url, embedder=new) as rc:
         new.error = embedding_error()
@@ -133,23 +133,23 @@ async def test_vectors_of_another_maker_are_never_compared(tmp_path: Path) -> No
             return -(await super().embed(texts, query=query))
 
     async with Tellback(path, embedder=Liar("old")) as rc:
-        space = await remembered(rc)
+        space = await create_space_with_atoms(rc)
     async with Tellback(path, embedder=HashEmbedder("new"), worker=False) as mixed:
         unseen = await mixed.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
         assert not any(hit.parts.get("meaning") for hit in unseen)
         assert await mixed.reembed() == 9
         after = await mixed.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
         assert any(hit.parts.get("meaning") for hit in after)
-        async with Tellback(path, embedder=HashEmbedder("new"), clock=mixed.clock) as anew:
-            again = await anew.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
-        assert [hit.atom.id for hit in again] == [hit.atom.id for hit in after]
+        async with Tellback(path, embedder=HashEmbedder("new"), clock=mixed.clock) as reopened:
+            result_after = await reopened.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
+        assert [hit.atom.id for hit in result_after] == [hit.atom.id for hit in after]
 
 
 async def test_everything_can_be_embedded_at_once_with_progress(url: str) -> None:
     async with Tellback(url, embedder=HashEmbedder("old")) as rc:
-        spaces = [await remembered(rc, f"user {n}") for n in range(3)]
-        gone = await rc.user("user 0").memory.list_atoms(spaces[0], limit=1)
-        await rc.user("user 0").memory.delete_atom(gone[0].id)
+        spaces = [await create_space_with_atoms(rc, f"user {n}") for n in range(3)]
+        deleted_atoms = await rc.user("user 0").memory.list_atoms(spaces[0], limit=1)
+        await rc.user("user 0").memory.delete_atom(deleted_atoms[0].id)
         await rc.user("user 2").memory.delete_space(spaces[2])
     new = HashEmbedder("new")
     async with Tellback(url, embedder=new) as rc:
@@ -158,7 +158,7 @@ async def test_everything_can_be_embedded_at_once_with_progress(url: str) -> Non
         assert progress == sorted(progress)
         assert progress[-1] == 17
         assert len(new.embedded) == 17
-        assert gone[0].text not in new.embedded[:8]
+        assert deleted_atoms[0].text not in new.embedded[:8]
         assert await rc.reembed(progress.append) == 0
     async with Tellback(url, embedder=None) as rc:
         assert await rc.reembed() == 0
@@ -169,10 +169,10 @@ async def test_a_forgotten_atom_without_a_vector_is_not_looked_for_for_ever(
 ) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path, embedder=HashEmbedder("old")) as rc:
-        space = await remembered(rc)
+        space = await create_space_with_atoms(rc)
         memory = rc.user("maya").memory
-        [last] = await memory.list_atoms(space, limit=1)
-        await memory.delete_atom(last.id)
+        [last_atom] = await memory.list_atoms(space, limit=1)
+        await memory.delete_atom(last_atom.id)
     async with Tellback(path, embedder=HashEmbedder("new")) as rc:
         memory = rc.user("maya").memory
         await memory.recall_by_topic(space, "herons")
@@ -180,9 +180,9 @@ async def test_a_forgotten_atom_without_a_vector_is_not_looked_for_for_ever(
         started: list[str] = []
         start = rc.jobs.start
 
-        def counting(work: Any, name: str) -> Any:
+        def counting(function: Any, name: str) -> Any:
             started.append(name)
-            return start(work, name)
+            return start(function, name)
 
         monkeypatch.setattr(rc.jobs, "start", counting)
         for _ in range(3):
@@ -194,7 +194,7 @@ async def test_a_forgotten_atom_without_a_vector_is_not_looked_for_for_ever(
 async def test_without_a_worker_nothing_is_embedded_in_the_background(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path, embedder=HashEmbedder("old")) as rc:
-        space = await remembered(rc)
+        space = await create_space_with_atoms(rc)
     new = HashEmbedder("new")
     async with Tellback(path, embedder=new, worker=False) as rc:
         await found_by_words(rc, space)
@@ -209,7 +209,7 @@ async def test_an_embedder_that_fails_loses_nothing(url: str, caplog: pytest.Log
     async with Tellback(url, embedder=embedder) as rc:
         memory = rc.user("maya").memory
         embedder.error = embedding_error()
-        space = await remembered(rc)  # written without vectors
+        space = await create_space_with_atoms(rc)  # written without vectors
         [first] = await memory.list_atoms(space, limit=1)
         moved = await memory.supersede_atom(first.id, "Eve saw nothing at all.")
         await memory.supersede_atom(moved.id, first.text)
@@ -234,7 +234,7 @@ async def test_what_failed_in_the_background_is_tried_again_after_a_while(
     embedder = HashEmbedder("new")
     async with Tellback(tmp_path / "tellback.db", embedder=embedder) as rc:
         embedder.error = embedding_error()
-        space = await remembered(rc)
+        space = await create_space_with_atoms(rc)
         memory = rc.user("maya").memory
         await memory.recall_by_topic(space, "herons")
         await rc.jobs.drain()
@@ -254,12 +254,12 @@ async def test_any_other_error_of_an_embedder_is_not_swallowed(
 ) -> None:
     embedder = HashEmbedder("new")
     async with Tellback(tmp_path / "tellback.db", embedder=embedder) as rc:
-        space = await remembered(rc)
+        space = await create_space_with_atoms(rc)
         memory = rc.user("maya").memory
         [first] = await memory.list_atoms(space, limit=1)
         events = len(await rc.events.read(limit=1000))
         embedder.error = ZeroDivisionError("a bug")
-        for work in (
+        for awaitable in (
             memory.add_atom(space, "Likes tea."),
             memory.add_atoms(space, [{"text": "Likes tea."}]),
             memory.supersede_atom(first.id, "Likes tea."),
@@ -267,7 +267,7 @@ async def test_any_other_error_of_an_embedder_is_not_swallowed(
             memory.recall_timeline(space, query="tea"),
         ):
             with pytest.raises(ZeroDivisionError):
-                await work
+                await awaitable
         assert len(await memory.recall_by_entity(space, "Ann")) == 3  # needs none
         assert len(await rc.events.read(limit=1000)) == events
         embedder.error = None
@@ -306,12 +306,12 @@ class Picky(HashEmbedder):
 
 async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "tellback")
-    many = [f"Otters, {n} of them." for n in range(300)]
-    many[3] = many[299] = many[150] = "A poison."
+    many_texts = [f"Otters, {n} of them." for n in range(300)]
+    many_texts[3] = many_texts[299] = many_texts[150] = "A poison."
     async with Tellback(url, embedder=None) as rc:
         memory = rc.user("maya").memory
         space = (await memory.create_space()).id
-        await memory.add_atoms(space, [{"text": text} for text in many])
+        await memory.add_atoms(space, [{"text": text} for text in many_texts])
     embedder = Picky("new")
     async with Tellback(url, embedder=embedder) as rc:
         memory = rc.user("maya").memory
@@ -340,7 +340,7 @@ async def test_what_is_refused_of_one_user_is_said_when_all_others_are_embedded(
     async with Tellback(url, embedder=HashEmbedder("old")) as rc:
         memory = rc.user("ann").memory
         await memory.add_atoms((await memory.create_space()).id, [{"text": "A poison."}, {"text": "More poison."}])
-        space = await remembered(rc)
+        space = await create_space_with_atoms(rc)
     async with Tellback(url, embedder=Picky("new")) as rc:
         progress: list[int] = []
         with pytest.raises(EmbeddingError, match=r"refused 2 texts.* 9 others"):
@@ -387,13 +387,13 @@ GIVEN: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("given", GIVEN, ids=repr)
+@pytest.mark.parametrize("embedder_output", GIVEN, ids=repr)
 async def test_what_an_embedder_gives_that_is_not_vectors_is_as_nothing(
-    given: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    embedder_output: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Wrong(HashEmbedder):
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-            return given  # type: ignore[no-any-return]
+            return embedder_output  # type: ignore[no-any-return]
 
     async with Tellback(tmp_path / "tellback.db", embedder=Wrong("new")) as rc:
         memory = rc.user("maya").memory
@@ -412,7 +412,7 @@ async def test_plain_lists_of_any_length_are_vectors_too(tmp_path: Path) -> None
             return [[1e6 * number for number in row] for row in rows]  # type: ignore[return-value]
 
     async with Tellback(tmp_path / "tellback.db", embedder=Plain("new")) as rc:
-        space = await remembered(rc)
+        space = await create_space_with_atoms(rc)
         await found_by_words(rc, space)
         changes = await rc.store.memories.changes(rc.user("maya").scope, space, after=-1, embedder="new")
         for _, vector in changes.vectors:
@@ -426,14 +426,14 @@ async def test_a_store_that_cannot_be_written_is_not_embedded_for_at_every_recal
 ) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path, embedder=HashEmbedder("old")) as rc:
-        space = await remembered(rc)
+        space = await create_space_with_atoms(rc)
     new = HashEmbedder("new")
     async with Tellback(path, embedder=new) as rc:
 
-        async def refused(*args: Any, **kwargs: Any) -> None:
+        async def refuse_write(*args: Any, **kwargs: Any) -> None:
             raise StoreError("read-only")
 
-        monkeypatch.setattr(rc.store.memories, "save_vectors", refused)
+        monkeypatch.setattr(rc.store.memories, "save_vectors", refuse_write)
         for _ in range(3):
             await found_by_words(rc, space)
             await rc.jobs.drain()
@@ -445,7 +445,7 @@ async def test_a_space_deleted_while_it_is_embedded_does_not_stop_the_others(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Tellback(url, embedder=HashEmbedder("old")) as rc:
-        spaces = [await remembered(rc) for _ in range(3)]
+        spaces = [await create_space_with_atoms(rc) for _ in range(3)]
 
     doomed: list[str] = []
 
@@ -478,7 +478,7 @@ async def test_the_same_name_with_other_dimensions_breaks_nothing(tmp_path: Path
         async with Tellback(path, embedder=HashEmbedder("new", dimensions)) as rc:
             memory = rc.user("maya").memory
             if dimensions == 4:
-                space = await remembered(rc)
+                space = await create_space_with_atoms(rc)
             await memory.add_atom(space, f"Carl keeps {dimensions} bees.")
             await found_by_words(rc, space)
             result = await memory.recall_by_topic(space, f"Carl keeps {dimensions} bees", 100)
@@ -490,7 +490,7 @@ async def test_the_same_name_with_other_dimensions_breaks_nothing(tmp_path: Path
 
 async def test_without_an_embedder_everything_has_the_same_shape(url: str) -> None:
     async with Tellback(url) as rc:
-        space = await remembered(rc)
+        space = await create_space_with_atoms(rc)
         with_vectors = await rc.user("maya").memory.recall_by_topic(space, "Who saw swans?", 4)
     async with Tellback(url, embedder=None) as rc:
         await found_by_words(rc, space)
@@ -498,10 +498,10 @@ async def test_without_an_embedder_everything_has_the_same_shape(url: str) -> No
         assert (without.mode, without.total_candidates, len(without)) == (with_vectors.mode, 9, 4)
         assert set(texts(without)[:3]) == set(texts(with_vectors)[:3])
         assert not any(hit.parts.get("meaning") for hit in without)
-        added = await rc.user("maya").memory.add_atom(space, "Eve saw otters.")
+        atom = await rc.user("maya").memory.add_atom(space, "Eve saw otters.")
     async with Tellback(url) as rc:
         memory = rc.user("maya").memory
-        assert (await memory.recall_by_topic(space, "otters")).atoms[0] == added
+        assert (await memory.recall_by_topic(space, "otters")).atoms[0] == atom
         await rc.jobs.drain()
         assert await rc.reembed() == 0
         now = rc.clock()
@@ -516,7 +516,7 @@ async def test_long_work_of_an_embedder_does_not_hold_up_closing(tmp_path: Path,
     monkeypatch.setattr(concurrency, "GRACE_SECONDS", 0.05)
     path = tmp_path / "tellback.db"
     async with Tellback(path, embedder=HashEmbedder("old")) as rc:
-        space = await remembered(rc)
+        space = await create_space_with_atoms(rc)
     slow = HashEmbedder("new")
     async with Tellback(path, embedder=slow) as rc:
         await rc.user("maya").memory.recall_by_entity(space, "Ann")

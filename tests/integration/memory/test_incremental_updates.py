@@ -58,60 +58,70 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
         def teardown(self) -> None:
             runner.run(self.rc.close())
 
-        def run(self, work: Any) -> Any:
+        def run(self, awaitable: Any) -> Any:
             self.clock.advance()
             try:
-                return runner.run(work)
+                return runner.run(awaitable)
             except (AtomSupersededError, ConversationClosedError, NotFoundError):
                 return None
 
-        async def elsewhere(self, work: Any) -> Any:
+        async def run_in_other_opening(self, operation: Any) -> Any:
             """Done by another opening of the same file."""
             async with Tellback(path, embedder=self.embedder, clock=self.clock) as other:
-                return await work(other.user("maya").memory)
+                return await operation(other.user("maya").memory)
 
-        def written(self, elsewhere: bool, work: Any) -> Any:
-            return self.run(self.elsewhere(work) if elsewhere else work(self.user.memory))
+        def write(self, in_other_opening: bool, operation: Any) -> Any:
+            return self.run(self.run_in_other_opening(operation) if in_other_opening else operation(self.user.memory))
 
         @rule(target=entities, name=st.sampled_from(NAMES), alias=st.sampled_from(NAMES))
-        def name(self, name: str, alias: str) -> Any:
+        def create_entity(self, name: str, alias: str) -> Any:
             return self.run(self.user.memory.create_entity(self.space, "PERSON", name, aliases=[alias])).id
 
-        @rule(target=atoms, text=words, at=days, about=st.lists(entities, max_size=2), elsewhere=st.booleans())
-        def add(self, text: str, at: Any, about: list[str], elsewhere: bool) -> Any:
-            def work(memory: Memory) -> Any:
-                return memory.add_atom(self.space, text, valid_from=at, entity_ids=about, source_conversation_id="c")
+        @rule(
+            target=atoms,
+            text=words,
+            valid_from=days,
+            entity_ids=st.lists(entities, max_size=2),
+            in_other_opening=st.booleans(),
+        )
+        def add(self, text: str, valid_from: Any, entity_ids: list[str], in_other_opening: bool) -> Any:
+            def operation(memory: Memory) -> Any:
+                return memory.add_atom(
+                    self.space, text, valid_from=valid_from, entity_ids=entity_ids, source_conversation_id="c"
+                )
 
-            return self.written(elsewhere, work).id
+            return self.write(in_other_opening, operation).id
 
-        @rule(target=atoms, many=st.lists(st.tuples(words, days), min_size=1, max_size=6))
-        def add_many(self, many: list[tuple[str, Any]]) -> Any:
+        @rule(target=atoms, texts_with_times=st.lists(st.tuples(words, days), min_size=1, max_size=6))
+        def add_many(self, texts_with_times: list[tuple[str, Any]]) -> Any:
             kind = {"name": "turn", "kind": "EPISODE"}
-            given = [
-                {"text": f"Ann: {text}", "valid_from": at, "source_conversation_id": "c", "category": kind}
-                for text, at in many
+            atom_drafts = [
+                {"text": f"Ann: {text}", "valid_from": valid_from, "source_conversation_id": "c", "category": kind}
+                for text, valid_from in texts_with_times
             ]
-            return multiple(*(atom.id for atom in self.run(self.user.memory.add_atoms(self.space, given))))
+            return multiple(*(atom.id for atom in self.run(self.user.memory.add_atoms(self.space, atom_drafts))))
 
-        @rule(target=atoms, atom=atoms, text=words, at=days, elsewhere=st.booleans())
-        def supersede(self, atom: str, text: str, at: Any, elsewhere: bool) -> Any:
-            new_atom = self.written(elsewhere, lambda memory: memory.supersede_atom(atom, text, valid_from=at))
+        @rule(target=atoms, atom=atoms, text=words, valid_from=days, in_other_opening=st.booleans())
+        def supersede(self, atom: str, text: str, valid_from: Any, in_other_opening: bool) -> Any:
+            new_atom = self.write(
+                in_other_opening, lambda memory: memory.supersede_atom(atom, text, valid_from=valid_from)
+            )
             return multiple() if new_atom is None else new_atom.id
 
-        @rule(atom=atoms, verb=st.sampled_from(["archive", "restore", "delete"]), elsewhere=st.booleans())
-        def change(self, atom: str, verb: str, elsewhere: bool) -> None:
-            self.written(elsewhere, lambda memory: getattr(memory, f"{verb}_atom")(atom))
+        @rule(atom=atoms, verb=st.sampled_from(["archive", "restore", "delete"]), in_other_opening=st.booleans())
+        def change(self, atom: str, verb: str, in_other_opening: bool) -> None:
+            self.write(in_other_opening, lambda memory: getattr(memory, f"{verb}_atom")(atom))
 
-        @rule(one=entities, other=entities, elsewhere=st.booleans())
-        def merge(self, one: str, other: str, elsewhere: bool) -> None:
-            self.written(elsewhere, lambda memory: memory.merge_entities(one, other))
+        @rule(first=entities, second=entities, in_other_opening=st.booleans())
+        def merge(self, first: str, second: str, in_other_opening: bool) -> None:
+            self.write(in_other_opening, lambda memory: memory.merge_entities(first, second))
 
         @rule(target=conversation_ids)
         def start_conversation(self) -> Any:
             return self.run(self.user.conversations.create("chat")).id
 
         @rule(id=conversation_ids, texts=st.lists(words, min_size=1, max_size=4))
-        def say(self, id: str, texts: list[str]) -> None:
+        def append_messages(self, id: str, texts: list[str]) -> None:
             self.run(self.user.conversations.append_messages(id, [{"role": "user", "content": text} for text in texts]))
             self.run(self.user.memory.remember_conversation(self.space, id))
 
@@ -128,10 +138,10 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
         @rule(query=words, valid_at=st.one_of(st.none(), days), archived=st.booleans())
         def recall(self, query: str, valid_at: Any, archived: bool) -> None:
             async def answers(memory: Memory) -> list[Any]:
-                more: dict[str, Any] = {"now": self.clock.now, "include_archived": archived}
+                kwargs: dict[str, Any] = {"now": self.clock.now, "include_archived": archived}
                 return [
-                    await memory.recall_by_topic(self.space, query, 1000, valid_at=valid_at, neighbours=2, **more),
-                    await memory.recall_by_entity(self.space, query.split()[0], 1000, **more),
+                    await memory.recall_by_topic(self.space, query, 1000, valid_at=valid_at, neighbours=2, **kwargs),
+                    await memory.recall_by_entity(self.space, query.split()[0], 1000, **kwargs),
                     await memory.recall_timeline(self.space, query=query, limit=1000, from_=valid_at),
                     await memory.recall_timeline(self.space, "Bob", limit=1000, to=valid_at),
                 ]
@@ -140,10 +150,10 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             # What is missing is made up for in the background: both must see it, or neither.
             runner.run(self.rc.jobs.drain())
             cached = runner.run(answers(self.user.memory))
-            anew = runner.run(self.elsewhere(answers))
-            for one, other in zip(cached, anew, strict=True):
-                assert_valid_result(one)
-                assert_same_result(one, other)
+            fresh = runner.run(self.run_in_other_opening(answers))
+            for cached_result, fresh_result in zip(cached, fresh, strict=True):
+                assert_valid_result(cached_result)
+                assert_same_result(cached_result, fresh_result)
 
     return CachedSpaceMachine
 
@@ -151,5 +161,7 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
 def test_no_sequence_of_calls_makes_a_held_space_differ_from_one_read_anew(
     tmp_path: Path, loop: asyncio.Runner
 ) -> None:
-    few = settings(max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
-    run_state_machine_as_test(machine(tmp_path / "tellback.db", loop), settings=few)
+    example_settings = settings(
+        max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    run_state_machine_as_test(machine(tmp_path / "tellback.db", loop), settings=example_settings)

@@ -41,13 +41,13 @@ async def large(url: str, **options: Any) -> AsyncIterator[Tellback]:
         yield rc
 
 
-async def remembered(rc: Tellback) -> tuple[Memory, str]:
+async def create_large_space(rc: Tellback) -> tuple[Memory, str]:
     """200 atoms: each animal once at each place, on its own day; and the same of another user."""
     for user in ("ben", "maya"):
         memory = rc.user(user).memory
         space = await memory.create_space()
         names = {name: (await memory.create_entity(space.id, "OBJECT", name)).id for name in ("Rex", "Dr. Weber")}
-        given = [
+        atom_drafts = [
             {
                 "text": f"{user} saw a {ANIMALS[n % 10]} at the {PLACES[n // 10 % 10]} in week {n}.",
                 "category": {"name": "ab"[n % 2], "kind": KINDS[n % 2]},
@@ -57,7 +57,7 @@ async def remembered(rc: Tellback) -> tuple[Memory, str]:
             }
             for n in range(200)
         ]
-        await memory.add_atoms(space.id, given)
+        await memory.add_atoms(space.id, atom_drafts)
     return memory, space.id
 
 
@@ -76,10 +76,10 @@ async def test_the_best_answer_is_the_one_that_is_best_of_all(
     ready_postgres_url: str, search: str, embedder: str | None
 ) -> None:
     async with large(ready_postgres_url, embedder=embedder) as rc:
-        memory, space = await remembered(rc)
+        memory, space = await create_large_space(rc)
         rc.store.memories._engine.search = search  # type: ignore[attr-defined]
-        async with Tellback(ready_postgres_url, embedder=embedder, clock=rc.clock) as whole:
-            cached = whole.user("maya").memory
+        async with Tellback(ready_postgres_url, embedder=embedder, clock=rc.clock) as second_rc:
+            cached = second_rc.user("maya").memory
             for question in QUESTIONS:
                 found = await memory.recall_by_topic(space, question, 5)
                 best = await cached.recall_by_topic(space, question, 5)
@@ -107,16 +107,16 @@ async def test_the_best_answer_is_the_one_that_is_best_of_all(
                     await cached.recall_timeline(space, **span)
                 ), span
             assert len(rc._memory.space_cache) == 0
-            assert len(whole._memory.space_cache) == 1
+            assert len(second_rc._memory.space_cache) == 1
 
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
 async def test_every_filter_is_kept(ready_postgres_url: str, search: str) -> None:
     async with large(ready_postgres_url) as rc:
-        memory, space = await remembered(rc)
+        memory, space = await create_large_space(rc)
         rc.store.memories._engine.search = search  # type: ignore[attr-defined]
         clock: Any = rc.clock
-        known = clock.now
+        known_at = clock.now
         clock.advance(DAY)
         question = "Which otter was at the chapel?"
         best = (await memory.recall_by_topic(space, question)).hits[0].atom
@@ -133,10 +133,10 @@ async def test_every_filter_is_kept(ready_postgres_url: str, search: str) -> Non
         new = await memory.supersede_atom(best.id, "maya saw an otter near the chapel after all.", valid_from=later)
         result = await memory.recall_by_topic(space, question, 50)
         assert (new in result.atoms, best.id in {atom.id for atom in result.atoms}) == (True, False)
-        assert await first(known_at=known) == best.text
-        assert new.text not in texts(await memory.recall_by_topic(space, question, 500, known_at=known))
+        assert await first(known_at=known_at) == best.text
+        assert new.text not in texts(await memory.recall_by_topic(space, question, 500, known_at=known_at))
         assert await first(valid_at=NOON + 12 * DAY) == best.text
-        assert await first(valid_at=NOON + 12 * DAY, known_at=known) == best.text
+        assert await first(valid_at=NOON + 12 * DAY, known_at=known_at) == best.text
         for atom in (await memory.recall_by_topic(space, question, 500, valid_at=NOON + 20 * DAY)).atoms:
             assert atom.valid_from <= NOON + 20 * DAY
         line = await memory.recall_timeline(space, query="otter chapel", limit=500)
@@ -144,7 +144,9 @@ async def test_every_filter_is_kept(ready_postgres_url: str, search: str) -> Non
         line = await memory.recall_timeline(space, query="otter chapel", limit=500, include_superseded=False)
         assert best.text not in texts(line)
         # As was known before, what is now over was not.
-        line = await memory.recall_timeline(space, query="otter chapel", limit=500, from_=later + DAY, known_at=known)
+        line = await memory.recall_timeline(
+            space, query="otter chapel", limit=500, from_=later + DAY, known_at=known_at
+        )
         assert best.text in texts(line)
         assert new.text not in texts(line)
         for names in (["a"], ["b"], ["a", "b"], ["c"]):
@@ -158,9 +160,9 @@ async def test_every_filter_is_kept(ready_postgres_url: str, search: str) -> Non
             assert min(atom.importance for atom in found.atoms) >= least
         await memory.delete_atom(best.id)
         await memory.delete_atom(new.id)
-        for options in ({}, {"known_at": known}, {"known_at": later}):
-            gone = await recall_everywhere(memory, space, question, **options)
-            assert not gone & {best.text, new.text}
+        for options in ({}, {"known_at": known_at}, {"known_at": later}):
+            recalled_texts = await recall_everywhere(memory, space, question, **options)
+            assert not recalled_texts & {best.text, new.text}
         assert all(
             text.startswith("maya ") for text in await recall_everywhere(memory, space, "ben saw a heron", "heron")
         )
@@ -193,7 +195,7 @@ ODD = [
 @pytest.mark.parametrize("search", ["meaning", "words"])
 async def test_no_question_breaks_the_servers_search(ready_postgres_url: str, search: str) -> None:
     async with large(ready_postgres_url) as rc:
-        memory, space = await remembered(rc)
+        memory, space = await create_large_space(rc)
         rc.store.memories._engine.search = search  # type: ignore[attr-defined]
         for question in ODD:
             result = await memory.recall_by_topic(space, question, 5)
@@ -226,8 +228,8 @@ async def test_turns_around_a_hit_come_along(ready_postgres_url: str) -> None:
         memory = maya.memory
         space = (await memory.create_space()).id
         conversation = await maya.conversations.create("chat")
-        said = [{"role": "user", "content": f"{ANIMALS[n % 10]} {PLACES[n // 10]} {n}"} for n in range(100)]
-        await maya.conversations.append_messages(conversation.id, said)
+        messages = [{"role": "user", "content": f"{ANIMALS[n % 10]} {PLACES[n // 10]} {n}"} for n in range(100)]
+        await maya.conversations.append_messages(conversation.id, messages)
         stored = await memory.remember_conversation(space, conversation.id)
         hit = (await memory.recall_by_topic(space, "lynx lighthouse 53", neighbours=2)).hits[0]
         assert hit.atom.text == "User: lynx lighthouse 53"
@@ -239,7 +241,7 @@ async def test_turns_around_a_hit_come_along(ready_postgres_url: str) -> None:
 
 async def test_it_works_on_a_server_without_pgvector(postgres_server: PostgresServer, ready_postgres_url: str) -> None:
     async with large(ready_postgres_url) as rc:
-        memory, space = await remembered(rc)
+        memory, space = await create_large_space(rc)
     database = ready_postgres_url.rpartition("/")[2]
     postgres_server.psql("DROP EXTENSION IF EXISTS vector CASCADE", database)
     postgres_server.psql("CREATE ROLE plain_owner LOGIN", database)
@@ -265,7 +267,7 @@ async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(ready_post
         memory = rc.user("maya").memory
         space = (await memory.create_space()).id
         rex = await memory.create_entity(space, "OBJECT", "Rex")
-        given: list[dict[str, Any]] = [
+        atom_drafts: list[dict[str, Any]] = [
             {
                 "text": f"Fido and Rex saw a {ANIMALS[n % 10]} at the {PLACES[n // 10 % 10]}.",
                 "valid_from": NOON + n * DAY,
@@ -273,8 +275,10 @@ async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(ready_post
             }
             for n in range(100)
         ]
-        given += [{"text": f"An otter at the chapel, number {n}.", "valid_from": NOON + n * DAY} for n in range(60)]
-        await memory.add_atoms(space, given)
+        atom_drafts += [
+            {"text": f"An otter at the chapel, number {n}.", "valid_from": NOON + n * DAY} for n in range(60)
+        ]
+        await memory.add_atoms(space, atom_drafts)
         rc.store.memories._engine.search = search  # type: ignore[attr-defined]
         for name in ("Rex", rex.id, "Fido"):
             result = await memory.recall_timeline(space, name, "otter chapel", limit=1)
@@ -284,26 +288,31 @@ async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(ready_post
 
 async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(ready_postgres_url: str) -> None:
     async with large(ready_postgres_url) as rc:
-        memory, space = await remembered(rc)
+        memory, space = await create_large_space(rc)
         clock: Any = rc.clock
-        said = ["Prefers morning meetings.", "Takes calls after lunch only.", "Is free on Fridays.", "Has a secretary."]
+        chain_texts = [
+            "Prefers morning meetings.",
+            "Takes calls after lunch only.",
+            "Is free on Fridays.",
+            "Has a secretary.",
+        ]
         now = clock.advance(DAY)
-        atom = await memory.add_atom(space, said[0], valid_from=now)
-        for text in said[1:]:
+        atom = await memory.add_atom(space, chain_texts[0], valid_from=now)
+        for text in chain_texts[1:]:
             await memory.add_atoms(space, [{"text": f"maya saw a gull, {text[:3]} {n}."} for n in range(15)])
             now = clock.advance(DAY)
             atom = await memory.supersede_atom(atom.id, text, valid_from=now)
-        async with Tellback(ready_postgres_url, clock=clock) as whole:
+        async with Tellback(ready_postgres_url, clock=clock) as second_rc:
             for topic in ("meetings", "calls after lunch", "Fridays", "secretary"):
-                cached = await whole.user("maya").memory.recall_timeline(space, query=topic)
+                cached = await second_rc.user("maya").memory.recall_timeline(space, query=topic)
                 found = await memory.recall_timeline(space, query=topic)
-                assert [text for text in texts(found) if text in said] == said, topic
-                assert [text for text in texts(cached) if text in said] == said, topic
+                assert [text for text in texts(found) if text in chain_texts] == chain_texts, topic
+                assert [text for text in texts(cached) if text in chain_texts] == chain_texts, topic
 
 
 async def test_vectors_of_another_length_under_one_name_are_left_out(ready_postgres_url: str) -> None:
     async with large(ready_postgres_url, embedder=HashEmbedder("same", 4)) as rc:
-        _, space = await remembered(rc)
+        _, space = await create_large_space(rc)
     async with large(ready_postgres_url, embedder=HashEmbedder("same", 8)) as rc:
         memory = rc.user("maya").memory
         await memory.add_atom(space, "maya saw a capybara at the sauna.")

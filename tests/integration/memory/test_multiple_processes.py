@@ -22,8 +22,8 @@ WORDS = ("added", "deleted", "deleting")
 
 
 async def test_what_one_opening_changes_the_other_recalls_next(url: str) -> None:
-    async with Tellback(url) as one, Tellback(url) as two:
-        writer, reader = one.user("maya").memory, two.user("maya").memory
+    async with Tellback(url) as first_rc, Tellback(url) as second_rc:
+        writer, reader = first_rc.user("maya").memory, second_rc.user("maya").memory
         space = await writer.create_space()
         assert len(await reader.recall_by_topic(space.id, "tea")) == 0
 
@@ -52,26 +52,26 @@ async def test_what_one_opening_changes_the_other_recalls_next(url: str) -> None
         await reader.add_atom(space.id, "Plays chess.")
         assert len(await writer.recall_timeline(space.id)) == 3
         await writer.delete_space(space.id)
-        for work in (reader.recall_by_topic(space.id, "tea"), reader.recall_timeline(space.id)):
+        for awaitable in (reader.recall_by_topic(space.id, "tea"), reader.recall_timeline(space.id)):
             with pytest.raises(Exception, match=space.id):
-                await work
-        assert len(two._memory.space_cache) == 0
+                await awaitable
+        assert len(second_rc._memory.space_cache) == 0
 
 
 async def test_many_write_while_others_recall(url: str) -> None:
     clock = Clock()  # it stands still: what supersedes begins at the moment of every recall
-    async with Tellback(url, clock=clock) as one, Tellback(url, clock=clock) as two:
-        memories = [one.user("maya").memory, two.user("maya").memory]
+    async with Tellback(url, clock=clock) as first_rc, Tellback(url, clock=clock) as second_rc:
+        memories = [first_rc.user("maya").memory, second_rc.user("maya").memory]
         space = await memories[0].create_space()
-        home = await memories[0].add_atom(space.id, "Lives at number 0.", {"name": "home", "kind": "FACT"})
+        home_atom = await memories[0].add_atom(space.id, "Lives at number 0.", {"name": "home", "kind": "FACT"})
         acknowledged: list[str] = []
         doomed: set[str] = set()
         forgotten: set[str] = set()
-        moves = asyncio.Lock()
-        going = True
+        home_lock = asyncio.Lock()
+        is_running = True
 
         async def write(number: int) -> None:
-            nonlocal home
+            nonlocal home_atom
             memory = memories[number % 2]
             for n in range(12):
                 atom = await memory.add_atom(space.id, f"Writer {number} saw heron {n}.")
@@ -80,18 +80,18 @@ async def test_many_write_while_others_recall(url: str) -> None:
                     doomed.add(atom.id)
                     await memory.delete_atom(atom.id)
                     forgotten.add(atom.id)
-                async with moves:
-                    home = await memory.supersede_atom(home.id, f"Lives at number {number}{n}.")
+                async with home_lock:
+                    home_atom = await memory.supersede_atom(home_atom.id, f"Lives at number {number}{n}.")
 
         async def recall(number: int) -> None:
             memory = memories[number % 2]
-            while going:
-                expected, gone = [*acknowledged], {*forgotten}
+            while is_running:
+                expected, deleted = [*acknowledged], {*forgotten}
                 result = await memory.recall_by_topic(space.id, "Who saw a heron?", 10_000)
                 assert_valid_result(result)
                 found = {hit.atom.id for hit in result}
                 assert found.issuperset(set(expected) - doomed)
-                assert not found & gone
+                assert not found & deleted
                 homes = [hit.atom.text for hit in result if hit.atom.category.name == "home"]
                 assert len(homes) == 1, homes
                 listed = await memory.list_atoms(space.id, "home")
@@ -102,10 +102,10 @@ async def test_many_write_while_others_recall(url: str) -> None:
         try:
             async with asyncio.timeout(50):
                 await asyncio.gather(*(write(n) for n in range(4)))
-                going = False
+                is_running = False
                 await asyncio.gather(*readers)
         finally:
-            going = False
+            is_running = False
             for task in readers:
                 task.cancel()
         finals = [await memory.recall_by_topic(space.id, "heron", 10_000) for memory in memories]
@@ -125,40 +125,40 @@ async def test_a_supersede_beside_a_recall_is_seen_whole_or_not_at_all(
     ):
         memory, writer = reading.user("maya").memory, writing.user("maya").memory
         space = await memory.create_space()
-        home = await writer.add_atom(space.id, "Lives at number 0.")
+        home_atom = await writer.add_atom(space.id, "Lives at number 0.")
         engine: Any = reading.store.memories._engine  # type: ignore[attr-defined]
         run = engine._run
-        for place in range(1, 10):
+        for number in range(1, 10):
             await memory.recall_by_topic(space.id, "Lives where?")
-            await writer.add_atom(space.id, f"Saw heron {place}.")
+            await writer.add_atom(space.id, f"Saw heron {number}.")
             statements = 0
 
-            async def between(place: int = place) -> None:
-                nonlocal home, statements
+            async def supersede_meanwhile(number: int = number) -> None:
+                nonlocal home_atom, statements
                 statements += 1
-                if statements == place:
-                    home = await writer.supersede_atom(home.id, f"Lives at number {place}.")
+                if statements == number:
+                    home_atom = await writer.supersede_atom(home_atom.id, f"Lives at number {number}.")
 
-            async def interrupted(connection: Any, *args: Any, between: Any = between) -> Any:
-                return await run(_Interrupted(connection, between), *args)
+            async def interrupted(connection: Any, *args: Any, supersede_meanwhile: Any = supersede_meanwhile) -> Any:
+                return await run(_Interrupted(connection, supersede_meanwhile), *args)
 
             monkeypatch.setattr(engine, "_run", interrupted)
             result = await memory.recall_by_topic(space.id, "Lives where?", 1000)
             monkeypatch.undo()
-            assert len([text for text in texts(result) if text.startswith("Lives")]) == 1, (place, texts(result))
-        assert home.text != "Lives at number 0."
+            assert len([text for text in texts(result) if text.startswith("Lives")]) == 1, (number, texts(result))
+        assert home_atom.text != "Lives at number 0."
 
 
 class _Interrupted:
     """A connection on which something happens after each statement."""
 
-    def __init__(self, connection: Any, between: Any) -> None:
+    def __init__(self, connection: Any, on_fetch: Any) -> None:
         self._connection = connection
-        self._between = between
+        self._on_fetch = on_fetch
 
     async def fetch(self, *args: Any) -> Any:
         rows = await self._connection.fetch(*args)
-        await self._between()
+        await self._on_fetch()
         return rows
 
 
@@ -175,16 +175,16 @@ async def _killed_writer(url: str, space_id: str, wait: float) -> list[dict[str,
         limit=2**22,
     )
     assert process.stdout is not None
-    said: list[dict[str, Any]] = []
+    outputs: list[dict[str, Any]] = []
     first = asyncio.Event()
 
-    async def listen() -> None:
+    async def collect_outputs() -> None:
         assert process.stdout is not None
         while (line := await process.stdout.readline()).endswith(b"\n"):
-            said.append(json.loads(line))
+            outputs.append(json.loads(line))
             first.set()
 
-    listening = asyncio.create_task(listen())
+    listening = asyncio.create_task(collect_outputs())
     try:
         await asyncio.wait_for(first.wait(), 30)
         await asyncio.sleep(wait)
@@ -193,7 +193,7 @@ async def _killed_writer(url: str, space_id: str, wait: float) -> list[dict[str,
             os.kill(process.pid, signal.SIGKILL)
         await listening
         await process.wait()
-    return said
+    return outputs
 
 
 async def test_a_writer_killed_in_the_middle_leaves_recall_right(url: str) -> None:
@@ -203,16 +203,16 @@ async def test_a_writer_killed_in_the_middle_leaves_recall_right(url: str) -> No
         space = await memory.create_space()
         await memory.add_atom(space.id, "Lives at number 0.", {"name": "home", "kind": "FACT"}, valid_from=NOON)
         for _ in range(2):
-            said = await _killed_writer(url, space.id, rng.uniform(0.0, 0.5))
+            outputs = await _killed_writer(url, space.id, rng.uniform(0.0, 0.5))
             result = await memory.recall_by_topic(space.id, "heron", 100_000)
             assert_valid_result(result)
             found = {hit.atom.id for hit in result}
-            added, deleted, deleting = ({each[key] for each in said if key in each} for key in WORDS)
+            added, deleted, deleting = ({each[key] for each in outputs if key in each} for key in WORDS)
             assert found.issuperset(added - deleting)
             assert not found & deleted
             assert len([hit for hit in result if hit.atom.category.name == "home"]) == 1
             async with Tellback(url) as other:
-                anew = await other.user("maya").memory.recall_by_topic(space.id, "heron", 100_000)
-            assert {hit.atom.id for hit in anew} == found
+                fresh_result = await other.user("maya").memory.recall_by_topic(space.id, "heron", 100_000)
+            assert {hit.atom.id for hit in fresh_result} == found
             await memory.add_atom(space.id, "Saw another heron.")
             assert len(await memory.recall_by_topic(space.id, "heron", 100_000)) == len(found) + 1

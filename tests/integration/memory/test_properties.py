@@ -24,12 +24,12 @@ unhurried = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 @settings(unhurried, max_examples=25)
 @given(
-    begins=st.lists(days, min_size=1, max_size=8),
-    waits=st.lists(st.integers(0, 3), min_size=8, max_size=8),
+    start_days=st.lists(days, min_size=1, max_size=8),
+    wait_hours=st.lists(st.integers(0, 3), min_size=8, max_size=8),
     statuses=st.booleans(),
 )
 def test_at_any_two_times_exactly_one_atom_of_a_chain_holds(
-    begins: list[int], waits: list[int], statuses: bool
+    start_days: list[int], wait_hours: list[int], statuses: bool
 ) -> None:
     async def run() -> None:
         clock = Clock()
@@ -37,22 +37,22 @@ def test_at_any_two_times_exactly_one_atom_of_a_chain_holds(
             memory = rc.user("maya").memory
             space = await memory.create_space()
             other = await memory.add_atom(space.id, "Something else.", valid_from=NOON - 100 * DAY)
-            chain = [await memory.add_atom(space.id, "Lives at 0.", valid_from=NOON + begins[0] * DAY)]
-            known = [clock.now]
-            for n, day in enumerate(begins[1:], 1):
-                clock.advance(waits[n - 1] * HOUR)  # 0: at the same moment
+            chain = [await memory.add_atom(space.id, "Lives at 0.", valid_from=NOON + start_days[0] * DAY)]
+            known_times = [clock.now]
+            for n, day in enumerate(start_days[1:], 1):
+                clock.advance(wait_hours[n - 1] * HOUR)  # 0: at the same moment
                 if statuses:
                     await memory.archive_atom(chain[-1].id)
                     await memory.restore_atom(chain[-1].id)
-                at = NOON + day * DAY
-                chain.append(await memory.supersede_atom(chain[-1].id, f"Lives at {n}.", valid_from=at))
-                known.append(clock.now)
+                moment = NOON + day * DAY
+                chain.append(await memory.supersede_atom(chain[-1].id, f"Lives at {n}.", valid_from=moment))
+                known_times.append(clock.now)
             clock.advance(50 * DAY)
-            for known_at in {*known, known[-1] + HOUR, known[0] + HOUR}:
-                learned = [n for n in range(len(chain)) if known[n] <= known_at]
-                for day in sorted({-21, *begins, *(day + 1 for day in begins), 30}):
+            for known_at in {*known_times, known_times[-1] + HOUR, known_times[0] + HOUR}:
+                learned = [n for n in range(len(chain)) if known_times[n] <= known_at]
+                for day in sorted({-21, *start_days, *(day + 1 for day in start_days), 30}):
                     valid_at = NOON + day * DAY
-                    started = [n for n in learned if begins[n] <= day]
+                    started = [n for n in learned if start_days[n] <= day]
                     expected = {other.id} | ({chain[started[-1]].id} if started else set())
                     times = {"valid_at": valid_at, "known_at": known_at}
                     listed = await memory.list_atoms(space.id, **times)  # type: ignore[arg-type]
@@ -70,55 +70,58 @@ def test_at_any_two_times_exactly_one_atom_of_a_chain_holds(
 
 @settings(unhurried, max_examples=30)
 @given(
-    begins=st.lists(st.integers(-5, 15), min_size=2, max_size=7),
+    start_days=st.lists(st.integers(-5, 15), min_size=2, max_size=7),
     lengths=st.lists(st.none() | st.integers(1, 20), min_size=7, max_size=7),
-    gone=st.lists(st.integers(0, 6), min_size=1, max_size=6, unique=True),
-    moves=st.booleans(),
+    deleted_numbers=st.lists(st.integers(0, 6), min_size=1, max_size=6, unique=True),
+    is_clock_moving=st.booleans(),
 )
 def test_a_chain_without_what_was_forgotten_is_as_if_that_had_never_been(
-    begins: list[int], lengths: list[int | None], gone: list[int], moves: bool
+    start_days: list[int], lengths: list[int | None], deleted_numbers: list[int], is_clock_moving: bool
 ) -> None:
     async def run() -> None:
         clock = Clock()
         async with Tellback(":memory:", embedder=None, clock=clock) as rc:
             memory = rc.user("maya").memory
-            one, other = [(await memory.create_space()).id for _ in range(2)]
-            left = [n for n in range(len(begins)) if n not in gone]
-            ids: dict[str, list[str]] = {one: [], other: []}
-            for n, day in enumerate(begins):
-                if moves:
+            full_space, expected_space = [(await memory.create_space()).id for _ in range(2)]
+            remaining_numbers = [n for n in range(len(start_days)) if n not in deleted_numbers]
+            ids: dict[str, list[str]] = {full_space: [], expected_space: []}
+            for n, day in enumerate(start_days):
+                if is_clock_moving:
                     clock.advance(HOUR)
                 for space, chain in ids.items():
-                    if space == other and n not in left:
+                    if space == expected_space and n not in remaining_numbers:
                         continue
-                    given: dict[str, Any] = {"text": f"Lives at {n}.", "valid_from": NOON + day * DAY}
+                    fields: dict[str, Any] = {"text": f"Lives at {n}.", "valid_from": NOON + day * DAY}
                     if (length := lengths[n]) is not None:
-                        given["valid_to"] = NOON + (day + length) * DAY
+                        fields["valid_to"] = NOON + (day + length) * DAY
                     if chain:
-                        new_atom = await memory.supersede_atom(chain[-1], **given)
+                        new_atom = await memory.supersede_atom(chain[-1], **fields)
                     else:
-                        new_atom = await memory.add_atom(space, **given)
+                        new_atom = await memory.add_atom(space, **fields)
                     chain.append(new_atom.id)
-                if n == len(begins) // 2:  # held while it changes
-                    await memory.recall_by_topic(one, "Lives")
-            for n in gone:
-                if n < len(begins):
-                    await memory.delete_atom(ids[one][n])
+                if n == len(start_days) // 2:  # held while it changes
+                    await memory.recall_by_topic(full_space, "Lives")
+            for n in deleted_numbers:
+                if n < len(start_days):
+                    await memory.delete_atom(ids[full_space][n])
 
-            async def told(space: str, **kwargs: Any) -> list[set[str]]:
+            async def visible_texts(space: str, **kwargs: Any) -> list[set[str]]:
                 listed = await memory.list_atoms(space, **kwargs)
                 recalled = await memory.recall_by_topic(space, "Lives at", 1000, **kwargs)
                 return [{atom.text for atom in listed}, {atom.text for atom in recalled.atoms}]
 
-            for known_at in (None, *(NOON + hours * HOUR for hours in range(len(begins) + 1))):
-                for day in sorted({-6, *begins, *(day - 1 for day in begins), 8, 36}):
-                    asked = {"valid_at": NOON + day * DAY, "known_at": known_at}
-                    assert await told(one, **asked) == await told(other, **asked), (day, known_at)
-            assert await told(one) == await told(other)
+            for known_at in (None, *(NOON + hours * HOUR for hours in range(len(start_days) + 1))):
+                for day in sorted({-6, *start_days, *(day - 1 for day in start_days), 8, 36}):
+                    times = {"valid_at": NOON + day * DAY, "known_at": known_at}
+                    assert await visible_texts(full_space, **times) == await visible_texts(expected_space, **times), (
+                        day,
+                        known_at,
+                    )
+            assert await visible_texts(full_space) == await visible_texts(expected_space)
             twins: dict[str | None, str | None] = {None: None}
-            twins.update(zip((ids[one][n] for n in left), ids[other], strict=True))
-            for n, id in zip(left, ids[other], strict=True):
-                atom, twin = await memory.get_atom(ids[one][n]), await memory.get_atom(id)
+            twins.update(zip((ids[full_space][n] for n in remaining_numbers), ids[expected_space], strict=True))
+            for n, id in zip(remaining_numbers, ids[expected_space], strict=True):
+                atom, twin = await memory.get_atom(ids[full_space][n]), await memory.get_atom(id)
                 assert atom is not None
                 assert twin is not None
                 assert (atom.valid_to, atom.superseded_at) == (twin.valid_to, twin.superseded_at)
@@ -165,25 +168,25 @@ class Replica:
         self.clock = clock
         self.ids: list[str] = []
 
-    async def begin(self) -> None:
+    async def create_space(self) -> None:
         self.space = (await self.memory.create_space()).id
         self.people = [(await self.memory.create_entity(self.space, "PERSON", name)).id for name in ("Ann", "Bob")]
 
-    async def do(self, step: tuple[Any, ...]) -> None:
-        kind, *given = step
+    async def apply_step(self, step: tuple[Any, ...]) -> None:
+        kind, *step_args = step
         self.clock.advance(HOUR)
         try:
             if kind == "add":
-                atom, about = given
-                linked = [] if about is None else [self.people[about]]
+                atom, person_number = step_args
+                linked = [] if person_number is None else [self.people[person_number]]
                 self.ids.append((await self.memory.add_atom(self.space, **atom, entity_ids=linked)).id)
             elif kind == "merge":
                 await self.memory.merge_entities(*self.people)
-            elif given[0] < len(self.ids):
-                id = self.ids[given[0]]
+            elif step_args[0] < len(self.ids):
+                id = self.ids[step_args[0]]
                 if kind == "supersede":
-                    begins = NOON + given[2] * DAY
-                    self.ids.append((await self.memory.supersede_atom(id, given[1], valid_from=begins)).id)
+                    valid_from = NOON + step_args[2] * DAY
+                    self.ids.append((await self.memory.supersede_atom(id, step_args[1], valid_from=valid_from)).id)
                 else:
                     await getattr(self.memory, f"{kind}_atom")(id)
         except (AtomSupersededError, NotFoundError):
@@ -229,32 +232,36 @@ def test_both_kinds_of_store_recall_the_same_in_the_same_order(
 ) -> None:
     with asyncio.Runner() as runner:
         clock = Clock()
-        opened = [Tellback(url, embedder=embedder, clock=clock) for url in (str(tmp_path / "a.db"), ready_postgres_url)]
-        for rc in opened:
+        tellbacks = [
+            Tellback(url, embedder=embedder, clock=clock) for url in (str(tmp_path / "a.db"), ready_postgres_url)
+        ]
+        for rc in tellbacks:
             runner.run(rc.open())
         users = iter(range(10**6))
 
         @settings(unhurried, max_examples=12)
-        @given(history=st.lists(steps, min_size=1, max_size=25), asked=st.lists(questions, min_size=1, max_size=4))
-        def check(history: list[Any], asked: list[dict[str, Any]]) -> None:
+        @given(
+            history=st.lists(steps, min_size=1, max_size=25), question_list=st.lists(questions, min_size=1, max_size=4)
+        )
+        def check(history: list[Any], question_list: list[dict[str, Any]]) -> None:
             name = f"user {next(users)}"
 
             async def replay(rc: Tellback) -> list[Any]:
                 clock.now = NOON
                 replica = Replica(rc, name, clock)
-                await replica.begin()
+                await replica.create_space()
                 for step in history:
-                    await replica.do(step)
+                    await replica.apply_step(step)
                 clock.now = NOON + 60 * DAY
-                return [await replica.answers(question) for question in asked]
+                return [await replica.answers(question) for question in question_list]
 
-            one, other = (runner.run(replay(rc)) for rc in opened)
-            assert one == other
+            sqlite_answers, postgres_answers = (runner.run(replay(rc)) for rc in tellbacks)
+            assert sqlite_answers == postgres_answers
 
         try:
             check()
         finally:
-            for rc in opened:
+            for rc in tellbacks:
                 runner.run(rc.close())
 
 

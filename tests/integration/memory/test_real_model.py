@@ -32,10 +32,10 @@ def model() -> BoundedModel:
     return BoundedModel(require_model_file(), patterns=DATES)
 
 
-async def attempted(work: Awaitable[Done]) -> Done | ExtractionError:
+async def attempted(awaitable: Awaitable[Done]) -> Done | ExtractionError:
     """What came of it, be it that the model could not be understood."""
     try:
-        return await work
+        return await awaitable
     except ExtractionError as error:
         return error
 
@@ -82,8 +82,10 @@ async def test_a_real_model_makes_memories_of_a_conversation(model: BoundedModel
 
 async def test_a_real_model_judges_what_is_known(model: BoundedModel) -> None:
     model.exchanges.clear()
-    known = (make_atom("atom_1", "User lives in Paris."), make_atom("atom_2", "User likes tea."))
-    outcome = await attempted(LlmExtractor(model, retries=1).decide([make_question("User lives in Lisbon.", *known)]))
+    known_atoms = (make_atom("atom_1", "User lives in Paris."), make_atom("atom_2", "User likes tea."))
+    outcome = await attempted(
+        LlmExtractor(model, retries=1).decide([make_question("User lives in Lisbon.", *known_atoms)])
+    )
     check_answers(model)
     if isinstance(outcome, ExtractionError):
         assert outcome.raw == model.exchanges[-1][1].text
@@ -95,9 +97,9 @@ async def test_a_real_model_judges_what_is_known(model: BoundedModel) -> None:
 
 async def test_the_event_loop_goes_on_while_the_model_works(model: BoundedModel) -> None:
     working = asyncio.ensure_future(model.complete("Say hello."))
-    beats = 0
+    tick_count = 0
     while not working.done():
         await asyncio.sleep(0.01)
-        beats += 1
+        tick_count += 1
     assert (await working).text
-    assert beats > 1
+    assert tick_count > 1

@@ -17,14 +17,14 @@ from tellback.stores import SpaceChanges
 from tests.integration.memory.helpers import assert_valid_result, texts
 
 
-async def filled(rc: Tellback, count: int, name: str = "maya") -> tuple[Any, str]:
+async def create_filled_space(rc: Tellback, count: int, name: str = "maya") -> tuple[Any, str]:
     memory = rc.user(name).memory
     space = await memory.create_space()
     await memory.add_atoms(space.id, [{"text": f"{name} saw heron {n} by lake {n % 7}."} for n in range(count)])
     return memory, space.id
 
 
-def counted(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def count_reads(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The versions that were asked to be gone on from."""
     refreshes: list[int] = []
     memories: Any = rc.store.memories
@@ -43,23 +43,23 @@ async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
 ) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as rc:
-        memory, space = await filled(rc, 50)
+        memory, space = await create_filled_space(rc, 50)
         await memory.recall_by_topic(space, "heron")
-        one = rc._memory.space_cache.nbytes
-        assert one > 50 * 256 * 2  # at the least, the vectors
-    bound = 4 * one
-    async with Tellback(path, memory_bytes=bound) as rc:
-        spaces = [await filled(rc, 50, f"user {n}") for n in range(12)]
-        held = rc._memory.space_cache
+        space_bytes = rc._memory.space_cache.nbytes
+        assert space_bytes > 50 * 256 * 2  # at the least, the vectors
+    max_bytes = 4 * space_bytes
+    async with Tellback(path, memory_bytes=max_bytes) as rc:
+        spaces = [await create_filled_space(rc, 50, f"user {n}") for n in range(12)]
+        space_cache = rc._memory.space_cache
         for _ in range(2):
             for n, (memory, space) in enumerate(spaces):
                 result = await memory.recall_by_topic(space, "heron 7", 100)
                 assert_valid_result(result)
                 assert len(result) == 50
                 assert all(text.startswith(f"user {n} ") for text in texts(result))
-                assert held.nbytes <= bound
-        assert 1 <= len(held) <= 5
-        refreshes = counted(rc, monkeypatch)
+                assert space_cache.nbytes <= max_bytes
+        assert 1 <= len(space_cache) <= 5
+        refreshes = count_reads(rc, monkeypatch)
         for memory, space in spaces[-2:]:  # the last ones used are held
             await memory.recall_by_topic(space, "heron 7")
         assert refreshes == []
@@ -71,14 +71,14 @@ async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
         assert refreshes == [-1]
     for bytes in (0, 1):
         async with Tellback(path, memory_bytes=bytes) as rc:
-            for memory, space in [await filled(rc, 20, f"{bytes} {n}") for n in range(3)]:
+            for memory, space in [await create_filled_space(rc, 20, f"{bytes} {n}") for n in range(3)]:
                 assert len(await memory.recall_by_topic(space, "heron", 100)) == 20
             assert len(rc._memory.space_cache) <= 1
 
 
 async def test_what_a_space_takes_is_counted_as_it_grows(tmp_path: Path) -> None:
     async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await filled(rc, 10)
+        memory, space = await create_filled_space(rc, 10)
         sizes = []
         for _ in range(4):
             await memory.recall_by_topic(space, "heron")
@@ -98,8 +98,8 @@ async def test_what_a_space_takes_is_counted_as_it_grows(tmp_path: Path) -> None
 
 async def test_many_who_ask_a_cold_space_at_once_build_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await filled(rc, 400)
-        refreshes = counted(rc, monkeypatch)
+        memory, space = await create_filled_space(rc, 400)
+        refreshes = count_reads(rc, monkeypatch)
         results = await asyncio.gather(*(memory.recall_by_topic(space, f"heron {n}", 3) for n in range(50)))
         assert refreshes == [-1]
         assert all(len(result) == 3 and result.total_candidates == 400 for result in results)
@@ -110,15 +110,15 @@ async def test_many_who_ask_a_cold_space_at_once_build_it_once(tmp_path: Path, m
 async def test_a_recall_that_is_cancelled_anywhere_leaves_the_space_usable(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as rc:
-        _, space = await filled(rc, 600)
+        _, space = await create_filled_space(rc, 600)
     for wait in (0, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.03):
         async with Tellback(path) as rc:
             memory = rc.user("maya").memory
             tasks = [asyncio.create_task(memory.recall_by_topic(space, "heron 5")) for _ in range(3)]
             await asyncio.sleep(wait)
             tasks[0].cancel()
-            done = await asyncio.gather(*tasks, return_exceptions=True)
-            for result in done[1:]:
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            for result in results[1:]:
                 assert not isinstance(result, BaseException)
                 assert result.total_candidates == 600
             assert len(await memory.recall_by_topic(space, "heron 5", 1000)) == 600
@@ -143,12 +143,12 @@ async def test_those_who_wait_for_a_space_that_could_not_be_taken_in_begin_anew(
 
     monkeypatch.setattr(SpaceView, "apply", failing)
     async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await filled(rc, 20)
-        done = await asyncio.gather(
+        memory, space = await create_filled_space(rc, 20)
+        results = await asyncio.gather(
             *(memory.recall_by_topic(space, "heron 5", 100) for _ in range(5)), return_exceptions=True
         )
-        assert [type(result) for result in done[:2]] == [MemoryError, MemoryError]
-        for result in done[2:]:
+        assert [type(result) for result in results[:2]] == [MemoryError, MemoryError]
+        for result in results[2:]:
             assert not isinstance(result, BaseException), result
             assert len(result) == 20
             assert_valid_result(result)
@@ -159,7 +159,7 @@ async def test_an_error_of_the_store_is_told_and_the_next_recall_is_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await filled(rc, 30)
+        memory, space = await create_filled_space(rc, 30)
         await memory.recall_by_topic(space, "heron")
         memories: Any = rc.store.memories
 
@@ -170,13 +170,13 @@ async def test_an_error_of_the_store_is_told_and_the_next_recall_is_right(
             await memory.add_atom(space, "Saw a swan.")
             with monkeypatch.context() as broken:
                 broken.setattr(memories, method, unavailable)
-                for work in (
+                for awaitable in (
                     memory.recall_by_topic(space, "heron"),
                     memory.recall_by_entity(space, "heron"),
                     memory.recall_timeline(space),
                 ):
                     with pytest.raises(StoreUnavailableError):
-                        await work
+                        await awaitable
             result = await memory.recall_by_topic(space, "swan", 100)
             assert result.atoms[0].text == "Saw a swan."
         assert result.total_candidates == 32
@@ -184,14 +184,14 @@ async def test_an_error_of_the_store_is_told_and_the_next_recall_is_right(
 
 async def test_a_cancelled_recall_does_not_cost_what_was_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await filled(rc, 30)
+        memory, space = await create_filled_space(rc, 30)
         await memory.recall_by_topic(space, "heron")
         memories: Any = rc.store.memories
         changes = memories.changes
-        gate = asyncio.Event()
+        release = asyncio.Event()
 
         async def slow(*args: Any, **kwargs: Any) -> Any:
-            await gate.wait()
+            await release.wait()
             return await changes(*args, **kwargs)
 
         await memory.add_atom(space, "Saw a swan.")
@@ -199,7 +199,7 @@ async def test_a_cancelled_recall_does_not_cost_what_was_held(tmp_path: Path, mo
             slowed.setattr(memories, "changes", slow)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(memory.recall_by_topic(space, "swan"), 0.01)
-        refreshes = counted(rc, monkeypatch)
+        refreshes = count_reads(rc, monkeypatch)
         assert (await memory.recall_by_topic(space, "swan")).atoms[0].text == "Saw a swan."
         assert len(refreshes) == 1
         assert refreshes[0] > 0
@@ -208,8 +208,8 @@ async def test_a_cancelled_recall_does_not_cost_what_was_held(tmp_path: Path, mo
 async def test_a_large_change_is_taken_in_beside_other_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views_module, "INLINE_ATOMS", 10)
     async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await filled(rc, 300)
-        other, small = await filled(rc, 3, "ben")
+        memory, space = await create_filled_space(rc, 300)
+        other, small = await create_filled_space(rc, 3, "ben")
         cold, beside = await asyncio.gather(
             memory.recall_by_topic(space, "heron 9", 1000), other.recall_by_topic(small, "heron")
         )
@@ -224,7 +224,7 @@ async def test_what_is_held_is_counted_also_if_ranking_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await filled(rc, 30)
+        memory, space = await create_filled_space(rc, 30)
 
         def failing(*args: Any) -> Any:
             raise ZeroDivisionError
@@ -245,11 +245,11 @@ async def test_several_event_loops_share_one_tellback(tmp_path: Path) -> None:
         await memory.add_atoms(space.id, [{"text": f"Saw {n} herons by the lake."} for n in range(50)])
 
         async def recalls(name: str) -> list[str]:
-            there = rc.user("maya").memory
+            loop_memory = rc.user("maya").memory
             for n in range(15):
-                await there.add_atom(space.id, f"{name} swam {n} miles.")
-                await asyncio.gather(*(there.recall_by_topic(space.id, "herons") for _ in range(4)))
-            return texts(await there.recall_by_topic(space.id, f"{name} swam", limit=100))
+                await loop_memory.add_atom(space.id, f"{name} swam {n} miles.")
+                await asyncio.gather(*(loop_memory.recall_by_topic(space.id, "herons") for _ in range(4)))
+            return texts(await loop_memory.recall_by_topic(space.id, f"{name} swam", limit=100))
 
         found = await asyncio.gather(*(asyncio.to_thread(asyncio.run, recalls(name)) for name in ("Ann", "Bob", "Eve")))
         for name, swum in zip(("Ann", "Bob", "Eve"), found, strict=True):

@@ -22,7 +22,7 @@ async def main(url: str, space_id: str) -> None:
     async with Tellback(url) as rc:
         memory = rc.user("maya").memory
         ann = await memory.create_entity(space_id, "PERSON", "Ann")
-        [home] = await memory.list_atoms(space_id, "home")
+        [home_atom] = await memory.list_atoms(space_id, "home")
         for n in itertools.count():
             atoms = await memory.add_atoms(
                 space_id, [{"text": f"Saw heron {n} and {m}.", "entity_ids": [ann.id]} for m in range(5)]
@@ -32,7 +32,7 @@ async def main(url: str, space_id: str) -> None:
             print_json(deleting=atoms[0].id)
             await memory.delete_atom(atoms[0].id)
             print_json(deleted=atoms[0].id)
-            home = await memory.supersede_atom(home.id, f"Lives at number {n}.")
+            home_atom = await memory.supersede_atom(home_atom.id, f"Lives at number {n}.")
 
 
 if __name__ == "__main__":

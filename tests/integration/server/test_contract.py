@@ -81,7 +81,7 @@ class Caller:
     """Who sends requests, where to, and what is theirs."""
 
     url: str
-    world: SampleData
+    sample_data: SampleData
     secrets: dict[str, str]
     role: str | None
     session: requests.Session
@@ -103,23 +103,23 @@ def server() -> Iterator[ServerThread]:
 def caller(server: ServerThread, request: pytest.FixtureRequest) -> Iterator[Caller]:
     number = next(_numbers)
 
-    async def begin() -> tuple[SampleData, dict[str, str]]:
-        whose: dict[str, Any] = {"tenant_id": "acme", "app_id": f"app{number}"}
-        world = await create_sample_data(server.rc, server.rc.user("maya", **whose), f"Zanzibar{number}")
-        app_key = await server.rc.keys.create("app", **whose)
-        admin_key = await server.rc.keys.create("admin", **whose)
+    async def create_caller() -> tuple[SampleData, dict[str, str]]:
+        scope: dict[str, Any] = {"tenant_id": "acme", "app_id": f"app{number}"}
+        sample_data = await create_sample_data(server.rc, server.rc.user("maya", **scope), f"Zanzibar{number}")
+        app_key = await server.rc.keys.create("app", **scope)
+        admin_key = await server.rc.keys.create("admin", **scope)
         async with app_client(server.app, app_key.secret, "maya") as client:
-            await start_session(client, world)
-        return world, {"app": app_key.secret, "admin": admin_key.secret}
+            await start_session(client, sample_data)
+        return sample_data, {"app": app_key.secret, "admin": admin_key.secret}
 
-    world, secrets = server.run(begin())
+    sample_data, secrets = server.run(create_caller())
     with requests.Session() as session:
-        yield Caller(server.url, world, secrets, request.param, session, set())
+        yield Caller(server.url, sample_data, secrets, request.param, session, set())
 
 
 @schema.parametrize()
 def test_every_operation_answers_as_declared(case: Case, caller: Caller) -> None:
-    make_real(case, caller.world)
+    make_real(case, caller.sample_data)
     excluded: list[Any] = [positive_data_acceptance]
     if case.operation.label in caller.checked:
         excluded.append(ignored_auth)
@@ -147,19 +147,19 @@ _FIELDS = {
 }
 
 
-def make_real(case: Case, world: SampleData) -> None:
+def make_real(case: Case, sample_data: SampleData) -> None:
     """Put ids and names of things that are there in the place of most that were made up."""
-    chance = hashlib.sha256(repr(case).encode(errors="replace")).digest()
-    if chance[0] % 4 and not is_wrong(case, ParameterLocation.PATH):
-        real = world.path(case.path)
+    digest = hashlib.sha256(repr(case).encode(errors="replace")).digest()
+    if digest[0] % 4 and not is_wrong(case, ParameterLocation.PATH):
+        real = sample_data.path(case.path)
         case.path_parameters = {
             name: real[name] if isinstance(value, str) else value for name, value in case.path_parameters.items()
         }
-    if chance[1] % 2:
+    if digest[1] % 2:
         if case.query and not is_wrong(case, ParameterLocation.QUERY):
-            case.query = {**real_fields(case.query, world), **real_names(case.path, world)}
+            case.query = {**real_fields(case.query, sample_data), **real_names(case.path, sample_data)}
         if isinstance(case.body, dict):
-            case.body = real_fields(case.body, world)
+            case.body = real_fields(case.body, sample_data)
 
 
 def is_wrong(case: Case, location: ParameterLocation) -> bool:
@@ -167,23 +167,23 @@ def is_wrong(case: Case, location: ParameterLocation) -> bool:
     return case.meta is not None and case.meta.is_negative_at(location)
 
 
-def real_names(path: str, world: SampleData) -> dict[str, str]:
+def real_names(path: str, sample_data: SampleData) -> dict[str, str]:
     """What is looked up by a name, where it is."""
     if path == "/ai-conversations/open":
-        return {"namespace": "talks", "sessionId": world.ids["talk"]}
-    return {"name": f"{world.word} Ann"} if path.endswith("/by-name") else {}
+        return {"namespace": "talks", "sessionId": sample_data.ids["talk"]}
+    return {"name": f"{sample_data.word} Ann"} if path.endswith("/by-name") else {}
 
 
-def real_fields(value: Any, world: SampleData) -> Any:
+def real_fields(value: Any, sample_data: SampleData) -> Any:
     """The same with real ids, at any depth."""
     if isinstance(value, list):
-        return [real_fields(each, world) for each in value]
+        return [real_fields(each, sample_data) for each in value]
     if not isinstance(value, dict):
         return value
-    created = {name: real_fields(each, world) for name, each in value.items()}
+    created = {name: real_fields(each, sample_data) for name, each in value.items()}
     for name, kind in _FIELDS.items():
         if isinstance(created.get(name), str):
-            created[name] = world.ids[kind]
+            created[name] = sample_data.ids[kind]
         elif isinstance(created.get(name), list) and all(isinstance(each, str) for each in created[name]):
-            created[name] = [world.ids[kind] for _ in created[name]]
+            created[name] = [sample_data.ids[kind] for _ in created[name]]
     return created

@@ -45,11 +45,11 @@ def post(body: bytes, *headers: tuple[str, str | bytes]) -> bytes:
     return build_request("POST", HERE, body, list(headers))
 
 
-def named(namespace: str = "chat", **kwargs: Any) -> bytes:
+def conversation_body(namespace: str = "chat", **kwargs: Any) -> bytes:
     return json.dumps({"namespace": namespace, **kwargs}).encode()
 
 
-async def said(url: str, data: bytes, *answers: tuple[int, str] | int) -> RawResponse:
+async def send_and_check(url: str, data: bytes, *answers: tuple[int, str] | int) -> RawResponse:
     """Send bytes; the answer is one of these, each a status and the code of a problem."""
     answer = await send_request(url, data)
     assert answer.status in answers or (answer.status, answer.code) in answers, (answer.status, answer.body[:500])
@@ -68,13 +68,15 @@ UNREADABLE = (400, "")  # the HTTP parser's own words, before anyone knows what 
     ],
 )
 async def test_a_header_that_says_two_things_is_refused(url: str, name: str) -> None:
-    given: dict[str, tuple[str, str]] = {
+    header_pairs: dict[str, tuple[str, str]] = {
         "Host": ("127.0.0.1", "evil.example.com"),
         "Content-Type": ("application/json", "text/plain"),
     }
-    first, second = given.get(name, ("maya", "noor"))
+    first, second = header_pairs.get(name, ("maya", "noor"))
     for pair in ((first, second), (first, first)):
-        answer = await said(url, post(named(), (name, pair[0]), (name.upper(), pair[1])), MALFORMED)
+        answer = await send_and_check(
+            url, post(conversation_body(), (name, pair[0]), (name.upper(), pair[1])), MALFORMED
+        )
         assert "evil" not in answer.body.decode()
 
 
@@ -115,14 +117,14 @@ async def test_a_header_that_says_two_things_is_refused(url: str, name: str) -> 
 async def test_a_head_that_lies_is_refused(
     url: str, headers: list[tuple[str, str | bytes]], answers: tuple[tuple[int, str] | int, ...]
 ) -> None:
-    answer = await said(url, post(named(), *headers), *answers)
+    answer = await send_and_check(url, post(conversation_body(), *headers), *answers)
     assert "x-evil" not in answer.headers
 
 
 async def test_nothing_of_a_request_becomes_a_header_of_the_answer(url: str) -> None:
     for value in ("a%0d%0aX-Evil: 1", "a b", "é", "x" * 500, "<script>", '"', "a\tb"):
         for name in ("X-Request-Id", "X-Tellback-Conversation", "X-Tellback-Session", "Idempotency-Key", "Origin2"):
-            answer = await send_request(url, post(named(), (name, value)))
+            answer = await send_request(url, post(conversation_body(), (name, value)))
             assert answer.status < 500
             assert value.encode("latin-1") not in answer.head
     plain = await send_request(url, build_request("GET", HERE, headers=[("X-Request-Id", "req-7")]))
@@ -160,7 +162,7 @@ async def test_what_is_hardly_http_ends_at_the_door(url: str, data: bytes) -> No
 
 async def test_methods_are_those_of_the_path(url: str) -> None:
     for method in ("PUT", "DELETE", "PATCH", "TRACE", "PROPFIND", "OPTIONS", "LOCK"):
-        answer = await said(url, build_request(method, HERE), (405, "method-not-allowed"))
+        answer = await send_and_check(url, build_request(method, HERE), (405, "method-not-allowed"))
         assert answer.headers["allow"]
     async with open_connection(url) as connection:
         await connection.send(build_request("HEAD", HERE))
@@ -193,10 +195,10 @@ async def test_a_path_that_leads_nowhere_is_not_found_or_not_usable(url: str, pa
 
 
 async def test_an_address_or_a_head_that_is_too_long_is_refused(url: str) -> None:
-    await said(url, build_request("GET", "/" + "a" * 20_000), (414, "address-too-long"))
-    await said(url, build_request("GET", f"{HERE}?cursor={'a' * 20_000}"), (414, "address-too-long"))
-    many: list[tuple[str, str | bytes]] = [(f"X-{number}", "1") for number in range(300)]
-    await said(url, build_request("GET", HERE, headers=many), (431, "headers-too-large"))
+    await send_and_check(url, build_request("GET", "/" + "a" * 20_000), (414, "address-too-long"))
+    await send_and_check(url, build_request("GET", f"{HERE}?cursor={'a' * 20_000}"), (414, "address-too-long"))
+    many_headers: list[tuple[str, str | bytes]] = [(f"X-{number}", "1") for number in range(300)]
+    await send_and_check(url, build_request("GET", HERE, headers=many_headers), (431, "headers-too-large"))
     assert (await send_request(url, build_request("GET", HERE, headers=[("X-Long", "a" * 200_000)]))).status in (
         0,
         400,
@@ -243,7 +245,7 @@ async def test_an_address_or_a_head_that_is_too_long_is_refused(url: str) -> Non
 async def test_a_body_that_cannot_be_used_is_refused(
     url: str, body: bytes, answers: tuple[tuple[int, str] | int, ...]
 ) -> None:
-    answer = await said(url, post(body), *answers)
+    answer = await send_and_check(url, post(body), *answers)
     assert answer.code or answer.status == 201
     assert len(answer.body) < 5_000  # what was sent does not come back
 
@@ -262,18 +264,18 @@ async def test_a_body_that_cannot_be_used_is_refused(
 async def test_a_body_of_another_kind_is_refused(
     url: str, headers: list[tuple[str, str | bytes]], answer: tuple[int, str]
 ) -> None:
-    await said(url, post(gzip.compress(named()), *headers), answer)
-    await said(url, post(named(), *headers), answer)
+    await send_and_check(url, post(gzip.compress(conversation_body()), *headers), answer)
+    await send_and_check(url, post(conversation_body(), *headers), answer)
 
 
 async def test_a_body_that_is_too_large_is_refused_however_it_comes(url: str) -> None:
-    large = named("chat", title="x" * (2 * BODY))
-    await said(url, post(large), (413, "too-large"))
+    large = conversation_body("chat", title="x" * (2 * BODY))
+    await send_and_check(url, post(large), (413, "too-large"))
     parts = [large[start : start + 4_096] for start in range(0, len(large), 4_096)]
     in_parts = build_request("POST", HERE, encode_chunked(*parts), [("Transfer-Encoding", "chunked")])
-    await said(url, in_parts, (413, "too-large"))
-    fitting = named("chat", metadata={})
-    await said(
+    await send_and_check(url, in_parts, (413, "too-large"))
+    fitting = conversation_body("chat", metadata={})
+    await send_and_check(
         url,
         build_request("POST", HERE, encode_chunked(fitting[:5], fitting[5:]), [("Transfer-Encoding", "chunked")]),
         201,
@@ -284,29 +286,33 @@ async def test_a_body_of_a_whole_read_is_no_part_of_the_next_head(url: str) -> N
     """Bodies that arrive with their heads, larger than a head may be, on one connection."""
     async with open_connection(url) as connection:
         for _ in range(3):
-            await connection.send(post(named("chat", title="x" * 90_000)))
+            await connection.send(post(conversation_body("chat", title="x" * 90_000)))
             assert (await connection.read_response()).status == 422  # a title has fewer characters
-        await connection.send(post(named()))
+        await connection.send(post(conversation_body()))
         assert (await connection.read_response()).status == 201
 
 
 async def test_chunks_that_lie_are_refused(url: str) -> None:
     for body in (b"zz\r\nx\r\n0\r\n\r\n", b"-5\r\nx\r\n", b"ffffffffffffffffff\r\nx", b"5\r\nabcdefgh\r\n0\r\n\r\n"):
-        await said(url, build_request("POST", HERE, body, [("Transfer-Encoding", "chunked")]), 0, 400, 408, 413)
+        await send_and_check(
+            url, build_request("POST", HERE, body, [("Transfer-Encoding", "chunked")]), 0, 400, 408, 413
+        )
 
 
 async def test_a_request_after_a_refused_one_is_answered_on_the_same_connection(url: str) -> None:
     async with open_connection(url) as connection:
-        for body in (b"{", named("chat"), b"[" * 90_000, b"x" * (2 * BODY), named("chat")):
+        for body in (b"{", conversation_body("chat"), b"[" * 90_000, b"x" * (2 * BODY), conversation_body("chat")):
             await connection.send(post(body))
             answer = await connection.read_response()
-            assert answer.status == (201 if body == named("chat") else 413 if len(body) > BODY else 400)
+            assert answer.status == (201 if body == conversation_body("chat") else 413 if len(body) > BODY else 400)
 
 
 async def test_requests_sent_at_once_are_answered_in_turn(url: str) -> None:
     async with open_connection(url) as connection:
         await connection.send(
-            b"".join([post(named("a")), post(b"{"), build_request("GET", "/nowhere"), build_request("GET", HERE)])
+            b"".join(
+                [post(conversation_body("a")), post(b"{"), build_request("GET", "/nowhere"), build_request("GET", HERE)]
+            )
         )
         assert [(await connection.read_response()).status for _ in range(4)] == [201, 400, 404, 200]
 

@@ -36,8 +36,8 @@ async def running(app: Any) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def rc() -> AsyncIterator[Tellback]:
-    async with Tellback(":memory:", worker=False) as opened:
-        yield opened
+    async with Tellback(":memory:", worker=False) as tellback:
+        yield tellback
 
 
 @pytest.fixture
@@ -47,30 +47,30 @@ async def url(rc: Tellback) -> AsyncIterator[str]:
         assert (await send_request(address, build_request("GET", HERE))).status == 200
 
 
-def half(length: int = 100) -> bytes:
+def partial_request(length: int = 100) -> bytes:
     return build_request("POST", HERE, b'{"namespace"', [("Content-Length", str(length))])
 
 
 async def test_a_head_that_does_not_end_is_given_up(url: str) -> None:
-    for begun in (b"", b"GET ", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"):
+    for partial_head in (b"", b"GET ", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"):
         async with open_connection(url) as connection:
-            await connection.send(begun)
+            await connection.send(partial_head)
             assert await connection.is_closed()
 
 
 async def test_a_head_that_comes_letter_by_letter_is_given_up(url: str) -> None:
     async with open_connection(url) as connection:
         await connection.send(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: ")
-        closing = asyncio.create_task(connection.is_closed())
-        while not closing.done():
+        closed_task = asyncio.create_task(connection.is_closed())
+        while not closed_task.done():
             await connection.send(b"X")
             await asyncio.sleep(0.02)
-        assert await closing
+        assert await closed_task
 
 
 async def test_a_body_that_does_not_come_is_a_timeout(url: str) -> None:
     async with open_connection(url) as connection:
-        await connection.send(half())
+        await connection.send(partial_request())
         answer = await connection.read_response()
         assert (answer.status, answer.code) == (408, "body-timeout")
         assert answer.headers["connection"] == "close"
@@ -79,24 +79,24 @@ async def test_a_body_that_does_not_come_is_a_timeout(url: str) -> None:
 
 async def test_a_body_that_comes_letter_by_letter_has_no_more_time(url: str) -> None:
     async with open_connection(url) as connection:
-        await connection.send(half(5_000))
-        answering = asyncio.create_task(connection.read_response())
-        while not answering.done():
+        await connection.send(partial_request(5_000))
+        response_task = asyncio.create_task(connection.read_response())
+        while not response_task.done():
             await connection.send(b" ")
             await asyncio.sleep(0.02)
-        assert (await answering).status == 408
+        assert (await response_task).status == 408
 
 
 async def test_a_client_that_goes_in_the_middle_of_a_body_is_forgotten(url: str) -> None:
     for _ in range(20):
         async with open_connection(url) as connection:
-            await connection.send(half())
+            await connection.send(partial_request())
 
 
 async def test_many_slow_clients_keep_nobody_waiting(url: str) -> None:
     async def slow() -> int:
         async with open_connection(url) as connection:
-            await connection.send(half())
+            await connection.send(partial_request())
             return (await connection.read_response()).status
 
     waiting = [asyncio.create_task(slow()) for _ in range(40)]
@@ -120,13 +120,13 @@ UNREAD = {
 }
 
 
-def begun(method: str, path: str, length: int) -> bytes:
+def request_without_body(method: str, path: str, length: int) -> bytes:
     """A request whose body is announced, and does not come."""
     return build_request(method, path, b"", [("Content-Length", str(length))])
 
 
 @asynccontextmanager
-async def answering(rc: Tellback, kind: str) -> AsyncIterator[str]:
+async def serve_kind(rc: Tellback, kind: str) -> AsyncIterator[str]:
     settings = SETTINGS if kind != "401" else replace(SETTINGS, open=False)
     async with running(create_app(rc, settings, opens=False)) as address:
         yield address
@@ -134,9 +134,9 @@ async def answering(rc: Tellback, kind: str) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("kind", UNREAD)
 async def test_a_body_that_nobody_waits_for_does_not_hold_a_connection(rc: Tellback, kind: str) -> None:
-    asked, status = UNREAD[kind]
-    async with answering(rc, kind) as address, open_connection(address) as connection:
-        await connection.send(begun(*asked))
+    request_args, status = UNREAD[kind]
+    async with serve_kind(rc, kind) as address, open_connection(address) as connection:
+        await connection.send(request_without_body(*request_args))
         assert (await connection.read_response()).status == status
         await connection.send(b"x")
         assert await connection.is_closed(5)
@@ -144,22 +144,22 @@ async def test_a_body_that_nobody_waits_for_does_not_hold_a_connection(rc: Tellb
 
 @pytest.mark.parametrize("kind", ["401", "live"])
 async def test_such_a_body_gains_no_time_by_coming_letter_by_letter(rc: Tellback, kind: str) -> None:
-    asked, status = UNREAD[kind]
-    async with answering(rc, kind) as address, open_connection(address) as connection:
-        await connection.send(begun(*asked))
+    request_args, status = UNREAD[kind]
+    async with serve_kind(rc, kind) as address, open_connection(address) as connection:
+        await connection.send(request_without_body(*request_args))
         assert (await connection.read_response()).status == status
-        closing = asyncio.create_task(connection.is_closed(5))
-        while not closing.done():
+        closed_task = asyncio.create_task(connection.is_closed(5))
+        while not closed_task.done():
             await connection.send(b"x")
             await asyncio.sleep(0.02)
-        assert await closing
+        assert await closed_task
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.3])
 async def test_a_connection_goes_on_when_such_a_body_comes_in_time(rc: Tellback, pause: float) -> None:
-    async with answering(rc, "401") as address, open_connection(address) as connection:
+    async with serve_kind(rc, "401") as address, open_connection(address) as connection:
         for _ in range(4):
-            await connection.send(begun("POST", HERE, 10))
+            await connection.send(request_without_body("POST", HERE, 10))
             assert (await connection.read_response()).status == 401
             await asyncio.sleep(pause)
             await connection.send(b"x" * 10)
@@ -172,13 +172,13 @@ async def test_a_connection_goes_on_when_such_a_body_comes_in_time(rc: Tellback,
 async def test_requests_with_whole_bodies_follow_one_another_on_a_connection(
     rc: Tellback, kind: str, status: int
 ) -> None:
-    whole = build_request("POST", HERE, b'{"namespace": "chat"}')
-    async with answering(rc, kind) as address, open_connection(address) as connection:
+    full_request = build_request("POST", HERE, b'{"namespace": "chat"}')
+    async with serve_kind(rc, kind) as address, open_connection(address) as connection:
         for _ in range(4):
-            await connection.send(whole)
+            await connection.send(full_request)
             assert (await connection.read_response()).status == status
             await asyncio.sleep(0.2)
-        await connection.send(whole * 5)
+        await connection.send(full_request * 5)
         for _ in range(5):
             assert (await connection.read_response()).status == status
 
@@ -195,7 +195,7 @@ async def test_an_answer_that_has_begun_is_not_begun_again(rc: Tellback, too_lar
         seen.append(message["type"])
         await send({"type": "http.response.body", "body": b"ended"})
 
-    async with running(guarded(rc, eager)) as address, open_connection(address) as connection:
+    async with running(with_auth(rc, eager)) as address, open_connection(address) as connection:
         await connection.send(build_request("POST", HERE, b"", [("Transfer-Encoding", "chunked")]))
         for _ in range(4 if too_large else 0):
             await connection.send(b"fa0\r\n" + b"x" * 4_000 + b"\r\n")
@@ -213,12 +213,12 @@ async def test_a_refused_body_is_the_answer_whatever_the_reader_makes_of_it(rc: 
             await send({"type": "http.response.start", "status": 500, "headers": []})
             await send({"type": "http.response.body", "body": b"oh"})
 
-    async with running(guarded(rc, swallows)) as address, open_connection(address) as connection:
-        await connection.send(half())
+    async with running(with_auth(rc, swallows)) as address, open_connection(address) as connection:
+        await connection.send(partial_request())
         assert (await connection.read_response()).code == "body-timeout"
 
 
-def guarded(rc: Tellback, app: Any) -> AuthMiddleware:
+def with_auth(rc: Tellback, app: Any) -> AuthMiddleware:
     """An app of one's own behind the guard."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:

@@ -71,31 +71,33 @@ async def test_many_clients_miss_nothing_and_the_server_stays_as_small(tmp_path:
         started = await rc.events.latest()
     unlimited = ("--concurrency", "0", "--rate-limit", "0")
     async with running_process("--url", path, *unlimited) as server, asyncio.TaskGroup() as group:
-        following = []
+        follow_tasks = []
         for client in clients:
-            following.append(group.create_task(client.follow(server.url, secret)))
-            if len(following) % 50 == 0:
+            follow_tasks.append(group.create_task(client.follow(server.url, secret)))
+            if len(follow_tasks) % 50 == 0:
                 await asyncio.wait_for(client.is_ready.wait(), WAIT_SECONDS)
         for client in clients:
             await asyncio.wait_for(client.is_ready.wait(), WAIT_SECONDS)
-        warm, last = await written(server, secret, started, expected)
+        warm, last = await write_and_measure(server, secret, started, expected)
         async with asyncio.timeout(WAIT_SECONDS):
             for client in clients:
                 while len(client.positions) < len(expected[client.user]):
-                    assert not any(task.done() for task in following), "a stream has ended"
+                    assert not any(task.done() for task in follow_tasks), "a stream has ended"
                     await asyncio.sleep(0.05)
         for client in clients:
             assert client.positions == expected[client.user]
-        assert not any(task.done() for task in following), "a stream has ended"
-        for task in following:
+        assert not any(task.done() for task in follow_tasks), "a stream has ended"
+        for task in follow_tasks:
             task.cancel()
     assert sum(map(len, expected.values())) > SECONDS
-    told = f"{warm / 1e6:.1f} MB after the warm-up and {last / 1e6:.1f} MB at the end"
-    print(f"{CLIENTS} clients for {SECONDS:g} seconds: {told}")
-    assert last - warm < GROWTH_BYTES, f"the server grew: {told}"
+    report = f"{warm / 1e6:.1f} MB after the warm-up and {last / 1e6:.1f} MB at the end"
+    print(f"{CLIENTS} clients for {SECONDS:g} seconds: {report}")
+    assert last - warm < GROWTH_BYTES, f"the server grew: {report}"
 
 
-async def written(server: ServerProcess, secret: str, position: int, expected: dict[str, list[int]]) -> tuple[int, int]:
+async def write_and_measure(
+    server: ServerProcess, secret: str, position: int, expected: dict[str, list[int]]
+) -> tuple[int, int]:
     """Write for a while, and note what was written; gives the server's size after the warm-up and at the end."""
     started, warm, pid = time.monotonic(), 0, server.process.pid
     async with server.client(secret) as client:

@@ -17,9 +17,9 @@ from tests.support.http_server import running_server
 
 @asynccontextmanager
 async def connected(url: str, secret: str, **headers: str) -> AsyncIterator[ClientSession]:
-    given = {"Authorization": f"Bearer {secret}", **headers}
+    request_headers = {"Authorization": f"Bearer {secret}", **headers}
     async with (
-        httpx2.AsyncClient(headers=given) as http,
+        httpx2.AsyncClient(headers=request_headers) as http,
         streamable_http_client(f"{url}/mcp", http_client=http) as streams,
         ClientSession(*streams[:2]) as session,
     ):
@@ -37,17 +37,17 @@ async def test_the_user_is_the_credentials() -> None:
     async with running_server(create_app(rc)) as url:
         acme = (await rc.keys.create("app", tenant_id="acme")).secret
         globex = (await rc.keys.create("app", tenant_id="globex")).secret
-        own = (await rc.keys.create("user", tenant_id="acme", user_id="maya")).secret
+        user_secret = (await rc.keys.create("user", tenant_id="acme", user_id="maya")).secret
         async with connected(url, acme, **{"X-Tellback-User": "maya"}) as session:
             await session.call_tool("remember", {"text": "Maya keeps bees"})
-        async with connected(url, own) as session:
+        async with connected(url, user_secret) as session:
             assert await recalled(session, "bees") == ["Maya keeps bees"]
         async with connected(url, globex, **{"X-Tellback-User": "maya"}) as session:
             assert await recalled(session, "bees") == []
         async with connected(url, acme) as session:
-            refused: Any = await session.call_tool("recall", {"query": "bees"})
-            assert refused.is_error
-            assert "X-Tellback-User" in refused.content[0].text
+            error_result: Any = await session.call_tool("recall", {"query": "bees"})
+            assert error_result.is_error
+            assert "X-Tellback-User" in error_result.content[0].text
 
 
 async def test_nobody_gets_in_without_a_credential_or_from_another_page() -> None:

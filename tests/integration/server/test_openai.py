@@ -52,7 +52,7 @@ class Served:
         found = [await conversations.raw_turns(each.id) for each in reversed(await conversations.list())]
         return [message for messages in found for message in messages]
 
-    async def said(self, user: str = "maya") -> list[tuple[str, str]]:
+    async def logged_messages(self, user: str = "maya") -> list[tuple[str, str]]:
         """Role and text of what is in the log."""
         return [(message.role, message.text) for message in await self.log(user)]
 
@@ -81,7 +81,7 @@ async def test_a_chat_is_answered_and_logged() -> None:
     usage = ChatUsage(input_tokens=12, output_tokens=3, total_tokens=15, cached_tokens=4)
     with ScriptedModel([says("Hello, Maya!", usage=usage)], model="little") as model:
         async with served(model) as server, await server.client() as client:
-            given = await client.chat.completions.create(
+            completion = await client.chat.completions.create(
                 model="tellback",
                 messages=[{"role": "system", "content": "Be kind."}, user("Hi, I'm Maya.")],
                 user="maya",
@@ -92,20 +92,24 @@ async def test_a_chat_is_answered_and_logged() -> None:
                 metadata={"screen": "home"},
             )
             log = await server.log()
-    assert given.object == "chat.completion"
-    assert given.model == "little"
-    assert given.id.startswith("chatcmpl-")
-    [choice] = given.choices
+    assert completion.object == "chat.completion"
+    assert completion.model == "little"
+    assert completion.id.startswith("chatcmpl-")
+    [choice] = completion.choices
     assert (choice.finish_reason, choice.message.role, choice.message.content) == ("stop", "assistant", "Hello, Maya!")
-    assert given.usage is not None
-    assert (given.usage.prompt_tokens, given.usage.completion_tokens, given.usage.total_tokens) == (12, 3, 15)
+    assert completion.usage is not None
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens, completion.usage.total_tokens) == (
+        12,
+        3,
+        15,
+    )
     assert [(each.role, each.text) for each in log] == [("user", "Hi, I'm Maya."), ("assistant", "Hello, Maya!")]
     assert log[0].metadata == {"screen": "home"}
-    [asked] = model.requests
-    assert asked.system is not None
-    assert asked.system.startswith("Be kind.")
-    assert asked.max_output_tokens == 50
-    assert asked.config == {"temperature": 0.3, "stop": ["END"], "seed": 7}
+    [model_request] = model.requests
+    assert model_request.system is not None
+    assert model_request.system.startswith("Be kind.")
+    assert model_request.max_output_tokens == 50
+    assert model_request.config == {"temperature": 0.3, "stop": ["END"], "seed": 7}
 
 
 async def test_a_streamed_answer_comes_in_chunks_and_with_its_usage_last() -> None:
@@ -119,15 +123,15 @@ async def test_a_streamed_answer_comes_in_chunks_and_with_its_usage_last() -> No
             chunks = [chunk async for chunk in raw.parse()]
             log = await server.log()
     assert len({chunk.id for chunk in chunks}) == 1
-    *pieces, last = chunks
-    assert pieces[0].choices[0].delta.role == "assistant"
-    texts = [piece.choices[0].delta.content for piece in pieces]
+    *text_chunks, usage_chunk = chunks
+    assert text_chunks[0].choices[0].delta.role == "assistant"
+    texts = [chunk.choices[0].delta.content for chunk in text_chunks]
     assert "".join(filter(None, texts)) == "Hello, Maya!"
     assert len([text for text in texts if text]) == 3
-    assert pieces[-1].choices[0].finish_reason == "stop"
-    assert last.choices == []
-    assert last.usage is not None
-    assert last.usage.total_tokens == 7
+    assert text_chunks[-1].choices[0].finish_reason == "stop"
+    assert usage_chunk.choices == []
+    assert usage_chunk.usage is not None
+    assert usage_chunk.usage.total_tokens == 7
     assert [message.role for message in log] == ["user", "assistant"]
     assert log[0].conversation_id == conversation
 
@@ -138,25 +142,25 @@ async def test_the_clients_tools_are_called_by_the_client(streams: bool) -> None
     with ScriptedModel(script) as model:
         async with served(model) as server, await server.client() as client:
             history: list[Any] = [user("How is the weather in Lisbon?")]
-            asked = await _ask(client, history, streams, tools=[WEATHER], user="maya")
-            [call] = asked["tool_calls"]
+            call_reply = await _ask(client, history, streams, tools=[WEATHER], user="maya")
+            [call] = call_reply["tool_calls"]
             history += [
-                {"role": "assistant", "content": asked["content"], "tool_calls": asked["tool_calls"]},
+                {"role": "assistant", "content": call_reply["content"], "tool_calls": call_reply["tool_calls"]},
                 {"role": "tool", "tool_call_id": call["id"], "content": "rain, 14 degrees"},
             ]
-            given = await _ask(client, history, streams, tools=[WEATHER], user="maya")
+            final_reply = await _ask(client, history, streams, tools=[WEATHER], user="maya")
             log = await server.log()
             [conversation] = await server.rc.user("maya", "acme").conversations.list()
             pending = await server.rc.user("maya", "acme").conversations.pending(conversation.id)
-    assert asked["finish_reason"] == "tool_calls"
-    assert asked["content"] == "Let me look."
+    assert call_reply["finish_reason"] == "tool_calls"
+    assert call_reply["content"] == "Let me look."
     assert call == {
         "id": "call_rain",
         "type": "function",
         "function": {"name": "get_weather", "arguments": '{"city":"Lisbon"}'},
     }
-    assert given["content"] == "It rains in Lisbon."
-    assert given["finish_reason"] == "stop"
+    assert final_reply["content"] == "It rains in Lisbon."
+    assert final_reply["finish_reason"] == "stop"
     assert [message.role for message in log] == ["user", "assistant", "tool", "assistant"]
     assert len({message.turn_id for message in log}) == 1
     assert log[2].messages[0].tool_call_id == "call_rain"
@@ -187,19 +191,19 @@ async def _ask(client: AsyncOpenAI, messages: Sequence[Any], streams: bool, **kw
 
 
 async def test_several_calls_are_answered_together() -> None:
-    both = calls(ToolCall("a", "get_weather", {"city": "Rome"}), ToolCall("b", "get_weather", {"city": "Oslo"}))
-    with ScriptedModel([both, says("Rome is warmer.")]) as model:
+    tool_calls = calls(ToolCall("a", "get_weather", {"city": "Rome"}), ToolCall("b", "get_weather", {"city": "Oslo"}))
+    with ScriptedModel([tool_calls, says("Rome is warmer.")]) as model:
         async with served(model) as server, await server.client() as client:
             history: list[Any] = [user("Where is it warmer?")]
-            asked = await _ask(client, history, True, tools=[WEATHER], user="maya")
-            history.append({"role": "assistant", "content": None, "tool_calls": asked["tool_calls"]})
+            call_reply = await _ask(client, history, True, tools=[WEATHER], user="maya")
+            history.append({"role": "assistant", "content": None, "tool_calls": call_reply["tool_calls"]})
             results = [{"role": "tool", "tool_call_id": id, "content": text} for id, text in [("b", "3"), ("a", "20")]]
             with pytest.raises(openai.BadRequestError, match="followed by a message"):
                 await _ask(client, [*history, results[0]], False, tools=[WEATHER], user="maya")
-            given = await _ask(client, [*history, *results], False, tools=[WEATHER], user="maya")
-            log = await server.said()
-    assert [call["id"] for call in asked["tool_calls"]] == ["a", "b"]
-    assert given["content"] == "Rome is warmer."
+            final_reply = await _ask(client, [*history, *results], False, tools=[WEATHER], user="maya")
+            log = await server.logged_messages()
+    assert [call["id"] for call in call_reply["tool_calls"]] == ["a", "b"]
+    assert final_reply["content"] == "Rome is warmer."
     assert log[2:] == [("tool", "3"), ("tool", "20"), ("assistant", "Rome is warmer.")]
 
 
@@ -216,9 +220,9 @@ async def test_results_that_fit_nothing_in_the_log_are_logged_as_they_are() -> N
                 },
                 {"role": "tool", "tool_call_id": "x1", "content": "rain"},
             ]
-            given = await _ask(client, history, False, user="maya")
-            log = await server.said()
-    assert given["content"] == "It rains."
+            reply = await _ask(client, history, False, user="maya")
+            log = await server.logged_messages()
+    assert reply["content"] == "It rains."
     assert log == [("tool", "rain"), ("assistant", "It rains.")]
     assert [message.role for message in model.requests[0].messages] == ["user", "assistant", "tool"]
 
@@ -227,8 +231,8 @@ async def test_a_call_that_is_no_json_is_mended_before_the_client_sees_it() -> N
     broken = ChatReply(tool_calls=(ToolCall("c1", "get_weather", {}, invalid_input='{"city'),), stop_reason="tool_use")
     with ScriptedModel([broken, calls(RAIN)]) as model:
         async with served(model) as server, await server.client() as client:
-            asked = await _ask(client, [user("Weather?")], True, tools=[WEATHER], user="maya")
-    assert [call["id"] for call in asked["tool_calls"]] == ["call_rain"]
+            reply = await _ask(client, [user("Weather?")], True, tools=[WEATHER], user="maya")
+    assert [call["id"] for call in reply["tool_calls"]] == ["call_rain"]
 
 
 async def test_a_picture_is_shown_to_the_model_and_named_in_the_log() -> None:
@@ -242,15 +246,15 @@ async def test_a_picture_is_shown_to_the_model_and_named_in_the_log() -> None:
         async with served(model) as server, await server.client() as client:
             await client.chat.completions.create(model="tellback", messages=[user(parts)], user="maya")
             log = await server.log()
-    [shown] = model.requests[0].messages
-    assert shown.parts is not None
-    assert [(part.kind, part.mime, part.url) for part in shown.parts] == [
+    [message] = model.requests[0].messages
+    assert message.parts is not None
+    assert [(part.kind, part.mime, part.url) for part in message.parts] == [
         ("text", None, None),
         ("image", "image/png", None),
         ("image", None, "https://example.com/cat.png"),
     ]
-    assert shown.parts[1].data == data
-    assert shown.parts[1].meta == {"detail": "low"}
+    assert message.parts[1].data == data
+    assert message.parts[1].meta == {"detail": "low"}
     assert log[0].text.startswith("What is this?\n[attachment: image (image/png, 200004 bytes)]")
     assert "https://example.com/cat.png" in log[0].text
 
@@ -260,14 +264,14 @@ async def test_a_whole_history_sent_each_time_is_logged_once() -> None:
         async with served(model) as server, await server.client() as client:
             history: list[Any] = [user("first")]
             for text in ("second", "third", ""):
-                given = await _ask(client, history, False, user="maya")
-                history += [assistant(given["content"])] + ([user(text)] if text else [])
-            log = await server.said()
+                reply = await _ask(client, history, False, user="maya")
+                history += [assistant(reply["content"])] + ([user(text)] if text else [])
+            log = await server.logged_messages()
             conversations = await server.rc.user("maya", "acme").conversations.list()
     assert [text for _, text in log] == ["first", "one", "second", "two", "third", "three"]
     assert len(conversations) == 1
     assert conversations[0].turns == 3
-    assert [len(asked.messages) for asked in model.requests] == [1, 3, 5]
+    assert [len(request.messages) for request in model.requests] == [1, 3, 5]
 
 
 async def test_history_of_elsewhere_is_sent_to_the_model_and_not_logged() -> None:
@@ -275,7 +279,7 @@ async def test_history_of_elsewhere_is_sent_to_the_model_and_not_logged() -> Non
         async with served(model) as server, await server.client() as client:
             history = [user("Hi"), assistant("Hello!"), user("Where was I in May?")]
             await client.chat.completions.create(model="tellback", messages=history, user="maya")
-            log = await server.said()
+            log = await server.logged_messages()
     assert log == [("user", "Where was I in May?"), ("assistant", "Rome.")]
     assert len(model.requests[0].messages) == 3
 
@@ -284,9 +288,9 @@ async def test_retries_of_the_client_do_not_log_twice() -> None:
     overloaded = ProviderOverloadedError("busy", retryable=True)
     with ScriptedModel([raises(overloaded), raises(overloaded), says("At last.")]) as model:
         async with served(model) as server, await server.client(retries=2) as client:
-            given = await _ask(client, [user("Are you there?")], False, user="maya")
-            log = await server.said()
-    assert given["content"] == "At last."
+            reply = await _ask(client, [user("Are you there?")], False, user="maya")
+            log = await server.logged_messages()
+    assert reply["content"] == "At last."
     assert log == [("user", "Are you there?"), ("assistant", "At last.")]
 
 
@@ -295,7 +299,7 @@ async def test_the_same_words_after_an_answer_are_a_new_turn() -> None:
         async with served(model) as server, await server.client() as client:
             for _ in range(2):
                 await _ask(client, [user("More.")], False, user="maya")
-            log = await server.said()
+            log = await server.logged_messages()
     assert log == [("user", "More."), ("assistant", "one"), ("user", "More."), ("assistant", "two")]
 
 
@@ -305,9 +309,9 @@ async def test_what_failed_stays_in_the_clients_history_and_is_logged_once() -> 
         async with served(model) as server, await server.client() as client:
             with pytest.raises(openai.InternalServerError):
                 await _ask(client, [user("one")], False, user="maya")
-            given = await _ask(client, [user("one"), user("two")], False, user="maya")
-            log = await server.said()
-    assert given["content"] == "Both."
+            reply = await _ask(client, [user("one"), user("two")], False, user="maya")
+            log = await server.logged_messages()
+    assert reply["content"] == "Both."
     assert log == [("user", "one"), ("user", "two"), ("assistant", "Both.")]
     assert [message.content for message in model.requests[1].messages] == ["one", "two"]
 
@@ -317,37 +321,37 @@ async def test_a_request_of_the_same_idempotency_key_is_answered_the_same() -> N
         async with served(model) as server, await server.client() as client:
             key = {"Idempotency-Key": "k1"}
             first = await _ask(client, [user("Pay it.")], False, user="maya", extra_headers=key)
-            again = await _ask(client, [user("Pay it.")], False, user="maya", extra_headers=key)
-            streamed = await _ask(client, [user("Pay it.")], True, user="maya", extra_headers=key)
+            repeated = await _ask(client, [user("Pay it.")], False, user="maya", extra_headers=key)
+            streamed_reply = await _ask(client, [user("Pay it.")], True, user="maya", extra_headers=key)
             with pytest.raises(openai.BadRequestError, match="used for another request"):
                 await _ask(client, [user("Pay it twice.")], False, user="maya", extra_headers=key)
-            log = await server.said()
-    assert first["content"] == again["content"] == streamed["content"] == "Once."
+            log = await server.logged_messages()
+    assert first["content"] == repeated["content"] == streamed_reply["content"] == "Once."
     assert log == [("user", "Pay it."), ("assistant", "Once.")]
 
 
 async def test_the_same_request_twice_at_once_is_answered_once() -> None:
     with ScriptedModel([says("Once.", delay=0.3)]) as model:
         async with served(model) as server, await server.client() as client:
-            both = await asyncio.gather(*(_ask(client, [user("Hi")], False, user="maya") for _ in range(2)))
-            log = await server.said()
-    assert [each["content"] for each in both] == ["Once.", "Once."]
+            replies = await asyncio.gather(*(_ask(client, [user("Hi")], False, user="maya") for _ in range(2)))
+            log = await server.logged_messages()
+    assert [each["content"] for each in replies] == ["Once.", "Once."]
     assert log == [("user", "Hi"), ("assistant", "Once.")]
 
 
 async def test_the_same_results_twice_at_once_are_answered_once() -> None:
     with ScriptedModel([calls(RAIN), says("It rains.", delay=0.3)]) as model:
         async with served(model) as server, await server.client() as client:
-            asked = await _ask(client, [user("Weather?")], False, tools=[WEATHER], user="maya")
+            call_reply = await _ask(client, [user("Weather?")], False, tools=[WEATHER], user="maya")
             history = [
                 user("Weather?"),
-                {"role": "assistant", "content": None, "tool_calls": asked["tool_calls"]},
+                {"role": "assistant", "content": None, "tool_calls": call_reply["tool_calls"]},
                 {"role": "tool", "tool_call_id": "call_rain", "content": "rain"},
             ]
-            asking = (_ask(client, history, streams, tools=[WEATHER], user="maya") for streams in (False, True))
-            both = await asyncio.gather(*asking)
-            log = await server.said()
-    assert [each["content"] for each in both] == ["It rains.", "It rains."]
+            requests = (_ask(client, history, streams, tools=[WEATHER], user="maya") for streams in (False, True))
+            replies = await asyncio.gather(*requests)
+            log = await server.logged_messages()
+    assert [each["content"] for each in replies] == ["It rains.", "It rains."]
     assert log[2:] == [("tool", "rain"), ("assistant", "It rains.")]
 
 
@@ -369,9 +373,9 @@ async def test_what_one_conversation_taught_is_known_in_the_next() -> None:
                         user="maya",
                     )
     assert raw.headers["X-Tellback-Conversation"] != first
-    told = model.requests[1].system or ""
-    assert told.startswith("Be brief.")
-    assert "vegetarian since March" in told
+    system_prompt = model.requests[1].system or ""
+    assert system_prompt.startswith("Be brief.")
+    assert "vegetarian since March" in system_prompt
     assert "vegetarian since March" not in (model.requests[0].system or "")
 
 
@@ -382,8 +386,8 @@ async def test_memory_can_be_switched_off_and_spaces_named() -> None:
             await _ask(client, [user("A secret.")], False, user="maya", extra_headers=off)
             maya = server.rc.user("maya", "acme")
             assert await maya.memory.list_spaces() == []
-            work = {"X-Tellback-Space": "b%C3%BCro", "X-Tellback-Namespace": "work"}
-            await _ask(client, [user("A plan.")], False, user="maya", extra_headers=work)
+            work_headers = {"X-Tellback-Space": "b%C3%BCro", "X-Tellback-Namespace": "work"}
+            await _ask(client, [user("A plan.")], False, user="maya", extra_headers=work_headers)
             assert [space.name for space in await maya.memory.list_spaces()] == ["büro"]
             assert {each.namespace for each in await maya.conversations.list()} == {"private", "work"}
 
@@ -398,10 +402,10 @@ async def test_two_users_of_one_key_are_apart() -> None:
             noors = {"X-Tellback-Conversation": raw.headers["X-Tellback-Conversation"]}
             with pytest.raises(openai.NotFoundError):
                 await _ask(client, [user("Hi")], False, user="maya", extra_headers=noors)
-            named = {**noors, "X-Tellback-User": "noor"}
-            await _ask(client, [user("Me again.")], False, extra_headers=named)
-            assert [text for _, text in await server.said("maya")] == ["I'm Maya.", "Hi Maya."]
-            assert [text for _, text in await server.said("noor")] == [
+            conflicting_headers = {**noors, "X-Tellback-User": "noor"}
+            await _ask(client, [user("Me again.")], False, extra_headers=conflicting_headers)
+            assert [text for _, text in await server.logged_messages("maya")] == ["I'm Maya.", "Hi Maya."]
+            assert [text for _, text in await server.logged_messages("noor")] == [
                 *("I'm Noor.", "Hi Noor."),
                 *("Me again.", "Hi again."),
             ]
@@ -419,10 +423,10 @@ async def test_sessions_keep_chats_apart() -> None:
 
 async def test_models_are_listed() -> None:
     model = ScriptedModel([], model="little")
-    known = ("gpt-5", "openrouter/vendor/large")
-    async with served(model, models=known) as server, await server.client() as client:
+    model_names = ("gpt-5", "openrouter/vendor/large")
+    async with served(model, models=model_names) as server, await server.client() as client:
         names = [each.id async for each in client.models.list()]
-        assert names == ["tellback", "little", *known]
+        assert names == ["tellback", "little", *model_names]
         for name in names:
             assert (await client.models.retrieve(name)).id == name
         with pytest.raises(openai.NotFoundError) as caught:
@@ -431,35 +435,35 @@ async def test_models_are_listed() -> None:
 
 
 async def test_errors_are_those_of_the_client() -> None:
-    refused = ProviderRequestError("no")
-    with ScriptedModel([raises(refused), raises(refused), raises(refused, after="Hel")]) as model:
+    request_error = ProviderRequestError("no")
+    with ScriptedModel([raises(request_error), raises(request_error), raises(request_error, after="Hel")]) as model:
         async with served(model, rate_limit=None) as server:
-            app, own = await server.client(), await server.client("user", user_id="maya")
-            stranger = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="rk_nobody", max_retries=0)
+            app_client, user_client = await server.client(), await server.client("user", user_id="maya")
+            anonymous_client = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="rk_nobody", max_retries=0)
             with pytest.raises(openai.AuthenticationError):
-                await stranger.models.list()
+                await anonymous_client.models.list()
             with pytest.raises(openai.BadRequestError, match="Whose memory"):
-                await _ask(app, [user("Hi")], False)
+                await _ask(app_client, [user("Hi")], False)
             with pytest.raises(openai.PermissionDeniedError):
-                await _ask(own, [user("Hi")], False, user="noor")
-            with pytest.raises(openai.BadRequestError) as twice:
-                await _ask(app, [user("Hi")], False, user="noor", extra_headers={"X-Tellback-User": "maya"})
+                await _ask(user_client, [user("Hi")], False, user="noor")
+            with pytest.raises(openai.BadRequestError) as caught_error:
+                await _ask(app_client, [user("Hi")], False, user="noor", extra_headers={"X-Tellback-User": "maya"})
             with pytest.raises(openai.NotFoundError) as unknown:
-                await own.chat.completions.create(model="gpt-99", messages=[user("Hi")])
+                await user_client.chat.completions.create(model="gpt-99", messages=[user("Hi")])
             with pytest.raises(openai.BadRequestError) as several:
-                await own.chat.completions.create(model="tellback", messages=[user("Hi")], n=2)
+                await user_client.chat.completions.create(model="tellback", messages=[user("Hi")], n=2)
             with pytest.raises(openai.BadRequestError) as hot:
-                await own.chat.completions.create(model="tellback", messages=[user("Hi")], temperature=9)
+                await user_client.chat.completions.create(model="tellback", messages=[user("Hi")], temperature=9)
             with pytest.raises(openai.InternalServerError):
-                await _ask(own, [user("Hi")], False)
+                await _ask(user_client, [user("Hi")], False)
             with pytest.raises(openai.InternalServerError):
-                await _ask(own, [user("Hi")], True)
+                await _ask(user_client, [user("Hi")], True)
             with pytest.raises(openai.APIError, match="provider failed"):
-                await _ask(own, [user("Hi")], True)
-            for client in (app, own, stranger):
+                await _ask(user_client, [user("Hi")], True)
+            for client in (app_client, user_client, anonymous_client):
                 await client.close()
-            log = await server.said()
-    assert twice.value.param == "user"
+            log = await server.logged_messages()
+    assert caught_error.value.param == "user"
     assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
     assert (several.value.code, several.value.param) == ("unsupported_parameter", "n")
     assert hot.value.param == "temperature"
@@ -469,13 +473,13 @@ async def test_errors_are_those_of_the_client() -> None:
 async def test_settings_reach_another_provider_in_its_words() -> None:
     vendor = Anthropic()
     async with FakeHttpServer() as wire:
-        wire.reply_with(vendor.whole("", [("toolu_1", "get_weather", {"city": "Rome"})]))
+        wire.reply_with(vendor.response("", [("toolu_1", "get_weather", {"city": "Rome"})]))
         model = vendor.model(wire)
         async with aclosing(model), served(model) as server, await server.client() as client:
             settings = {"temperature": 1.7, "stop": "END", "seed": 1, "max_tokens": 9, "tool_choice": "required"}
-            asked = await _ask(client, [user("Weather?")], False, tools=[WEATHER], user="maya", **settings)
+            reply = await _ask(client, [user("Weather?")], False, tools=[WEATHER], user="maya", **settings)
         sent = wire.requests[0].body
-    assert asked["tool_calls"][0]["id"] == "toolu_1"
+    assert reply["tool_calls"][0]["id"] == "toolu_1"
     assert (sent["temperature"], sent["stop_sequences"], sent["max_tokens"]) == (1.0, ["END"], 9)
     assert sent["tool_choice"] == {"type": "any"}
     assert sent["tools"][0]["input_schema"] == WEATHER["function"]["parameters"]
@@ -522,10 +526,10 @@ async def test_a_client_that_goes_away_cancels_the_model(
 ) -> None:
     model = Endless(says_something=says_something)
     async with served(model) as server, await server.client() as client:
-        asking = asyncio.create_task(_ask(client, [user("Hi")], streams, user="maya"))
+        request_task = asyncio.create_task(_ask(client, [user("Hi")], streams, user="maya"))
         async with asyncio.timeout(20):
             await model.begun.wait()
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
+            request_task.cancel()
+            await asyncio.gather(request_task, return_exceptions=True)
             await model.over.wait()
     assert [each for each in caplog.records if each.levelname in ("WARNING", "ERROR")] == []

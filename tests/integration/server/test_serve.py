@@ -62,21 +62,23 @@ async def test_an_agent_of_a_file_is_served(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_served_is_one_sentence_and_code_2(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        said = await failed_start("--url", str(tmp_path / "a.db"), "--port", port)
-    assert f"port {port}" in said
-    assert len(said.splitlines()) == 1
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = str(listener.getsockname()[1])
+        output = await failed_start("--url", str(tmp_path / "a.db"), "--port", port)
+    assert f"port {port}" in output
+    assert len(output.splitlines()) == 1
 
 
 async def test_a_store_that_cannot_be_reached_is_one_sentence() -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        said = await failed_start("--url", f"postgresql://app:secret@127.0.0.1:{nobody.getsockname()[1]}/nothing")
-    assert "Traceback" not in said
-    assert "secret" not in said
+    with socket.socket() as unused_socket:
+        unused_socket.bind(("127.0.0.1", 0))
+        output = await failed_start(
+            "--url", f"postgresql://app:secret@127.0.0.1:{unused_socket.getsockname()[1]}/nothing"
+        )
+    assert "Traceback" not in output
+    assert "secret" not in output
 
 
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])

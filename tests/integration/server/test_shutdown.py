@@ -24,10 +24,10 @@ async def first_delta(lines: httpx2.Response) -> tuple[list[str], asyncio.Task[l
             if line == "event: text":
                 break
 
-    async def rest() -> list[str]:
+    async def read_rest() -> list[str]:
         return [line async for line in source]
 
-    return seen, asyncio.create_task(rest())
+    return seen, asyncio.create_task(read_rest())
 
 
 async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) -> None:
@@ -39,10 +39,10 @@ async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) ->
             assert streaming.status_code == 200
             _, reading = await first_delta(streaming)
             server.signal(signal.SIGTERM)
-            rest = await asyncio.wait_for(reading, 30)
+            remaining = await asyncio.wait_for(reading, 30)
         assert await server.wait_for_exit() == 0
-    assert "event: result" in rest
-    result = json.loads(rest[rest.index("event: result") + 1].removeprefix("data: "))
+    assert "event: result" in remaining
+    result = json.loads(remaining[remaining.index("event: result") + 1].removeprefix("data: "))
     assert result["text"].split() == [f"word{number}" for number in range(10)]
     async with Tellback(url, worker=False) as rc:
         stored = await rc.user("maya").conversations.messages(conversation)

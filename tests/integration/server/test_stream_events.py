@@ -34,7 +34,7 @@ async def served(rc: Tellback, **settings: Any) -> AsyncIterator[tuple[str, Fast
         yield url, app
 
 
-async def said(user: User, *texts: str) -> None:
+async def append_messages(user: User, *texts: str) -> None:
     """Each text is one event, but for the conversation it is in."""
     conversation = await user.conversations.find_or_create("chat")
     for text in texts:
@@ -48,12 +48,12 @@ async def appended(frames: AsyncIterator[Frame], count: int) -> list[Frame]:
 async def test_changes_come_as_they_happen_and_not_those_before() -> None:
     async with Tellback(":memory:") as rc, served(rc) as (url, _):
         maya = rc.user("local")
-        await said(maya, "before")
+        await append_messages(maya, "before")
         async with open_stream(url, EVENTS) as (answer, frames):
             ready = await next_frame(frames, "ready")
             assert answer.status_code == 200
             assert ready.id == str(await rc.events.latest())
-            await said(maya, "after")
+            await append_messages(maya, "after")
             [event] = await appended(frames, 1)
             assert event.data["userId"] == "local"
             assert event.id == str(event.data["position"]) == str(await rc.events.latest())
@@ -64,7 +64,7 @@ async def test_types_choose_what_comes() -> None:
         query = f"{EVENTS}?after=0&types=conversation.created,conversation.closed"
         async with open_stream(url, query) as (_, frames):
             await next_frame(frames, "ready")
-            await said(rc.user("local"), "one", "two")
+            await append_messages(rc.user("local"), "one", "two")
             [conversation] = await rc.user("local").conversations.list()
             await rc.user("local").conversations.close(conversation.id)
             found = [await anext(frames), await anext(frames)]
@@ -78,20 +78,20 @@ async def test_two_tenants_and_two_users_have_feeds_of_their_own() -> None:
         as_maya = {**acme, "X-Tellback-User": "maya"}
         zeta = {"Authorization": f"Bearer {keys['zeta']}", "X-Tellback-User": "maya"}
         async with (
-            open_stream(url, EVENTS, headers=as_maya) as (_, of_maya),
+            open_stream(url, EVENTS, headers=as_maya) as (_, mayas_frames),
             open_stream(url, f"{EVENTS}?everyone=true", headers=acme) as (_, of_acme),
-            open_stream(url, f"{EVENTS}?everyone=true", headers=zeta) as (_, of_zeta),
+            open_stream(url, f"{EVENTS}?everyone=true", headers=zeta) as (_, zetas_frames),
         ):
-            for frames in (of_maya, of_acme, of_zeta):
+            for frames in (mayas_frames, of_acme, zetas_frames):
                 await next_frame(frames, "ready")
             for user_id, tenant_id in (("maya", "acme"), ("tom", "acme"), ("maya", "zeta"), ("maya", "acme")):
-                await said(rc.user(user_id, tenant_id), "hello")
-            whose = [(frame.data["tenantId"], frame.data["userId"]) for frame in await appended(of_maya, 2)]
-            assert whose == [("acme", "maya")] * 2
-            whose = [(frame.data["tenantId"], frame.data["userId"]) for frame in await appended(of_acme, 3)]
-            assert whose == [("acme", "maya"), ("acme", "tom"), ("acme", "maya")]
-            [only] = await appended(of_zeta, 1)
-            assert only.data["tenantId"] == "zeta"
+                await append_messages(rc.user(user_id, tenant_id), "hello")
+            owners = [(frame.data["tenantId"], frame.data["userId"]) for frame in await appended(mayas_frames, 2)]
+            assert owners == [("acme", "maya")] * 2
+            owners = [(frame.data["tenantId"], frame.data["userId"]) for frame in await appended(of_acme, 3)]
+            assert owners == [("acme", "maya"), ("acme", "tom"), ("acme", "maya")]
+            [zetas_frame] = await appended(zetas_frames, 1)
+            assert zetas_frame.data["tenantId"] == "zeta"
 
 
 async def test_only_admins_follow_everyone() -> None:
@@ -111,32 +111,32 @@ async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
     """Sometimes what was missed is held, sometimes it has to come from the store; sometimes the client is slow."""
     monkeypatch.setattr(change_feed, "MAX_RECENT", 7)
     monkeypatch.setattr(change_feed, "MAX_QUEUED", 5)
-    chance = random.Random(7)
-    last: str | None = "0"
+    rng = random.Random(7)
+    last_id: str | None = "0"
     seen: list[int] = []
     for _ in range(5):
         async with Tellback(tmp_path / "kept.db") as rc, served(rc, heartbeat_seconds=0.1) as (url, _):
             maya = rc.user("local")
             for _ in range(3):
-                writing = asyncio.create_task(said(maya, *["hello"] * chance.randint(0, 30)))
-                await asyncio.sleep(chance.choice([0, 0.01]))
-                async with open_stream(url, EVENTS, headers={"Last-Event-ID": last or ""}) as (_, frames):
-                    for _ in range(chance.randint(0, 12)):
+                writing = asyncio.create_task(append_messages(maya, *["hello"] * rng.randint(0, 30)))
+                await asyncio.sleep(rng.choice([0, 0.01]))
+                async with open_stream(url, EVENTS, headers={"Last-Event-ID": last_id or ""}) as (_, frames):
+                    for _ in range(rng.randint(0, 12)):
                         frame = await anext(frames)
                         if frame.event in (None, "ready"):
                             continue
                         seen.append(frame.data["position"])
-                        last = frame.id
+                        last_id = frame.id
                 await writing
     async with Tellback(tmp_path / "kept.db") as rc, served(rc, heartbeat_seconds=0.1) as (url, _):
-        written = await rc.events.latest()
-        async with open_stream(url, EVENTS, headers={"Last-Event-ID": last or ""}) as (_, frames):
+        last_position = await rc.events.latest()
+        async with open_stream(url, EVENTS, headers={"Last-Event-ID": last_id or ""}) as (_, frames):
             async for frame in frames:
                 if frame.event not in (None, "ready"):
                     seen.append(frame.data["position"])
-                if seen and seen[-1] == written:
+                if seen and seen[-1] == last_position:
                     break
-    assert seen == list(range(1, written + 1))
+    assert seen == list(range(1, last_position + 1))
 
 
 async def test_a_feed_ends_when_the_server_stops() -> None:
@@ -154,21 +154,21 @@ async def test_a_feed_ends_when_its_credential_is_revoked(monkeypatch: pytest.Mo
         async with open_stream(url, EVENTS, headers=headers) as (_, frames):
             await next_frame(frames, "ready")
             await rc.keys.revoke(key.key.id)
-            [*_, last] = await remaining_frames(frames)
-            assert (last.event, last.data["code"]) == ("error", "not-authenticated")
+            [*_, last_frame] = await remaining_frames(frames)
+            assert (last_frame.event, last_frame.data["code"]) == ("error", "not-authenticated")
 
 
 async def test_the_store_is_read_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tellback(":memory:") as rc, served(rc) as (url, _):
-        await said(rc.user("local"), "hello")
+        await append_messages(rc.user("local"), "hello")
         reads: list[Any] = []
         read = rc.events.read
 
-        async def counted(*args: Any, **kwargs: Any) -> Any:
+        async def counting_read(*args: Any, **kwargs: Any) -> Any:
             reads.append(args)
             return await read(*args, **kwargs)
 
-        monkeypatch.setattr(rc.events, "read", counted)
+        monkeypatch.setattr(rc.events, "read", counting_read)
 
         async def follow() -> list[Frame]:
             async with open_stream(url, EVENTS) as (_, frames):
@@ -178,18 +178,18 @@ async def test_the_store_is_read_once_for_all_clients(monkeypatch: pytest.Monkey
 
         ready = asyncio.Semaphore(0)
         async with asyncio.TaskGroup() as group:
-            following = [group.create_task(follow()) for _ in range(10)]
-            for _ in following:
+            follow_tasks = [group.create_task(follow()) for _ in range(10)]
+            for _ in follow_tasks:
                 await asyncio.wait_for(ready.acquire(), WAIT_SECONDS)
-            await said(rc.user("local"), *["hello"] * 5)
-        assert all(task.result() == following[0].result() for task in following)
+            await append_messages(rc.user("local"), *["hello"] * 5)
+        assert all(task.result() == follow_tasks[0].result() for task in follow_tasks)
         assert reads == []
 
 
 async def job_of(rc: Tellback) -> str:
     user = rc.user("local")
     space = await user.memory.create_space("default")
-    await said(user, "I moved to Lisbon.")
+    await append_messages(user, "I moved to Lisbon.")
     [conversation] = await user.conversations.list()
     run = await user.memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
     assert run.id is not None

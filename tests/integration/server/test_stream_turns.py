@@ -31,12 +31,12 @@ async def chatting(model: Any, **settings: Any) -> AsyncIterator[tuple[str, Tell
             yield url, rc, app
 
 
-async def asked_in_vain(url: str, body: dict[str, Any], model: PacedModel, path: str = CHAT) -> None:
+async def ask_then_fail(url: str, body: dict[str, Any], model: PacedModel, path: str = CHAT) -> None:
     """Ask, and go away once the model has begun."""
     async with httpx2.AsyncClient(base_url=url, timeout=WAIT_SECONDS) as client:
-        asking = asyncio.create_task(client.post(path, json=body))
+        request_task = asyncio.create_task(client.post(path, json=body))
         await asyncio.wait_for(model.started.wait(), WAIT_SECONDS)
-        await cancel_and_wait(asking)
+        await cancel_and_wait(request_task)
 
 
 async def test_deltas_arrive_before_the_turn_ends() -> None:
@@ -77,14 +77,14 @@ async def test_a_client_that_leaves_a_stream_stops_the_model() -> None:
 async def test_a_client_that_leaves_before_the_first_word_stops_the_model() -> None:
     model = PacedModel()
     async with chatting(model) as (url, _, _):
-        await asked_in_vain(url, ASKED, model)
+        await ask_then_fail(url, ASKED, model)
         await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
 
 
 async def test_a_client_that_does_not_wait_for_a_whole_answer_stops_the_model() -> None:
     model = PacedModel()
     async with chatting(model) as (url, rc, _):
-        await asked_in_vain(url, {"text": "Hello?"}, model)
+        await ask_then_fail(url, {"text": "Hello?"}, model)
         await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
         model.pieces.put_nowait("Again.")
         model.pieces.put_nowait(None)
@@ -102,7 +102,7 @@ async def test_a_client_that_does_not_wait_for_a_summary_stops_the_model() -> No
         for number in range(30):
             await conversations.append_turn(conversation.id, f"What is {number}?", {"content": "A number."})
         async with running_server(create_app(rc, ServerSettings(open=True), opens=False)) as url:
-            await asked_in_vain(url, {}, model, f"/ai-conversations/{conversation.id}/rolling-summary")
+            await ask_then_fail(url, {}, model, f"/ai-conversations/{conversation.id}/rolling-summary")
             await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
 
 
@@ -146,9 +146,9 @@ async def test_an_error_before_the_first_word_is_an_ordinary_answer() -> None:
             assert answer.headers["content-type"] == "application/problem+json"
         async with open_stream(url, CHAT, ASKED) as (answer, _):
             assert answer.status_code == 504
-            told = (await answer.aread()).decode()
-            assert "provider-timeout" in told
-            assert "secret host" not in told
+            body = (await answer.aread()).decode()
+            assert "provider-timeout" in body
+            assert "secret host" not in body
 
 
 async def test_an_error_after_the_first_word_is_the_last_frame() -> None:
@@ -164,9 +164,9 @@ async def test_an_error_after_the_first_word_is_the_last_frame() -> None:
 async def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
     model = ScriptedModel([raises(ZeroDivisionError("the inside"), after="Hel")])
     async with chatting(model) as (url, _, _), open_stream(url, CHAT, ASKED) as (_, frames):
-        last = (await remaining_frames(frames))[-1]
-        assert (last.event, last.data["code"], last.data["status"]) == ("error", "failed", 500)
-        assert "the inside" not in str(last.data)
+        last_frame = (await remaining_frames(frames))[-1]
+        assert (last_frame.event, last_frame.data["code"], last_frame.data["status"]) == ("error", "failed", 500)
+        assert "the inside" not in str(last_frame.data)
 
 
 async def test_a_server_that_stops_lets_turns_finish_and_begins_none() -> None:
@@ -177,9 +177,9 @@ async def test_a_server_that_stops_lets_turns_finish_and_begins_none() -> None:
         ShutdownSignal.for_app(app).set()
         async with httpx2.AsyncClient(base_url=url) as client:
             for body in (ASKED, {"text": "Hello?"}):
-                refused = await client.post(CHAT, json=body)
-                assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-                assert refused.json()["code"] == "stopping"
+                refused_response = await client.post(CHAT, json=body)
+                assert (refused_response.status_code, refused_response.headers["retry-after"]) == (503, "1")
+                assert refused_response.json()["code"] == "stopping"
             assert (await client.get("/ai-events")).status_code == 503
         model.pieces.put_nowait("lo!")
         model.pieces.put_nowait(None)

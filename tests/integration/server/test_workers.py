@@ -28,34 +28,36 @@ from tests.support.servers.database_pool import DatabasePool
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
-async def made_key(url: str, role: Any = "admin", **kwargs: Any) -> NewApiKey:
+async def create_key(url: str, role: Any = "admin", **kwargs: Any) -> NewApiKey:
     async with Tellback(url, worker=False) as rc:
         return await rc.keys.create(role, **kwargs)
 
 
 @asynccontextmanager
-async def three(url: str, *arguments: str, **environment: str) -> AsyncIterator[ServerProcess]:
+async def three_workers(url: str, *arguments: str, **environment: str) -> AsyncIterator[ServerProcess]:
     async with running_process("--url", url, "--workers", "3", *arguments, **environment) as server:
         assert len(workers(server)) == 3
         yield server
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class WorkerSetup:
     """Three workers that several tests ask, the URL of their store, and where their model marks its calls."""
 
     server: ServerProcess
     url: str
-    marks: Path
+    timings_folder: Path
 
 
 @pytest_asyncio.fixture(scope="class", loop_scope="class")
-async def shared(prepared_databases: DatabasePool, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shared]:
+async def shared(
+    prepared_databases: DatabasePool, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[WorkerSetup]:
     folder = tmp_path_factory.mktemp("marks")
     with prepared_databases.lend() as url:
-        await made_key(url)
-        async with three(url, *SLOW_MODEL, **{TIMINGS_VARIABLE: str(folder)}) as server:
-            yield Shared(server, url, folder)
+        await create_key(url)
+        async with three_workers(url, *SLOW_MODEL, **{TIMINGS_VARIABLE: str(folder)}) as server:
+            yield WorkerSetup(server, url, folder)
 
 
 def workers(server: ServerProcess) -> list[int]:
@@ -73,9 +75,9 @@ def workers(server: ServerProcess) -> list[int]:
 
 
 @contextmanager
-def only(server: ServerProcess, wanted: int) -> Iterator[None]:
+def only_worker(server: ServerProcess, worker_pid: int) -> Iterator[None]:
     """Let just one worker run, so that it is the one that answers what is asked on new connections."""
-    others = [pid for pid in workers(server) if pid != wanted]
+    others = [pid for pid in workers(server) if pid != worker_pid]
     for pid in others:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -91,21 +93,21 @@ async def ask(server: ServerProcess, secret: str, method: str, path: str, **kwar
         return await client.request(method, path, **kwargs)
 
 
-async def _up_to(lines: AsyncIterator[str], wanted: str) -> AsyncIterator[str]:
+async def _up_to(lines: AsyncIterator[str], last_line: str) -> AsyncIterator[str]:
     async for line in lines:
         yield line
-        if line == wanted:
+        if line == last_line:
             return
 
 
-async def counted(server: ServerProcess, secret: str) -> float:
+async def user_message_count(server: ServerProcess, secret: str) -> float:
     """How many messages of users all workers together were sent."""
     text = (await ask(server, secret, "GET", "/metrics")).text
     lines = [line for line in text.splitlines() if "requests_total" in line and "/user-messages" in line]
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
-def marks(folder: Path) -> list[tuple[float, ...]]:
+def model_call_timings(folder: Path) -> list[tuple[float, ...]]:
     """When model calls began and ended, and in which process, in their order."""
     return sorted(tuple(map(float, each.read_text().split())) for each in folder.iterdir())
 
@@ -114,94 +116,102 @@ def marks(folder: Path) -> list[tuple[float, ...]]:
 class TestThree:
     """One server for all of these: it takes seconds to start."""
 
-    async def test_what_one_writes_the_others_read_and_tell(self, shared: Shared) -> None:
+    async def test_what_one_writes_the_others_read_and_tell(self, shared: WorkerSetup) -> None:
         server = shared.server
-        secret = (await made_key(shared.url)).secret
-        one, two, three_ = workers(server)
-        with only(server, one):
+        secret = (await create_key(shared.url)).secret
+        first_pid, second_pid, third_pid = workers(server)
+        with only_worker(server, first_pid):
             conversation = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()
-        for pid in (two, three_):
-            with only(server, pid):
+        for pid in (second_pid, third_pid):
+            with only_worker(server, pid):
                 found = await ask(server, secret, "GET", f"/ai-conversations/{conversation['id']}")
                 assert found.json() == conversation
         async with server.client(secret, "maya") as client:
-            with only(server, two):
+            with only_worker(server, second_pid):
                 feed = await client.send(client.build_request("GET", "/ai-events"), stream=True)
                 lines = feed.aiter_lines()
                 async with asyncio.timeout(20):
                     assert [line async for line in _up_to(lines, "event: ready")]
-            with only(server, three_):
-                said = await ask(
+            with only_worker(server, third_pid):
+                response = await ask(
                     server,
                     secret,
                     "POST",
                     f"/ai-conversations/{conversation['id']}/user-messages",
                     json={"content": "Hello."},
                 )
-            assert said.status_code == 201
+            assert response.status_code == 201
             async with asyncio.timeout(20):
                 assert [line async for line in _up_to(lines, "event: message.appended")]
             await feed.aclose()
 
-    async def test_keys_of_both_kinds_hold_on_all_of_them(self, shared: Shared) -> None:
+    async def test_keys_of_both_kinds_hold_on_all_of_them(self, shared: WorkerSetup) -> None:
         server = shared.server
-        admin, made = await made_key(shared.url), await made_key(shared.url, "app")
-        conversation = (await ask(server, made.secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()[
-            "id"
-        ]
-        path, ids, before = f"/ai-conversations/{conversation}/user-messages", set(), await counted(server, made.secret)
+        admin, app_key = await create_key(shared.url), await create_key(shared.url, "app")
+        conversation = (
+            await ask(server, app_key.secret, "POST", "/ai-conversations", json={"namespace": "chat"})
+        ).json()["id"]
+        path, ids, before = (
+            f"/ai-conversations/{conversation}/user-messages",
+            set(),
+            await user_message_count(server, app_key.secret),
+        )
         for pid in workers(server):
-            with only(server, pid):
+            with only_worker(server, pid):
                 headers = {"Idempotency-Key": "once"}
-                answer = await ask(server, made.secret, "POST", path, json={"content": "Hello."}, headers=headers)
+                answer = await ask(server, app_key.secret, "POST", path, json={"content": "Hello."}, headers=headers)
                 assert answer.status_code == 201, answer.text
                 ids.add(answer.json()["id"])
         assert len(ids) == 1
-        assert await counted(server, made.secret) - before == 3, "each worker counted one"
-        stored = (await ask(server, made.secret, "GET", f"/ai-conversations/{conversation}/messages")).json()["items"]
+        assert await user_message_count(server, app_key.secret) - before == 3, "each worker counted one"
+        stored = (await ask(server, app_key.secret, "GET", f"/ai-conversations/{conversation}/messages")).json()[
+            "items"
+        ]
         assert len(stored) == 1
 
-        revoked = await ask(server, admin.secret, "DELETE", f"/ai-admin/keys/{made.key.id}")
+        revoked = await ask(server, admin.secret, "DELETE", f"/ai-admin/keys/{app_key.key.id}")
         assert revoked.status_code in (200, 204), revoked.text
         async with asyncio.timeout(30):
             for pid in workers(server):
-                with only(server, pid):
-                    while (await ask(server, made.secret, "GET", "/ai-conversations")).status_code != 401:  # noqa: ASYNC110
+                with only_worker(server, pid):
+                    while (await ask(server, app_key.secret, "GET", "/ai-conversations")).status_code != 401:  # noqa: ASYNC110
                         await asyncio.sleep(0.2)
 
-    async def test_a_rate_limit_is_shared(self, shared: Shared) -> None:
+    async def test_a_rate_limit_is_shared(self, shared: WorkerSetup) -> None:
         server = shared.server
         limit = 30
-        secret = (await made_key(shared.url, rate_limit=limit)).secret
-        taken = 0
+        secret = (await create_key(shared.url, rate_limit=limit)).secret
+        accepted_count = 0
         for pid in workers(server):
-            with only(server, pid):
+            with only_worker(server, pid):
                 async with server.client(secret, "maya") as client:
                     answers = [await client.get("/ai-conversations") for _ in range(limit)]
-                taken += sum(answer.status_code == 200 for answer in answers)
-        last = await ask(server, secret, "GET", "/ai-conversations")
+                accepted_count += sum(answer.status_code == 200 for answer in answers)
+        last_response = await ask(server, secret, "GET", "/ai-conversations")
         metrics = await ask(server, secret, "GET", "/metrics")
         # A minute may have ended meanwhile, and what a worker set aside of it is not given back.
-        assert limit / 2 <= taken <= 2 * limit
-        if taken < limit:
-            assert last.status_code == 429
-            assert int(last.headers["retry-after"]) >= 1
+        assert limit / 2 <= accepted_count <= 2 * limit
+        if accepted_count < limit:
+            assert last_response.status_code == 429
+            assert int(last_response.headers["retry-after"]) >= 1
         assert "tellback_rate_limited_total" in metrics.text
 
-    async def test_turns_of_one_conversation_never_run_at_once(self, shared: Shared) -> None:
+    async def test_turns_of_one_conversation_never_run_at_once(self, shared: WorkerSetup) -> None:
         server = shared.server
-        secret = (await made_key(shared.url)).secret
+        secret = (await create_key(shared.url)).secret
         conversation = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()["id"]
         path = f"/ai-conversations/{conversation}/run-turn"
         waiting = []
         for pid in [*workers(server), *workers(server)]:
-            with only(server, pid):
-                asking = asyncio.create_task(ask(server, secret, "POST", path, json={"userText": "Say 6", "wait": 60}))
-                waiting.append(asking)
+            with only_worker(server, pid):
+                request_task = asyncio.create_task(
+                    ask(server, secret, "POST", path, json={"userText": "Say 6", "wait": 60})
+                )
+                waiting.append(request_task)
                 await asyncio.sleep(0.5)  # so that the connection is this worker's
         answers = await asyncio.gather(*waiting)
         assert [answer.status_code for answer in answers] == [200] * 6, [answer.text for answer in answers]
-        runs = marks(shared.marks)
+        runs = model_call_timings(shared.timings_folder)
         assert len(runs) == 6
         assert len({pid for _, _, pid in runs}) > 1
         for (_, ended, _), (started, _, _) in pairwise(runs):
@@ -209,8 +219,8 @@ class TestThree:
 
 
 async def test_a_worker_that_dies_is_started_again(ready_postgres_url: str) -> None:
-    secret = (await made_key(ready_postgres_url)).secret
-    async with three(ready_postgres_url) as server:
+    secret = (await create_key(ready_postgres_url)).secret
+    async with three_workers(ready_postgres_url) as server:
         before = workers(server)
         os.kill(before[0], signal.SIGKILL)
         async with asyncio.timeout(60):
@@ -223,8 +233,8 @@ async def test_a_worker_that_dies_is_started_again(ready_postgres_url: str) -> N
 
 
 async def test_a_stop_lets_a_turn_end_with_its_result(ready_postgres_url: str) -> None:
-    secret = (await made_key(ready_postgres_url)).secret
-    async with three(ready_postgres_url, *SLOW_MODEL) as server, server.client(secret, "maya") as client:
+    secret = (await create_key(ready_postgres_url)).secret
+    async with three_workers(ready_postgres_url, *SLOW_MODEL) as server, server.client(secret, "maya") as client:
         conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
         turn = {"userText": "Say 10", "stream": True}
         async with client.stream("POST", f"/ai-conversations/{conversation}/run-turn", json=turn) as streaming:
@@ -242,8 +252,8 @@ async def test_a_stop_lets_a_turn_end_with_its_result(ready_postgres_url: str) -
 
 
 async def test_a_server_that_stops_refuses_new_connections(ready_postgres_url: str) -> None:
-    secret = (await made_key(ready_postgres_url)).secret
-    async with three(ready_postgres_url, *SLOW_MODEL) as server, server.client(secret, "maya") as client:
+    secret = (await create_key(ready_postgres_url)).secret
+    async with three_workers(ready_postgres_url, *SLOW_MODEL) as server, server.client(secret, "maya") as client:
         turn = {"text": "Say 40", "stream": True}
         async with client.stream("POST", "/ai-conversations/chat", json=turn) as streaming:
             lines = streaming.aiter_lines()
@@ -271,10 +281,10 @@ async def is_heard(server: ServerProcess) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_worker_that_closes_its_store_is_not_interrupted(ready_postgres_url: str, number: int) -> None:
-    await made_key(ready_postgres_url)
-    async with three(ready_postgres_url, "--agents", "tests.support.served_models:slow_to_close") as server:
-        ending = workers(server)
-        for pid in (server.process.pid, *ending):  # as a terminal does
+    await create_key(ready_postgres_url)
+    async with three_workers(ready_postgres_url, "--agents", "tests.support.served_models:slow_to_close") as server:
+        worker_pids = workers(server)
+        for pid in (server.process.pid, *worker_pids):  # as a terminal does
             os.kill(pid, signal.SIGINT)
         async with asyncio.timeout(20):
             while workers(server):
@@ -288,13 +298,13 @@ async def test_a_worker_that_closes_its_store_is_not_interrupted(ready_postgres_
 
 
 async def test_workers_end_when_nobody_looks_after_them(ready_postgres_url: str) -> None:
-    await made_key(ready_postgres_url)
-    async with three(ready_postgres_url) as server:
-        left = workers(server)
+    await create_key(ready_postgres_url)
+    async with three_workers(ready_postgres_url) as server:
+        remaining_pids = workers(server)
         server.signal(signal.SIGKILL)
         await server.wait_for_exit()
         async with asyncio.timeout(40):
-            while any(is_there(pid) for pid in left):  # noqa: ASYNC110
+            while any(is_there(pid) for pid in remaining_pids):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
 

@@ -32,7 +32,7 @@ from tellback.errors import ProviderError
 from tellback.testing import ScriptedModel, says
 from tellback.types import TextDelta, ToolCall
 from tests.integration.chat.providers.vendors import VENDORS, Vendor
-from tests.support.fake_http_server import Cut, FakeHttpServer, Reply, Wait, joined_text, sse_reply
+from tests.support.fake_http_server import Delay, DropConnection, FakeHttpServer, Reply, joined_text, sse_reply
 
 
 @pytest.fixture(params=VENDORS, ids=lambda vendor: vendor.name)
@@ -56,7 +56,7 @@ async def collect_into(seen: list[Any], model: ProviderModel, *args: Any) -> Non
 
 
 async def test_a_plain_reply(vendor: Vendor, wire: FakeHttpServer) -> None:
-    wire.reply_with(vendor.whole("Hello!"))
+    wire.reply_with(vendor.response("Hello!"))
     async with vendor.model(wire) as model:
         reply = await model.complete("Hi", system="Be brief.")
     assert reply.text == "Hello!"
@@ -73,7 +73,7 @@ async def test_a_plain_reply(vendor: Vendor, wire: FakeHttpServer) -> None:
 
 
 async def test_a_streamed_reply(vendor: Vendor, wire: FakeHttpServer) -> None:
-    wire.reply_with(sse_reply(*vendor.pieces("Hel", "", "lo!"), *vendor.ending()))
+    wire.reply_with(sse_reply(*vendor.text_chunks("Hel", "", "lo!"), *vendor.final_chunks()))
     async with vendor.model(wire) as model:
         deltas = await collect(model, "Hi")
     assert vendor.is_streaming(wire)
@@ -88,28 +88,28 @@ async def test_a_streamed_reply(vendor: Vendor, wire: FakeHttpServer) -> None:
 
 
 async def test_parallel_tool_calls_whole_and_streamed_give_the_same(vendor: Vendor, wire: FakeHttpServer) -> None:
-    wanted = [("c1", "add", {"x": 1, "y": 2}), ("c2", "add", {"x": 3, "y": 4})]
-    wire.reply_with(vendor.whole("Let me see.", wanted), vendor.streamed_calls(wanted, "Let me see."))
+    tool_calls = [("c1", "add", {"x": 1, "y": 2}), ("c2", "add", {"x": 3, "y": 4})]
+    wire.reply_with(vendor.response("Let me see.", tool_calls), vendor.streamed_calls(tool_calls, "Let me see."))
     async with vendor.model(wire) as model:
-        whole = await model.complete("1+2 and 3+4?", tools=[add])
+        complete_reply = await model.complete("1+2 and 3+4?", tools=[add])
         deltas = await collect(model, "1+2 and 3+4?", tools=[add])
-    streamed = deltas[-1].reply
-    for reply in (whole, streamed):
+    streamed_reply = deltas[-1].reply
+    for reply in (complete_reply, streamed_reply):
         assert reply.text == "Let me see."
         assert reply.stop_reason == "tool_use"
-        assert [(call.name, call.input) for call in reply.tool_calls] == [(n, i) for _, n, i in wanted]
+        assert [(call.name, call.input) for call in reply.tool_calls] == [(n, i) for _, n, i in tool_calls]
         assert len({call.id for call in reply.tool_calls}) == 2
     kinds = [type(d) for d in deltas if not isinstance(d, TextDelta | StreamStop)]
     assert kinds.count(ToolUseStart) == kinds.count(ToolUseEnd) == 2
-    first = streamed.tool_calls[0].id
-    pieces = [d.partial_input_json for d in deltas if isinstance(d, ToolUseInputDelta) and d.id == first]
-    assert "".join(pieces).replace(" ", "") == '{"x":1,"y":2}'
+    first = streamed_reply.tool_calls[0].id
+    partial_inputs = [d.partial_input_json for d in deltas if isinstance(d, ToolUseInputDelta) and d.id == first]
+    assert "".join(partial_inputs).replace(" ", "") == '{"x":1,"y":2}'
 
 
 async def test_a_tool_turn_end_to_end_with_text_before_the_call(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(
         vendor.streamed_calls([("c1", "add", {"x": 17, "y": 25})], "Let me add."),
-        sse_reply(*vendor.pieces("It is ", "42."), *vendor.ending()),
+        sse_reply(*vendor.text_chunks("It is ", "42."), *vendor.final_chunks()),
     )
     seen: list[Any] = []
     async with vendor.model(wire) as model:
@@ -122,14 +122,14 @@ async def test_a_tool_turn_end_to_end_with_text_before_the_call(vendor: Vendor, 
 
 
 async def test_the_tool_definition_reaches_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
-    wire.always_reply_with(vendor.whole("ok"))
+    wire.always_reply_with(vendor.response("ok"))
     async with vendor.model(wire) as model:
         for choice in ("auto", "none", "required", "add"):
             await model.complete("Hi", tools=[add], tool_choice=choice)
     sent = [request.body for request in wire.requests]
-    chosen = [body.get("tool_choice") or body.get("toolConfig") for body in sent]
+    tool_choices = [body.get("tool_choice") or body.get("toolConfig") for body in sent]
     assert (
-        chosen
+        tool_choices
         == {
             "anthropic": [{"type": "auto"}, {"type": "none"}, {"type": "any"}, {"type": "tool", "name": "add"}],
             "openai": ["auto", "none", "required", {"type": "function", "function": {"name": "add"}}],
@@ -147,19 +147,19 @@ async def test_the_tool_definition_reaches_the_wire(vendor: Vendor, wire: FakeHt
         "additionalProperties": False,
         "type": "object",
     }
-    about = {"name": "add", "description": "Add two numbers."}
+    definition = {"name": "add", "description": "Add two numbers."}
     assert (
         sent[0]["tools"]
         == {
-            "anthropic": [{**about, "input_schema": schema}],
-            "openai": [{"type": "function", "function": {**about, "parameters": schema}}],
-            "gemini": [{"functionDeclarations": [{**about, "parameters_json_schema": schema}]}],
+            "anthropic": [{**definition, "input_schema": schema}],
+            "openai": [{"type": "function", "function": {**definition, "parameters": schema}}],
+            "gemini": [{"functionDeclarations": [{**definition, "parameters_json_schema": schema}]}],
         }[vendor.name]
     )
 
 
 async def test_the_output_cap_and_config_reach_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
-    wire.reply_with(vendor.whole("ok"))
+    wire.reply_with(vendor.response("ok"))
     async with vendor.model(wire, config={"temperature": 0.25}) as model:
         await run_loop(ChatOptions(model=model, max_output_tokens=123), "Hi")
     body = wire.last.body
@@ -173,7 +173,7 @@ async def test_the_output_cap_and_config_reach_the_wire(vendor: Vendor, wire: Fa
 async def test_a_history_with_a_call_that_has_no_result_is_repaired_on_the_wire(
     vendor: Vendor, wire: FakeHttpServer
 ) -> None:
-    wire.reply_with(vendor.whole("Fine."))
+    wire.reply_with(vendor.response("Fine."))
     history = [user_message("Go"), assistant_message("", [ToolCall("c1", "add", {"x": 1, "y": 2})]), user_message("?")]
     from tellback import run_loop_messages
 
@@ -194,7 +194,7 @@ async def test_a_history_with_a_call_that_has_no_result_is_repaired_on_the_wire(
     ],
 )
 async def test_a_refused_request_is_not_repeated(
-    vendor: Vendor, wire: FakeHttpServer, status: int, kind: type[ProviderError], waits: list[float]
+    vendor: Vendor, wire: FakeHttpServer, status: int, kind: type[ProviderError], recorded_backoffs: list[float]
 ) -> None:
     wire.always_reply_with(vendor.failure(status, "said no"))
     async with vendor.model(wire) as model:
@@ -205,40 +205,40 @@ async def test_a_refused_request_is_not_repeated(
         with pytest.raises(kind):
             await collect(model, "Hi")
     assert len(wire.requests) == 2
-    assert waits == []
+    assert recorded_backoffs == []
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503, 529])
 async def test_a_passing_failure_is_retried(
-    vendor: Vendor, wire: FakeHttpServer, status: int, waits: list[float]
+    vendor: Vendor, wire: FakeHttpServer, status: int, recorded_backoffs: list[float]
 ) -> None:
-    wire.reply_with(vendor.failure(status), vendor.failure(status), vendor.whole("Hello!"))
+    wire.reply_with(vendor.failure(status), vendor.failure(status), vendor.response("Hello!"))
     async with vendor.model(wire) as model:
         assert (await model.complete("Hi")).text == "Hello!"
     assert len(wire.requests) == 3
-    assert len(waits) == 2
+    assert len(recorded_backoffs) == 2
 
 
-async def test_retry_after_is_honoured(vendor: Vendor, wire: FakeHttpServer, waits: list[float]) -> None:
+async def test_retry_after_is_honoured(vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]) -> None:
     wire.reply_with(
         vendor.failure(429, retry_after="7"),
         vendor.failure(429, retry_after_ms="9000"),
-        vendor.whole("Hello!"),
+        vendor.response("Hello!"),
     )
     async with vendor.model(wire) as model:
         await model.complete("Hi")
-    assert waits == [7.0, 9.0]
+    assert recorded_backoffs == [7.0, 9.0]
 
 
 async def test_a_longer_wait_than_a_minute_is_left_to_the_caller(
-    vendor: Vendor, wire: FakeHttpServer, waits: list[float]
+    vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
 ) -> None:
     wire.always_reply_with(vendor.failure(429, retry_after="3600"))
     async with vendor.model(wire) as model:
         with pytest.raises(ProviderRateLimitError) as caught:
             await model.complete("Hi")
     assert caught.value.retry_after == 3600
-    assert waits == []
+    assert recorded_backoffs == []
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -250,20 +250,22 @@ async def test_no_retries_means_one_request(vendor: Vendor, wire: FakeHttpServer
     assert len(wire.requests) == 1
 
 
-async def test_giving_up_tells_every_attempt(vendor: Vendor, wire: FakeHttpServer, waits: list[float]) -> None:
+async def test_giving_up_tells_every_attempt(
+    vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
+) -> None:
     wire.always_reply_with(vendor.failure(500))
     async with vendor.model(wire, retries=2) as model:
         with pytest.raises(ProviderOverloadedError) as caught:
             await model.complete("Hi")
     assert [attempt.status for attempt in caught.value.attempts] == [500, 500, 500]
-    assert len(waits) == 2
+    assert len(recorded_backoffs) == 2
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_a_backup_model_of_the_same_provider_takes_over(
-    vendor: Vendor, wire: FakeHttpServer, streaming: bool, waits: list[float]
+    vendor: Vendor, wire: FakeHttpServer, streaming: bool, recorded_backoffs: list[float]
 ) -> None:
-    good = sse_reply(*vendor.pieces("Hello!"), *vendor.ending()) if streaming else vendor.whole("Hello!")
+    good = sse_reply(*vendor.text_chunks("Hello!"), *vendor.final_chunks()) if streaming else vendor.response("Hello!")
     wire.reply_with(vendor.failure(529), vendor.failure(529), good)
     async with vendor.model(wire, "first-model", retries=1, backup_models=["second-model"]) as model:
         if streaming:
@@ -286,14 +288,14 @@ async def test_a_backup_of_another_provider_takes_over(vendor: Vendor, wire: Fak
     assert other.requests[0].config == {}
 
 
-BROKEN: dict[str, list[Any]] = {"cut": [Cut()], "ended early": [], "error inside": ["inside"]}
+BROKEN: dict[str, list[Any]] = {"cut": [DropConnection()], "ended early": [], "error inside": ["inside"]}
 
 
-@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("breakage", BROKEN)
 async def test_a_stream_that_breaks_off_is_an_error_that_keeps_what_was_said(
-    vendor: Vendor, wire: FakeHttpServer, how: str
+    vendor: Vendor, wire: FakeHttpServer, breakage: str
 ) -> None:
-    wire.reply_with(broken(vendor, how, "Hello wor"))
+    wire.reply_with(broken_reply(vendor, breakage, "Hello wor"))
     seen: list[Any] = []
     async with vendor.model(wire, retries=0) as model:
         with pytest.raises((ProviderConnectionError, ProviderOverloadedError, ProviderResponseError)) as caught:
@@ -303,18 +305,21 @@ async def test_a_stream_that_breaks_off_is_an_error_that_keeps_what_was_said(
     assert caught.value.retryable
 
 
-def broken(vendor: Vendor, how: str, text: str) -> Reply:
-    tail = [vendor.failure_inside() if item == "inside" else item for item in BROKEN[how]]
-    return sse_reply(*vendor.pieces(text), *tail)
+def broken_reply(vendor: Vendor, breakage: str, text: str) -> Reply:
+    tail = [vendor.mid_stream_error() if item == "inside" else item for item in BROKEN[breakage]]
+    return sse_reply(*vendor.text_chunks(text), *tail)
 
 
-@pytest.mark.parametrize("how", BROKEN)
-@pytest.mark.parametrize("rest", ["ld!", "Hello world!"], ids=["goes on", "starts over"])
+@pytest.mark.parametrize("breakage", BROKEN)
+@pytest.mark.parametrize("continuation", ["ld!", "Hello world!"], ids=["goes on", "starts over"])
 async def test_a_fallback_after_partial_output_never_repeats_text(
-    vendor: Vendor, wire: FakeHttpServer, how: str, rest: str
+    vendor: Vendor, wire: FakeHttpServer, breakage: str, continuation: str
 ) -> None:
-    pieces = [rest[i : i + 2] for i in range(0, len(rest), 2)]
-    wire.reply_with(broken(vendor, how, "Hello wor"), sse_reply(*vendor.pieces(*pieces), *vendor.ending()))
+    chunk_texts = [continuation[i : i + 2] for i in range(0, len(continuation), 2)]
+    wire.reply_with(
+        broken_reply(vendor, breakage, "Hello wor"),
+        sse_reply(*vendor.text_chunks(*chunk_texts), *vendor.final_chunks()),
+    )
     async with vendor.model(wire, retries=0, backup_models=["backup-model"]) as model:
         deltas = await collect(model, "Hi")
     assert joined_text(deltas) == "Hello world!"
@@ -324,29 +329,29 @@ async def test_a_fallback_after_partial_output_never_repeats_text(
     assert request[2][0] == "user"
 
 
-@pytest.mark.parametrize("ending", ["text", "call"])
+@pytest.mark.parametrize("continuation_kind", ["text", "call"])
 async def test_a_continuation_that_happens_to_begin_alike_is_not_lost(
-    vendor: Vendor, wire: FakeHttpServer, ending: str, waits: list[float]
+    vendor: Vendor, wire: FakeHttpServer, continuation_kind: str, recorded_backoffs: list[float]
 ) -> None:
-    if ending == "text":
-        rest = sse_reply(*vendor.pieces("na"), *vendor.ending())
+    if continuation_kind == "text":
+        continuation = sse_reply(*vendor.text_chunks("na"), *vendor.final_chunks())
     else:
-        rest = vendor.streamed_calls([("c", "add", {"x": 1, "y": 2})], "na")
-    wire.reply_with(sse_reply(*vendor.pieces("na na "), Cut()), rest)
+        continuation = vendor.streamed_calls([("c", "add", {"x": 1, "y": 2})], "na")
+    wire.reply_with(sse_reply(*vendor.text_chunks("na na "), DropConnection()), continuation)
     async with vendor.model(wire, retries=1) as model:
         deltas = await collect(model, "Sing", tools=[add])
     assert joined_text(deltas) == deltas[-1].reply.text == "na na na"
-    assert len(deltas[-1].reply.tool_calls) == (ending == "call")
+    assert len(deltas[-1].reply.tool_calls) == (continuation_kind == "call")
 
 
 async def test_a_call_cut_off_in_the_middle_is_never_run(
-    vendor: Vendor, wire: FakeHttpServer, waits: list[float]
+    vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
 ) -> None:
-    ran: list[int] = []
+    payments: list[int] = []
 
     async def pay(euros: int = 0) -> str:
         """Pay."""
-        ran.append(euros)
+        payments.append(euros)
         return "paid"
 
     class Backup:
@@ -359,48 +364,48 @@ async def test_a_call_cut_off_in_the_middle_is_never_run(
             yield TextDelta("Never mind.")
             yield StreamStop("end_turn")
 
-    whole = vendor.streamed_calls([("c", "pay", {"euros": 500})], "One moment. ")
-    for size in range(1, len(whole.body) - 1):
-        wire.reply_with(Reply(200, whole.headers, (*whole.body[:size], Cut())))
+    full_reply = vendor.streamed_calls([("c", "pay", {"euros": 500})], "One moment. ")
+    for size in range(1, len(full_reply.body) - 1):
+        wire.reply_with(Reply(200, full_reply.headers, (*full_reply.body[:size], DropConnection())))
         async with vendor.model(wire, retries=0, backup_models=[Backup()]) as model:
             result = await run_loop_stream(ChatOptions(model=model, tools=[pay]), "Pay")
         assert result.text.endswith("Never mind.")
         assert result.messages[-1].tool_calls == ()
-    assert ran == []
+    assert payments == []
 
 
 # What is left open on a loop that is gone cannot be closed any more.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_model_object_serves_one_event_loop_after_another(vendor: Vendor) -> None:
-    made: list[ProviderModel] = []
+    models: list[ProviderModel] = []
 
     async def ask() -> str:
         async with FakeHttpServer() as wire:
-            if not made:
-                made.append(vendor.model(wire, retries=0))
-            model = made[0]
+            if not models:
+                models.append(vendor.model(wire, retries=0))
+            model = models[0]
             model._base_url = vendor.model(wire)._base_url
-            wire.reply_with(vendor.whole("Hello!"), sse_reply(*vendor.pieces("Hello!"), *vendor.ending()))
+            wire.reply_with(vendor.response("Hello!"), sse_reply(*vendor.text_chunks("Hello!"), *vendor.final_chunks()))
             reply = await model.complete("Hi")
             assert joined_text(await collect(model, "Hi")) == "Hello!"
             return reply.text
 
     assert [asyncio.run(ask()) for _ in range(3)] == ["Hello!"] * 3
-    assert len(made[0]._clients) == 1
-    made.clear()
+    assert len(models[0]._clients) == 1
+    models.clear()
     gc.collect()
 
 
 async def test_what_the_request_says_wins_over_config_and_tools_are_added_up(
     vendor: Vendor, wire: FakeHttpServer
 ) -> None:
-    own: dict[str, Any] = {
+    options: dict[str, Any] = {
         "anthropic": {"tools": [{"type": "web_search_20250305", "name": "web_search"}], "max_tokens": 1000},
         "openai": {"tools": [{"type": "custom", "custom": {"name": "web_search"}}], "max_completion_tokens": 1000},
         "gemini": {"tools": [{"google_search": {}}], "max_output_tokens": 1000},
     }[vendor.name]
-    wire.reply_with(vendor.whole("ok"))
-    async with vendor.model(wire, config=own) as model:
+    wire.reply_with(vendor.response("ok"))
+    async with vendor.model(wire, config=options) as model:
         await model.complete("Hi", tools=[add], max_output_tokens=50)
     assert len(wire.last.body["tools"]) == 2
     assert "50" in str(wire.last.body)
@@ -408,7 +413,7 @@ async def test_what_the_request_says_wins_over_config_and_tools_are_added_up(
 
 
 async def test_a_model_that_is_not_allowed_gives_way_to_its_backup(vendor: Vendor, wire: FakeHttpServer) -> None:
-    wire.reply_with(vendor.failure(403), vendor.whole("Hello!"))
+    wire.reply_with(vendor.failure(403), vendor.response("Hello!"))
     async with vendor.model(wire, "first-model", backup_models="second-model") as model:
         assert (await model.complete("Hi")).text == "Hello!"
 
@@ -425,7 +430,7 @@ async def test_a_backup_without_a_key_tells_what_came_before(vendor: Vendor, wir
 
 
 async def test_cancelling_a_stream_reaches_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
-    wire.reply_with(sse_reply(*vendor.pieces("Hello"), Wait(30)))
+    wire.reply_with(sse_reply(*vendor.text_chunks("Hello"), Delay(30)))
     started = asyncio.Event()
 
     async def read(model: ProviderModel) -> None:
@@ -443,7 +448,7 @@ async def test_cancelling_a_stream_reaches_the_wire(vendor: Vendor, wire: FakeHt
 
 
 async def test_leaving_a_stream_early_reaches_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
-    wire.reply_with(sse_reply(*vendor.pieces("Hello"), Wait(30)))
+    wire.reply_with(sse_reply(*vendor.text_chunks("Hello"), Delay(30)))
     async with vendor.model(wire) as model:
         stream: Any = model.stream("Hi")
         async for delta in stream:
@@ -454,7 +459,7 @@ async def test_leaving_a_stream_early_reaches_the_wire(vendor: Vendor, wire: Fak
 
 
 async def test_cancelling_a_plain_call_reaches_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
-    wire.reply_with(Reply(200, {"content-type": "application/json"}, (b" ", Wait(30))))
+    wire.reply_with(Reply(200, {"content-type": "application/json"}, (b" ", Delay(30))))
     async with vendor.model(wire) as model:
         task = asyncio.create_task(model.complete("Hi"))
         await asyncio.wait_for(wire.request_received.wait(), 10)
@@ -464,9 +469,9 @@ async def test_cancelling_a_plain_call_reaches_the_wire(vendor: Vendor, wire: Fa
         await asyncio.wait_for(wire.client_left.wait(), 5)
 
 
-@pytest.mark.parametrize("said", [(), ("Hello",)], ids=["before the first chunk", "between chunks"])
-async def test_silence_in_a_stream_times_out(vendor: Vendor, wire: FakeHttpServer, said: tuple[str, ...]) -> None:
-    wire.reply_with(sse_reply(*(vendor.pieces(*said) if said else ()), Wait(30)))
+@pytest.mark.parametrize("texts", [(), ("Hello",)], ids=["before the first chunk", "between chunks"])
+async def test_silence_in_a_stream_times_out(vendor: Vendor, wire: FakeHttpServer, texts: tuple[str, ...]) -> None:
+    wire.reply_with(sse_reply(*(vendor.text_chunks(*texts) if texts else ()), Delay(30)))
     async with vendor.model(wire, timeout=0.3, retries=0) as model:
         with pytest.raises(ProviderTimeoutError, match=r"for 0\.3 seconds"):
             await collect(model, "Hi")
@@ -474,8 +479,8 @@ async def test_silence_in_a_stream_times_out(vendor: Vendor, wire: FakeHttpServe
 
 
 async def test_a_reply_that_is_complete_survives_what_comes_after_it(vendor: Vendor, wire: FakeHttpServer) -> None:
-    complete = [*vendor.pieces("Hello!"), *vendor.ending()]
-    wire.reply_with(sse_reply(*complete, Cut()), sse_reply(*complete, Wait(20)))
+    complete = [*vendor.text_chunks("Hello!"), *vendor.final_chunks()]
+    wire.reply_with(sse_reply(*complete, DropConnection()), sse_reply(*complete, Delay(20)))
     async with vendor.model(wire, retries=0, timeout=0.5) as model:
         for _ in range(2):
             deltas = await collect(model, "Hi")
@@ -488,7 +493,7 @@ async def test_config_of_the_options_reaches_the_wire_and_adds_tools(vendor: Ven
         "openai": {"type": "custom", "custom": {"name": "web_search"}},
         "gemini": {"google_search": {}},
     }
-    wire.reply_with(vendor.whole("ok"))
+    wire.reply_with(vendor.response("ok"))
     async with vendor.model(wire) as model:
         config = {"tools": [by_vendor[vendor.name]], "temperature": 0.25}
         await run_loop(ChatOptions(model=model, tools=[add], config=config), "Hi")
@@ -507,8 +512,8 @@ async def test_a_call_that_the_output_cap_cut_off_is_not_run(
         wiped.append(all)
         return "wiped"
 
-    after = sse_reply(*vendor.pieces("Sorry."), *vendor.ending()) if streaming else vendor.whole("Sorry.")
-    wire.reply_with(vendor.capped_call("wipe", streaming), after)
+    after = sse_reply(*vendor.text_chunks("Sorry."), *vendor.final_chunks()) if streaming else vendor.response("Sorry.")
+    wire.reply_with(vendor.truncated_call("wipe", streaming), after)
     run = run_loop_stream if streaming else run_loop
     async with vendor.model(wire) as model:
         result = await run(ChatOptions(model=model, tools=[wipe]), "Wipe")
@@ -523,18 +528,18 @@ async def test_a_call_that_the_output_cap_cut_off_is_not_run(
 async def test_the_stop_reason_is_ours_and_raw_keeps_the_vendors(
     vendor: Vendor, wire: FakeHttpServer, streaming: bool
 ) -> None:
-    wire.reply_with(vendor.capped_call("wipe", streaming))
+    wire.reply_with(vendor.truncated_call("wipe", streaming))
     async with vendor.model(wire) as model:
         reply = (await collect(model, "Hi"))[-1].reply if streaming else await model.complete("Hi")
     assert reply.stop_reason == "max_tokens"
     raw = reply.raw if isinstance(reply.raw, dict) else reply.raw.model_dump(mode="json")
-    theirs = {"anthropic": "max_tokens", "openai": "length", "gemini": "MAX_TOKENS"}[vendor.name]
-    assert f"'{theirs}'" in str(raw)
+    vendor_reason = {"anthropic": "max_tokens", "openai": "length", "gemini": "MAX_TOKENS"}[vendor.name]
+    assert f"'{vendor_reason}'" in str(raw)
 
 
 async def test_a_connection_is_used_again_after_a_stream(vendor: Vendor, wire: FakeHttpServer) -> None:
-    whole = sse_reply(*vendor.pieces("Hello!"), *vendor.ending())
-    wire.reply_with(whole, whole, whole)
+    full_reply = sse_reply(*vendor.text_chunks("Hello!"), *vendor.final_chunks())
+    wire.reply_with(full_reply, full_reply, full_reply)
     async with vendor.model(wire) as model:
         for _ in range(3):
             await collect(model, "Hi")
@@ -543,15 +548,15 @@ async def test_a_connection_is_used_again_after_a_stream(vendor: Vendor, wire: F
 
 
 async def test_a_slow_stream_that_keeps_talking_does_not_time_out(vendor: Vendor, wire: FakeHttpServer) -> None:
-    pieces = vendor.pieces("a", "b", "c", "d", "e")
-    slow = [item for piece in pieces for item in (Wait(0.15), piece)]
-    wire.reply_with(sse_reply(*slow, *vendor.ending()))
+    chunks = vendor.text_chunks("a", "b", "c", "d", "e")
+    slow = [item for chunk in chunks for item in (Delay(0.15), chunk)]
+    wire.reply_with(sse_reply(*slow, *vendor.final_chunks()))
     async with vendor.model(wire, timeout=0.5, retries=0) as model:
         assert joined_text(await collect(model, "Hi")) == "abcde"
 
 
 async def test_silence_in_a_plain_call_times_out(vendor: Vendor, wire: FakeHttpServer) -> None:
-    wire.reply_with(Reply(200, {"content-type": "application/json"}, (Wait(30),)))
+    wire.reply_with(Reply(200, {"content-type": "application/json"}, (Delay(30),)))
     async with vendor.model(wire, timeout=0.3, retries=0) as model:
         with pytest.raises(ProviderTimeoutError):
             await model.complete("Hi")
@@ -565,8 +570,8 @@ async def test_a_body_that_is_not_json_is_a_named_error(vendor: Vendor, wire: Fa
 
 
 async def test_nobody_listening_is_a_connection_error(vendor: Vendor) -> None:
-    async with FakeHttpServer() as gone:
-        model = vendor.model(gone, retries=0)
+    async with FakeHttpServer() as closed_server:
+        model = vendor.model(closed_server, retries=0)
     async with model:
         with pytest.raises(ProviderConnectionError):
             await model.complete("Hi")

@@ -34,7 +34,7 @@ from tellback import (
 from tellback.chat import close_models
 from tellback.types import Message, MessagePart, ThinkingDelta, text_part
 from tests.integration.chat.providers.vendors import Anthropic, anthropic_event, message
-from tests.support.fake_http_server import Cut, FakeHttpServer, Wait, joined_text, json_reply, sse_reply
+from tests.support.fake_http_server import Delay, DropConnection, FakeHttpServer, joined_text, json_reply, sse_reply
 
 vendor = Anthropic()
 
@@ -75,7 +75,7 @@ def end(reason: str = "end_turn", **usage: Any) -> list[dict[str, Any]]:
 
 
 async def test_the_request_is_what_anthropic_documents(wire: FakeHttpServer) -> None:
-    wire.reply_with(vendor.whole("ok"))
+    wire.reply_with(vendor.response("ok"))
     history = [
         system_message("And kind."),
         user_message("Look up Ada."),
@@ -116,7 +116,7 @@ async def test_the_request_is_what_anthropic_documents(wire: FakeHttpServer) -> 
 
 
 async def test_empty_messages_and_a_tail_that_starts_with_the_assistant_are_acceptable(wire: FakeHttpServer) -> None:
-    wire.reply_with(vendor.whole("ok"))
+    wire.reply_with(vendor.response("ok"))
     async with vendor.model(wire) as model:
         await model.complete([assistant_message("Hello."), user_message("  "), user_message("Hi")])
     roles = [sent["role"] for sent in wire.last.body["messages"]]
@@ -125,7 +125,7 @@ async def test_empty_messages_and_a_tail_that_starts_with_the_assistant_are_acce
 
 
 async def test_images_and_files_go_in_their_own_blocks_and_audio_is_named(wire: FakeHttpServer) -> None:
-    wire.reply_with(vendor.whole("ok"))
+    wire.reply_with(vendor.response("ok"))
     parts: list[Any] = [
         "What is this?",
         image_part(data=b"png", mime="image/png"),
@@ -165,7 +165,7 @@ async def test_a_tool_may_answer_with_an_image(wire: FakeHttpServer) -> None:
         """Take a picture."""
         return [text_part("Here:"), image_part(data=b"png", mime="image/png")]
 
-    wire.reply_with(vendor.whole(calls=[("t1", "shoot", {})]), vendor.whole("A cat."))
+    wire.reply_with(vendor.response(calls=[("t1", "shoot", {})]), vendor.response("A cat."))
     async with vendor.model(wire) as model:
         await run_loop(ChatOptions(model=model, tools=[shoot]), "Shoot")
     result = wire.last.body["messages"][-1]["content"][0]
@@ -173,7 +173,7 @@ async def test_a_tool_may_answer_with_an_image(wire: FakeHttpServer) -> None:
 
 
 async def test_cache_marks_the_system_prompt_and_the_conversation(wire: FakeHttpServer) -> None:
-    wire.reply_with(vendor.whole("ok"), vendor.whole("ok"))
+    wire.reply_with(vendor.response("ok"), vendor.response("ok"))
     async with vendor.model(wire, cache=True) as model:
         await model.complete("Hi", system="Long.")
     async with vendor.model(wire, cache="1h") as model:
@@ -227,10 +227,11 @@ async def test_blocks_that_are_neither_text_nor_our_calls_travel_back_unchanged(
     if streaming:
         events = [event for index, content in enumerate(UNUSUAL) for event in block(index, content)]
         wire.reply_with(
-            stream_of(start(), *events, *end("tool_use")), sse_reply(*vendor.pieces("Done."), *vendor.ending())
+            stream_of(start(), *events, *end("tool_use")),
+            sse_reply(*vendor.text_chunks("Done."), *vendor.final_chunks()),
         )
     else:
-        wire.reply_with(json_reply(message(UNUSUAL, "tool_use")), vendor.whole("Done."))
+        wire.reply_with(json_reply(message(UNUSUAL, "tool_use")), vendor.response("Done."))
     async with vendor.model(wire) as model:
         run = run_loop_stream if streaming else run_loop
         result = await run(ChatOptions(model=model, tools=[find]), "Find x")
@@ -254,7 +255,7 @@ async def test_signed_thinking_streams_as_thinking_and_goes_back_whole(wire: Fak
             *block(1, {"type": "text", "text": ""}, {"type": "text_delta", "text": "Yes."}),
             *end(),
         ),
-        vendor.whole("ok"),
+        vendor.response("ok"),
     )
     async with vendor.model(wire) as model:
         deltas = [delta async for delta in model.stream("Hi")]
@@ -271,7 +272,7 @@ async def test_signed_thinking_streams_as_thinking_and_goes_back_whole(wire: Fak
 
 
 async def test_kept_blocks_are_dropped_when_the_message_was_edited(wire: FakeHttpServer) -> None:
-    wire.reply_with(json_reply(message([UNUSUAL[0], UNUSUAL[-2]], "end_turn")), vendor.whole("ok"))
+    wire.reply_with(json_reply(message([UNUSUAL[0], UNUSUAL[-2]], "end_turn")), vendor.response("ok"))
     async with vendor.model(wire) as model:
         reply = await model.complete("Hi")
         edited: Message = replace(reply.message, content="Something else.")
@@ -308,7 +309,8 @@ async def test_broken_tool_arguments_become_an_error_result(wire: FakeHttpServer
         {"type": "input_json_delta", "partial_json": '{"q": "x'},
     )
     wire.reply_with(
-        stream_of(start(), *cut_off, *end("max_tokens")), sse_reply(*vendor.pieces("Sorry."), *vendor.ending())
+        stream_of(start(), *cut_off, *end("max_tokens")),
+        sse_reply(*vendor.text_chunks("Sorry."), *vendor.final_chunks()),
     )
     async with vendor.model(wire) as model:
         result = await run_loop_stream(ChatOptions(model=model, tools=[find]), "Go")
@@ -318,11 +320,13 @@ async def test_broken_tool_arguments_become_an_error_result(wire: FakeHttpServer
     assert result.text == "Sorry."
 
 
-async def test_a_continued_reply_keeps_its_signed_thinking(wire: FakeHttpServer, waits: list[float]) -> None:
+async def test_a_continued_reply_keeps_its_signed_thinking(
+    wire: FakeHttpServer, recorded_backoffs: list[float]
+) -> None:
     thinking = {"type": "thinking", "thinking": "Hm.", "signature": "sig"}
     call = {"type": "tool_use", "id": "t1", "name": "find", "input": {"q": "x"}}
     wire.reply_with(
-        sse_reply(*vendor.pieces("Let me "), Cut()),
+        sse_reply(*vendor.text_chunks("Let me "), DropConnection()),
         stream_of(
             start(),
             *block(0, thinking),
@@ -330,7 +334,7 @@ async def test_a_continued_reply_keeps_its_signed_thinking(wire: FakeHttpServer,
             *block(2, call),
             *end("tool_use"),
         ),
-        sse_reply(*vendor.pieces("Found."), *vendor.ending()),
+        sse_reply(*vendor.text_chunks("Found."), *vendor.final_chunks()),
     )
     async with vendor.model(wire, retries=1) as model:
         result = await run_loop_stream(ChatOptions(model=model, tools=[find]), "Find x")
@@ -349,7 +353,7 @@ async def test_a_body_of_another_shape_is_a_named_error(wire: FakeHttpServer, bo
 
 async def test_pause_turn_goes_on(wire: FakeHttpServer) -> None:
     wire.reply_with(
-        json_reply(message([*UNUSUAL[2:3], {"type": "text", "text": "Well. "}], "pause_turn")), vendor.whole("Done.")
+        json_reply(message([*UNUSUAL[2:3], {"type": "text", "text": "Well. "}], "pause_turn")), vendor.response("Done.")
     )
     async with vendor.model(wire) as model:
         result = await run_loop(ChatOptions(model=model), "Search")
@@ -358,16 +362,17 @@ async def test_pause_turn_goes_on(wire: FakeHttpServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [("refusal", "refusal"), ("stop_sequence", "stop_sequence"), ("brand_new", "brand_new")]
+    ("vendor_reason", "stop_reason"),
+    [("refusal", "refusal"), ("stop_sequence", "stop_sequence"), ("brand_new", "brand_new")],
 )
-async def test_stop_reasons_pass_through(wire: FakeHttpServer, said: str, meant: str) -> None:
-    wire.reply_with(json_reply(message([{"type": "text", "text": "x"}], said)))
+async def test_stop_reasons_pass_through(wire: FakeHttpServer, vendor_reason: str, stop_reason: str) -> None:
+    wire.reply_with(json_reply(message([{"type": "text", "text": "x"}], vendor_reason)))
     async with vendor.model(wire) as model:
-        assert (await model.complete("Hi")).stop_reason == meant
+        assert (await model.complete("Hi")).stop_reason == stop_reason
 
 
 async def test_a_large_output_cap_is_streamed_under_the_hood(wire: FakeHttpServer) -> None:
-    wire.reply_with(sse_reply(*vendor.pieces("Hello!"), *vendor.ending()))
+    wire.reply_with(sse_reply(*vendor.text_chunks("Hello!"), *vendor.final_chunks()))
     async with vendor.model(wire) as model:
         reply = await model.complete("Hi", max_output_tokens=32_000)
     assert wire.last.body["stream"] is True
@@ -379,7 +384,7 @@ async def test_a_schema_goes_as_output_format(wire: FakeHttpServer) -> None:
         name: str
         people: int = pydantic.Field(ge=0)
 
-    wire.reply_with(vendor.whole('{"name": "Rome", "people": 3}'))
+    wire.reply_with(vendor.response('{"name": "Rome", "people": 3}'))
     async with vendor.model(wire, config={"output_config": {"effort": "low"}}) as model:
         result = await run_loop(ChatOptions(model=model, output_type=City), "Which?")
     assert result.output == City(name="Rome", people=3)
@@ -394,7 +399,7 @@ async def test_a_schema_goes_as_output_format(wire: FakeHttpServer) -> None:
 async def test_a_schema_that_leaves_something_open_is_asked_for_in_the_prompt(
     wire: FakeHttpServer, output_type: Any
 ) -> None:
-    wire.reply_with(vendor.whole("{}"))
+    wire.reply_with(vendor.response("{}"))
     async with vendor.model(wire) as model:
         await model.complete("Which?", output_schema=output_type, system="S")
     assert "output_config" not in wire.last.body
@@ -428,15 +433,15 @@ async def test_an_error_with_status_200_is_an_error(wire: FakeHttpServer) -> Non
 
 
 async def test_chatter_after_the_end_does_not_hold_the_reply_back(wire: FakeHttpServer) -> None:
-    pings = [item for _ in range(100) for item in (": ping\n\n", Wait(0.2))]
-    wire.reply_with(sse_reply(*vendor.pieces("Hello!"), *vendor.ending(), *pings))
+    pings = [item for _ in range(100) for item in (": ping\n\n", Delay(0.2))]
+    wire.reply_with(sse_reply(*vendor.text_chunks("Hello!"), *vendor.final_chunks(), *pings))
     async with vendor.model(wire, retries=0) as model:
         assert joined_text([delta async for delta in model.stream("Hi")]) == "Hello!"
         await asyncio.wait_for(wire.client_left.wait(), 5)  # long before the server is done
 
 
 async def test_an_overload_inside_a_stream_is_told_apart(wire: FakeHttpServer) -> None:
-    wire.reply_with(sse_reply(vendor.failure_inside()))
+    wire.reply_with(sse_reply(vendor.mid_stream_error()))
     async with vendor.model(wire, retries=0) as model:
         with pytest.raises(ProviderOverloadedError) as caught:
             [delta async for delta in model.stream("Hi")]
@@ -477,7 +482,9 @@ async def test_without_a_key_the_error_names_the_variable() -> None:
 async def test_by_name_an_async_callback_is_live(wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "from-env")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", wire.url)
-    wire.reply_with(sse_reply(*vendor.pieces("a"), Wait(0.3), *vendor.pieces("b")[2:], *vendor.ending()))
+    wire.reply_with(
+        sse_reply(*vendor.text_chunks("a"), Delay(0.3), *vendor.text_chunks("b")[2:], *vendor.final_chunks())
+    )
     times: list[float] = []
 
     async def on_delta(delta: Any) -> None:
@@ -491,7 +498,7 @@ async def test_by_name_an_async_callback_is_live(wire: FakeHttpServer, monkeypat
 async def test_the_model_name_alone_finds_the_adapter(wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "from-env")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", wire.url)
-    wire.reply_with(vendor.whole("Hello!"), sse_reply(*vendor.pieces("Hel", "lo!"), *vendor.ending()))
+    wire.reply_with(vendor.response("Hello!"), sse_reply(*vendor.text_chunks("Hel", "lo!"), *vendor.final_chunks()))
     opts = ChatOptions(model="claude-sonnet-5", max_output_tokens=50)
     assert str(await run_loop(opts, "Hi")) == "Hello!"
     seen: list[Any] = []
@@ -503,7 +510,7 @@ async def test_the_model_name_alone_finds_the_adapter(wire: FakeHttpServer, monk
 
 
 async def test_a_repaired_history_keeps_the_thinking(wire: FakeHttpServer) -> None:
-    wire.reply_with(vendor.whole("ok"))
+    wire.reply_with(vendor.response("ok"))
     blocks = [UNUSUAL[0], UNUSUAL[-1]]
     stored = assistant_message("", [ToolCall("t1", "find", {"q": "x"})], meta={"anthropic": {"content": blocks}})
     async with vendor.model(wire) as model:

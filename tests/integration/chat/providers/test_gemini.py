@@ -31,7 +31,14 @@ from tellback import (
 )
 from tellback.types import ChatReply, ThinkingDelta
 from tests.integration.chat.providers.vendors import Gemini, response
-from tests.support.fake_http_server import Cut, FakeHttpServer, data_event, joined_text, json_reply, sse_reply
+from tests.support.fake_http_server import (
+    DropConnection,
+    FakeHttpServer,
+    data_event,
+    joined_text,
+    json_reply,
+    sse_reply,
+)
 
 vendor = Gemini()
 
@@ -41,13 +48,13 @@ async def find(q: str) -> str:
     return "found"
 
 
-async def whole(wire: FakeHttpServer, body: Any, *args: Any, **kwargs: Any) -> ChatReply:
+async def complete_reply(wire: FakeHttpServer, body: Any, *args: Any, **kwargs: Any) -> ChatReply:
     wire.reply_with(json_reply(body))
     async with vendor.model(wire, retries=0) as model:
         return await model.complete("Hi", *args, **kwargs)
 
 
-async def streamed(wire: FakeHttpServer, *bodies: Any) -> tuple[list[Any], ChatReply]:
+async def streamed_reply(wire: FakeHttpServer, *bodies: Any) -> tuple[list[Any], ChatReply]:
     wire.reply_with(sse_reply(*map(data_event, bodies)))
     async with vendor.model(wire, retries=0) as model:
         deltas: list[Any] = [delta async for delta in model.stream("Hi")]
@@ -55,7 +62,7 @@ async def streamed(wire: FakeHttpServer, *bodies: Any) -> tuple[list[Any], ChatR
 
 
 async def test_the_request_is_what_google_documents(wire: FakeHttpServer) -> None:
-    wire.reply_with(vendor.whole("ok"))
+    wire.reply_with(vendor.response("ok"))
     history = [
         user_message("Look up Ada."),
         assistant_message("I will.", [ToolCall("t1", "find", {"q": "Ada"}), ToolCall("t2", "find", {"q": "Bo"})]),
@@ -90,7 +97,9 @@ async def test_the_request_is_what_google_documents(wire: FakeHttpServer) -> Non
 
 
 async def test_calls_without_ids_get_stable_ones_that_stay_here(wire: FakeHttpServer) -> None:
-    wire.reply_with(vendor.whole(calls=[("", "find", {"q": "a"}), ("", "find", {"q": "b"})]), vendor.whole("Done."))
+    wire.reply_with(
+        vendor.response(calls=[("", "find", {"q": "a"}), ("", "find", {"q": "b"})]), vendor.response("Done.")
+    )
     async with vendor.model(wire) as model:
         result = await run_loop(ChatOptions(model=model, tools=[find]), "Go")
     calls = result.messages[1].tool_calls
@@ -101,7 +110,7 @@ async def test_calls_without_ids_get_stable_ones_that_stay_here(wire: FakeHttpSe
 
 async def test_ids_that_gemini_gave_go_back(wire: FakeHttpServer) -> None:
     part = {"functionCall": {"id": "g1", "name": "find", "args": {"q": "a"}}}
-    wire.reply_with(json_reply(response([part], "STOP")), vendor.whole("Done."))
+    wire.reply_with(json_reply(response([part], "STOP")), vendor.response("Done."))
     async with vendor.model(wire) as model:
         await run_loop(ChatOptions(model=model, tools=[find]), "Go")
     _, request, answered = wire.last.body["contents"]
@@ -110,7 +119,7 @@ async def test_ids_that_gemini_gave_go_back(wire: FakeHttpServer) -> None:
 
 
 async def test_arguments_may_be_left_out(wire: FakeHttpServer) -> None:
-    reply = await whole(wire, response([{"functionCall": {"name": "now"}}], "STOP"))
+    reply = await complete_reply(wire, response([{"functionCall": {"name": "now"}}], "STOP"))
     assert [(call.name, call.input) for call in reply.tool_calls] == [("now", {})]
     assert reply.stop_reason == "tool_use"
 
@@ -123,14 +132,14 @@ async def test_thought_signatures_go_back_even_after_storage(wire: FakeHttpServe
     parts = [{"text": "Hmm.", "thought": True}, {"text": "Let me look."}, SIGNED]
     if streaming:
         bodies = [response([part], None) for part in parts]
-        deltas, reply = await streamed(wire, *bodies, response([], "STOP"))
+        deltas, reply = await streamed_reply(wire, *bodies, response([], "STOP"))
         assert deltas[0] == ThinkingDelta("Hmm.")
     else:
-        reply = await whole(wire, response(parts, "STOP"))
+        reply = await complete_reply(wire, response(parts, "STOP"))
     assert (reply.thinking, reply.text) == ("Hmm.", "Let me look.")
     message = reply.message
     stored = replace(message, meta=json.loads(json.dumps(message.meta)))
-    wire.reply_with(vendor.whole("Done."))
+    wire.reply_with(vendor.response("Done."))
     async with vendor.model(wire) as model:
         result = tool_result_message(ToolResult(reply.tool_calls[0].id, "found"))
         await model.complete([user_message("Hi"), stored, result])
@@ -140,7 +149,7 @@ async def test_thought_signatures_go_back_even_after_storage(wire: FakeHttpServe
 async def test_a_call_made_by_another_model_carries_googles_placeholder_on_gemini_3(wire: FakeHttpServer) -> None:
     history = [user_message("Hi"), assistant_message("", [ToolCall("t1", "find", {"q": "a"})])]
     history.append(tool_result_message(ToolResult("t1", "found")))
-    wire.reply_with(vendor.whole("ok"), vendor.whole("ok"))
+    wire.reply_with(vendor.response("ok"), vendor.response("ok"))
     async with vendor.model(wire, "gemini-3.8-flash") as model:
         await model.complete(history)
     async with vendor.model(wire, "gemini-2.5-flash") as model:
@@ -150,11 +159,11 @@ async def test_a_call_made_by_another_model_carries_googles_placeholder_on_gemin
     assert "thoughtSignature" not in old
 
 
-async def test_a_continued_reply_keeps_its_signatures(wire: FakeHttpServer, waits: list[float]) -> None:
+async def test_a_continued_reply_keeps_its_signatures(wire: FakeHttpServer, recorded_backoffs: list[float]) -> None:
     wire.reply_with(
-        sse_reply(*vendor.pieces("Let me "), Cut()),
+        sse_reply(*vendor.text_chunks("Let me "), DropConnection()),
         sse_reply(data_event(response([{"text": "look."}, SIGNED], "STOP"))),
-        sse_reply(*vendor.pieces("Found."), *vendor.ending()),
+        sse_reply(*vendor.text_chunks("Found."), *vendor.final_chunks()),
     )
     async with vendor.model(wire, retries=1) as model:
         result = await run_loop_stream(ChatOptions(model=model, tools=[find]), "Find a")
@@ -163,32 +172,36 @@ async def test_a_continued_reply_keeps_its_signatures(wire: FakeHttpServer, wait
 
 
 async def test_a_signature_that_comes_with_an_empty_last_part(wire: FakeHttpServer) -> None:
-    closing = {"text": "", "thoughtSignature": base64.b64encode(b"end").decode()}
-    _, reply = await streamed(wire, response([{"text": "Hel"}], None), response([{"text": "lo"}, closing], "STOP"))
+    last_part = {"text": "", "thoughtSignature": base64.b64encode(b"end").decode()}
+    _, reply = await streamed_reply(
+        wire, response([{"text": "Hel"}], None), response([{"text": "lo"}, last_part], "STOP")
+    )
     assert reply.text == "Hello"
-    wire.reply_with(vendor.whole("ok"))
+    wire.reply_with(vendor.response("ok"))
     async with vendor.model(wire) as model:
         await model.complete([user_message("Hi"), reply.message, user_message("?")])
     [part] = wire.last.body["contents"][1]["parts"]
-    assert part == {"text": "Hello", "thoughtSignature": closing["thoughtSignature"]}
+    assert part == {"text": "Hello", "thoughtSignature": last_part["thoughtSignature"]}
 
 
 async def test_a_blocked_prompt_is_a_refusal(wire: FakeHttpServer) -> None:
     blocked = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 3}}
-    assert (await whole(wire, blocked)).stop_reason == "refusal"
-    _, reply = await streamed(wire, blocked)
+    assert (await complete_reply(wire, blocked)).stop_reason == "refusal"
+    _, reply = await streamed_reply(wire, blocked)
     assert (reply.text, reply.stop_reason) == ("", "refusal")
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("vendor_reason", "stop_reason"),
     [("STOP", "end_turn"), ("MAX_TOKENS", "max_tokens"), ("SAFETY", "refusal"), ("MALFORMED_FUNCTION_CALL",) * 2],
 )
 async def test_stop_reasons_are_normalised_and_a_candidate_may_lack_parts(
-    wire: FakeHttpServer, said: str, meant: str
+    wire: FakeHttpServer, vendor_reason: str, stop_reason: str
 ) -> None:
-    assert (await whole(wire, {"candidates": [{"finishReason": said}]})).stop_reason == meant
-    assert (await whole(wire, {"candidates": [{"content": {"role": "model"}, "finishReason": said}]})).text == ""
+    assert (await complete_reply(wire, {"candidates": [{"finishReason": vendor_reason}]})).stop_reason == stop_reason
+    assert (
+        await complete_reply(wire, {"candidates": [{"content": {"role": "model"}, "finishReason": vendor_reason}]})
+    ).text == ""
 
 
 async def test_thoughts_are_counted_as_output(wire: FakeHttpServer) -> None:
@@ -199,14 +212,14 @@ async def test_thoughts_are_counted_as_output(wire: FakeHttpServer) -> None:
         "cachedContentTokenCount": 4,
         "totalTokenCount": 47,
     }
-    found = (await whole(wire, response([{"text": "x"}], "STOP", usageMetadata=usage))).usage
+    found = (await complete_reply(wire, response([{"text": "x"}], "STOP", usageMetadata=usage))).usage
     assert found is not None
     assert (found.input_tokens, found.output_tokens, found.total_tokens) == (10, 37, 47)
     assert (found.reasoning_tokens, found.cached_tokens) == (30, 4)
 
 
 async def test_images_audio_and_files_go_as_data_or_by_address(wire: FakeHttpServer) -> None:
-    wire.reply_with(vendor.whole("ok"))
+    wire.reply_with(vendor.response("ok"))
     parts: list[Any] = [
         "See:",
         image_part(data=b"png", mime="image/png"),
@@ -234,7 +247,7 @@ class City(pydantic.BaseModel):
 async def test_a_schema_beside_tools_is_native_only_where_the_model_takes_it(
     wire: FakeHttpServer, model_name: str, tools: Any, native: bool
 ) -> None:
-    wire.reply_with(vendor.whole('{"name": "Rome"}'))
+    wire.reply_with(vendor.response('{"name": "Rome"}'))
     async with vendor.model(wire, model_name) as model:
         result = await run_loop(ChatOptions(model=model, tools=tools, output_type=City), "Which?")
     assert result.output == City(name="Rome")
@@ -245,7 +258,7 @@ async def test_a_schema_beside_tools_is_native_only_where_the_model_takes_it(
 
 async def test_an_answer_without_candidates_or_reason_is_an_error(wire: FakeHttpServer) -> None:
     with pytest.raises(ProviderResponseError, match="no candidates"):
-        await whole(wire, {"usageMetadata": {"promptTokenCount": 3}})
+        await complete_reply(wire, {"usageMetadata": {"promptTokenCount": 3}})
 
 
 async def test_data_that_is_not_base64_is_refused_by_name(wire: FakeHttpServer) -> None:
@@ -254,19 +267,19 @@ async def test_data_that_is_not_base64_is_refused_by_name(wire: FakeHttpServer) 
             await model.complete(user_message([image_part(data="not base64!", mime="image/png")]))
 
 
-async def test_googles_retry_info_is_honoured(wire: FakeHttpServer, waits: list[float]) -> None:
+async def test_googles_retry_info_is_honoured(wire: FakeHttpServer, recorded_backoffs: list[float]) -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12s"}]
     error = {"error": {"code": 429, "message": "Slow down", "status": "RESOURCE_EXHAUSTED", "details": details}}
-    wire.reply_with(json_reply(error, 429), vendor.whole("ok"))
+    wire.reply_with(json_reply(error, 429), vendor.response("ok"))
     async with vendor.model(wire) as model:
         await model.complete("Hi")
-    assert waits == [12.0]
+    assert recorded_backoffs == [12.0]
 
 
 async def test_an_error_inside_a_stream_keeps_its_status(wire: FakeHttpServer) -> None:
     error = {"error": {"code": 429, "message": "Slow down", "status": "RESOURCE_EXHAUSTED"}}
     with pytest.raises(ProviderRateLimitError, match="Slow down"):
-        await streamed(wire, response([{"text": "x"}], None), error)
+        await streamed_reply(wire, response([{"text": "x"}], None), error)
 
 
 async def test_config_it_does_not_know_is_refused_by_name(wire: FakeHttpServer) -> None:
@@ -281,17 +294,17 @@ async def test_config_it_does_not_know_is_refused_by_name(wire: FakeHttpServer) 
 async def test_ones_own_client_is_used_without_its_retries(wire: FakeHttpServer, transport: str) -> None:
     import httpx2
 
-    own = httpx2.AsyncClient() if transport == "httpx" else None
+    own_client = httpx2.AsyncClient() if transport == "httpx" else None
     options = genai.types.HttpOptions(
-        base_url=wire.url, httpx_async_client=own, retry_options=genai.types.HttpRetryOptions(attempts=4)
+        base_url=wire.url, httpx_async_client=own_client, retry_options=genai.types.HttpRetryOptions(attempts=4)
     )
     client = genai.Client(api_key="mine", http_options=options)
     model = GeminiModel("gemini-2.5-flash", client=client, retries=0)
     wire.reply_with(
         vendor.failure(429),
-        vendor.whole("Hello!"),
-        sse_reply(*vendor.pieces("Hel", "lo!"), *vendor.ending()),
-        sse_reply(*vendor.pieces("Hel")),
+        vendor.response("Hello!"),
+        sse_reply(*vendor.text_chunks("Hel", "lo!"), *vendor.final_chunks()),
+        sse_reply(*vendor.text_chunks("Hel")),
     )
     with pytest.raises(ProviderRateLimitError):
         await model.complete("Hi")
@@ -304,8 +317,8 @@ async def test_ones_own_client_is_used_without_its_retries(wire: FakeHttpServer,
     assert len(wire.requests) == 4
     await client.aio.aclose()
     client.close()
-    if own is not None:
-        await own.aclose()
+    if own_client is not None:
+        await own_client.aclose()
 
 
 async def test_without_a_key_the_error_names_the_variables() -> None:

@@ -91,10 +91,10 @@ async def test_leaving_a_stream_and_a_long_prompt_both_stop_the_work(model: Loca
     reading = asyncio.ensure_future(model.complete("word " * 900, max_output_tokens=1))
     await asyncio.sleep(0.2)
     reading.cancel()
-    began = time.monotonic()
+    started_at = time.monotonic()
     assert (await model.complete("Hi", max_output_tokens=1)).usage is not None
     # To the end, both would take about fifteen seconds on an idle machine.
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - started_at < 8
 
 
 async def test_an_answer_is_held_to_a_schema(model: LocalModel) -> None:
@@ -138,11 +138,11 @@ async def test_a_call_is_streamed_as_a_call(model: LocalModel) -> None:
     deltas = [delta async for delta in model.stream("Add 2 and 3.", tools=[add], tool_choice="add")]
     kinds = [type(delta) for delta in deltas]
     assert (kinds[0], kinds[-2:]) == (ToolUseStart, [ToolUseEnd, StreamStop])
-    written = "".join(delta.partial_input_json for delta in deltas if isinstance(delta, ToolUseInputDelta))
+    input_json = "".join(delta.partial_input_json for delta in deltas if isinstance(delta, ToolUseInputDelta))
     last = deltas[-1]
     assert isinstance(last, StreamStop)
     assert last.reply is not None
-    assert last.reply.tool_calls[0].input == json.loads(written)
+    assert last.reply.tool_calls[0].input == json.loads(input_json)
 
 
 async def test_a_template_that_refuses_roles_gets_what_it_takes(file: Path) -> None:

@@ -44,13 +44,13 @@ def host(wire: FakeHttpServer, **kwargs: Any) -> CompatibleModel:
     return CompatibleModel("llama", base_url=wire.url, retries=0, **kwargs)
 
 
-async def whole(wire: FakeHttpServer, body: Any, **kwargs: Any) -> ChatReply:
+async def complete_reply(wire: FakeHttpServer, body: Any, **kwargs: Any) -> ChatReply:
     wire.reply_with(json_reply(body))
     async with host(wire, **kwargs) as model:
         return await model.complete("Hi")
 
 
-async def streamed(wire: FakeHttpServer, *events: str, **kwargs: Any) -> tuple[list[Any], ChatReply]:
+async def streamed_reply(wire: FakeHttpServer, *events: str, **kwargs: Any) -> tuple[list[Any], ChatReply]:
     wire.reply_with(sse_reply(*events))
     async with host(wire, **kwargs) as model:
         deltas: list[Any] = [delta async for delta in model.stream("Hi")]
@@ -58,7 +58,7 @@ async def streamed(wire: FakeHttpServer, *events: str, **kwargs: Any) -> tuple[l
 
 
 async def test_the_request_is_what_openai_documents(wire: FakeHttpServer) -> None:
-    wire.reply_with(sse_reply(*vendor.pieces("ok"), *vendor.ending()))
+    wire.reply_with(sse_reply(*vendor.text_chunks("ok"), *vendor.final_chunks()))
     history = [
         user_message("Look up Ada."),
         assistant_message("", [ToolCall("t1", "find", {"name": "Ada"})]),
@@ -91,7 +91,7 @@ async def test_the_request_is_what_openai_documents(wire: FakeHttpServer) -> Non
 
 
 async def test_images_audio_and_files_have_parts_of_their_own(wire: FakeHttpServer) -> None:
-    wire.reply_with(vendor.whole("ok"))
+    wire.reply_with(vendor.response("ok"))
     parts: list[Any] = [
         "See:",
         image_part(data=b"png", mime="image/png", meta={"detail": "low"}),
@@ -133,7 +133,7 @@ class Trip(pydantic.BaseModel):
 async def test_a_schema_is_strict_where_openai_takes_it_so(
     wire: FakeHttpServer, output_type: Any, strict: bool
 ) -> None:
-    wire.reply_with(vendor.whole('{"name": "Rome", "mayor": "x", "city": {"name": "Rome", "mayor": "x"}}'))
+    wire.reply_with(vendor.response('{"name": "Rome", "mayor": "x", "city": {"name": "Rome", "mayor": "x"}}'))
     async with vendor.model(wire) as model:
         await model.complete("Which?", output_schema=output_type)
     sent = wire.last.body["response_format"]
@@ -170,15 +170,17 @@ async def test_cached_and_reasoning_tokens_are_kept(wire: FakeHttpServer) -> Non
 
 
 async def test_a_refusal_keeps_its_text(wire: FakeHttpServer) -> None:
-    reply = await whole(wire, completion({"content": None, "refusal": "I cannot."}, "stop"))
+    reply = await complete_reply(wire, completion({"content": None, "refusal": "I cannot."}, "stop"))
     assert (reply.text, reply.stop_reason) == ("I cannot.", "refusal")
-    _, reply = await streamed(wire, chunk({"refusal": "I "}), chunk({"refusal": "cannot."}), chunk({}, "stop"), DONE)
+    _, reply = await streamed_reply(
+        wire, chunk({"refusal": "I "}), chunk({"refusal": "cannot."}), chunk({}, "stop"), DONE
+    )
     assert (reply.text, reply.stop_reason) == ("I cannot.", "refusal")
 
 
 async def test_chunks_with_empty_choices_and_usage_anywhere(wire: FakeHttpServer) -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 99}
-    deltas, reply = await streamed(
+    deltas, reply = await streamed_reply(
         wire,
         ": OPENROUTER PROCESSING\n\n",
         chunk(None),
@@ -196,24 +198,24 @@ async def test_chunks_with_empty_choices_and_usage_anywhere(wire: FakeHttpServer
 
 async def test_usage_only_in_x_groq(wire: FakeHttpServer) -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 4}
-    _, reply = await streamed(wire, chunk({"content": "x"}), chunk({}, "stop", x_groq={"usage": usage}), DONE)
+    _, reply = await streamed_reply(wire, chunk({"content": "x"}), chunk({}, "stop", x_groq={"usage": usage}), DONE)
     assert reply.usage is not None
     assert reply.usage.total_tokens == 7
 
 
 @pytest.mark.parametrize("finish", [None, ""])
 async def test_an_absent_finish_reason_is_no_failure(wire: FakeHttpServer, finish: str | None) -> None:
-    _, reply = await streamed(wire, chunk({"content": "Hello"}, finish), DONE)
+    _, reply = await streamed_reply(wire, chunk({"content": "Hello"}, finish), DONE)
     assert (reply.text, reply.stop_reason) == ("Hello", "end_turn")
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
-    _, reply = await streamed(wire, chunk({"tool_calls": [call]}, finish), DONE)
+    _, reply = await streamed_reply(wire, chunk({"tool_calls": [call]}, finish), DONE)
     assert reply.stop_reason == "tool_use"
-    assert (await whole(wire, completion({"content": "Hello"}, finish))).stop_reason == "end_turn"
+    assert (await complete_reply(wire, completion({"content": "Hello"}, finish))).stop_reason == "end_turn"
 
 
 @pytest.mark.parametrize("body", [{"id": "x"}, {"choices": []}, {"choices": None}])
 async def test_a_200_without_choices_is_an_empty_reply(wire: FakeHttpServer, body: Any) -> None:
-    reply = await whole(wire, body)
+    reply = await complete_reply(wire, body)
     assert (reply.text, reply.tool_calls) == ("", ())
 
 
@@ -226,14 +228,14 @@ async def test_a_200_without_choices_is_an_empty_reply(wire: FakeHttpServer, bod
 )
 async def test_an_error_inside_a_200_is_an_error(wire: FakeHttpServer, body: Any) -> None:
     with pytest.raises(ProviderRateLimitError, match="Slow down"):
-        await whole(wire, body)
+        await complete_reply(wire, body)
 
 
 async def test_an_error_inside_a_stream_is_an_error(wire: FakeHttpServer) -> None:
     with pytest.raises(ProviderOverloadedError, match="upstream"):
-        await streamed(wire, chunk({"content": "x"}), data_event({"error": {"message": "upstream", "code": 502}}))
+        await streamed_reply(wire, chunk({"content": "x"}), data_event({"error": {"message": "upstream", "code": 502}}))
     with pytest.raises(ProviderOverloadedError):
-        await streamed(wire, chunk({"content": "x"}), chunk({"content": ""}, "error"), DONE)
+        await streamed_reply(wire, chunk({"content": "x"}), chunk({"content": ""}, "error"), DONE)
 
 
 async def test_content_as_a_list_of_parts(wire: FakeHttpServer) -> None:
@@ -242,17 +244,19 @@ async def test_content_as_a_list_of_parts(wire: FakeHttpServer) -> None:
         {"type": "text", "text": "Hel"},
         {"type": "text", "text": "lo"},
     ]
-    reply = await whole(wire, completion({"content": parts}, "stop"))
+    reply = await complete_reply(wire, completion({"content": parts}, "stop"))
     assert (reply.text, reply.thinking) == ("Hello", "Hmm.")
-    deltas, reply = await streamed(wire, chunk({"content": parts[:2]}), chunk({"content": parts[2:]}, "stop"), DONE)
+    deltas, reply = await streamed_reply(
+        wire, chunk({"content": parts[:2]}), chunk({"content": parts[2:]}, "stop"), DONE
+    )
     assert (joined_text(deltas), reply.text, reply.thinking) == ("Hello", "Hello", "Hmm.")
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
 async def test_thinking_in_a_field_of_its_own(wire: FakeHttpServer, field: str) -> None:
-    reply = await whole(wire, completion({"content": "Yes.", field: "Hmm."}, "stop"))
+    reply = await complete_reply(wire, completion({"content": "Yes.", field: "Hmm."}, "stop"))
     assert (reply.text, reply.thinking) == ("Yes.", "Hmm.")
-    deltas, reply = await streamed(wire, chunk({field: "Hmm."}), chunk({"content": "Yes."}, "stop"), DONE)
+    deltas, reply = await streamed_reply(wire, chunk({field: "Hmm."}), chunk({"content": "Yes."}, "stop"), DONE)
     assert deltas[0] == ThinkingDelta("Hmm.")
     assert (reply.text, reply.thinking) == ("Yes.", "Hmm.")
 
@@ -260,16 +264,16 @@ async def test_thinking_in_a_field_of_its_own(wire: FakeHttpServer, field: str) 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
 async def test_thinking_between_tags_in_the_text(wire: FakeHttpServer, size: int) -> None:
     text = "\n<think>a < b </thin k></think>\n\nYes <think> stays."
-    pieces = [chunk({"content": text[i : i + size]}) for i in range(0, len(text), size)]
-    deltas, reply = await streamed(wire, *pieces, chunk({}, "stop"), DONE)
+    text_chunks = [chunk({"content": text[i : i + size]}) for i in range(0, len(text), size)]
+    deltas, reply = await streamed_reply(wire, *text_chunks, chunk({}, "stop"), DONE)
     assert joined_text(deltas) == reply.text == "Yes <think> stays."
     assert reply.thinking == "a < b </thin k>"
-    assert (await whole(wire, completion({"content": text}, "stop"))).text == "Yes <think> stays."
+    assert (await complete_reply(wire, completion({"content": text}, "stop"))).text == "Yes <think> stays."
 
 
 @pytest.mark.parametrize("text", ["<", "<thin", "<think>open", " <b>"])
 async def test_what_only_looks_like_a_tag_is_not_lost(wire: FakeHttpServer, text: str) -> None:
-    _, reply = await streamed(wire, chunk({"content": text}), chunk({}, "stop"), DONE)
+    _, reply = await streamed_reply(wire, chunk({"content": text}), chunk({}, "stop"), DONE)
     assert (reply.text + reply.thinking) in (text, "open")
 
 
@@ -279,14 +283,14 @@ async def test_calls_without_type_id_or_arguments(wire: FakeHttpServer) -> None:
         {"function": {"name": "now", "arguments": None}},
         {"id": "c3", "function": {"name": "add", "arguments": {"x": 1}}},
     ]
-    reply = await whole(wire, completion({"content": None, "tool_calls": calls}, "tool_calls"))
+    reply = await complete_reply(wire, completion({"content": None, "tool_calls": calls}, "tool_calls"))
     assert [call.input for call in reply.tool_calls] == [{}, {}, {"x": 1}]
     assert len({call.id for call in reply.tool_calls}) == 3
     assert all(call.id for call in reply.tool_calls)
 
 
 async def test_streamed_calls_that_share_an_index_or_have_none(wire: FakeHttpServer) -> None:
-    def piece(index: int | None, id: str | None, name: str | None, arguments: str | None) -> str:
+    def call_chunk(index: int | None, id: str | None, name: str | None, arguments: str | None) -> str:
         call: dict[str, Any] = {"function": {"name": name, "arguments": arguments}}
         if index is not None:
             call["index"] = index
@@ -294,12 +298,12 @@ async def test_streamed_calls_that_share_an_index_or_have_none(wire: FakeHttpSer
             call["id"] = id
         return chunk({"tool_calls": [call]})
 
-    _, reply = await streamed(
-        *(wire, piece(0, "a", "add", '{"x":1}'), piece(0, "b", "add", '{"x":'), piece(0, "", "", "2}")),
+    _, reply = await streamed_reply(
+        *(wire, call_chunk(0, "a", "add", '{"x":1}'), call_chunk(0, "b", "add", '{"x":'), call_chunk(0, "", "", "2}")),
         *(chunk({}, "tool_calls"), DONE),
     )
     assert [(call.id, call.input) for call in reply.tool_calls] == [("a", {"x": 1}), ("b", {"x": 2})]
-    deltas, reply = await streamed(wire, piece(None, "a", "now", None), chunk({}, "stop"), DONE)
+    deltas, reply = await streamed_reply(wire, call_chunk(None, "a", "now", None), chunk({}, "stop"), DONE)
     assert [(call.id, call.input) for call in reply.tool_calls] == [("a", {})]
     assert reply.stop_reason == "tool_use"
     assert ToolUseStart("a", "now") in deltas
@@ -307,38 +311,38 @@ async def test_streamed_calls_that_share_an_index_or_have_none(wire: FakeHttpSer
 
 
 async def test_streamed_calls_without_ids_are_kept_apart(wire: FakeHttpServer) -> None:
-    def piece(*calls: dict[str, Any]) -> str:
+    def call_chunk(*calls: dict[str, Any]) -> str:
         return chunk({"tool_calls": list(calls)})
 
-    one = {"function": {"name": "add", "arguments": '{"x":1}'}}
-    two = {"function": {"name": "add", "arguments": '{"x":2}'}}
+    first_call = {"function": {"name": "add", "arguments": '{"x":1}'}}
+    second_call = {"function": {"name": "add", "arguments": '{"x":2}'}}
     for events in (
-        [piece(one, two)],
-        [piece(one), piece(two)],
-        [piece({"index": 0, "id": "", **one}), piece({"index": 0, "id": "", **two})],
-        [piece({"index": 0, "id": "same", **one}), piece({"index": 1, "id": "same", **two})],
+        [call_chunk(first_call, second_call)],
+        [call_chunk(first_call), call_chunk(second_call)],
+        [call_chunk({"index": 0, "id": "", **first_call}), call_chunk({"index": 0, "id": "", **second_call})],
+        [call_chunk({"index": 0, "id": "same", **first_call}), call_chunk({"index": 1, "id": "same", **second_call})],
     ):
-        _, reply = await streamed(wire, *events, chunk({}, "tool_calls"), DONE)
+        _, reply = await streamed_reply(wire, *events, chunk({}, "tool_calls"), DONE)
         assert [call.input for call in reply.tool_calls] == [{"x": 1}, {"x": 2}]
         assert len({call.id for call in reply.tool_calls}) == 2
     repeated = [{"index": 0, "function": {"name": "add", "arguments": text}} for text in ('{"x"', ":1}", "")]
-    _, reply = await streamed(wire, *map(piece, repeated), chunk({}, "tool_calls"), DONE)
+    _, reply = await streamed_reply(wire, *map(call_chunk, repeated), chunk({}, "tool_calls"), DONE)
     assert [call.input for call in reply.tool_calls] == [{"x": 1}]
 
 
 async def test_two_whole_calls_of_one_id_are_two(wire: FakeHttpServer) -> None:
-    twice = [openai_call("same", "add", {"x": n}) for n in (1, 2)]
-    reply = await whole(wire, completion({"content": None, "tool_calls": twice}, "tool_calls"))
+    calls = [openai_call("same", "add", {"x": n}) for n in (1, 2)]
+    reply = await complete_reply(wire, completion({"content": None, "tool_calls": calls}, "tool_calls"))
     assert len({call.id for call in reply.tool_calls}) == 2
 
 
 async def test_the_call_of_old_is_read_whole_and_streamed(wire: FakeHttpServer) -> None:
     call = {"name": "add", "arguments": '{"x":1}'}
-    reply = await whole(wire, completion({"content": None, "function_call": call}, "function_call"))
+    reply = await complete_reply(wire, completion({"content": None, "function_call": call}, "function_call"))
     assert [(c.name, c.input) for c in reply.tool_calls] == [("add", {"x": 1})]
-    pieces = [{"name": "add", "arguments": ""}, {"arguments": '{"x"'}, {"arguments": ":1}"}]
-    events = [chunk({"function_call": piece}) for piece in pieces]
-    _, reply = await streamed(wire, *events, chunk({}, "function_call"), DONE)
+    call_deltas = [{"name": "add", "arguments": ""}, {"arguments": '{"x"'}, {"arguments": ":1}"}]
+    events = [chunk({"function_call": call_delta}) for call_delta in call_deltas]
+    _, reply = await streamed_reply(wire, *events, chunk({}, "function_call"), DONE)
     assert [(c.name, c.input) for c in reply.tool_calls] == [("add", {"x": 1})]
     assert reply.stop_reason == "tool_use"
 
@@ -346,18 +350,20 @@ async def test_the_call_of_old_is_read_whole_and_streamed(wire: FakeHttpServer) 
 async def test_usage_on_every_chunk_does_not_make_a_cut_stream_whole(wire: FakeHttpServer) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 1}
     with pytest.raises(ProviderConnectionError):
-        await streamed(wire, chunk({"content": "Hel"}, usage=usage))
-    _, reply = await streamed(wire, chunk({"content": "Hello"}), chunk(None, usage=usage))
+        await streamed_reply(wire, chunk({"content": "Hel"}, usage=usage))
+    _, reply = await streamed_reply(wire, chunk({"content": "Hello"}), chunk(None, usage=usage))
     assert reply.text == "Hello"
 
 
 async def test_reasoning_streamed_in_pieces_goes_back_whole(wire: FakeHttpServer) -> None:
-    def piece(text: str) -> dict[str, Any]:
+    def text_chunk(text: str) -> dict[str, Any]:
         return {"type": "reasoning.text", "index": 0, "text": text, "signature": None}
 
-    closing = {"type": "reasoning.text", "index": 0, "signature": "sig"}
-    events = [chunk({"reasoning_details": [item]}) for item in (piece("Let me "), piece("think."), closing)]
-    wire.reply_with(sse_reply(*events, chunk({"content": "Yes."}, "stop"), DONE), vendor.whole("ok"))
+    signature_chunk = {"type": "reasoning.text", "index": 0, "signature": "sig"}
+    events = [
+        chunk({"reasoning_details": [item]}) for item in (text_chunk("Let me "), text_chunk("think."), signature_chunk)
+    ]
+    wire.reply_with(sse_reply(*events, chunk({"content": "Yes."}, "stop"), DONE), vendor.response("ok"))
     async with OpenRouterModel("x/y", api_key="k", base_url=wire.url) as model:
         [*_, stop] = [delta async for delta in model.stream("Hi")]
         await model.complete([user_message("Hi"), stop.reply.message])  # type: ignore[union-attr]
@@ -365,7 +371,7 @@ async def test_reasoning_streamed_in_pieces_goes_back_whole(wire: FakeHttpServer
     assert (detail["text"], detail["signature"]) == ("Let me think.", "sig")
 
 
-async def test_no_wait_helps_against_an_empty_account(wire: FakeHttpServer, waits: list[float]) -> None:
+async def test_no_wait_helps_against_an_empty_account(wire: FakeHttpServer, recorded_backoffs: list[float]) -> None:
     error = {
         "error": {"message": "You exceeded your quota", "type": "insufficient_quota", "code": "insufficient_quota"}
     }
@@ -373,7 +379,7 @@ async def test_no_wait_helps_against_an_empty_account(wire: FakeHttpServer, wait
     async with vendor.model(wire) as model:
         with pytest.raises(ProviderRateLimitError, match="quota"):
             await model.complete("Hi")
-    assert waits == []
+    assert recorded_backoffs == []
 
 
 class Cat(pydantic.BaseModel):
@@ -400,7 +406,7 @@ class Loose(pydantic.BaseModel):
 async def test_strict_mode_is_left_alone_where_it_would_refuse(
     wire: FakeHttpServer, output_type: Any, strict: bool
 ) -> None:
-    wire.reply_with(vendor.whole("{}"))
+    wire.reply_with(vendor.response("{}"))
     async with vendor.model(wire) as model:
         await model.complete("Which?", output_schema=output_type)
     sent = wire.last.body["response_format"]["json_schema"]
@@ -412,10 +418,10 @@ async def test_strict_mode_is_left_alone_where_it_would_refuse(
 async def test_fields_a_host_adds_to_a_call_go_back_with_it(wire: FakeHttpServer) -> None:
     extra = {"extra_content": {"google": {"thought_signature": "sig"}}}
     call = {**openai_call("c1", "add", {"x": 1}), **extra}
-    reply = await whole(wire, completion({"content": None, "tool_calls": [call]}, "tool_calls"))
-    _, again = await streamed(wire, chunk({"tool_calls": [{"index": 0, **call}]}, "tool_calls"), DONE)
-    for found in (reply, again):
-        wire.reply_with(vendor.whole("ok"))
+    reply = await complete_reply(wire, completion({"content": None, "tool_calls": [call]}, "tool_calls"))
+    _, streamed_again = await streamed_reply(wire, chunk({"tool_calls": [{"index": 0, **call}]}, "tool_calls"), DONE)
+    for found in (reply, streamed_again):
+        wire.reply_with(vendor.response("ok"))
         async with host(wire) as model:
             await model.complete([user_message("Hi"), found.message, tool_result_message(ToolResult("c1", "1"))])
         sent = wire.last.body["messages"][1]["tool_calls"][0]
@@ -424,19 +430,19 @@ async def test_fields_a_host_adds_to_a_call_go_back_with_it(wire: FakeHttpServer
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("vendor_reason", "stop_reason"),
     [("length", "max_tokens"), ("content_filter", "refusal"), ("function_call", "tool_use"), ("eos", "eos")],
 )
-async def test_stop_reasons_are_normalised(wire: FakeHttpServer, said: str, meant: str) -> None:
-    reply = await whole(wire, completion({"content": "x"}, said))
-    assert reply.stop_reason == meant
+async def test_stop_reasons_are_normalised(wire: FakeHttpServer, vendor_reason: str, stop_reason: str) -> None:
+    reply = await complete_reply(wire, completion({"content": "x"}, vendor_reason))
+    assert reply.stop_reason == stop_reason
 
 
 async def test_openrouter_says_who_calls_and_sends_reasoning_and_cache_marks_back(wire: FakeHttpServer) -> None:
     details = [{"type": "reasoning.encrypted", "data": "x"}]
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "cost": 0.0042}
     first = completion({"content": "Hello", "reasoning_details": details}, "stop", usage=usage)
-    wire.reply_with(json_reply(first), vendor.whole("ok"))
+    wire.reply_with(json_reply(first), vendor.response("ok"))
     model = OpenRouterModel(
         "anthropic/claude-sonnet-5", api_key="k", base_url=wire.url, site_url="https://me.example", site_name="Me"
     )
@@ -446,18 +452,18 @@ async def test_openrouter_says_who_calls_and_sends_reasoning_and_cache_marks_bac
         await model.complete([user_message("Hi"), reply.message, user_message([marked])])
     assert reply.usage is not None
     assert reply.usage.cost_usd == 0.0042
-    one, two = wire.requests
-    assert one.headers["http-referer"] == "https://me.example"
-    assert one.headers["x-title"] == "Me"
-    assert one.body["max_tokens"] == 5
-    assert two.body["messages"][1]["reasoning_details"] == details
-    assert two.body["messages"][2]["content"] == [
+    first_request, second_request = wire.requests
+    assert first_request.headers["http-referer"] == "https://me.example"
+    assert first_request.headers["x-title"] == "Me"
+    assert first_request.body["max_tokens"] == 5
+    assert second_request.body["messages"][1]["reasoning_details"] == details
+    assert second_request.body["messages"][2]["content"] == [
         {"type": "text", "text": "Long.", "cache_control": {"type": "ephemeral"}}
     ]
 
 
 async def test_a_host_that_refuses_stream_options_is_not_sent_any(wire: FakeHttpServer) -> None:
-    await streamed(wire, chunk({"content": "x"}, "stop"), DONE, stream_usage=False)
+    await streamed_reply(wire, chunk({"content": "x"}, "stop"), DONE, stream_usage=False)
     assert "stream_options" not in wire.last.body
 
 
@@ -492,7 +498,7 @@ async def test_ollama_needs_no_key_and_honours_its_host_variable(
     wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", wire.url.removeprefix("http://"))
-    wire.reply_with(vendor.whole("Hi."), vendor.whole("Again."))
+    wire.reply_with(vendor.response("Hi."), vendor.response("Again."))
     async with OllamaModel("llama3.3") as model:
         assert (await model.complete("Hi")).text == "Hi."
     assert str(await run_loop(ChatOptions(model="ollama/llama3.3"), "Hi")) == "Again."

@@ -18,22 +18,22 @@ class Vendor(Protocol):
     name: str
 
     def model(self, wire: FakeHttpServer, model: str = ..., **kwargs: Any) -> ProviderModel: ...
-    def whole(self, text: str = "", calls: Sequence[Call] = ()) -> Reply: ...
-    def pieces(self, *texts: str) -> list[str]:
+    def response(self, text: str = "", calls: Sequence[Call] = ()) -> Reply: ...
+    def text_chunks(self, *texts: str) -> list[str]:
         """The beginning of a stream: its opening and these pieces of text."""
         ...
 
-    def ending(self) -> list[str]:
-        """What completes a stream begun with `pieces`."""
+    def final_chunks(self) -> list[str]:
+        """What completes a stream begun with `text_chunks`."""
         ...
 
     def streamed_calls(self, calls: Sequence[Call], text: str = "") -> Reply: ...
-    def capped_call(self, name: str, streaming: bool) -> Reply:
+    def truncated_call(self, name: str, streaming: bool) -> Reply:
         """A call whose arguments were not reached when the output cap was."""
         ...
 
     def failure(self, status: int, message: str = "no", **headers: str) -> Reply: ...
-    def failure_inside(self) -> str:
+    def mid_stream_error(self) -> str:
         """An event inside a 200 stream that reports an overloaded server."""
         ...
 
@@ -49,13 +49,13 @@ class Anthropic:
     def model(self, wire: FakeHttpServer, model: str = "claude-sonnet-5", **kwargs: Any) -> ProviderModel:
         return AnthropicModel(model, api_key="key", base_url=wire.url, **kwargs)
 
-    def whole(self, text: str = "", calls: Sequence[Call] = ()) -> Reply:
+    def response(self, text: str = "", calls: Sequence[Call] = ()) -> Reply:
         content: list[Any] = [{"type": "text", "text": text}] if text else []
         content += [{"type": "tool_use", "id": id, "name": name, "input": input} for id, name, input in calls]
         stop = "tool_use" if calls else "end_turn"
         return json_reply(message(content, stop))
 
-    def pieces(self, *texts: str) -> list[str]:
+    def text_chunks(self, *texts: str) -> list[str]:
         start = {"type": "message_start", "message": message([], None)}
         block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
         deltas = [
@@ -64,7 +64,7 @@ class Anthropic:
         events: list[Any] = [start, block, *deltas]
         return [anthropic_event(data) for data in events]
 
-    def ending(self) -> list[str]:
+    def final_chunks(self) -> list[str]:
         delta = {"stop_reason": "end_turn", "stop_sequence": None}
         events: list[Any] = [
             {"type": "content_block_stop", "index": 0},
@@ -88,7 +88,7 @@ class Anthropic:
         )
         return sse_reply(*map(anthropic_event, [*events, {"type": "message_stop"}]))
 
-    def capped_call(self, name: str, streaming: bool) -> Reply:
+    def truncated_call(self, name: str, streaming: bool) -> Reply:
         call = {"type": "tool_use", "id": "t1", "name": name, "input": {}}
         if not streaming:
             return json_reply(message([call], "max_tokens"))
@@ -106,7 +106,7 @@ class Anthropic:
         error = {"type": kinds.get(status, "api_error"), "message": message}
         return json_reply({"type": "error", "error": error}, status, **headers)
 
-    def failure_inside(self) -> str:
+    def mid_stream_error(self) -> str:
         return anthropic_event({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
 
     def is_streaming(self, wire: FakeHttpServer) -> bool:
@@ -142,16 +142,16 @@ class OpenAI:
     def model(self, wire: FakeHttpServer, model: str = "gpt-5", **kwargs: Any) -> ProviderModel:
         return OpenAIModel(model, api_key="key", base_url=wire.url + "/v1", **kwargs)
 
-    def whole(self, text: str = "", calls: Sequence[Call] = ()) -> Reply:
+    def response(self, text: str = "", calls: Sequence[Call] = ()) -> Reply:
         sent: dict[str, Any] = {"role": "assistant", "content": text or None}
         if calls:
             sent["tool_calls"] = [openai_call(*call) for call in calls]
         return json_reply(completion(sent, "tool_calls" if calls else "stop"))
 
-    def pieces(self, *texts: str) -> list[str]:
+    def text_chunks(self, *texts: str) -> list[str]:
         return [chunk({"role": "assistant", "content": ""}), *(chunk({"content": text}) for text in texts)]
 
-    def ending(self) -> list[str]:
+    def final_chunks(self) -> list[str]:
         usage = {"prompt_tokens": 10, "completion_tokens": 7, "total_tokens": 17}
         return [chunk({}, "stop"), chunk(None, usage=usage), "data: [DONE]\n\n"]
 
@@ -161,11 +161,13 @@ class OpenAI:
             opening = {"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
             events.append(chunk({"tool_calls": [opening]}))
             text_input = json.dumps(input)
-            pieces = [{"index": index, "function": {"arguments": text}} for text in (text_input[:3], text_input[3:])]
-            events += [chunk({"tool_calls": [piece]}) for piece in pieces]
+            call_deltas = [
+                {"index": index, "function": {"arguments": text}} for text in (text_input[:3], text_input[3:])
+            ]
+            events += [chunk({"tool_calls": [call_delta]}) for call_delta in call_deltas]
         return sse_reply(*events, chunk({}, "tool_calls"), "data: [DONE]\n\n")
 
-    def capped_call(self, name: str, streaming: bool) -> Reply:
+    def truncated_call(self, name: str, streaming: bool) -> Reply:
         call = {"index": 0, "id": "t1", "type": "function", "function": {"name": name, "arguments": ""}}
         if not streaming:
             return json_reply(completion({"content": None, "tool_calls": [call]}, "length"))
@@ -174,7 +176,7 @@ class OpenAI:
     def failure(self, status: int, message: str = "no", **headers: str) -> Reply:
         return json_reply({"error": {"message": message, "type": "error", "code": None}}, status, **headers)
 
-    def failure_inside(self) -> str:
+    def mid_stream_error(self) -> str:
         return data_event({"error": {"message": "Overloaded", "code": 503}})
 
     def is_streaming(self, wire: FakeHttpServer) -> bool:
@@ -212,30 +214,30 @@ class Gemini:
     def model(self, wire: FakeHttpServer, model: str = "gemini-2.5-flash", **kwargs: Any) -> ProviderModel:
         return GeminiModel(model, api_key="key", base_url=wire.url, **kwargs)
 
-    def whole(self, text: str = "", calls: Sequence[Call] = ()) -> Reply:
+    def response(self, text: str = "", calls: Sequence[Call] = ()) -> Reply:
         parts: list[Any] = [{"text": text}] if text else []
         parts += [{"functionCall": {"name": name, "args": input}} for _, name, input in calls]
         return json_reply(response(parts, "STOP"))
 
-    def pieces(self, *texts: str) -> list[str]:
+    def text_chunks(self, *texts: str) -> list[str]:
         return [data_event(response([{"text": text}], None)) for text in texts]
 
-    def ending(self) -> list[str]:
+    def final_chunks(self) -> list[str]:
         return [data_event(response([{"text": ""}], "STOP"))]
 
     def streamed_calls(self, calls: Sequence[Call], text: str = "") -> Reply:
         events = [response([{"text": text}], None)] if text else []
         events += [response([{"functionCall": {"name": name, "args": input}}], None) for _, name, input in calls]
-        return sse_reply(*map(data_event, events), *self.ending())
+        return sse_reply(*map(data_event, events), *self.final_chunks())
 
-    def capped_call(self, name: str, streaming: bool) -> Reply:
+    def truncated_call(self, name: str, streaming: bool) -> Reply:
         body = response([{"functionCall": {"name": name}}], "MAX_TOKENS")
         return sse_reply(data_event(body)) if streaming else json_reply(body)
 
     def failure(self, status: int, message: str = "no", **headers: str) -> Reply:
         return json_reply({"error": {"code": status, "message": message, "status": "FAILED"}}, status, **headers)
 
-    def failure_inside(self) -> str:
+    def mid_stream_error(self) -> str:
         return data_event({"error": {"code": 503, "message": "Overloaded", "status": "UNAVAILABLE"}})
 
     def is_streaming(self, wire: FakeHttpServer) -> bool:

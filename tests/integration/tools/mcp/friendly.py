@@ -11,7 +11,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextContent, TextResourceContents
 
 server = MCPServer("friendly", log_level="ERROR")
-counted = 0
+call_count = 0
 
 
 @server.tool()
@@ -86,9 +86,9 @@ async def slow(seconds: float) -> str:
 @server.tool()
 async def count() -> str:
     """How often it was called."""
-    global counted
-    counted += 1
-    return str(counted)
+    global call_count
+    call_count += 1
+    return str(call_count)
 
 
 @server.tool()

@@ -16,7 +16,7 @@ WRONG = set(sys.argv[2:])
 OBJECT = {"type": "object", "properties": {}}
 ODD = ["endless", "values", "chatter", "questions", "parts", "half", "whisper", "mismatch", "deep"]
 changed = mismatched = False
-lists = 0
+list_count = 0
 
 
 def send_text(text: str) -> None:
@@ -70,9 +70,9 @@ def bad_tools() -> list[Any]:
 
 
 def listing(request: dict[str, Any]) -> None:
-    global lists
-    lists += 1
-    if "second-list-lost" in WRONG and lists == 2:
+    global list_count
+    list_count += 1
+    if "second-list-lost" in WRONG and list_count == 2:
         pass
     elif "many-tools" in WRONG:
         answer(request, {"tools": [tool(f"t{number}") for number in range(6_000)]})
@@ -142,7 +142,7 @@ def call(request: dict[str, Any]) -> None:
     name = request["params"]["name"]
     if name in ODD and call_oddly(request, name):
         return
-    said: list[dict[str, Any]] = [{"type": "text", "text": "done"}]
+    content: list[dict[str, Any]] = [{"type": "text", "text": "done"}]
     if name == "wait":
         return
     if name == "sleep":
@@ -159,14 +159,14 @@ def call(request: dict[str, Any]) -> None:
         sys.stdout.buffer.write((b"\xff\xfe garbage {{{ \n[1, 2\nnull\n" + b"\x00" * 1_000 + b"\n") * 1_000)
         sys.stdout.buffer.flush()
     if name == "huge":
-        said = [{"type": "text", "text": "z" * 3_000_000}]
+        content = [{"type": "text", "text": "z" * 3_000_000}]
     if name == "blob":
-        said = [
+        content = [
             {"type": "image", "data": "AAAA", "mimeType": "text/html"},
             {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
         ]
     if name == "pid":
-        said = [{"type": "text", "text": str(os.getpid())}]
+        content = [{"type": "text", "text": str(os.getpid())}]
     if name == "flood":
         for number in range(20_000):
             sys.stderr.write(f"line {number} " + "e" * 50 + "\n")
@@ -175,7 +175,7 @@ def call(request: dict[str, Any]) -> None:
     if name == "change":
         changed = True
         send({"method": "notifications/tools/list_changed"})
-    answer(request, {"content": said})
+    answer(request, {"content": content})
 
 
 def handle(request: dict[str, Any]) -> None:
@@ -201,9 +201,9 @@ def handle(request: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    with open(sys.argv[1], "a") as diary:
-        diary.write(json.dumps({"pid": os.getpid()}) + "\n")
-        diary.flush()
+    with open(sys.argv[1], "a") as server_log:
+        server_log.write(json.dumps({"pid": os.getpid()}) + "\n")
+        server_log.flush()
         if "stubborn" in WRONG:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if "fails-at-once" in WRONG:
@@ -211,8 +211,8 @@ def main() -> None:
         if "deaf" in WRONG:
             time.sleep(600)
         for line in sys.stdin:
-            diary.write(line)
-            diary.flush()
+            server_log.write(line)
+            server_log.flush()
             handle(json.loads(line))
         if "stubborn" in WRONG:
             time.sleep(600)

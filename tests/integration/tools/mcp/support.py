@@ -22,8 +22,8 @@ def friendly(**options: Any) -> McpServer:
     return McpServer.stdio(sys.executable, [str(HERE / "friendly.py"), "stdio"], **{"name": "friendly", **options})
 
 
-def hostile(diary: Path, *wrong: str, **options: Any) -> McpServer:
-    args = [str(HERE / "hostile.py"), str(diary), *wrong]
+def hostile(server_log: Path, *wrong: str, **options: Any) -> McpServer:
+    args = [str(HERE / "hostile.py"), str(server_log), *wrong]
     return McpServer.stdio(sys.executable, args, **{"name": "hostile", **options})
 
 
@@ -31,13 +31,13 @@ async def by_name(server: McpServer) -> dict[str, Tool]:
     return {tool.name: tool for tool in await server.tools()}
 
 
-def entries(diary: Path) -> list[dict[str, Any]]:
+def entries(server_log: Path) -> list[dict[str, Any]]:
     """What a hostile server has written down."""
-    return [json.loads(line) for line in diary.read_text().splitlines()] if diary.exists() else []
+    return [json.loads(line) for line in server_log.read_text().splitlines()] if server_log.exists() else []
 
 
-def pids(diary: Path) -> list[int]:
-    return [entry["pid"] for entry in entries(diary) if "pid" in entry]
+def pids(server_log: Path) -> list[int]:
+    return [entry["pid"] for entry in entries(server_log) if "pid" in entry]
 
 
 def running(pid: int) -> bool:
@@ -47,10 +47,10 @@ def running(pid: int) -> bool:
         return False
 
 
-async def until(true: Callable[[], bool], seconds: float = 30) -> None:
+async def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
     """Wait for a condition."""
     async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110 - it happens in another process
+        while not condition():  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.02)
 
 
@@ -61,16 +61,16 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def http_server(port: int, *how: str) -> AsyncIterator[int]:
+async def http_server(port: int, *extra_args: str) -> AsyncIterator[int]:
     """A friendly server on HTTP, up and listening; gives its process id."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(HERE / "friendly.py"), "http", str(port), *how),
+        *(sys.executable, str(HERE / "friendly.py"), "http", str(port), *extra_args),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
         env=dict(os.environ),
     )
     try:
-        await until(lambda: listens(port) or process.returncode is not None, 40)
+        await wait_until(lambda: listens(port) or process.returncode is not None, 40)
         assert process.returncode is None, "the HTTP server did not start"
         yield process.pid
     finally:

@@ -11,39 +11,39 @@ import pytest
 from tellback.errors import McpError
 from tellback.tools import ToolCall, dispatch
 from tellback.tools.mcp import McpToolInfo
-from tests.integration.tools.mcp.support import by_name, entries, hostile, pids, running, until
+from tests.integration.tools.mcp.support import by_name, entries, hostile, pids, running, wait_until
 
 
 @pytest.fixture
-def diary(tmp_path: Path) -> Path:
+def server_log(tmp_path: Path) -> Path:
     return tmp_path / "diary"
 
 
-async def test_a_server_that_never_answers_is_given_up_in_time_and_leaves_no_process(diary: Path) -> None:
+async def test_a_server_that_never_answers_is_given_up_in_time_and_leaves_no_process(server_log: Path) -> None:
     for wrong in ("no-greeting", "deaf"):
-        server = hostile(diary, wrong, connect_timeout=2)
+        server = hostile(server_log, wrong, connect_timeout=2)
         with pytest.raises(McpError, match=r"'hostile': it did not connect within 2 seconds"):
             await server.connect()
         assert not server.connected
-    assert not any(map(running, pids(diary)))
+    assert not any(map(running, pids(server_log)))
 
 
-async def test_a_server_that_fails_at_once_is_quoted(diary: Path) -> None:
+async def test_a_server_that_fails_at_once_is_quoted(server_log: Path) -> None:
     with pytest.raises(McpError, match=r"cannot be connected.*the licence has expired"):
-        await hostile(diary, "fails-at-once").connect()
+        await hostile(server_log, "fails-at-once").connect()
 
 
-async def test_a_server_that_will_not_end_is_ended(diary: Path) -> None:
-    async with hostile(diary, "stubborn") as server:
+async def test_a_server_that_will_not_end_is_ended(server_log: Path) -> None:
+    async with hostile(server_log, "stubborn") as server:
         await server.tools()
-        [pid] = pids(diary)
+        [pid] = pids(server_log)
     assert not running(pid)
 
 
-async def test_closing_goes_on_to_the_end_when_it_is_cancelled(diary: Path) -> None:
-    server = hostile(diary, "stubborn")
+async def test_closing_goes_on_to_the_end_when_it_is_cancelled(server_log: Path) -> None:
+    server = hostile(server_log, "stubborn")
     await server.connect()
-    [pid] = pids(diary)
+    [pid] = pids(server_log)
     closing = asyncio.create_task(server.close())
     await asyncio.sleep(0.1)
     closing.cancel()
@@ -52,19 +52,19 @@ async def test_closing_goes_on_to_the_end_when_it_is_cancelled(diary: Path) -> N
     assert not running(pid)
 
 
-async def test_a_call_without_an_answer_times_out_and_the_session_goes_on(diary: Path) -> None:
-    async with hostile(diary, call_timeout=3) as server:
+async def test_a_call_without_an_answer_times_out_and_the_session_goes_on(server_log: Path) -> None:
+    async with hostile(server_log, call_timeout=3) as server:
         tools = await by_name(server)
         result = await dispatch(ToolCall("c", "wait", {}), tools)
         assert result.is_error
         assert "MCP server 'hostile': wait was not answered within 3 seconds" in result.content
         assert (await server.call("act")).content == "done"
-        await until(lambda: "notifications/cancelled" in str(entries(diary)))
-        assert len(pids(diary)) == 1
+        await wait_until(lambda: "notifications/cancelled" in str(entries(server_log)))
+        assert len(pids(server_log)) == 1
 
 
-async def test_a_server_that_no_longer_reads_holds_up_neither_calls_nor_closing(diary: Path) -> None:
-    async with hostile(diary, call_timeout=2) as server:
+async def test_a_server_that_no_longer_reads_holds_up_neither_calls_nor_closing(server_log: Path) -> None:
+    async with hostile(server_log, call_timeout=2) as server:
         await server.tools()
         with pytest.raises(McpError, match="sleep was not answered"):
             await server.call("sleep")
@@ -72,49 +72,51 @@ async def test_a_server_that_no_longer_reads_holds_up_neither_calls_nor_closing(
             await server.call("act", {"much": "m" * 3_000_000})
         with pytest.raises(McpError, match="act was not answered"):
             await server.call("act")
-    assert not any(map(running, pids(diary)))
+    assert not any(map(running, pids(server_log)))
 
 
-async def test_the_server_is_told_of_a_cancelled_call(diary: Path) -> None:
-    async with hostile(diary) as server:
+async def test_the_server_is_told_of_a_cancelled_call(server_log: Path) -> None:
+    async with hostile(server_log) as server:
         await server.tools()
         call = asyncio.create_task(server.call("wait"))
-        await until(lambda: "'name': 'wait'" in str(entries(diary)))
+        await wait_until(lambda: "'name': 'wait'" in str(entries(server_log)))
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await until(lambda: entries(diary)[-1].get("method") == "notifications/cancelled")
-        request = next(entry for entry in entries(diary) if entry.get("method") == "tools/call")
-        assert entries(diary)[-1]["params"]["requestId"] == request["id"]
+        await wait_until(lambda: entries(server_log)[-1].get("method") == "notifications/cancelled")
+        request = next(entry for entry in entries(server_log) if entry.get("method") == "tools/call")
+        assert entries(server_log)[-1]["params"]["requestId"] == request["id"]
 
 
-async def test_an_answer_that_cannot_be_read_is_an_error_and_the_session_goes_on(diary: Path) -> None:
-    async with hostile(diary) as server:
+async def test_an_answer_that_cannot_be_read_is_an_error_and_the_session_goes_on(server_log: Path) -> None:
+    async with hostile(server_log) as server:
         with pytest.raises(McpError, match="the answer to nonsense cannot be read"):
             await server.call("nonsense")
         with pytest.raises(McpError, match=r"refuse was refused: not today \(code -32000\)"):
             await server.call("refuse")
         assert (await server.call("act")).content == "done"
-        assert len(pids(diary)) == 1
+        assert len(pids(server_log)) == 1
 
 
-async def test_garbage_on_stdout_is_passed_over_and_logged_once(diary: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with hostile(diary) as server:
+async def test_garbage_on_stdout_is_passed_over_and_logged_once(
+    server_log: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with hostile(server_log) as server:
         assert (await server.call("garble")).content == "done"
         assert (await server.call("act")).content == "done"
-        assert len(pids(diary)) == 1
+        assert len(pids(server_log)) == 1
     assert sum("what is no message" in message for message in caplog.messages) == 1
     assert not [record for record in caplog.records if record.name.startswith("mcp")]
 
 
-async def test_huge_output_is_cut(diary: Path) -> None:
-    async with hostile(diary, max_result_chars=500) as server:
+async def test_huge_output_is_cut(server_log: Path) -> None:
+    async with hostile(server_log, max_result_chars=500) as server:
         result = await server.call("huge")
         assert result.content == "z" * 500 + "\n\n[cut: the first 500 of 3000000 characters are shown]"
 
 
-async def test_media_that_is_not_what_it_says_is_left_out(diary: Path) -> None:
-    async with hostile(diary) as server:
+async def test_media_that_is_not_what_it_says_is_left_out(server_log: Path) -> None:
+    async with hostile(server_log) as server:
         result = await server.call("blob")
         assert result.parts is not None
         assert [part.kind for part in result.parts] == ["text", "audio"]
@@ -122,10 +124,10 @@ async def test_media_that_is_not_what_it_says_is_left_out(diary: Path) -> None:
 
 
 async def test_a_flood_on_stderr_neither_blocks_the_server_nor_fills_the_log(
-    diary: Path, caplog: pytest.LogCaptureFixture
+    server_log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "tellback.tools.mcp")
-    async with hostile(diary) as server:
+    async with hostile(server_log) as server:
         assert (await server.call("flood")).content == "done"
     lines = [record for record in caplog.records if record.name == "tellback.tools.mcp"]
     assert 0 < len(lines) < 10_000
@@ -134,9 +136,9 @@ async def test_a_flood_on_stderr_neither_blocks_the_server_nor_fills_the_log(
 
 
 async def test_tools_with_wrong_schemas_are_left_out_by_name_and_the_others_work(
-    diary: Path, caplog: pytest.LogCaptureFixture
+    server_log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with hostile(diary, "bad-tools") as server:
+    async with hostile(server_log, "bad-tools") as server:
         tools = await by_name(server)
         assert set(tools) == {"circle", "doubling", "tree", "wordy", "backtracking", "good"}
         reasons = dict(server.refused)
@@ -155,79 +157,79 @@ async def test_tools_with_wrong_schemas_are_left_out_by_name_and_the_others_work
         assert not (await dispatch(ToolCall("c", "backtracking", {"x": "a" * 60 + "!"}), tools)).is_error
 
 
-async def test_tools_that_are_not_wanted_are_not_reported_as_refused(diary: Path) -> None:
-    async with hostile(diary, "bad-tools", only=["tree", "remote"]) as server:
+async def test_tools_that_are_not_wanted_are_not_reported_as_refused(server_log: Path) -> None:
+    async with hostile(server_log, "bad-tools", only=["tree", "remote"]) as server:
         assert set(await by_name(server)) == {"tree"}
         assert [name for name, _ in server.refused] == ["remote"]
 
 
-async def test_a_server_may_hint_at_what_needs_no_approval(diary: Path) -> None:
+async def test_a_server_may_hint_at_what_needs_no_approval(server_log: Path) -> None:
     def unless_reading(tool: McpToolInfo) -> bool:
         return not tool.hints.get("readOnlyHint")
 
-    async with hostile(diary, "bad-tools", requires_approval=unless_reading) as server:
+    async with hostile(server_log, "bad-tools", requires_approval=unless_reading) as server:
         assert [tool.name for tool in await server.tools() if not tool.requires_approval] == ["wordy"]
 
 
-async def test_a_list_without_an_end_is_stopped(diary: Path) -> None:
-    async with hostile(diary, "pages") as server:
+async def test_a_list_without_an_end_is_stopped(server_log: Path) -> None:
+    async with hostile(server_log, "pages") as server:
         with pytest.raises(McpError, match="does not end"):
             await server.tools()
-    request = [entry for entry in entries(diary) if entry.get("method") == "tools/list"]
+    request = [entry for entry in entries(server_log) if entry.get("method") == "tools/list"]
     assert len(request) == 100
 
 
-async def test_all_pages_of_a_list_are_read(diary: Path) -> None:
-    async with hostile(diary, "two-pages") as server:
+async def test_all_pages_of_a_list_are_read(server_log: Path) -> None:
+    async with hostile(server_log, "two-pages") as server:
         assert [tool.name for tool in await server.tools()] == ["a", "b"]
 
 
-async def test_a_list_that_never_comes_or_cannot_be_read_is_an_error(diary: Path) -> None:
-    async with hostile(diary, "no-list", connect_timeout=5) as server:
+async def test_a_list_that_never_comes_or_cannot_be_read_is_an_error(server_log: Path) -> None:
+    async with hostile(server_log, "no-list", connect_timeout=5) as server:
         with pytest.raises(McpError, match="tools/list was not answered within 5 seconds"):
             await server.tools()
-    async with hostile(diary, "nonsense-list") as server:
+    async with hostile(server_log, "nonsense-list") as server:
         with pytest.raises(McpError, match="the answer to tools/list cannot be read"):
             await server.tools()
 
 
-async def test_the_list_is_read_again_once_the_server_says_that_it_changed(diary: Path) -> None:
-    def lists() -> int:
-        return sum(entry.get("method") == "tools/list" for entry in entries(diary))
+async def test_the_list_is_read_again_once_the_server_says_that_it_changed(server_log: Path) -> None:
+    def list_count() -> int:
+        return sum(entry.get("method") == "tools/list" for entry in entries(server_log))
 
-    async with hostile(diary) as server:
+    async with hostile(server_log) as server:
         first = await server.tools()
         assert await server.tools() == first
-        assert lists() == 1
+        assert list_count() == 1
         await server.call("change")
         assert "new" in await by_name(server)
         await server.tools()
-        assert lists() == 2
+        assert list_count() == 2
 
 
-async def test_the_list_is_read_every_time_where_the_server_does_not_tell_of_changes(diary: Path) -> None:
-    async with hostile(diary, "no-changes") as server:
+async def test_the_list_is_read_every_time_where_the_server_does_not_tell_of_changes(server_log: Path) -> None:
+    async with hostile(server_log, "no-changes") as server:
         assert await server.tools() == await server.tools()
-    assert sum(entry.get("method") == "tools/list" for entry in entries(diary)) == 2
+    assert sum(entry.get("method") == "tools/list" for entry in entries(server_log)) == 2
 
 
-async def test_a_server_that_dies_in_every_call_is_started_anew_each_time(diary: Path) -> None:
-    async with hostile(diary) as server:
+async def test_a_server_that_dies_in_every_call_is_started_anew_each_time(server_log: Path) -> None:
+    async with hostile(server_log) as server:
         tools = await by_name(server)
         for _ in range(3):
             result = await dispatch(ToolCall("c", "die", {}), tools)
             assert "not repeated" in result.content
         assert (await server.call("act")).content == "done"
-    assert sum("'name': 'die'" in str(entry) for entry in entries(diary)) == 3
-    assert len(pids(diary)) == 4
-    assert not any(map(running, pids(diary)))
+    assert sum("'name': 'die'" in str(entry) for entry in entries(server_log)) == 3
+    assert len(pids(server_log)) == 4
+    assert not any(map(running, pids(server_log)))
 
 
-async def test_connecting_can_be_cancelled(diary: Path) -> None:
-    server = hostile(diary, "deaf")
+async def test_connecting_can_be_cancelled(server_log: Path) -> None:
+    server = hostile(server_log, "deaf")
     connecting = asyncio.create_task(server.connect())
-    await until(lambda: bool(pids(diary)))
+    await wait_until(lambda: bool(pids(server_log)))
     connecting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await connecting
-    assert not any(map(running, pids(diary)))
+    assert not any(map(running, pids(server_log)))

@@ -9,18 +9,18 @@ import pytest
 from tellback.errors import McpError
 from tellback.tools import ToolCall, dispatch
 from tellback.tools.mcp import McpServer
-from tests.integration.tools.mcp.support import by_name, free_port, http_server, listens, until
-from tests.support.fake_http_server import FakeHttpServer, Reply, Request, Wait
+from tests.integration.tools.mcp.support import by_name, free_port, http_server, listens, wait_until
+from tests.support.fake_http_server import Delay, FakeHttpServer, Reply, Request
 
 
-def at(port: int, **options: float) -> McpServer:
+def server_at(port: int, **options: float) -> McpServer:
     return McpServer.http(f"http://127.0.0.1:{port}/mcp", name="web", **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("how", [(), ("old",)], ids=["newest", "with sessions"])
-async def test_tools_work_over_http(how: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("server_options", [(), ("old",)], ids=["newest", "with sessions"])
+async def test_tools_work_over_http(server_options: tuple[str, ...]) -> None:
     port = free_port()
-    async with http_server(port, *how), at(port, call_timeout=20) as server:
+    async with http_server(port, *server_options), server_at(port, call_timeout=20) as server:
         tools = await by_name(server)
         result = await dispatch(ToolCall("c", "add", {"x": 2, "y": 3}), tools)
         assert result.content == "5"
@@ -34,17 +34,17 @@ async def test_tools_work_over_http(how: tuple[str, ...]) -> None:
 
 
 @pytest.mark.timeout(150)  # two servers start, one after the other
-@pytest.mark.parametrize("how", [(), ("old",)], ids=["newest", "with sessions"])
-async def test_a_restarted_server_is_reached_again_by_the_next_call(how: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("server_options", [(), ("old",)], ids=["newest", "with sessions"])
+async def test_a_restarted_server_is_reached_again_by_the_next_call(server_options: tuple[str, ...]) -> None:
     port = free_port()
-    server = at(port)
+    server = server_at(port)
     try:
-        async with http_server(port, *how):
+        async with http_server(port, *server_options):
             await server.connect()
             tools = await by_name(server)
             assert (await server.call("count")).content == "1"
             assert (await server.call("count")).content == "2"
-        async with http_server(port, *how):
+        async with http_server(port, *server_options):
             result = await dispatch(ToolCall("c", "count", {}), tools)
             if result.is_error:  # the connection was found broken by this very call
                 assert "next call connects again" in result.content
@@ -57,13 +57,13 @@ async def test_a_restarted_server_is_reached_again_by_the_next_call(how: tuple[s
 async def test_a_call_that_broke_off_is_not_repeated() -> None:
     port = free_port()
     async with http_server(port):
-        server = at(port)
+        server = server_at(port)
         await server.connect()
         try:
             await server.tools()
             with pytest.raises(McpError, match="not repeated"):
                 await server.call("crash")
-            await until(lambda: not listens(port), 20)  # a process takes a moment to be gone
+            await wait_until(lambda: not listens(port), 20)  # a process takes a moment to be gone
             with pytest.raises(McpError, match="'web': it cannot be connected"):
                 await server.call("count")
         finally:
@@ -72,7 +72,7 @@ async def test_a_call_that_broke_off_is_not_repeated() -> None:
 
 async def test_a_server_that_is_not_there_is_named() -> None:
     with pytest.raises(McpError, match=r"'web': it cannot be connected: ConnectError"):
-        await at(free_port()).connect()
+        await server_at(free_port()).connect()
 
 
 async def test_a_refusal_says_the_status_and_headers_are_sent() -> None:
@@ -88,7 +88,7 @@ async def test_a_refusal_says_the_status_and_headers_are_sent() -> None:
 
 
 async def test_a_silent_server_is_given_up_in_time() -> None:
-    async with FakeHttpServer(lambda _: Reply(200, {"content-type": "application/json"}, (Wait(300),))) as wire:
+    async with FakeHttpServer(lambda _: Reply(200, {"content-type": "application/json"}, (Delay(300),))) as wire:
         with pytest.raises(McpError, match="'web': it did not connect within 2 seconds"):
             await McpServer.http(wire.url, name="web", connect_timeout=2).connect()
 
@@ -102,7 +102,7 @@ async def test_nonsense_over_http_is_an_error(body: bytes) -> None:
 
 async def test_a_slow_call_over_http_times_out_and_the_session_goes_on() -> None:
     port = free_port()
-    async with http_server(port), at(port, call_timeout=4) as server:
+    async with http_server(port), server_at(port, call_timeout=4) as server:
         await server.tools()
         with pytest.raises(McpError, match="not answered within 4 seconds"):
             await server.call("slow", {"seconds": 60})

@@ -10,7 +10,16 @@ import pytest
 
 from tellback.errors import McpError
 from tellback.tools.mcp import McpServer
-from tests.support.fake_http_server import Cut, FakeHttpServer, Reply, Request, Wait, data_event, json_reply, sse_reply
+from tests.support.fake_http_server import (
+    Delay,
+    DropConnection,
+    FakeHttpServer,
+    Reply,
+    Request,
+    data_event,
+    json_reply,
+    sse_reply,
+)
 
 DONE = {"content": [{"type": "text", "text": "done"}]}
 SPACES = b" " * 1_000_000
@@ -45,47 +54,50 @@ def to(wire: FakeHttpServer, **options: Any) -> McpServer:
     return McpServer.http(f"{wire.url}/mcp", {"authorization": "Bearer t"}, **{"name": "web", **options})
 
 
-def asked(wire: FakeHttpServer, method: str) -> list[Request]:
+def requests_of_method(wire: FakeHttpServer, method: str) -> list[Request]:
     return [request for request in wire.requests if (request.body or {}).get("method") == method]
 
 
 @pytest.mark.parametrize(
-    ("reply", "why"),
+    ("reply", "reason"),
     [
         (Reply(200, {"content-type": "application/json"}, (SPACES,) * 20), "a message of more than 16 MB"),
         (sse_reply("data: ", *["x" * 1_000_000] * 20), "a message of more than 16 MB"),
         (Reply(500, {"content-type": "application/json"}, (SPACES,) * 20), "a message of more than 16 MB"),
         (Reply(200, {"content-type": "application/json", "content-encoding": "gzip"}, (b"x",)), "a packed answer"),
-        (sse_reply(Cut()), "RemoteProtocolError"),
+        (sse_reply(DropConnection()), "RemoteProtocolError"),
         (sse_reply(), "the answer broke off"),
     ],
     ids=["body", "event", "refusal", "packed", "cut", "no answer"],
 )
-async def test_an_answer_that_cannot_be_taken_is_named_and_the_next_call_works(reply: Reply, why: str) -> None:
+async def test_an_answer_that_cannot_be_taken_is_named_and_the_next_call_works(reply: Reply, reason: str) -> None:
     async with FakeHttpServer(speaking(lambda _: reply)) as wire, to(wire) as server:
-        with pytest.raises(McpError, match=f"broke while act was running: .*{why}.*not repeated"):
+        with pytest.raises(McpError, match=f"broke while act was running: .*{reason}.*not repeated"):
             await server.call("act")
         assert (await server.call("fine")).content == "done"
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
 async def test_a_call_nobody_waits_for_ends_its_request_and_tells_the_server(kind: str) -> None:
-    silent = Reply(200, {"content-type": kind}, (b" \n", Wait(300)))
-    async with FakeHttpServer(speaking(lambda _: silent)) as wire, to(wire, call_timeout=1) as server:
+    silent_reply = Reply(200, {"content-type": kind}, (b" \n", Delay(300)))
+    async with FakeHttpServer(speaking(lambda _: silent_reply)) as wire, to(wire, call_timeout=1) as server:
         with pytest.raises(McpError, match="act was not answered within 1 seconds"):
             await server.call("act")
         async with asyncio.timeout(20):
             await wire.client_left.wait()
-            while not asked(wire, "notifications/cancelled"):  # noqa: ASYNC110 - it happens at the server
+            while not requests_of_method(wire, "notifications/cancelled"):  # noqa: ASYNC110 - it happens at the server
                 await asyncio.sleep(0.02)
-        [call], [cancelled] = asked(wire, "tools/call"), asked(wire, "notifications/cancelled")
+        [call], [cancelled] = (
+            requests_of_method(wire, "tools/call"),
+            requests_of_method(wire, "notifications/cancelled"),
+        )
         assert cancelled.body["params"]["requestId"] == call.body["id"]
         assert cancelled.headers["mcp-session-id"] == "s1"
 
 
 async def test_very_many_calls_without_an_answer_leave_room_for_others() -> None:
-    silent = sse_reply(Wait(300))
-    async with FakeHttpServer(speaking(lambda _: silent)) as wire, to(wire, call_timeout=3) as server:
+    silent_reply = sse_reply(Delay(300))
+    async with FakeHttpServer(speaking(lambda _: silent_reply)) as wire, to(wire, call_timeout=3) as server:
         await server.tools()
         found = await asyncio.gather(*(server.call("act") for _ in range(105)), return_exceptions=True)
         assert all(isinstance(error, McpError) for error in found)
@@ -95,9 +107,9 @@ async def test_very_many_calls_without_an_answer_leave_room_for_others() -> None
 async def test_a_server_that_does_not_take_a_notification_does_not_hold_up_calls() -> None:
     def respond(request: Request) -> Reply:
         method = (request.body or {}).get("method")
-        return Reply(202, {}, (Wait(300),)) if method == "notifications/cancelled" else usual(request)
+        return Reply(202, {}, (Delay(300),)) if method == "notifications/cancelled" else usual(request)
 
-    usual = speaking(lambda _: sse_reply(Wait(300)))
+    usual = speaking(lambda _: sse_reply(Delay(300)))
     async with FakeHttpServer(respond) as wire, to(wire, call_timeout=2) as server:
         with pytest.raises(McpError, match="act was not answered"):
             await server.call("act")
@@ -130,7 +142,7 @@ async def test_a_stream_that_ends_before_the_answer_is_taken_up_where_it_ended()
 async def test_a_server_that_asks_whether_we_are_there_is_answered() -> None:
     def call(request: Request) -> Reply:
         ping = {"jsonrpc": "2.0", "id": "p1", "method": "ping"}
-        return sse_reply(data_event(ping), Wait(0.5), data_event(result(request, DONE)))
+        return sse_reply(data_event(ping), Delay(0.5), data_event(result(request, DONE)))
 
     async with FakeHttpServer(speaking(call)) as wire, to(wire) as server:
         assert (await server.call("act")).content == "done"
@@ -143,7 +155,7 @@ async def test_a_forgotten_session_is_made_anew_and_the_call_is_made_then() -> N
     usual = speaking(lambda request: replies.pop() if replies else json_reply(result(request, DONE)))
     async with FakeHttpServer(usual) as wire, to(wire) as server:
         assert (await server.call("act")).content == "done"
-        assert len(asked(wire, "initialize")) == 2
+        assert len(requests_of_method(wire, "initialize")) == 2
 
 
 async def test_a_session_is_ended_at_the_server() -> None:
@@ -154,27 +166,27 @@ async def test_a_session_is_ended_at_the_server() -> None:
 
 
 async def test_redirects_are_followed_within_the_server_only() -> None:
-    def elsewhere(request: Request) -> Reply:
-        return usual(request) if request.path == "/mcp/" else Reply(307, {"location": where})
+    def redirect(request: Request) -> Reply:
+        return usual(request) if request.path == "/mcp/" else Reply(307, {"location": location})
 
     usual = speaking(lambda _: Reply(500))
-    async with FakeHttpServer(elsewhere) as wire, FakeHttpServer(usual) as other:
-        where = "/mcp/"
+    async with FakeHttpServer(redirect) as wire, FakeHttpServer(usual) as other:
+        location = "/mcp/"
         async with to(wire) as server:
             assert (await server.call("fine")).content == "done"
-        where = f"{other.url}/mcp/?token=1"
+        location = f"{other.url}/mcp/?token=1"
         with pytest.raises(McpError, match=rf"it redirects to {other.url}/mcp/, which is not followed"):
             await to(wire).connect()
         assert not other.requests
 
 
 async def test_nothing_waits_for_a_server_that_is_being_closed() -> None:
-    async with FakeHttpServer(speaking(lambda _: sse_reply(Wait(300)))) as wire:
+    async with FakeHttpServer(speaking(lambda _: sse_reply(Delay(300)))) as wire:
         server = to(wire)
         await server.connect()
         await server.tools()
         call = asyncio.create_task(server.call("act"))
-        while not asked(wire, "tools/call"):  # noqa: ASYNC110 - it happens at the server
+        while not requests_of_method(wire, "tools/call"):  # noqa: ASYNC110 - it happens at the server
             await asyncio.sleep(0.02)
         await server.close()
         with pytest.raises(McpError, match="broke while act was running: it was closed"):

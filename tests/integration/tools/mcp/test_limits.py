@@ -11,81 +11,83 @@ from pathlib import Path
 import pytest
 
 from tellback.errors import McpError
-from tests.integration.tools.mcp.support import by_name, entries, hostile, pids, running, until
+from tests.integration.tools.mcp.support import by_name, entries, hostile, pids, running, wait_until
 
 
 @pytest.fixture
-def diary(tmp_path: Path) -> Path:
+def server_log(tmp_path: Path) -> Path:
     return tmp_path / "diary"
 
 
-def lists(diary: Path) -> int:
-    return sum(entry.get("method") == "tools/list" for entry in entries(diary))
+def list_count(server_log: Path) -> int:
+    return sum(entry.get("method") == "tools/list" for entry in entries(server_log))
 
 
 @pytest.mark.parametrize(
-    ("flood", "why"),
+    ("flood", "reason"),
     [
         ("endless", "a message of more than 16 MB"),
         ("values", "a message of more than 500000 values"),
         ("chatter", "does not stop sending"),
     ],
 )
-async def test_a_server_that_does_not_stop_sending_is_ended_and_started_anew(diary: Path, flood: str, why: str) -> None:
-    async with hostile(diary) as server:
-        with pytest.raises(McpError, match=f"broke while {flood} was running: .*{why}"):
+async def test_a_server_that_does_not_stop_sending_is_ended_and_started_anew(
+    server_log: Path, flood: str, reason: str
+) -> None:
+    async with hostile(server_log) as server:
+        with pytest.raises(McpError, match=f"broke while {flood} was running: .*{reason}"):
             await server.call(flood)
         assert not server.connected
         assert (await server.call("act")).content == "done"
-        first, second = pids(diary)
-        await until(lambda: not running(first))
+        first, second = pids(server_log)
+        await wait_until(lambda: not running(first))
         assert running(second)
 
 
-async def test_all_who_wait_are_told_when_the_connection_is_broken(diary: Path) -> None:
-    async with hostile(diary) as server:
+async def test_all_who_wait_are_told_when_the_connection_is_broken(server_log: Path) -> None:
+    async with hostile(server_log) as server:
         await server.tools()
         waiting = asyncio.create_task(server.call("wait"))
-        await until(lambda: "'name': 'wait'" in str(entries(diary)))
+        await wait_until(lambda: "'name': 'wait'" in str(entries(server_log)))
         with pytest.raises(McpError, match="more than 16 MB"):
             await server.call("endless")
         with pytest.raises(McpError, match=r"broke while wait was running.*more than 16 MB"):
             await waiting
 
 
-async def test_questions_of_the_server_are_answered(diary: Path) -> None:
-    async with hostile(diary) as server:
+async def test_questions_of_the_server_are_answered(server_log: Path) -> None:
+    async with hostile(server_log) as server:
         assert (await server.call("questions")).content == "done"
-        await until(lambda: sum(entry.get("result") == {} for entry in entries(diary)) == 99)
-        [refused] = [entry for entry in entries(diary) if entry.get("id") == "q0"]
-        assert refused["error"]["code"] == -32601
+        await wait_until(lambda: sum(entry.get("result") == {} for entry in entries(server_log)) == 99)
+        [refusal] = [entry for entry in entries(server_log) if entry.get("id") == "q0"]
+        assert refusal["error"]["code"] == -32601
 
 
-async def test_an_answer_of_very_many_parts_is_cut(diary: Path) -> None:
-    async with hostile(diary) as server:
+async def test_an_answer_of_very_many_parts_is_cut(server_log: Path) -> None:
+    async with hostile(server_log) as server:
         assert (await server.call("parts")).content == "[cut: the first 1000 of 300000 blocks are shown]"
 
 
-async def test_half_a_character_is_replaced(diary: Path) -> None:
-    async with hostile(diary) as server:
+async def test_half_a_character_is_replaced(server_log: Path) -> None:
+    async with hostile(server_log) as server:
         assert (await server.call("half")).content == "half ? a character"
 
 
-async def test_an_answer_that_is_nested_too_deeply_is_an_error(diary: Path) -> None:
-    async with hostile(diary) as server:
+async def test_an_answer_that_is_nested_too_deeply_is_an_error(server_log: Path) -> None:
+    async with hostile(server_log) as server:
         with pytest.raises(McpError, match="the answer to deep cannot be read"):
             await server.call("deep")
         assert (await server.call("act")).content == "done"
 
 
-async def test_very_many_tools_on_one_page_are_refused(diary: Path) -> None:
-    async with hostile(diary, "many-tools") as server:
+async def test_very_many_tools_on_one_page_are_refused(server_log: Path) -> None:
+    async with hostile(server_log, "many-tools") as server:
         with pytest.raises(McpError, match="it lists more than 2000 tools"):
             await server.tools()
 
 
-async def test_what_a_server_writes_about_one_call_is_not_in_the_error_of_another(diary: Path) -> None:
-    async with hostile(diary) as server:
+async def test_what_a_server_writes_about_one_call_is_not_in_the_error_of_another(server_log: Path) -> None:
+    async with hostile(server_log) as server:
         await server.call("whisper")
         for failing in ("refuse", "nonsense", "die"):
             with pytest.raises(McpError) as caught:
@@ -93,40 +95,40 @@ async def test_what_a_server_writes_about_one_call_is_not_in_the_error_of_anothe
             assert "secret" not in str(caught.value)
 
 
-async def test_all_who_ask_for_the_list_share_one_request(diary: Path) -> None:
-    async with hostile(diary, "no-list", connect_timeout=5) as server:
+async def test_all_who_ask_for_the_list_share_one_request(server_log: Path) -> None:
+    async with hostile(server_log, "no-list", connect_timeout=5) as server:
         found = await asyncio.gather(*(server.call("act") for _ in range(6)), return_exceptions=True)
         assert all("tools/list was not answered" in str(error) for error in found)
-        assert lists(diary) == 1
+        assert list_count(server_log) == 1
 
 
-async def test_one_who_gives_up_on_the_list_does_not_stop_it_for_the_others(diary: Path) -> None:
-    async with hostile(diary, "no-changes") as server:
-        one, other = asyncio.create_task(server.tools()), asyncio.create_task(server.tools())
+async def test_one_who_gives_up_on_the_list_does_not_stop_it_for_the_others(server_log: Path) -> None:
+    async with hostile(server_log, "no-changes") as server:
+        first_task, second_task = asyncio.create_task(server.tools()), asyncio.create_task(server.tools())
         await asyncio.sleep(0)
-        one.cancel()
-        assert await other
-        assert one.cancelled()
+        first_task.cancel()
+        assert await second_task
+        assert first_task.cancelled()
 
 
-async def test_a_change_is_not_forgotten_when_the_list_could_not_be_read_again(diary: Path) -> None:
-    async with hostile(diary, "second-list-lost", connect_timeout=5) as server:
+async def test_a_change_is_not_forgotten_when_the_list_could_not_be_read_again(server_log: Path) -> None:
+    async with hostile(server_log, "second-list-lost", connect_timeout=5) as server:
         assert "new" not in await by_name(server)
         await server.call("change")
         with pytest.raises(McpError, match="tools/list was not answered"):
             await server.tools()
         assert "new" in await by_name(server)
-        assert lists(diary) == 3
+        assert list_count(server_log) == 3
 
 
-async def test_a_call_whose_header_fields_are_out_of_date_is_made_again_with_new_ones(diary: Path) -> None:
-    async with hostile(diary) as server:
+async def test_a_call_whose_header_fields_are_out_of_date_is_made_again_with_new_ones(server_log: Path) -> None:
+    async with hostile(server_log) as server:
         await server.tools()
         assert (await server.call("mismatch")).content == "done"
-        assert lists(diary) == 2
+        assert list_count(server_log) == 2
 
 
-def test_nothing_of_a_trace_reaches_the_server_and_the_sdk_makes_no_spans(diary: Path) -> None:
+def test_nothing_of_a_trace_reaches_the_server_and_the_sdk_makes_no_spans(server_log: Path) -> None:
     code = """
 import asyncio, sys
 from pathlib import Path
@@ -149,10 +151,10 @@ async def main():
 asyncio.run(main())
 print([span.name for span in spans.get_finished_spans()])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(diary)], timeout=50, check=False, capture_output=True, text=True
+    completed = subprocess.run(
+        [sys.executable, "-c", code, str(server_log)], timeout=50, check=False, capture_output=True, text=True
     )
-    assert done.stdout.strip() == "['request']", done.stderr
-    assert "traceparent" not in json.dumps(entries(diary))
-    [call] = [entry for entry in entries(diary) if entry.get("method") == "tools/call"]
+    assert completed.stdout.strip() == "['request']", completed.stderr
+    assert "traceparent" not in json.dumps(entries(server_log))
+    [call] = [entry for entry in entries(server_log) if entry.get("method") == "tools/call"]
     assert call["params"] == {"name": "act", "arguments": {}}

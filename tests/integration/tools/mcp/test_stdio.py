@@ -17,7 +17,7 @@ from tellback.errors import ConfigurationError, InvalidArgumentError, McpError
 from tellback.testing import ScriptedModel, calls, says
 from tellback.tools import ToolCall, dispatch, dispatch_all
 from tellback.tools.mcp import McpServer, McpToolInfo, mcp_tools
-from tests.integration.tools.mcp.support import by_name, friendly, running, until
+from tests.integration.tools.mcp.support import by_name, friendly, running, wait_until
 
 
 async def test_a_servers_tools_are_described_and_run_like_our_own() -> None:
@@ -87,19 +87,19 @@ async def test_approval_is_asked_for_the_tools_that_need_it() -> None:
 async def test_calls_run_at_the_same_time_from_many_tasks() -> None:
     async with friendly() as server:
         tools = await by_name(server)
-        wanted = [ToolCall(f"c{n}", "add", {"x": n, "y": n}) for n in range(40)]
-        results = await dispatch_all(wanted, tools)
+        tool_calls = [ToolCall(f"c{n}", "add", {"x": n, "y": n}) for n in range(40)]
+        results = await dispatch_all(tool_calls, tools)
         assert [result.content for result in results] == [str(2 * n) for n in range(40)]
 
 
 async def test_cancelling_a_call_leaves_the_others_alone() -> None:
     async with friendly() as server:
-        one = asyncio.create_task(server.call("slow", {"seconds": 60}))
+        slow_call = asyncio.create_task(server.call("slow", {"seconds": 60}))
         other = asyncio.create_task(server.call("slow", {"seconds": 1}))
         await asyncio.sleep(0.3)
-        one.cancel()
+        slow_call.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await one
+            await slow_call
         assert (await other).content == "done"
 
 
@@ -123,7 +123,7 @@ async def test_what_the_server_writes_to_stderr_is_logged_under_its_name(
 ) -> None:
     caplog.set_level(logging.INFO, "tellback.tools.mcp")
     async with friendly():
-        await until(lambda: "friendly: friendly is up" in caplog.messages)
+        await wait_until(lambda: "friendly: friendly is up" in caplog.messages)
     assert "friendly is up" not in capfd.readouterr().err
 
 
@@ -132,11 +132,11 @@ async def test_a_killed_server_is_started_again_by_the_next_call() -> None:
         tools = await by_name(server)
         first = int((await server.call("pid")).content)
         os.kill(first, signal.SIGKILL)
-        await until(lambda: not server.connected)
+        await wait_until(lambda: not server.connected)
         second = await dispatch(ToolCall("c", "pid", {}), tools)
         assert not second.is_error
         assert int(second.content) != first
-    await until(lambda: not running(int(second.content)))
+    await wait_until(lambda: not running(int(second.content)))
 
 
 async def test_a_call_during_which_the_server_dies_is_not_repeated() -> None:
@@ -150,7 +150,7 @@ async def test_a_call_during_which_the_server_dies_is_not_repeated() -> None:
 async def test_many_calls_share_one_new_connection() -> None:
     async with friendly() as server:
         os.kill(int((await server.call("pid")).content), signal.SIGKILL)
-        await until(lambda: not server.connected)
+        await wait_until(lambda: not server.connected)
         found = await asyncio.gather(*(server.call("pid") for _ in range(10)))
         assert len({result.content for result in found}) == 1
 
@@ -189,14 +189,14 @@ async def test_one_task_may_connect_and_another_close() -> None:
 
 
 async def test_the_tools_of_several_servers_come_in_one_list() -> None:
-    one = friendly(name="one", prefix="one", only=["add", "pid"])
-    two = friendly(name="two", prefix="two", only=["add"])
-    async with mcp_tools(one, two) as tools:
+    first_server = friendly(name="one", prefix="one", only=["add", "pid"])
+    second_server = friendly(name="two", prefix="two", only=["add"])
+    async with mcp_tools(first_server, second_server) as tools:
         assert [tool.name for tool in tools] == ["one_add", "one_pid", "two_add"]
-        pid = int((await one.call("pid")).content)
+        pid = int((await first_server.call("pid")).content)
     assert not running(pid)
-    assert not one.connected
-    assert not two.connected
+    assert not first_server.connected
+    assert not second_server.connected
 
 
 async def test_the_last_one_inside_closes_the_server() -> None:
@@ -249,11 +249,11 @@ async def test_one_who_could_not_enter_is_not_counted() -> None:
 
 
 async def test_two_servers_with_one_name_for_a_tool_are_refused() -> None:
-    one, two = friendly(name="one", only=["add"]), friendly(name="two", only=["add"])
+    first_server, second_server = friendly(name="one", only=["add"]), friendly(name="two", only=["add"])
     with pytest.raises(ConfigurationError, match=r"'one' and 'two' both have a tool 'add'.*prefix="):
-        async with mcp_tools(one, two):
+        async with mcp_tools(first_server, second_server):
             pass
-    assert not one.connected
+    assert not first_server.connected
 
 
 async def test_one_server_that_cannot_start_closes_the_others() -> None:
@@ -277,14 +277,14 @@ async def test_arguments_that_are_not_json_do_not_break_the_connection() -> None
 async def test_a_server_is_used_in_the_event_loop_that_connected_it() -> None:
     server = friendly()
 
-    async def elsewhere() -> None:
+    async def use_in_other_loop() -> None:
         with pytest.raises(McpError, match="another event loop"):
             await server.call("pid")
         with pytest.raises(McpError, match="another event loop"):
             await server.close()
 
     async with server:
-        await asyncio.to_thread(asyncio.run, elsewhere())
+        await asyncio.to_thread(asyncio.run, use_in_other_loop())
         assert (await server.call("add", {"x": 1, "y": 1})).content == "2"
 
 
@@ -360,5 +360,7 @@ except MissingExtraError as error:
 else:
     raise AssertionError
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], timeout=50, check=False, capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
+    completed = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], timeout=50, check=False, capture_output=True
+    )
+    assert completed.returncode == 0, completed.stderr.decode()

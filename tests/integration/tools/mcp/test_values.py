@@ -166,14 +166,14 @@ def test_input_is_checked_one_level_deep_and_the_rest_is_left_to_the_server() ->
     )
     good = {"count": 2.0, "size": "small", "note": "a" * 60 + "!", "deep": {"x": "not checked here"}}
     assert bind(good) == ([], good)
-    for wrong, why in (
+    for wrong, reason in (
         ({}, "'count' is a required property"),
         ({"count": True}, "count: True is not of type 'integer'"),
         ({"count": 1, "size": "huge"}, "size: 'huge' is not one of"),
         ({"count": 1, "note": 3}, "note: 3 is not of type 'string' or 'null'"),
         ({"count": 1, "more": 3}, "'more' is not a property"),
     ):
-        with pytest.raises(InvalidInput, match=why):
+        with pytest.raises(InvalidInput, match=reason):
             bind(wrong)
 
 
@@ -198,12 +198,12 @@ def test_a_list_of_too_many_tools_or_too_much_text_is_refused() -> None:
 @given(st.lists(st.text("ab ", max_size=50), max_size=8), st.integers(1, 100))
 def test_no_more_text_is_shown_than_allowed(texts: list[str], limit: int) -> None:
     result = to_tool_result({"content": [{"type": "text", "text": text} for text in texts]}, limit)
-    whole = "\n\n".join(text for text in texts if text)
-    note = f"[cut: the first {limit} of {len(whole)} characters are shown]"
-    assert result.content.endswith(note) == (len(whole) > limit)
-    shown = result.content.removesuffix(note)
-    assert whole.startswith(shown.removesuffix("\n\n"))
-    assert len(shown) <= limit + 2
+    full_text = "\n\n".join(text for text in texts if text)
+    note = f"[cut: the first {limit} of {len(full_text)} characters are shown]"
+    assert result.content.endswith(note) == (len(full_text) > limit)
+    shown_text = result.content.removesuffix(note)
+    assert full_text.startswith(shown_text.removesuffix("\n\n"))
+    assert len(shown_text) <= limit + 2
     assert result.parts is None
 
 
@@ -242,11 +242,11 @@ def test_media_that_is_too_large_together_is_left_out() -> None:
 
 
 def test_blocks_that_nobody_reads_are_cut() -> None:
-    many = {"content": [{"type": "text", "text": ""}] * (MAX_BLOCKS + 1)}
-    few = limit_blocks(many)
-    assert len(few["content"]) == MAX_BLOCKS + 1
-    assert to_tool_result(few, 1_000).content == "[cut: the first 1000 of 1001 blocks are shown]"
-    assert limit_blocks(few | {"content": few["content"][:5]})["content"] == few["content"][:5]
+    result = {"content": [{"type": "text", "text": ""}] * (MAX_BLOCKS + 1)}
+    limited = limit_blocks(result)
+    assert len(limited["content"]) == MAX_BLOCKS + 1
+    assert to_tool_result(limited, 1_000).content == "[cut: the first 1000 of 1001 blocks are shown]"
+    assert limit_blocks(limited | {"content": limited["content"][:5]})["content"] == limited["content"][:5]
     assert limit_blocks({"content": "not a list"}) == {"content": "not a list"}
 
 
