@@ -60,10 +60,10 @@ async def _stream_reply(request: ChatRequest) -> AsyncIterator[ReplyDelta]:
 
 
 def _next_step(request: ChatRequest) -> Step:
-    last = request.messages[-1]
-    text = message_text(last)
+    last_message = request.messages[-1]
+    text = message_text(last_message)
     names = {each.name for each in request.tools}
-    if last.role == "tool":
+    if last_message.role == "tool":
         return says(f"The tool gave: {text}", chunks=7, usage=USAGE)
     if "look" in text and "lookup" in names:
         return calls("lookup", saying="Let me look.", order=7)
@@ -100,6 +100,6 @@ def hostile_agent() -> Agent:
 def install(rc: Tellback) -> list[Agent]:
     """Let the model answer, and serve the agents."""
     rc._runtime.model = FunctionModel(lambda request: _next_step(request), stream_fn=_stream_reply, model="scripted")
-    described = [{"type": "FUNCTION", "name": each, "description": f"Use {each}."} for each in ("lookup", "pay")]
-    rc.register_agent({"name": "clerk", "systemPrompt": "Help.", "tools": described}, [lookup, pay])
+    tool_definitions = [{"type": "FUNCTION", "name": each, "description": f"Use {each}."} for each in ("lookup", "pay")]
+    rc.register_agent({"name": "clerk", "systemPrompt": "Help.", "tools": tool_definitions}, [lookup, pay])
     return [make_flight_agent(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0], hostile_agent()]

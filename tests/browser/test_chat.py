@@ -23,15 +23,15 @@ async def test_what_was_said_is_remembered_in_the_next_conversation_and_cited(si
     await check_layout(page, "chat-cited")
 
     await answer.get_by_role("button", name="Why this answer").click()
-    why = page.get_by_role("dialog")
-    await expect(why).to_contain_text("cited as [1]")
-    await expect(why).to_contain_text("score 0.")
-    await why.get_by_text("Why this score?").click()
-    await expect(why).to_contain_text("it has words of the question")
-    await expect(why.locator("pre")).to_contain_text("I moved to Lisbon in March.")
+    reason_dialog = page.get_by_role("dialog")
+    await expect(reason_dialog).to_contain_text("cited as [1]")
+    await expect(reason_dialog).to_contain_text("score 0.")
+    await reason_dialog.get_by_text("Why this score?").click()
+    await expect(reason_dialog).to_contain_text("it has words of the question")
+    await expect(reason_dialog.locator("pre")).to_contain_text("I moved to Lisbon in March.")
     await check_layout(page, "chat-why")
 
-    await why.get_by_role("link", name="the message").click()
+    await reason_dialog.get_by_role("link", name="the message").click()
     highlighted = page.locator("[aria-current=true]")
     await expect(highlighted).to_contain_text("I moved to Lisbon in March.")
     await expect(highlighted).to_be_focused()
@@ -56,8 +56,8 @@ async def test_the_number_in_an_answer_leads_to_what_was_said_and_its_reason_to_
     await expect(page.locator("[aria-current=true]")).to_contain_text("My sister Noor plays the oud.")
     await page.goto(site.at(user="maya-c2"))
     await start_new_conversation(page)
-    again = await send_message(page, "Who plays the oud?")
-    await again.get_by_role("button", name="Why this answer").click()
+    second_reply = await send_message(page, "Who plays the oud?")
+    await second_reply.get_by_role("button", name="Why this answer").click()
     await page.get_by_role("dialog").get_by_role("link", name="My sister Noor plays the oud.").click()
     await expect(page).to_have_url(re.compile(r"/console/atom\?"))
 
@@ -124,10 +124,10 @@ async def test_nothing_is_sent_of_an_empty_message(scripted_site: Site, page: Pa
 async def test_a_thousand_pieces_cost_few_messages(scripted_site: Site, page: Page) -> None:
     frames: list[int] = []
 
-    def listen(socket: WebSocket) -> None:
+    def count_frames(socket: WebSocket) -> None:
         socket.on("framereceived", lambda data: frames.append(len(data)))
 
-    page.on("websocket", listen)
+    page.on("websocket", count_frames)
     await page.goto(scripted_site.at(user="maya-c7"))
     answer = await send_message(page, "Answer quickly")
     await expect(answer).to_contain_text("word999")
@@ -152,10 +152,10 @@ async def test_tool_calls_are_shown_and_wait_for_a_decision_where_they_must(scri
     await page.get_by_role("button", name="Approve").click()
     await expect(finished_replies(page).last).to_contain_text("The tool gave: paid 12")
 
-    again = await send_message(page, "pay again")
-    await again.get_by_role("button", name="Decline").click()
-    await expect(again).not_to_contain_text("paid 12")
-    await expect(again).to_contain_text("The tool gave:")
+    second_reply = await send_message(page, "pay again")
+    await second_reply.get_by_role("button", name="Decline").click()
+    await expect(second_reply).not_to_contain_text("paid 12")
+    await expect(second_reply).to_contain_text("The tool gave:")
     await expect(await send_message(page, "Thanks")).to_contain_text("You said: Thanks")
 
 
@@ -165,10 +165,10 @@ async def test_an_agent_is_talked_to_along_its_routes(scripted_site: Site, page:
     await page.get_by_role("option", name="Wanda").click()
     await expect(page.get_by_role("region", name="Where it stands")).to_contain_text("no route yet")
     answer = await send_message(page, "I want to book a flight to Rome")
-    stands = page.get_by_role("region", name="Where it stands")
-    await expect(stands).to_contain_text("Book a flight")
-    await expect(stands).to_contain_text("Ask when and how many")
-    await expect(stands).to_contain_text("Rome")
+    progress_region = page.get_by_role("region", name="Where it stands")
+    await expect(progress_region).to_contain_text("Book a flight")
+    await expect(progress_region).to_contain_text("Ask when and how many")
+    await expect(progress_region).to_contain_text("Rome")
     await answer.get_by_role("button", name="Why this answer").click()
     await expect(page.get_by_role("dialog")).to_contain_text("destination is known")
     await page.keyboard.press("Escape")
@@ -200,10 +200,10 @@ async def test_the_page_is_used_by_keyboard_alone(scripted_site: Site, page: Pag
     await expect(finished_replies(page).last).to_contain_text("You said: Hello")
     await expect(message_field(page)).to_be_focused()
     await page.keyboard.press("Shift+Tab")
-    why = finished_replies(page).last.get_by_role("button", name="Why this answer")
-    await expect(why).to_be_focused()
+    reason_button = finished_replies(page).last.get_by_role("button", name="Why this answer")
+    await expect(reason_button).to_be_focused()
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("dialog").get_by_role("button", name="Close")).to_be_focused()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_have_count(0)
-    await expect(why).to_be_focused()
+    await expect(reason_button).to_be_focused()

@@ -76,9 +76,9 @@ async def test_what_a_chat_does_not_show_is_marked(site: Site, page: Page) -> No
             ],
         )
     await page.goto(site.at("/conversations", user="maya-v3", id=conversation.id))
-    shown = page.get_by_role("article")
-    await expect(shown.filter(has_text="Thinking aloud.")).to_contain_text("internal: the model sees it")
-    await expect(shown.filter(has_text="Nobody sees this.")).to_contain_text("hidden: kept")
+    articles = page.get_by_role("article")
+    await expect(articles.filter(has_text="Thinking aloud.")).to_contain_text("internal: the model sees it")
+    await expect(articles.filter(has_text="Nobody sees this.")).to_contain_text("hidden: kept")
     await check_layout(page, "conversation")
 
 

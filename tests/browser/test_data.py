@@ -36,8 +36,8 @@ async def test_everything_can_be_downloaded_and_then_deleted_for_good(site: Site
     await expect(page.get_by_text("Everything is deleted.")).to_be_visible()
     await expect(page.get_by_text("Nothing is kept of this user.")).to_be_visible()
     await check_layout(page, "data-deleted")
-    async with open_user(site.store, "data-all") as someone:
-        exported = await someone.admin.export_user_data()
+    async with open_user(site.store, "data-all") as user:
+        exported = await user.admin.export_user_data()
         assert not any(exported[name] for name in ("conversations", "atoms", "spaces", "entities", "events"))
 
 

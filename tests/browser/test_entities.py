@@ -35,15 +35,15 @@ async def test_two_entities_become_one_after_it_was_said_what_happens(site: Site
     await check_layout(page, "merge")
     await dialog.get_by_role("button", name="Merge").click()
     await expect(page.get_by_role("article").filter(has_text="Bob owes them a dinner")).to_be_visible()
-    async with open_user(site.store, "maya-e1") as someone:
-        bob = await someone.memory.get_entity(seeded.bob)
+    async with open_user(site.store, "maya-e1") as user:
+        bob = await user.memory.get_entity(seeded.bob)
         assert bob is not None
         assert bob.merged_into == seeded.robert
 
 
 async def test_an_entity_is_made_by_hand(site: Site, page: Page) -> None:
-    async with open_user(site.store, "maya-e2") as someone:
-        await someone.memory.create_space("default")
+    async with open_user(site.store, "maya-e2") as user:
+        await user.memory.create_space("default")
     await page.goto(site.at("/entities", user="maya-e2"))
     await expect(page.get_by_text("No entities are known yet.")).to_be_visible()
     await check_layout(page, "entities-empty")

@@ -16,8 +16,8 @@ LONG = "Donaudampfschifffahrtsgesellschaft" * 5
 
 
 async def test_markup_quotes_and_other_scripts_are_shown_literally_and_nothing_runs(site: Site, page: Page) -> None:
-    async with open_user(site.store, "evil") as someone:
-        memory, log = someone.memory, someone.conversations
+    async with open_user(site.store, "evil") as user:
+        memory, log = user.memory, user.conversations
         space = await memory.create_space(EVIL)
         conversation = await log.create("chat", title=EVIL)
         message = await log.append_user_message(conversation.id, EVIL)

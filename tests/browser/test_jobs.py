@@ -43,14 +43,14 @@ async def test_a_failed_job_says_why_and_is_done_when_it_is_run_again(page: Page
         admins = (await rc.keys.create("admin")).secret
     async with serve_site(store, "--extractor", "verbatim") as site:
         job = page.get_by_role("article")
-        everyone = page.get_by_text("Of all users of this app")
+        everyone_checkbox = page.get_by_text("Of all users of this app")
         await log_in(page, site, mayas, "/jobs", user="nobody")
         await expect(job).to_contain_text("RuntimeError: the server's log has the reason")
-        await expect(everyone).to_be_hidden()
+        await expect(everyone_checkbox).to_be_hidden()
         await log_in(page, site, admins, "/jobs", user="nobody")
         await expect(page.get_by_text("There are no jobs.")).to_be_visible()
         await check_layout(page, "jobs-empty")
-        await everyone.click()
+        await everyone_checkbox.click()
         await expect(job).to_contain_text("message 1 of maya")
         await page.goto(site.at("/jobs", user="maya", status="failed"))
         await expect(job).to_contain_text("<b>the key sk-1</b> is not valid")

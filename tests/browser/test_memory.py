@@ -57,12 +57,12 @@ async def test_an_edit_supersedes_and_the_timeline_shows_both(site: Site, page: 
     before = timeline.get_by_role("listitem").filter(has_text="Is vegetarian").locator(".over")
     await expect(before).to_have_css("text-decoration-line", "line-through")
     await check_layout(page, "timeline-of-a-memory")
-    async with open_user(site.store, "maya-m2") as someone:
-        old = await someone.memory.get_atom(seeded.diet)
+    async with open_user(site.store, "maya-m2") as user:
+        old = await user.memory.get_atom(seeded.diet)
         assert old is not None
         assert old.superseded_by is not None
         assert old.text == "Is vegetarian"
-        new = await someone.memory.get_atom(old.superseded_by)
+        new = await user.memory.get_atom(old.superseded_by)
         assert new is not None
         assert (new.text, new.category.name, new.importance) == ("Is vegan", "diet", 5)
 

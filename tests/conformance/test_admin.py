@@ -40,7 +40,7 @@ def admin(rc: Tellback, maya: User) -> Admin:
     return maya.admin
 
 
-def without_moment(export: dict[str, Any]) -> dict[str, Any]:
+def without_export_time(export: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in export.items() if name != "exported_at"}
 
 
@@ -84,7 +84,7 @@ async def test_a_json_file_holds_the_same_as_the_dict(admin: Admin, tmp_path: Pa
     report = await admin.export_user_data(to=path)
     exported = json.loads(path.read_text(encoding="utf-8"))
     export = await admin.export_user_data()
-    assert without_moment(exported) == without_moment(export)
+    assert without_export_time(exported) == without_export_time(export)
     assert (report.path, report.format) == (str(path), "json")
     assert report.counts["atoms"] == len(export["atoms"])
     assert report.counts["messages"] == 3
@@ -193,7 +193,7 @@ async def test_nothing_is_deleted_without_confirmation(admin: Admin) -> None:
     for confirm in (False, 1, "yes"):
         with pytest.raises(InvalidArgumentError, match="confirm=True"):
             await admin.delete_user_data(confirm=confirm)  # type: ignore[arg-type]
-    assert without_moment(await admin.export_user_data()) == without_moment(before)
+    assert without_export_time(await admin.export_user_data()) == without_export_time(before)
 
 
 async def test_an_erased_user_is_unknown_and_may_begin_anew(rc: Tellback, admin: Admin, maya: User) -> None:
@@ -225,7 +225,7 @@ async def test_another_user_of_the_app_can_be_exported_and_erased(rc: Tellback, 
     before = await admin.export_user_data()
     assert (await admin.delete_user_data("omar", confirm=True))["messages"] == 3
     assert await omar.conversations.list() == []
-    assert without_moment(await admin.export_user_data()) == without_moment(before)
+    assert without_export_time(await admin.export_user_data()) == without_export_time(before)
     assert set((await admin.delete_user_data("omar of another tenant", confirm=True)).values()) == {0}
 
 
@@ -252,21 +252,21 @@ def test_all_of_it_works_without_async(tmp_path: Path) -> None:
         assert maya.admin.delete_user_data(confirm=True)["messages"] == 1
 
 
-class Waiting:
+class BlockingExtractor:
     """An extractor that waits until it is let go."""
 
     def __init__(self) -> None:
-        self.begun: set[str] = set()
-        self.go_on = asyncio.Event()
+        self.started_users: set[str] = set()
+        self.release = asyncio.Event()
 
     async def extract(self, window: Window) -> Extraction:
-        self.begun.add(window.conversation.user_id)
-        await self.go_on.wait()
+        self.started_users.add(window.conversation.user_id)
+        await self.release.wait()
         return Extraction()
 
 
 async def test_erasing_a_user_whose_job_runs_leaves_anothers_job_alone(url: str) -> None:
-    extractor = Waiting()
+    extractor = BlockingExtractor()
     async with Tellback(url, extractor=extractor) as rc:
         maya, omar = rc.user("maya"), rc.user("omar")
         space = await maya.memory.create_space("daily")
@@ -276,11 +276,11 @@ async def test_erasing_a_user_whose_job_runs_leaves_anothers_job_alone(url: str)
             await user.conversations.append_user_message(conversation.id, "Hello.")
             await user.conversations.close(conversation.id)
         async with asyncio.timeout(30):
-            while extractor.begun != {"maya", "omar"}:
+            while extractor.started_users != {"maya", "omar"}:
                 rc.jobs.wake()
                 await asyncio.sleep(0.05)
         assert (await maya.admin.delete_user_data(confirm=True))["jobs"] == 1
-        extractor.go_on.set()
+        extractor.release.set()
         await rc.jobs.drain(timeout=30)
         [job] = await rc.jobs.list()
         assert (job.user_id, job.status.value, job.runs) == ("omar", "done", 1)

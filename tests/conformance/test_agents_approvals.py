@@ -79,18 +79,18 @@ async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
         paused, id = await waiting(desk)
         desk.script("It cannot be.")
         denied = Approval(False, reason="too dear for us")
-        done = await desk.agent.respond(session=paused.session, approvals={id: denied})
+        response = await desk.agent.respond(session=paused.session, approvals={id: denied})
         expected = [FULL_REQUEST, "Someone must agree first.", "It cannot be."]
-        assert await read_texts(maya, done.conversation_id) == expected
+        assert await read_texts(maya, response.conversation_id) == expected
         [note] = [
             m
-            for m in await read_messages(maya, done.conversation_id, include_internal=True)
+            for m in await read_messages(maya, response.conversation_id, include_internal=True)
             if m.visibility == "internal"
         ]
         assert (note.role, "search was denied (too dear for us)" in note.text) == ("user", True)
         assert note.text in sent_texts(desk.model)[-1]
         assert "too dear for us" in desk.system_prompts[-1]
-        await maya.conversations.close(str(done.conversation_id))
+        await maya.conversations.close(str(response.conversation_id))
         await rc.jobs.drain(timeout=30)
         [space] = await maya.memory.list_spaces()
         atoms = [atom.text for atom in await maya.memory.list_atoms(space.id)]
@@ -112,14 +112,14 @@ async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, rc:
     try:
         there = TripDesk(there_rc.user("maya"), ["Paid."], tools=[make_pay_tool(paid)])
         session = round_trip(paused.session)
-        done = await ask(there.agent, session=session, approvals={"c1": True})
-        assert (done.message, done.pending, paid, there.searched) == ("Paid.", (), [5], [])
-        assert done.conversation_id == paused.conversation_id
-        assert (done.route, done.state) == (paused.route, paused.state)
+        response = await ask(there.agent, session=session, approvals={"c1": True})
+        assert (response.message, response.pending, paid, there.searched) == ("Paid.", (), [5], [])
+        assert response.conversation_id == paused.conversation_id
+        assert (response.route, response.state) == (paused.route, paused.state)
         assert "Offer what was found" in there.system_prompts[0]
         with pytest.raises(AlreadyDecidedError):
-            await ask(there.agent, session=done.session, approvals={"c1": True})
-        found = await read_messages(there_rc.user("maya"), done.conversation_id)
+            await ask(there.agent, session=response.session, approvals={"c1": True})
+        found = await read_messages(there_rc.user("maya"), response.conversation_id)
     finally:
         if url != ":memory:":
             await there_rc.close()
@@ -148,8 +148,8 @@ async def test_a_decision_may_come_after_the_conversation_was_closed(maya: User,
     paused = await desk.agent.respond(FULL_REQUEST)
     await maya.conversations.close(str(paused.conversation_id))
     desk.script("Done.")
-    done = await desk.agent.respond(session=paused.session, approvals={paused.pending[0].id: True})
-    assert (done.message, paid, desk.searched) == ("Done.", [5] if by_the_model else [], [("Rome", 2)])
+    response = await desk.agent.respond(session=paused.session, approvals={paused.pending[0].id: True})
+    assert (response.message, paid, desk.searched) == ("Done.", [5] if by_the_model else [], [("Rome", 2)])
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, target: Any, *names: str) -> None:
@@ -205,8 +205,8 @@ async def test_a_model_that_fails_leaves_the_message_and_the_session(maya: User,
     assert await read_texts(maya, conversation.id) == [FULL_REQUEST]
     assert session.version == 0
     script_full_trip(desk)
-    again = await ask(desk.agent, "Well?", session, wait=0)
-    assert (again.message, again.session.version) == ("The night train?", 1)
+    retried = await ask(desk.agent, "Well?", session, wait=0)
+    assert (retried.message, retried.session.version) == ("The night train?", 1)
     assert sent_texts(desk.model) == [FULL_REQUEST, "Well?"]
     assert desk.searched == [("Rome", 2)]
 
@@ -223,8 +223,11 @@ async def test_a_stream_that_is_closed_keeps_the_message_and_leaves_the_session(
     assert await read_texts(maya, conversation.id) == [FULL_REQUEST]
     assert session_state_to_data(session) == before
     desk.script(understands(desk.book, destination="Oslo", passengers=1), "The ferry?")
-    again = await desk.agent.respond("Oslo, only me.", session, wait=0)
-    assert (again.message, dict(again.session.extracted)) == ("The ferry?", {"destination": "Oslo", "passengers": 1})
+    retried = await desk.agent.respond("Oslo, only me.", session, wait=0)
+    assert (retried.message, dict(retried.session.extracted)) == (
+        "The ferry?",
+        {"destination": "Oslo", "passengers": 1},
+    )
     assert is_valid_history(desk.model.requests[-1].messages)
 
 
@@ -262,8 +265,8 @@ async def test_a_message_sent_again_is_answered_once(maya: User, ask: Respond) -
     with pytest.raises(AlreadyAnsweredError) as caught:
         await ask(desk.agent, FULL_REQUEST, session, idempotency_key="k")
     assert caught.value.text == first.message
-    again = await ask(desk.agent, FULL_REQUEST, first.session, idempotency_key="k")
-    assert (again.message, again.session) == (first.message, first.session)
+    repeated = await ask(desk.agent, FULL_REQUEST, first.session, idempotency_key="k")
+    assert (repeated.message, repeated.session) == (first.message, first.session)
     assert [each.role for each in await read_messages(maya, first.conversation_id)] == ["user", "assistant"]
 
 
@@ -285,9 +288,9 @@ async def test_turns_of_one_session_by_two_processes_follow_each_other(rc: Tellb
     echo = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
     agents = [Agent("Wanda", model=echo, memory=user) for user in (maya, Tellback(rc.store).user("maya"))]
     session = create_session("web")
-    done = await asyncio.gather(*(agent.respond(f"from {n}", session) for n, agent in enumerate(agents)))
-    assert len({response.conversation_id for response in done}) == 1
-    found = await read_texts(maya, done[0].conversation_id)
+    responses = await asyncio.gather(*(agent.respond(f"from {n}", session) for n, agent in enumerate(agents)))
+    assert len({response.conversation_id for response in responses}) == 1
+    found = await read_texts(maya, responses[0].conversation_id)
     assert sorted((found[:2], found[2:])) == [["from 0", "re: from 0"], ["from 1", "re: from 1"]]
 
 
@@ -299,13 +302,13 @@ async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(rc: Te
     model = ScriptedModel(["Zanzibar.", calls("recall_by_topic", query="code"), "No idea."])
     agent = Agent("Wanda", model=model, memory=rc)
     session = create_session("web")
-    mine = await ask(agent, "What is the code?", session, user=first)
-    theirs = await ask(agent, "What is the code?", session, user=second)
+    first_response = await ask(agent, "What is the code?", session, user=first)
+    second_response = await ask(agent, "What is the code?", session, user=second)
     assert "Zanzibar" in str(model.requests[0].system)
     assert not any("Zanzibar" in repr(request) for request in model.requests[1:])
-    assert [atom.text for atom in mine.atoms_used] == ["The code is Zanzibar."]
-    assert theirs.atoms_used == ()
-    assert mine.conversation_id != theirs.conversation_id
+    assert [atom.text for atom in first_response.atoms_used] == ["The code is Zanzibar."]
+    assert second_response.atoms_used == ()
+    assert first_response.conversation_id != second_response.conversation_id
     assert len(await second.conversations.list()) == 1
 
 
@@ -313,10 +316,10 @@ async def test_tenants_with_sessions_of_the_same_name_talk_at_the_same_time(rc: 
     echo = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
     agent = Agent("Wanda", model=echo, memory=rc)
     users = [rc.user("maya", tenant_id=name) for name in ("acme", "globex", "initech")]
-    done = await asyncio.gather(
+    responses = await asyncio.gather(
         *(agent.respond(user.scope.tenant_id, create_session("web"), user=user) for user in users)
     )
-    assert [response.message for response in done] == ["re: acme", "re: globex", "re: initech"]
+    assert [response.message for response in responses] == ["re: acme", "re: globex", "re: initech"]
 
 
 @pytest.mark.parametrize("tenants", [("acme", "globex"), ("acme", "acme")])
@@ -329,10 +332,10 @@ async def test_a_turn_that_failed_leaves_nothing_to_another_user(rc: Tellback, t
     agent = Agent("Wanda", model=model, memory=rc)
     route = agent.create_route("Tell what was ordered")
     route.initial_state.transition_to(tool_state=orders).transition_to(chat_state="Tell it")
-    mine, theirs = rc.user("maya", tenant_id=tenants[0]), rc.user("omar", tenant_id=tenants[1])
+    first_user, second_user = rc.user("maya", tenant_id=tenants[0]), rc.user("omar", tenant_id=tenants[1])
     with pytest.raises(ProviderOverloadedError):
-        await agent.respond("What did I order?", create_session("web"), user=mine, extras={"who": "maya"})
-    response = await agent.respond("What did I order?", create_session("web"), user=theirs, extras={"who": "omar"})
+        await agent.respond("What did I order?", create_session("web"), user=first_user, extras={"who": "maya"})
+    response = await agent.respond("What did I order?", create_session("web"), user=second_user, extras={"who": "omar"})
     assert "ordered by omar" in str(model.requests[-1].system)
     assert "maya" not in repr(response)
 
@@ -343,26 +346,26 @@ async def test_what_an_agent_was_told_comes_out_and_goes(url: str) -> None:
         desk = TripDesk(maya, approval=True)
         paused, id = await waiting(desk)
         desk.script("The night train?")
-        done = await desk.agent.respond(session=paused.session, approvals={id: True})
-        await maya.conversations.close(str(done.conversation_id))
+        response = await desk.agent.respond(session=paused.session, approvals={id: True})
+        await maya.conversations.close(str(response.conversation_id))
         await rc.jobs.drain(timeout=30)
         export = await maya.admin.export_user_data()
         [conversation] = export["conversations"]
         assert [each["visibility"] for each in conversation["messages"]] == [
             *("user", "user", "internal", "hidden", "user"),
         ]
-        assert done.state is not None
+        assert response.state is not None
         assert conversation["messages"][-1]["metadata"] == {
             "agent": "Wanda",
             "route": desk.book.id,
-            "state": done.state.id,
+            "state": response.state.id,
         }
         assert len(export["atoms"]) == 3
         await maya.admin.delete_user_data(confirm=True)
         assert FULL_REQUEST not in json.dumps(await maya.admin.export_user_data())
         desk.script(desk.understands_trip(), "Hello!")
-        anew = await desk.agent.respond("Hi")
-        assert (anew.atoms_used, anew.problems) == ((), ())
+        new_response = await desk.agent.respond("Hi")
+        assert (new_response.atoms_used, new_response.problems) == ((), ())
         assert FULL_REQUEST not in desk.system_prompts[-1]
 
 
@@ -391,8 +394,8 @@ async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
     [turn] = [span for span in spans if span.name.startswith("invoke_agent")]
     assert turn.name == "invoke_agent Wanda"
     assert turn.context is not None
-    below = [span for span in spans if span.parent is not None and span.parent.span_id == turn.context.span_id]
-    assert [span.name for span in below] == [
+    child_spans = [span for span in spans if span.parent is not None and span.parent.span_id == turn.context.span_id]
+    assert [span.name for span in child_spans] == [
         "recall BY_TOPIC",
         "chat scripted",
         "execute_tool search",
@@ -401,7 +404,9 @@ async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
         "chat scripted",
     ]
     assert {span.context.trace_id for span in spans if span.context is not None} == {turn.context.trace_id}
-    assert {(span.attributes or {})["gen_ai.conversation.id"] for span in (turn, *below)} == {response.conversation_id}
+    assert {(span.attributes or {})["gen_ai.conversation.id"] for span in (turn, *child_spans)} == {
+        response.conversation_id
+    }
     assert not any("Rome" in span.to_json() for span in spans)
 
 
@@ -429,5 +434,5 @@ async def test_a_call_of_a_guidelines_tool_can_be_decided_though_its_condition_i
     paused = await desk.agent.respond("Outrageous!", create_session("web"))
     [call] = paused.pending
     desk.script("Paid.")
-    done = await desk.agent.respond(session=paused.session, approvals={call.id: True})
-    assert (done.message, paid) == ("Paid.", [5])
+    response = await desk.agent.respond(session=paused.session, approvals={call.id: True})
+    assert (response.message, paid) == ("Paid.", [5])

@@ -88,22 +88,22 @@ async def test_the_reply_and_the_session_are_one_step(
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     first = await ask(desk.agent, "To Rome", "web-42", user="maya")
 
-    async def save_of_its_own(*args: Any, **kwargs: Any) -> Any:
+    async def separate_save(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("the session is to be saved with the reply")
 
-    monkeypatch.setattr(type(rc.store.sessions), "save", save_of_its_own)
+    monkeypatch.setattr(type(rc.store.sessions), "save", separate_save)
     desk.script(desk.understands_trip(passengers=2), says("The night train?"))
     second = await ask(desk.agent, "Two", "web-42", user="maya")
     monkeypatch.undo()
     assert (await persistence.load("web-42") or first.session).version == 2
 
-    async def faster(request: Any) -> str:
+    async def save_meanwhile(request: Any) -> str:
         row = await persistence.get_session("web-42")
         assert row is not None
         await persistence.adapter.save(replace(row, version=3), [])
         return "Too late"
 
-    desk.agent.model = FunctionModel(faster)
+    desk.agent.model = FunctionModel(save_meanwhile)
     desk.agent.understand_model = ScriptedModel([desk.understands_trip()])
     with pytest.raises(SessionConflictError):
         await ask(desk.agent, "And a window seat", "web-42", user="maya")
@@ -136,8 +136,8 @@ async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
     [conversation] = await maya.conversations.list()
     assert await read_texts(maya, conversation.id) == ["To Rome"]
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
-    again = await ask(desk.agent, "To Rome, I said", "web-42", user="maya")
-    assert again.session.version == 1
+    retried = await ask(desk.agent, "To Rome, I said", "web-42", user="maya")
+    assert retried.session.version == 1
 
 
 @respond_variants
@@ -150,14 +150,14 @@ async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_sav
     conversations = type(rc.store.conversations)
     append = conversations.append
 
-    async def unsure(self: Any, *args: Any, **kwargs: Any) -> Any:
-        done = await append(self, *args, **kwargs)
+    async def append_in_doubt(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = await append(self, *args, **kwargs)
         if kwargs.get("session") is not None:
             monkeypatch.setattr(conversations, "append", append)
             raise StoreUnavailableError("gone while committing", in_doubt=True)
-        return done
+        return result
 
-    monkeypatch.setattr(conversations, "append", unsure)
+    monkeypatch.setattr(conversations, "append", append_in_doubt)
     response = await ask(desk.agent, "To Rome", "web-42", user="maya")
     assert response.session.version == 1
     stored = await persistence.get_session("web-42")
@@ -207,10 +207,10 @@ async def test_a_users_own_metadata_harms_no_session(rc: Tellback, maya: User) -
 async def test_what_is_said_later_comes_later_whatever_a_clock_says(rc: Tellback, maya: User) -> None:
     persistence = build_persistence(rc)
     await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
-    ahead = f"conv_{2**111:028x}"
+    future_id = f"conv_{2**111:028x}"
     [scope] = {maya.scope}
     now = datetime.now(UTC)
-    conversation = Conversation(ahead, scope, "wanda", "open", now, now, session_id="web-42")
+    conversation = Conversation(future_id, scope, "wanda", "open", now, now, session_id="web-42")
     await rc.store.conversations.create(scope, conversation)
     await persistence.save_message(session_id="web-42", role="user", content="one")
     await persistence.complete_session("web-42")
@@ -318,8 +318,8 @@ async def test_a_message_that_comes_again_is_answered_once(rc: Tellback, maya: U
     desk = TripDesk(maya, persistence=persistence)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     first = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
-    again = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
-    assert (first.message, again.message, again.session.version) == ("How many?", "How many?", 1)
+    repeated = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
+    assert (first.message, repeated.message, repeated.session.version) == ("How many?", "How many?", 1)
     assert len(await persistence.get_session_messages("web-42")) == 2
 
 
@@ -333,8 +333,8 @@ async def test_a_call_that_waits_is_saved_with_the_session(rc: Tellback, maya: U
     assert stored.pending_calls == paused.session.pending_calls
     assert len(stored.pending_calls) == 1
     desk.script(says("Booked."))
-    done = await desk.agent.respond(None, "web-42", approvals={paused.pending[0].id: True})
-    assert (done.message, desk.searched) == ("Booked.", [("Rome", 2)])
+    response = await desk.agent.respond(None, "web-42", approvals={paused.pending[0].id: True})
+    assert (response.message, desk.searched) == ("Booked.", [("Rome", 2)])
     assert (await persistence.load("web-42") or paused.session).version == 2
 
 
@@ -366,9 +366,9 @@ async def test_the_adapter_and_the_memory_are_of_one_app(rc: Tellback) -> None:
 
 
 async def test_what_does_not_belong_to_a_tellback_is_refused(rc: Tellback) -> None:
-    for more in ({"session_ttl": 5}, {"tables": {"sessions": "x"}}, {"message_ttl": 5}, {"colour": "red"}):
-        with pytest.raises(ConfigurationError, match=next(iter(more))):
-            build_persistence(rc, **more)
+    for options in ({"session_ttl": 5}, {"tables": {"sessions": "x"}}, {"message_ttl": 5}, {"colour": "red"}):
+        with pytest.raises(ConfigurationError, match=next(iter(options))):
+            build_persistence(rc, **options)
     wrong: Any = SqliteAdapter if rc.store.url.startswith("postgresql") else PostgresAdapter
     with pytest.raises(ConfigurationError, match="Adapter"):
         wrong(rc)

@@ -98,9 +98,9 @@ async def test_nothing_is_kept_for_a_mistake(rc: Tellback, maya: User, ask: Resp
         (maya, ("Hi",), {"approvals": {"c1": True}}, InvalidArgumentError, "without a history"),
         (maya, (), {"approvals": {"c1": True}}, InvalidArgumentError, "c1|decided"),
     ]
-    for memory, args, more, error, problem in wrong:
+    for memory, args, kwargs, error, problem in wrong:
         with pytest.raises(error, match=problem):
-            await ask(Agent("Wanda", model=ScriptedModel([]), memory=memory), *args, **more)
+            await ask(Agent("Wanda", model=ScriptedModel([]), memory=memory), *args, **kwargs)
     assert await maya.conversations.list() == []
 
 
@@ -201,8 +201,8 @@ async def test_a_space_that_was_deleted_is_replaced_for_the_tools_too(maya: User
     script = ["Hello!", calls("recall_timeline"), "Nothing.", calls("recall_timeline"), "Nothing."]
     agent = Agent("Wanda", model=ScriptedModel(script), memory=maya)
     await agent.respond("Hi")
-    [gone] = await maya.memory.list_spaces()
-    await maya.memory.delete_space(gone.id)
+    [deleted_space] = await maya.memory.list_spaces()
+    await maya.memory.delete_space(deleted_space.id)
     for _ in range(2):
         response = await agent.respond("What happened?")
         assert ([call.is_error for call in response.tool_calls], response.problems) == ([False], ())
@@ -260,13 +260,13 @@ async def test_agents_of_one_user_keep_apart_what_is_said_and_share_what_is_know
     async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as rc:
         maya = rc.user("maya")
         first = Agent("Wanda", model=ScriptedModel(["Noted."]), memory=maya)
-        said = await first.respond("My code is Zanzibar.", create_session("web"))
+        response = await first.respond("My code is Zanzibar.", create_session("web"))
         model = ScriptedModel(["Hm.", "Zanzibar."])
         second = Agent("Vera", model=model, memory=maya)
         await second.respond("What is my code?", create_session("web"))
         assert sent_texts(model) == ["What is my code?"]
         assert "Zanzibar" not in str(model.requests[0].system)
-        await maya.conversations.close(str(said.conversation_id))
+        await maya.conversations.close(str(response.conversation_id))
         await rc.jobs.drain(timeout=30)
         await second.respond("What is my code now?", create_session("web"))
         assert "My code is Zanzibar." in str(model.requests[1].system)

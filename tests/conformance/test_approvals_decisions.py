@@ -27,7 +27,7 @@ from tellback import (
 )
 from tellback.testing import ScriptedModel, calls, says
 from tellback.testing.stores.factories import make_claim
-from tests.conformance.test_approvals_restart import FIVE, PaymentTools, decide, leave_pending
+from tests.conformance.test_approvals_restart import PAY_FIVE, PaymentTools, decide, leave_pending
 
 
 @pytest.fixture
@@ -50,33 +50,33 @@ WRONG: list[Any] = [
 async def test_what_could_be_misread_is_refused_and_decides_nothing(
     maya: User, payment_tools: PaymentTools, decision: Any
 ) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     with pytest.raises(InvalidArgumentError, match="c1"):
         await decide(maya, id, payment_tools, None, c1=decision)
-    assert await maya.conversations.pending(id) == (FIVE,)
+    assert await maya.conversations.pending(id) == (PAY_FIVE,)
     assert payment_tools.paid == []
 
 
 async def test_arguments_that_do_not_fit_decide_nothing(maya: User, payment_tools: PaymentTools) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     with pytest.raises(InvalidArgumentError, match="amount"):
         await decide(maya, id, payment_tools, None, c1={"approved": True, "input": {"amount": "much"}})
-    assert await maya.conversations.pending(id) == (FIVE,)
+    assert await maya.conversations.pending(id) == (PAY_FIVE,)
     await decide(maya, id, payment_tools, c1=True)
     assert payment_tools.paid == [5]
 
 
 async def test_a_call_whose_tool_is_not_there_stays_pending(maya: User, payment_tools: PaymentTools) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     with pytest.raises(ConfigurationError, match=r"no tool 'pay' here.*Nothing was run"):
         await maya.conversations.run_turn(id, ScriptedModel([]), approvals={"c1": True})
-    assert await maya.conversations.pending(id) == (FIVE,)
+    assert await maya.conversations.pending(id) == (PAY_FIVE,)
     await decide(maya, id, payment_tools, c1=True)
     assert payment_tools.paid == [5]
 
 
 async def test_an_id_that_the_provider_uses_again_is_another_call(maya: User, payment_tools: PaymentTools) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     await decide(maya, id, payment_tools, c1=True)
     second_call = ToolCall("c1", "pay", {"amount": 7})
     await maya.conversations.run_turn(id, ScriptedModel([calls(second_call)]), "And again.", tools=payment_tools.tools)
@@ -99,7 +99,7 @@ async def test_a_call_far_behind_can_still_be_decided(maya: User, payment_tools:
 async def test_arguments_that_were_changed_are_on_record_and_the_model_knows(
     maya: User, payment_tools: PaymentTools
 ) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     outcome, model = await decide(maya, id, payment_tools, c1={"approved": True, "input": {"amount": 3}})
     assert payment_tools.paid == [3]
     assert [dict(invocation.arguments) for invocation in outcome.tool_invocations] == [{"amount": 3}]
@@ -127,7 +127,7 @@ async def test_a_process_that_lost_its_turn_does_not_run_the_call(
     rc: Tellback, maya: User, payment_tools: PaymentTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stood still for so long that another took the turn over, between its claim and the call."""
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     log, append = rc.store.conversations, rc.store.conversations.append
 
     async def append_after_takeover(scope: Any, conversation_id: str, turns: Any, **kwargs: Any) -> Any:
@@ -144,9 +144,9 @@ async def test_a_process_that_lost_its_turn_does_not_run_the_call(
 
 
 async def test_a_note_for_the_model_does_not_hide_what_waits(maya: User, payment_tools: PaymentTools) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     await maya.conversations.append_system_message(id, "The user opened the payments page.")
-    assert await maya.conversations.pending(id) == (FIVE,)
+    assert await maya.conversations.pending(id) == (PAY_FIVE,)
     outcome, _ = await decide(maya, id, payment_tools, c1=True)
     assert (outcome.text, payment_tools.paid) == ("Done.", [5])
 

@@ -27,9 +27,9 @@ from tellback.testing import ScriptedModel, calls, raises, says
 from tellback.turns.writer import APPROVED, approval_note
 from tellback.user import User
 
-FIVE = ToolCall("c1", "pay", {"amount": 5})
-NINE = ToolCall("c2", "pay", {"amount": 9})
-LOOK = ToolCall("c3", "look")
+PAY_FIVE = ToolCall("c1", "pay", {"amount": 5})
+PAY_NINE = ToolCall("c2", "pay", {"amount": 9})
+LOOK_CALL = ToolCall("c3", "look")
 
 
 @pytest.fixture
@@ -94,8 +94,8 @@ async def log(user: User, id: str) -> list[tuple[str, str]]:
 
 
 async def test_what_waits_is_found_and_approved_elsewhere(maya: User, other: User, payment_tools: PaymentTools) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
-    assert await other.conversations.pending(id) == (FIVE,)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
+    assert await other.conversations.pending(id) == (PAY_FIVE,)
     outcome, model = await decide(other, id, payment_tools, c1=True)
     assert (outcome.status, outcome.text, payment_tools.paid) == ("completed", "Done.", [5])
     assert await maya.conversations.pending(id) == ()
@@ -109,7 +109,7 @@ async def test_another_opening_of_the_store_finds_it_too(
 ) -> None:
     if url == ":memory:":
         pytest.skip("memory is opened once")
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     async with Tellback(url) as second:
         assert [call.id for call in await second.user("maya").conversations.pending(id)] == ["c1"]
         await decide(second.user("maya"), id, payment_tools, c1=True)
@@ -119,7 +119,7 @@ async def test_another_opening_of_the_store_finds_it_too(
 async def test_a_denied_call_does_not_run_and_the_model_is_told_why(
     maya: User, other: User, payment_tools: PaymentTools
 ) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     outcome, model = await decide(other, id, payment_tools, "As you wish.", c1=Approval(False, reason="too much"))
     assert (outcome.text, payment_tools.paid) == ("As you wish.", [])
     assert "too much" in message_text(model.requests[0].messages[-1])
@@ -127,7 +127,7 @@ async def test_a_denied_call_does_not_run_and_the_model_is_told_why(
 
 
 async def test_a_call_can_be_approved_with_other_input(maya: User, other: User, payment_tools: PaymentTools) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     await decide(other, id, payment_tools, c1={"approved": True, "input": {"amount": 3}})
     assert payment_tools.paid == [3]
 
@@ -135,7 +135,7 @@ async def test_a_call_can_be_approved_with_other_input(maya: User, other: User, 
 async def test_a_second_decision_is_refused_and_runs_nothing(
     maya: User, other: User, payment_tools: PaymentTools
 ) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     await decide(maya, id, payment_tools, c1=True)
     for user, decision in ((maya, True), (other, True), (other, False)):
         with pytest.raises(AlreadyDecidedError, match="c1") as caught:
@@ -146,7 +146,7 @@ async def test_a_second_decision_is_refused_and_runs_nothing(
 
 
 async def test_decisions_at_once_run_the_call_once(maya: User, other: User, payment_tools: PaymentTools) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     results = await asyncio.gather(
         *(decide(user, id, payment_tools, c1=True) for user in (maya, other) * 3), return_exceptions=True
     )
@@ -158,7 +158,7 @@ async def test_decisions_at_once_run_the_call_once(maya: User, other: User, paym
 async def test_a_new_message_instead_of_a_decision_tells_the_model(
     maya: User, other: User, payment_tools: PaymentTools
 ) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     with ScriptedModel([says("Fine, I did not pay.")]) as model:
         await other.conversations.run_turn(id, model, "Never mind.", tools=payment_tools.tools)
     assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool", "user"]
@@ -170,11 +170,11 @@ async def test_a_new_message_instead_of_a_decision_tells_the_model(
 
 
 async def test_calls_are_decided_one_by_one(maya: User, other: User, payment_tools: PaymentTools) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE, NINE, LOOK)
-    assert await other.conversations.pending(id) == (FIVE, NINE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE, PAY_NINE, LOOK_CALL)
+    assert await other.conversations.pending(id) == (PAY_FIVE, PAY_NINE)
     first, _ = await decide(other, id, payment_tools, None, c2=True)
     assert (first.status, [call.id for call in first.pending], payment_tools.paid) == ("approval", ["c1"], [9])
-    assert await maya.conversations.pending(id) == (FIVE,)
+    assert await maya.conversations.pending(id) == (PAY_FIVE,)
     repeated, _ = await decide(other, id, payment_tools, None, c2=True)
     assert (repeated.status, payment_tools.paid) == ("approval", [9])
     last, model = await decide(maya, id, payment_tools, c1=False)
@@ -190,11 +190,11 @@ async def test_a_call_that_was_begun_is_not_run_again(
     rc: Tellback, maya: User, other: User, payment_tools: PaymentTools, decision: bool
 ) -> None:
     """The process ended after the approval was noted and before the result was: nobody knows what took effect."""
-    id = await leave_pending(maya, payment_tools, FIVE, NINE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE, PAY_NINE)
     turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
-    note = approval_note(APPROVED, [FIVE], rc.clock())
+    note = approval_note(APPROVED, [PAY_FIVE], rc.clock())
     await rc.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=rc.clock())
-    assert await other.conversations.pending(id) == (NINE,)
+    assert await other.conversations.pending(id) == (PAY_NINE,)
     outcome, model = await decide(other, id, payment_tools, c1=decision, c2=False)
     assert (outcome.text, payment_tools.paid) == ("Done.", [])
     results = {m.tool_call_id: message_text(m) for m in model.requests[0].messages if m.role == "tool"}
@@ -209,9 +209,9 @@ async def test_a_call_that_was_begun_is_not_run_again(
 async def test_a_message_after_a_call_was_begun_tells_that_nobody_knows(
     rc: Tellback, maya: User, payment_tools: PaymentTools
 ) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
-    note = approval_note(APPROVED, [FIVE], rc.clock())
+    note = approval_note(APPROVED, [PAY_FIVE], rc.clock())
     await rc.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=rc.clock())
     with ScriptedModel([says("I will check.")]) as model:
         await maya.conversations.run_turn(id, model, "Did you pay?", tools=payment_tools.tools)
@@ -243,9 +243,9 @@ async def test_a_call_that_needed_no_approval_is_not_run_by_one(maya: User, paym
 async def test_a_decision_may_come_after_the_conversation_was_closed(
     maya: User, other: User, payment_tools: PaymentTools
 ) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     await maya.conversations.close(id)
-    assert await other.conversations.pending(id) == (FIVE,)
+    assert await other.conversations.pending(id) == (PAY_FIVE,)
     outcome, _ = await decide(other, id, payment_tools, c1=True)
     assert (outcome.text, payment_tools.paid) == ("Done.", [5])
     with pytest.raises(ConversationClosedError):
@@ -255,7 +255,7 @@ async def test_a_decision_may_come_after_the_conversation_was_closed(
 async def test_a_turn_cut_off_after_the_result_goes_on_to_the_answer(
     maya: User, other: User, payment_tools: PaymentTools
 ) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     with pytest.raises(ProviderOverloadedError):
         await decide(maya, id, payment_tools, raises(ProviderOverloadedError("too busy")), c1=True)
     outcome, model = await decide(other, id, payment_tools, "Paid, as I said.", c1=True)
@@ -266,7 +266,7 @@ async def test_a_turn_cut_off_after_the_result_goes_on_to_the_answer(
 async def test_a_call_whose_note_cannot_be_stored_does_not_run(
     rc: Tellback, maya: User, payment_tools: PaymentTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
 
     async def fails(*_: Any, **__: Any) -> Any:
         raise StoreUnavailableError("gone")
@@ -281,7 +281,7 @@ async def test_a_call_whose_note_cannot_be_stored_does_not_run(
 
 
 async def test_the_note_is_for_neither_the_person_nor_the_model(maya: User, payment_tools: PaymentTools) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     _, model = await decide(maya, id, payment_tools, c1=True)
     assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool"]
     assert "system" not in [m.role for m in await maya.conversations.messages(id, include_internal=True)]
@@ -291,7 +291,7 @@ async def test_the_note_is_for_neither_the_person_nor_the_model(maya: User, paym
 
 
 async def test_the_stream_takes_decisions_too(maya: User, other: User, payment_tools: PaymentTools) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     model = ScriptedModel([says("Done.", chunks=2)])
     items = [
         item
@@ -303,7 +303,7 @@ async def test_the_stream_takes_decisions_too(maya: User, other: User, payment_t
 async def test_unknown_calls_and_others_conversations_are_refused(
     rc: Tellback, maya: User, payment_tools: PaymentTools
 ) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     with pytest.raises(ConfigurationError, match="c99"):
         await decide(maya, id, payment_tools, None, c99=True)
     omar = rc.user("omar")
@@ -311,12 +311,12 @@ async def test_unknown_calls_and_others_conversations_are_refused(
         await omar.conversations.pending(id)
     with pytest.raises(NotFoundError):
         await decide(omar, id, payment_tools, None, c1=True)
-    assert await maya.conversations.pending(id) == (FIVE,)
+    assert await maya.conversations.pending(id) == (PAY_FIVE,)
     assert payment_tools.paid == []
 
 
 async def test_a_result_stored_by_hand_counts(maya: User, payment_tools: PaymentTools) -> None:
-    id = await leave_pending(maya, payment_tools, FIVE)
+    id = await leave_pending(maya, payment_tools, PAY_FIVE)
     await maya.conversations.append_tool_result(id, "c1", "paid by hand", "pay")
     assert await maya.conversations.pending(id) == ()
     outcome, model = await decide(maya, id, payment_tools, c1=True)

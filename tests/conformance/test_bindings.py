@@ -272,21 +272,21 @@ async def test_everything_can_be_extracted_again_with_a_report(rc: Tellback, may
     assert await atom_texts(maya) == ["Number 0.", "Number 1.", "Number 2."]
 
 
-class Waiting:
+class BlockingExtractor:
     """An extractor that takes its time."""
 
     def __init__(self) -> None:
-        self.begun = asyncio.Event()
-        self.go_on = asyncio.Event()
+        self.started = asyncio.Event()
+        self.release = asyncio.Event()
 
     async def extract(self, window: Window) -> Extraction:
-        self.begun.set()
-        await self.go_on.wait()
+        self.started.set()
+        await self.release.wait()
         return Extraction()
 
 
 async def test_a_replay_that_is_cancelled_leaves_nothing_to_do(url: str) -> None:
-    extractor = Waiting()
+    extractor = BlockingExtractor()
     async with Tellback(url, extractor=extractor) as rc:
         user = rc.user("maya")
         for number in range(5):
@@ -294,30 +294,30 @@ async def test_a_replay_that_is_cancelled_leaves_nothing_to_do(url: str) -> None
         space = await user.memory.create_space("daily")
         await user.memory.create_binding({"namespace": "chat"}, [space.id])
         replay = asyncio.create_task(user.memory.replay())
-        await asyncio.wait_for(extractor.begun.wait(), 20)
+        await asyncio.wait_for(extractor.started.wait(), 20)
         replay.cancel()
         with pytest.raises(asyncio.CancelledError):
             await replay
-        extractor.go_on.set()
+        extractor.release.set()
         await rc.jobs.drain(timeout=30)
         *cancelled, last_status = sorted(job.status.value for job in await user.memory.list_jobs())
         assert (set(cancelled) <= {"cancelled"}, last_status) == (True, "done")
 
 
 async def test_a_replay_that_is_cancelled_leaves_what_waited_before(url: str) -> None:
-    extractor = Waiting()
+    extractor = BlockingExtractor()
     async with Tellback(url, extractor=extractor) as rc:
         user = rc.user("maya")
         space = await user.memory.create_space("daily")
         await user.memory.create_binding({"namespace": "chat"}, [space.id])
         for number in range(3):
             await create_conversation(user, "chat", f"Number {number}.")
-        await asyncio.wait_for(extractor.begun.wait(), 20)
+        await asyncio.wait_for(extractor.started.wait(), 20)
         replay = asyncio.create_task(rc.replay("chat"))
         await asyncio.sleep(0.5)
         replay.cancel()
         with pytest.raises(asyncio.CancelledError):
             await replay
-        extractor.go_on.set()
+        extractor.release.set()
         await rc.jobs.drain(timeout=30)
         assert [job.status.value for job in await user.memory.list_jobs()] == ["done"] * 3

@@ -71,20 +71,20 @@ async def test_a_tellback_that_is_not_open_is_a_mistake(entry_point: str) -> Non
 @pytest.mark.parametrize("entry_point", ["chat", "chat_stream", "run_chat_turn"])
 async def test_a_message_that_waits_while_its_conversation_closes_opens_another(rc: Tellback, entry_point: str) -> None:
     maya = rc.user("maya")
-    request, go_on = asyncio.Event(), asyncio.Event()
+    request, release = asyncio.Event(), asyncio.Event()
 
-    async def slowly(chat_request: Any) -> str:
+    async def slow_answer(chat_request: Any) -> str:
         request.set()
-        await go_on.wait()
+        await release.wait()
         return "Done."
 
-    cfg = TurnConfig(maya, "chat", chat_opts=ChatOptions(model=FunctionModel(slowly)))
+    cfg = TurnConfig(maya, "chat", chat_opts=ChatOptions(model=FunctionModel(slow_answer)))
 
     async def send(text: str) -> Any:
         if entry_point == "chat":
-            return await maya.chat(text, model=FunctionModel(slowly))
+            return await maya.chat(text, model=FunctionModel(slow_answer))
         if entry_point == "chat_stream":
-            return [item async for item in maya.chat_stream(text, model=FunctionModel(slowly))][-1]
+            return [item async for item in maya.chat_stream(text, model=FunctionModel(slow_answer))][-1]
         return await run_chat_turn(cfg, TurnInput(Session("s"), Identity("maya"), text))
 
     first = asyncio.create_task(send("First."))
@@ -94,7 +94,7 @@ async def test_a_message_that_waits_while_its_conversation_closes_opens_another(
     conversation = await maya.conversations.find("chat", "s" if entry_point == "run_chat_turn" else None)
     assert conversation is not None
     await maya.conversations.close(conversation.id)
-    go_on.set()
+    release.set()
     first_result, second_result = await first, await second
     assert (first_result.text, second_result.text) == ("Done.", "Done.")
     assert (first_result.conversation_id == conversation.id, second_result.conversation_id != conversation.id) == (

@@ -56,14 +56,14 @@ def model_of(cfg: TurnConfig) -> ScriptedModel:
     return cfg.chat_opts.model
 
 
-async def logged(user: User, session: str = "web") -> list[tuple[str, str]]:
+async def read_log(user: User, session: str = "web") -> list[tuple[str, str]]:
     conversation = await user.conversations.find("helper", session)
     return (
         [] if conversation is None else [(m.role, m.text) for m in await user.conversations.raw_turns(conversation.id)]
     )
 
 
-async def knowing(user: User, *facts: str, space: str = "default") -> str:
+async def create_space_with_facts(user: User, *facts: str, space: str = "default") -> str:
     created = await user.memory.create_space(space)
     for text in facts:
         await user.memory.add_atom(created.id, text)
@@ -75,7 +75,7 @@ async def test_a_turn_is_answered_and_both_sides_are_kept(maya: User) -> None:
     result = await run_chat_turn(cfg, turn_input("Hi!"))
     assert (result.ok, result.text, str(result), result.status) == (True, "Hello, Maya!", "Hello, Maya!", "completed")
     assert (result.session_id, result.problems, result.pending) == ("web", (), ())
-    assert await logged(maya) == [("user", "Hi!"), ("assistant", "Hello, Maya!")]
+    assert await read_log(maya) == [("user", "Hi!"), ("assistant", "Hello, Maya!")]
     conversation = await maya.conversations.find("helper", "web")
     assert conversation is not None
     assert result.conversation_id == conversation.id
@@ -86,11 +86,11 @@ async def test_a_turn_is_answered_and_both_sides_are_kept(maya: User) -> None:
 
 async def test_nobody_is_reminded_of_what_they_have_just_said(maya: User) -> None:
     """Recall comes before the message is stored, and it is stored before the model is asked."""
-    await knowing(maya, "Maya lives in Lisbon.")
+    await create_space_with_facts(maya, "Maya lives in Lisbon.")
     seen: list[list[tuple[str, str]]] = []
 
     async def answer(request: Any) -> str:
-        seen.append(await logged(maya))
+        seen.append(await read_log(maya))
         assert "Maya lives in Lisbon." in request.system
         assert "zebra" not in request.system
         return "Noted."
@@ -103,7 +103,7 @@ async def test_nobody_is_reminded_of_what_they_have_just_said(maya: User) -> Non
 
 
 async def test_what_is_remembered_stands_under_its_heading(maya: User) -> None:
-    await knowing(maya, "Maya is vegetarian.")
+    await create_space_with_facts(maya, "Maya is vegetarian.")
     cfg = config(maya, says("1"), says("2"), says("3"), system_base="Be kind.")
     ask = "What should a vegetarian like Maya eat?"
     variants: list[dict[str, Any]] = [{}, {"memory_heading": "# Known"}, {"recall_opts": {"min_score": 1.0}}]
@@ -117,8 +117,8 @@ async def test_what_is_remembered_stands_under_its_heading(maya: User) -> None:
 
 
 async def test_recall_options_say_how_much_and_from_which_space(maya: User) -> None:
-    await knowing(maya, "Maya likes tea.", "Maya likes green tea.", "Maya likes tea at five.")
-    work_space = await knowing(maya, "Maya sells tea.", space="work")
+    await create_space_with_facts(maya, "Maya likes tea.", "Maya likes green tea.", "Maya likes tea at five.")
+    work_space = await create_space_with_facts(maya, "Maya sells tea.", space="work")
     cfg = config(maya, *["ok"] * 3)
     found = []
     variants: list[dict[str, Any]] = [{"limit": 1}, {"space": "work"}, {"space_id": work_space}]
@@ -130,25 +130,25 @@ async def test_recall_options_say_how_much_and_from_which_space(maya: User) -> N
 
 
 async def test_a_long_message_is_answered_too(maya: User) -> None:
-    await knowing(maya, "Maya is vegetarian.")
+    await create_space_with_facts(maya, "Maya is vegetarian.")
     cfg = config(maya, says("That is long."))
     result = await run_chat_turn(cfg, turn_input("vegetarian " * 5_000))
     assert (result.text, result.problems) == ("That is long.", ())
 
 
 async def test_a_space_of_someone_else_is_unknown(rc: Tellback, maya: User) -> None:
-    foreign = await knowing(rc.user("omar"), "Omar's secret is 42.")
+    foreign = await create_space_with_facts(rc.user("omar"), "Omar's secret is 42.")
     cfg = config(maya, says("never"))
     with pytest.raises(NotFoundError):
         await run_chat_turn(cfg, turn_input("What is the secret?", recall_opts={"space_id": foreign}))
     with pytest.raises(NotFoundError):
         await build_system(cfg, turn_input("What is the secret?", recall_opts={"space_id": foreign}))
     assert model_of(cfg).requests == []
-    assert await logged(maya) == []
+    assert await read_log(maya) == []
 
 
 async def test_an_override_is_the_whole_prompt_and_nothing_is_recalled(maya: User) -> None:
-    await knowing(maya, "Maya is vegetarian.")
+    await create_space_with_facts(maya, "Maya is vegetarian.")
     cfg = config(maya, says("ok"), system_base="Be kind.")
     result = await run_chat_turn(cfg, turn_input("What does a vegetarian eat?", system_override="Sum it up."))
     assert model_of(cfg).requests[0].system == "Sum it up."
@@ -185,7 +185,7 @@ async def test_first_turns_at_once_share_one_conversation(rc: Tellback, maya: Us
     )
     assert len({result.conversation_id for result in results}) == 1
     assert len(await maya.conversations.list("helper")) == 1
-    texts = [text for _, text in await logged(maya)]
+    texts = [text for _, text in await read_log(maya)]
     assert len(texts) == 12
     assert all(answer == f"re: {words}" for words, answer in zip(texts[::2], texts[1::2], strict=True))
     assert len(await maya.memory.list_spaces()) == len(await maya.memory.list_bindings()) == 1
@@ -198,7 +198,7 @@ async def test_what_is_kept_can_be_chosen(maya: User, keeps_user: bool, keeps_re
     result = await run_chat_turn(cfg, turn_input("Hi", persist_user=keeps_user, persist_assistant=keeps_reply))
     assert (result.ok, result.text, result.problems) == (True, "Hello!", ())
     stored = [("user", "Hi")] * keeps_user + [("assistant", "Hello!")] * keeps_reply
-    assert await logged(maya) == stored
+    assert await read_log(maya) == stored
     assert [message_text(m) for m in model_of(cfg).requests[0].messages] == ["Hi"]
     if not stored:
         assert result.conversation_id is None
@@ -212,10 +212,10 @@ async def test_what_is_kept_can_be_chosen(maya: User, keeps_user: bool, keeps_re
 async def test_a_dry_run_reads_the_log_and_leaves_it(maya: User) -> None:
     cfg = config(maya, says("Hello!"), says("Dry."))
     first = await run_chat_turn(cfg, turn_input("Hi"))
-    dry = await run_chat_turn(cfg, turn_input("And?", persist_user=False, persist_assistant=False))
-    assert dry.conversation_id == first.conversation_id
+    dry_result = await run_chat_turn(cfg, turn_input("And?", persist_user=False, persist_assistant=False))
+    assert dry_result.conversation_id == first.conversation_id
     assert [message_text(m) for m in model_of(cfg).requests[1].messages] == ["Hi", "Hello!", "And?"]
-    assert len(await logged(maya)) == 2
+    assert len(await read_log(maya)) == 2
 
 
 @pytest.mark.parametrize("keeps_user", [True, False])
@@ -268,11 +268,11 @@ async def test_a_fallback_needs_no_model_and_is_kept(maya: User) -> None:
     with events.listen(run_events.append):
         result = await run_chat_turn(config(maya), turn_input("Hi", fallback_text="No key is set."))
     assert (result.ok, result.text, result.status) == (True, "No key is set.", "completed")
-    assert await logged(maya) == [("user", "Hi"), ("assistant", "No key is set.")]
+    assert await read_log(maya) == [("user", "Hi"), ("assistant", "No key is set.")]
     assert [event.type for event in run_events] == ["reply:start", "reply:delta", "reply:end"]
     assert run_events[-1].data["text"] == "No key is set."
-    offline = await run_chat_turn(config(maya), turn_input("Hi"))
-    assert "No model is set up" in offline.text
+    offline_result = await run_chat_turn(config(maya), turn_input("Hi"))
+    assert "No model is set up" in offline_result.text
 
 
 async def test_a_fallback_is_said_whatever_the_options_hold(maya: User) -> None:
@@ -302,11 +302,11 @@ async def test_every_event_carries_the_clients_ids(
         result = await run_chat_turn(config(maya, says("Hello!", chunks=3), stream_label="chat"), request_input)
     assert [event.type for event in run_events] == ["reply:start", "reply:delta", "reply:delta", "reply:end"]
     assert [event.data.get("text") for event in run_events] == [None, "Hel", "lo!", "Hello!"]
-    reported = {
+    reported_ids = {
         (event.data["stream"], event.data["session_id"], event.data["message_id"], event.data["conversation_id"])
         for event in run_events
     }
-    assert reported == {("chat", ids[0], ids[1] or result.messages[0].id, result.conversation_id)}
+    assert reported_ids == {("chat", ids[0], ids[1] or result.messages[0].id, result.conversation_id)}
     assert (result.session_id, result.message_id) == (ids[0], ids[1] or result.messages[0].id)
 
 
@@ -321,23 +321,23 @@ async def test_a_failing_model_ends_the_turn_and_is_told(maya: User, after: str)
     assert run_events[-1].data["error_type"] == "ProviderOverloadedError"
     assert "too busy" in run_events[-1].data["error"]
     assert run_events[-1].data["session_id"] == "web"
-    assert await logged(maya) == [("user", "Hi")]
+    assert await read_log(maya) == [("user", "Hi")]
     assert str(await run_chat_turn(cfg, turn_input("Well?"))) == "Here again."
 
 
 async def test_a_cancelled_turn_is_told_and_the_next_one_runs(maya: User) -> None:
-    reached = asyncio.Event()
+    turn_started = asyncio.Event()
     run_events: list[events.RunEvent] = []
 
     async def hang(request: Any) -> str:
-        reached.set()
+        turn_started.set()
         await asyncio.sleep(60)
         return "never"
 
     cfg = TurnConfig(maya, "helper", chat_opts=ChatOptions(model=FunctionModel(hang)))
     with events.listen(run_events.append):
         turn = asyncio.create_task(run_chat_turn(cfg, turn_input("Hi")))
-    await asyncio.wait_for(reached.wait(), 10)
+    await asyncio.wait_for(turn_started.wait(), 10)
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
@@ -347,7 +347,7 @@ async def test_a_cancelled_turn_is_told_and_the_next_one_runs(maya: User) -> Non
 
 
 async def test_the_steps_do_their_part_alone(maya: User) -> None:
-    await knowing(maya, "Maya is vegetarian.")
+    await create_space_with_facts(maya, "Maya is vegetarian.")
     cfg = config(maya, says("Try the tofu.", chunks=5), system_base="Be kind.")
     request_input = turn_input("What does a vegetarian eat?")
     system = await build_system(cfg, request_input)
@@ -365,11 +365,11 @@ async def test_the_steps_do_their_part_alone(maya: User) -> None:
         {"source": "helper", "sender": "maya", "role": "user"},
         {"source": "helper", "role": "assistant"},
     )
-    assert await logged(maya) == [("user", request_input.text), ("assistant", "Try the tofu.")]
+    assert await read_log(maya) == [("user", request_input.text), ("assistant", "Try the tofu.")]
     assert model_of(cfg).requests[0].system == system
     assert [event.type for event in run_events] == ["reply:start", *["reply:delta"] * 3, "reply:end"]
     assert await persist_assistant_turn(cfg, request_input, "") is None
-    assert len(await logged(maya)) == 2
+    assert len(await read_log(maya)) == 2
 
 
 async def test_what_fails_in_a_step_alone_is_raised(maya: User) -> None:

@@ -56,7 +56,7 @@ async def look() -> str:
     return "seen"
 
 
-def with_a_tool(user: User, *, after: str = "Done.") -> TurnConfig:
+def config_with_tool(user: User, *, after: str = "Done.") -> TurnConfig:
     model = ScriptedModel([calls("look"), says(after)])
     return TurnConfig(user, "helper", chat_opts=ChatOptions(model=model, tools=[look]))
 
@@ -85,7 +85,7 @@ async def test_a_message_that_could_not_be_stored_at_first_is_stored_with_the_an
 ) -> None:
     await maya.conversations.create("helper", session_id="web")
     with failing(rc.store.conversations, {"begin_turn": iter([failure])}):
-        result = await run_chat_turn(with_a_tool(maya), turn_input())
+        result = await run_chat_turn(config_with_tool(maya), turn_input())
     assert (result.ok, result.text) == (True, "Done.")
     assert [problem.step for problem in result.problems] == ["store_user"]
     found = await stored(maya)
@@ -95,7 +95,7 @@ async def test_a_message_that_could_not_be_stored_at_first_is_stored_with_the_an
     [conversation] = await maya.conversations.list()
     assert conversation.turns == 1
     await rc.jobs.drain(timeout=20)
-    assert str(await run_chat_turn(with_a_tool(maya, after="Again."), turn_input("And?"))) == "Again."
+    assert str(await run_chat_turn(config_with_tool(maya, after="Again."), turn_input("And?"))) == "Again."
 
 
 @pytest.mark.parametrize("failure", [FAILS, LOST, LATE])
@@ -105,18 +105,18 @@ async def test_what_could_not_be_stored_of_an_answer_follows_in_order(
 ) -> None:
     plan = [OK] * number + [failure]
     with failing(rc.store.conversations, {"append": iter(plan)}):
-        result = await run_chat_turn(with_a_tool(maya), turn_input())
+        result = await run_chat_turn(config_with_tool(maya), turn_input())
     assert (result.text, [problem.step for problem in result.problems]) == ("Done.", ["store_reply"])
     found = await stored(maya)
     assert roles(found) == WHOLE
     assert len({message.turn_id for message in found}) == 1
-    assert str(await run_chat_turn(with_a_tool(maya, after="Again."), turn_input("And?"))) == "Again."
+    assert str(await run_chat_turn(config_with_tool(maya, after="Again."), turn_input("And?"))) == "Again."
 
 
 async def test_a_store_that_is_gone_for_good_leaves_the_reply(rc: Tellback, maya: User) -> None:
-    await run_chat_turn(with_a_tool(maya), turn_input())
+    await run_chat_turn(config_with_tool(maya), turn_input())
     with failing(rc.store.conversations, {"begin_turn": iter([FAILS] * 9), "append": iter([FAILS] * 9)}):
-        result = await run_chat_turn(with_a_tool(maya), turn_input("And?"))
+        result = await run_chat_turn(config_with_tool(maya), turn_input("And?"))
     assert (result.ok, result.text) == (True, "Done.")
     assert {problem.step for problem in result.problems} == {"store_user", "store_reply"}
     assert all(isinstance(problem.error, StoreUnavailableError) for problem in result.problems)
@@ -127,11 +127,11 @@ async def test_a_store_that_is_gone_for_good_leaves_the_reply(rc: Tellback, maya
 @pytest.mark.parametrize("failure", [FAILS, LOST, LATE])
 async def test_a_conversation_that_cannot_be_found_leaves_the_reply(rc: Tellback, maya: User, failure: str) -> None:
     with failing(rc.store.conversations, {"find_or_create": iter([failure])}):
-        result = await run_chat_turn(with_a_tool(maya), turn_input())
+        result = await run_chat_turn(config_with_tool(maya), turn_input())
     assert (result.ok, result.text, result.conversation_id) == (True, "Done.", None)
     assert "store_user" in {problem.step for problem in result.problems}
     assert await stored(maya) == []
-    assert str(await run_chat_turn(with_a_tool(maya), turn_input())) == "Done."
+    assert str(await run_chat_turn(config_with_tool(maya), turn_input())) == "Done."
     assert len(await maya.conversations.list()) == 1
 
 

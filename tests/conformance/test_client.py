@@ -33,7 +33,7 @@ pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=Tru
 ID = re.compile(r"\b(conv|msg|turn|ms|atom|ent|bind|job|call)_[0-9a-f]{2,}\b")
 
 
-class Shapes:
+class ValueNormalizer:
     """Values without what differs between two tellings: ids are numbered as they appear, moments have no time."""
 
     def __init__(self) -> None:
@@ -216,10 +216,10 @@ async def test_a_story_is_the_same_through_both(rc: Tellback, client: TellbackCl
         await run_scenario(rc.user("maya", "acme", "web")),
         await run_scenario(client.user("maya m\u00fcller/\u4f60%20")),
     )
-    local_shapes, remote_shapes = Shapes(), Shapes()
+    normalize_local, normalize_remote = ValueNormalizer(), ValueNormalizer()
     for number, (local_value, remote_value) in enumerate(zip(local, remote, strict=True)):
-        expected = remote_shapes(remote_value)
-        assert local_shapes(local_value) == _renamed(expected), f"step {number}"
+        expected = normalize_remote(remote_value)
+        assert normalize_local(local_value) == _renamed(expected), f"step {number}"
 
 
 def _renamed(value: Any) -> Any:

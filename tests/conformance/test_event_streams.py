@@ -15,7 +15,7 @@ from tests.support.sse import Frame, next_frame, open_stream
 # What is served is the same on a file and in memory: the file stands for both.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 
-KEPT = "message.appended"
+MESSAGE_APPENDED = "message.appended"
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ async def append_messages(rc: Tellback, user_id: str, tenant_id: str, *texts: st
 
 
 async def ids(frames: AsyncIterator[Frame], count: int) -> list[int]:
-    return [int((await next_frame(frames, KEPT)).id or 0) for _ in range(count)]
+    return [int((await next_frame(frames, MESSAGE_APPENDED)).id or 0) for _ in range(count)]
 
 
 async def test_a_feed_goes_on_where_it_was_and_is_of_one_user(rc: Tellback, server: str) -> None:
@@ -40,15 +40,15 @@ async def test_a_feed_goes_on_where_it_was_and_is_of_one_user(rc: Tellback, serv
     headers = {"Authorization": f"Bearer {secret}"}
     await append_messages(rc, "maya", "acme", "one", "two")
     await append_messages(rc, "maya", "globex", "not hers")
-    async with open_stream(server, f"/ai-events?after=0&types={KEPT}", headers=headers) as (_, frames):
+    async with open_stream(server, f"/ai-events?after=0&types={MESSAGE_APPENDED}", headers=headers) as (_, frames):
         seen = await ids(frames, 2)
         await append_messages(rc, "omar", "acme", "not hers")
         await append_messages(rc, "maya", "acme", "three")
         seen += await ids(frames, 1)
     writing = asyncio.create_task(append_messages(rc, "maya", "acme", *map(str, range(20))))
     resume_headers = {**headers, "Last-Event-ID": str(seen[-1])}
-    async with open_stream(server, f"/ai-events?types={KEPT}", headers=resume_headers) as (_, frames):
+    async with open_stream(server, f"/ai-events?types={MESSAGE_APPENDED}", headers=resume_headers) as (_, frames):
         seen += await ids(frames, 20)
     await writing
-    stored = await rc.events.read(0, types=[KEPT], tenant_id="acme", user_id="maya")
+    stored = await rc.events.read(0, types=[MESSAGE_APPENDED], tenant_id="acme", user_id="maya")
     assert seen == [event.position for event in stored]

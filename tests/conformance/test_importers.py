@@ -29,7 +29,7 @@ def export(folder: Path, *, days: int = 3, turns: int = 1) -> Path:
     chats = []
     for day in reversed(range(days)):
         created_at = MARCH + day * DAY
-        said_in_it = [
+        turn_texts = [
             message
             for turn in range(turns)
             for message in (
@@ -37,7 +37,7 @@ def export(folder: Path, *, days: int = 3, turns: int = 1) -> Path:
                 gpt_message("assistant", "Lovely!", created_at + turn, metadata={"model_slug": "gpt-4o"}),
             )
         ]
-        chats.append(gpt_chat(f"c{day}", *said_in_it, at=created_at))
+        chats.append(gpt_chat(f"c{day}", *turn_texts, at=created_at))
     return write_json(folder / "conversations.json", chats)
 
 
@@ -62,9 +62,9 @@ async def test_chats_become_closed_conversations_at_their_own_time_and_memories(
         "chatgpt",
         "c0",
     )
-    said_first, answered = await maya.conversations.messages(first.id)
-    assert said_first.created_at.isoformat() == "2024-03-01T10:00:00+00:00"
-    assert (answered.model, answered.provider) == ("gpt-4o", "openai")
+    user_message, assistant_message = await maya.conversations.messages(first.id)
+    assert user_message.created_at.isoformat() == "2024-03-01T10:00:00+00:00"
+    assert (assistant_message.model, assistant_message.provider) == ("gpt-4o", "openai")
 
     [space] = await maya.memory.list_spaces()
     atoms = await maya.memory.list_atoms(space.id)
@@ -113,7 +113,7 @@ async def test_what_was_cut_off_is_finished_by_the_next_import(
         original = getattr(Conversations, method)
         calls = 0
 
-        async def cut_off(self: Conversations, *args: Any, **kwargs: Any) -> Any:
+        async def cancel_at_second_call(self: Conversations, *args: Any, **kwargs: Any) -> Any:
             nonlocal calls
             calls += 1
             result = await original(self, *args, **kwargs)  # noqa: B023 - it is called in this turn of the loop
@@ -122,7 +122,7 @@ async def test_what_was_cut_off_is_finished_by_the_next_import(
             return result
 
         with monkeypatch.context() as patch:
-            patch.setattr(Conversations, method, cut_off)
+            patch.setattr(Conversations, method, cancel_at_second_call)
             with pytest.raises(asyncio.CancelledError):
                 await import_chats(maya, file)
     report = await import_chats(maya, file)
@@ -148,12 +148,12 @@ async def test_a_slow_import_sees_all_that_another_has_brought_in_meanwhile(
     maya, file = rc.user("maya"), export(tmp_path, days=8)
     original = Conversations.find_or_create
 
-    async def after_another(self: Conversations, *args: Any, **kwargs: Any) -> Any:
+    async def import_first(self: Conversations, *args: Any, **kwargs: Any) -> Any:
         monkeypatch.setattr(Conversations, "find_or_create", original)
         assert (await import_chats(maya, file, extract=False)).chats == 8
         return await original(self, *args, **kwargs)
 
-    monkeypatch.setattr(Conversations, "find_or_create", after_another)
+    monkeypatch.setattr(Conversations, "find_or_create", import_first)
     slow = await import_chats(maya, file, extract=False)
     assert (slow.chats, slow.already_there) == (0, 8)
     texts = [text for texts in await stored(maya) for text in texts if text.startswith("Day")]
@@ -189,8 +189,8 @@ async def test_a_conversation_that_another_import_fills_and_closes_meanwhile_is_
 
 async def test_since_and_limit_choose_chats(rc: Tellback, tmp_path: Path) -> None:
     maya, file = rc.user("maya"), export(tmp_path, days=5)
-    late = await import_chats(maya, file, since="2024-03-03T00:00:00Z", limit=2)
-    assert late.skipped == {"nothing was said in it since the given time": 2, "the limit was reached": 1}
+    late_report = await import_chats(maya, file, since="2024-03-03T00:00:00Z", limit=2)
+    assert late_report.skipped == {"nothing was said in it since the given time": 2, "the limit was reached": 1}
     assert [texts[0][:5] for texts in await stored(maya)] == ["Day 2", "Day 3"]
     remaining_report = await import_chats(maya, file, limit=2)
     assert [texts[0][:5] for texts in await stored(maya)] == ["Day 2", "Day 3", "Day 0", "Day 1"]
@@ -233,13 +233,13 @@ async def test_a_binding_that_leads_there_already_is_enough(rc: Tellback, tmp_pa
 
 
 async def test_a_later_chat_supersedes_an_earlier_one(url: str, tmp_path: Path) -> None:
-    def lives_in(city: str) -> dict[str, Any]:
-        fact = {"text": f"User lives in {city}.", "messages": ["m1"], "kind": "FACT", "category": "home"}
-        return {"facts": [{**fact, "subject": "user", "attribute": "home city", "value": city, "single": True}]}
+    def home_reply(city: str) -> dict[str, Any]:
+        home_fact = {"text": f"User lives in {city}.", "messages": ["m1"], "kind": "FACT", "category": "home"}
+        return {"facts": [{**home_fact, "subject": "user", "attribute": "home city", "value": city, "single": True}]}
 
     chats = [gpt_chat("new", gpt_message("user", "I live in Lisbon.", MARCH + DAY), at=MARCH + DAY)]
     chats.append(gpt_chat("old", gpt_message("user", "I live in Porto."), at=MARCH))
-    model = ScriptedModel([answers(lives_in("Porto")), answers(lives_in("Lisbon"))])
+    model = ScriptedModel([answers(home_reply("Porto")), answers(home_reply("Lisbon"))])
     async with Tellback(url, model=model) as rc:
         maya = rc.user("maya")
         report = await import_chats(maya, write_json(tmp_path / "conversations.json", chats))
@@ -270,10 +270,10 @@ async def test_it_works_through_a_server(rc: Tellback, tmp_path: Path) -> None:
         assert (report.chats, report.messages) == (2, 1_102)
         assert report.memories > 1_000
         assert (await import_chats(remote_user, file, space="old")).already_there == 2
-    [longer, _] = sorted(
+    [longer_chat, _] = sorted(
         await rc.user("maya").conversations.list("imported"), key=lambda conversation: -conversation.last_seq
     )
-    first = (await rc.user("maya").conversations.messages(longer.id))[0]
+    first = (await rc.user("maya").conversations.messages(longer_chat.id))[0]
     assert first.text.count("é") == 450_000
 
 

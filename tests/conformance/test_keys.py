@@ -36,7 +36,7 @@ async def test_no_part_of_a_secret_is_stored(rc: Tellback) -> None:
     assert len(stored.digest) == 64
 
 
-def damaged(created: NewApiKey) -> list[Any]:
+def damaged_secrets(created: NewApiKey) -> list[Any]:
     last = "A" if created.secret[-2] != "A" else "B"
     other_id = created.secret[:4] + ("0" if created.secret[4] != "0" else "1") + created.secret[5:]
     return [
@@ -58,7 +58,7 @@ def damaged(created: NewApiKey) -> list[Any]:
 
 async def test_what_is_not_a_secret_opens_nothing_and_is_not_repeated(rc: Tellback) -> None:
     created = await rc.keys.create()
-    for wrong in damaged(created):
+    for wrong in damaged_secrets(created):
         with pytest.raises(NotAuthenticatedError) as caught:
             await rc.keys.check(wrong)
         assert "rk_0" not in str(caught.value)

@@ -14,7 +14,7 @@ from tests.integration.memory.helpers import DAY, NOON, Clock, count_events, rec
 
 DIET = {"name": "diet", "kind": "PREFERENCE"}
 
-STRANGE = [
+STRANGE_TEXTS = [
     "naïve Ünïcode 🦜 \u202e right to left",
     "' OR 1=1; DROP TABLE atoms; --",
     "%s ${x} {{x}} \\ \" ' ` \t\r\n end",
@@ -69,15 +69,15 @@ async def test_a_space_that_cannot_be_is_refused(kwargs: dict[str, Any]) -> None
 async def test_strange_texts_come_back_as_they_were_and_are_found_by_their_words(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
-    added = [await memory.add_atom(space.id, text) for text in STRANGE]
-    assert [atom.text for atom in added] == STRANGE
+    added = [await memory.add_atom(space.id, text) for text in STRANGE_TEXTS]
+    assert [atom.text for atom in added] == STRANGE_TEXTS
     for atom in added:
         assert await memory.get_atom(atom.id) == atom
-    assert texts(await memory.list_atoms(space.id)) == STRANGE[::-1]
-    for query in STRANGE:
+    assert texts(await memory.list_atoms(space.id)) == STRANGE_TEXTS[::-1]
+    for query in STRANGE_TEXTS:
         result = await memory.recall_by_topic(space.id, query, limit=100)
         assert {hit.atom.id for hit in result} == {atom.id for atom in added}
-        if query not in ("?!…", STRANGE[4]):
+        if query not in ("?!…", STRANGE_TEXTS[4]):
             assert result.hits[0].atom.text == query, query[:40]
         await memory.recall_timeline(space.id, query=query)
         await memory.recall_by_entity(space.id, query[:500])
@@ -121,7 +121,7 @@ async def test_an_atom_keeps_everything_it_is_given(rc: Tellback) -> None:
     assert recalled == atom
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+INVALID_ATOMS: list[tuple[dict[str, Any], str]] = [
     *(({"text": text}, "text") for text in ("", " \n", None, 5, b"x", "x" * 50_001, "a\x00b", "\ud800")),
     *(({"category": value}, "category") for value in ("diet", {}, {"name": "x"}, {"name": "x", "kind": "NO"})),
     ({"category": {"name": "", "kind": "FACT"}}, "category's name"),
@@ -143,7 +143,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kwargs", "names"), REFUSED)
+@pytest.mark.parametrize(("kwargs", "names"), INVALID_ATOMS)
 async def test_an_atom_that_cannot_be_is_refused_by_name(kwargs: dict[str, Any], names: str) -> None:
     async with Tellback(":memory:") as rc:
         memory = rc.user("maya").memory
@@ -157,7 +157,7 @@ async def test_an_atom_that_cannot_be_is_refused_by_name(kwargs: dict[str, Any],
         assert await count_events(rc) == before
 
 
-NO_ATOMS: list[Any] = [
+INVALID_ATOM_LISTS: list[Any] = [
     "text",
     None,
     5,
@@ -171,7 +171,7 @@ NO_ATOMS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("atoms", NO_ATOMS)
+@pytest.mark.parametrize("atoms", INVALID_ATOM_LISTS)
 async def test_many_atoms_that_are_none_are_refused(atoms: Any) -> None:
     async with Tellback(":memory:") as rc:
         memory = rc.user("maya").memory

@@ -167,7 +167,7 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
                 assert seen.created_by == scope[2] or user_ids & {scope[2], "*"}
 
         @rule(target=jobs, scope=scopes)
-        def talk(self, scope: Scoped) -> MultipleResults[str]:
+        def create_jobs(self, scope: Scoped) -> MultipleResults[str]:
             tenant, app, user = scope
             conversations = rc.user(user, tenant_id=tenant, app_id=app).conversations
             conversation = runner.run(conversations.create(self.namespace))

@@ -25,15 +25,15 @@ async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str
             ann = await memory.create_entity(space.id, "PERSON", "Ann")
             for text in ("Ann adopted a puppy.", "The bank closes at noon.", "Ann plays the cello in an orchestra."):
                 await memory.add_atom(space.id, text, entity_ids=[ann.id] if "Ann" in text else [])
-            for most_wanted in (0, 1, 2, 3, 10**12):
-                topic = await memory.recall_by_topic(space.id, "Which instrument does Ann play?", most_wanted)
-                entity = await memory.recall_by_entity(space.id, "Ann", most_wanted)
-                time = await memory.recall_timeline(space.id, query="puppy", limit=most_wanted)
+            for limit in (0, 1, 2, 3, 10**12):
+                topic = await memory.recall_by_topic(space.id, "Which instrument does Ann play?", limit)
+                entity = await memory.recall_by_entity(space.id, "Ann", limit)
+                time = await memory.recall_timeline(space.id, query="puppy", limit=limit)
                 assert (topic.mode, entity.mode, time.mode) == tuple(RecallMode)
                 assert (topic.total_candidates, entity.total_candidates, time.total_candidates) == (3, 2, 3)
                 for result, max_hits in ((topic, 3), (entity, 2), (time, 1)):
                     assert_valid_result(result)
-                    assert len(result) == min(most_wanted, max_hits)
+                    assert len(result) == min(limit, max_hits)
                     assert result.atoms == [hit.atom for hit in result]
             assert topic.hits[0].atom.text.startswith("Ann plays the cello")
             assert topic.hits[0].entity_match_bonus > topic.hits[-1].entity_match_bonus == 1
@@ -93,11 +93,11 @@ async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(rc: 
     result = await memory.recall_by_topic(space.id, "Where does the cat sleep?", now=NOON)
     assert result.atoms == [new, old, older]
     assert [hit.decay_weight for hit in result] == sorted((hit.decay_weight for hit in result), reverse=True)
-    vital = await memory.add_atom(space.id, text, importance=5, valid_from=NOON - 700 * DAY)
-    assert (await memory.recall_by_topic(space.id, "cat sleeps")).atoms[0] == vital
+    important_atom = await memory.add_atom(space.id, text, importance=5, valid_from=NOON - 700 * DAY)
+    assert (await memory.recall_by_topic(space.id, "cat sleeps")).atoms[0] == important_atom
     linked = await memory.add_atom(space.id, text, importance=3, valid_from=NOON - 700 * DAY, entity_ids=[cat.id])
     result = await memory.recall_by_topic(space.id, "Where does Mitzi sleep?")
-    assert result.atoms[:2] == [linked, vital]
+    assert result.atoms[:2] == [linked, important_atom]
     assert result.hits[0].entity_match_bonus > 1
     assert all(hit.entity_match_bonus == 1 for hit in result.hits[1:])
     assert_valid_result(result)
@@ -190,17 +190,17 @@ async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(rc: Tellba
     await memory.delete_atom(turns["User: kite number3"].id)
     await memory.archive_atom(turns["User: kite number5"].id)
 
-    async def around(text: str, neighbours: int, **kwargs: Any) -> list[str]:
+    async def neighbour_texts(text: str, neighbours: int, **kwargs: Any) -> list[str]:
         result = await memory.recall_by_topic(space.id, text, 100, neighbours=neighbours, **kwargs)
         assert_valid_result(result)
         [hit] = [hit for hit in result if hit.atom.text == f"User: {text}"]
         return [atom.text.removeprefix("User: kite number") for atom in hit.context]
 
-    assert await around("kite number4", 0) == []
-    assert await around("kite number4", 2) == ["2", "6"]
-    assert await around("kite number4", 2, include_archived=True) == ["2", "5", "6"]
-    assert await around("kite number0", 3) == ["1", "2"]
-    assert await around("kite number7", 10**12) == ["0", "1", "2", "4", "6"]
+    assert await neighbour_texts("kite number4", 0) == []
+    assert await neighbour_texts("kite number4", 2) == ["2", "6"]
+    assert await neighbour_texts("kite number4", 2, include_archived=True) == ["2", "5", "6"]
+    assert await neighbour_texts("kite number0", 3) == ["1", "2"]
+    assert await neighbour_texts("kite number7", 10**12) == ["0", "1", "2", "4", "6"]
     result = await memory.recall_by_topic(space.id, "kite", 100, neighbours=3)
     for hit in result:
         assert all(atom.source_conversation_id == hit.atom.source_conversation_id for atom in hit.context)

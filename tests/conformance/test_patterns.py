@@ -15,10 +15,12 @@ from tellback.types.memory import AtomStatus, CategoryKind
 from tellback.user import User
 
 MONDAY = datetime(2026, 1, 5, 8, tzinfo=UTC)
-RUN = ("running", "EPISODE")
+RUN_CATEGORY = ("running", "EPISODE")
 
 
-async def runs(user: User, space_id: str, weeks: range, category: tuple[str, str] = RUN) -> list[Atom]:
+async def add_run_episodes(
+    user: User, space_id: str, weeks: range, category: tuple[str, str] = RUN_CATEGORY
+) -> list[Atom]:
     """A user who goes running on Mondays, and does other things."""
     atoms = []
     for week in weeks:
@@ -47,21 +49,21 @@ async def patterns(user: User, space_id: str) -> list[Atom]:
 async def test_what_recurs_becomes_a_pattern_that_cites_its_episodes(rc: Tellback) -> None:
     user = rc.user("maya")
     space = await user.memory.create_space("daily")
-    episodes = await runs(user, space.id, range(4))
+    episodes = await add_run_episodes(user, space.id, range(4))
     assert await rc.mine_patterns() > 0
     [pattern] = await patterns(user, space.id)
     assert "Monday" in pattern.text
     assert pattern.valid_from == MONDAY
     assert {each.conversation_id for each in pattern.citations} == {atom.source_conversation_id for atom in episodes}
     assert await rc.mine_patterns() == 0
-    new_episodes = await runs(user, space.id, range(4, 6))
+    new_episodes = await add_run_episodes(user, space.id, range(4, 6))
     assert await rc.mine_patterns() > 0
-    [grown] = await patterns(user, space.id)
-    assert len(grown.citations) == 6
-    assert new_episodes[-1].source_conversation_id in {each.conversation_id for each in grown.citations}
+    [updated_pattern] = await patterns(user, space.id)
+    assert len(updated_pattern.citations) == 6
+    assert new_episodes[-1].source_conversation_id in {each.conversation_id for each in updated_pattern.citations}
     hits = await user.memory.recall_by_topic(space.id, "how often do I go running?")
-    assert grown.id in {atom.id for atom in hits.atoms}
-    await user.memory.delete_atom(grown.id)
+    assert updated_pattern.id in {atom.id for atom in hits.atoms}
+    await user.memory.delete_atom(updated_pattern.id)
     await rc.mine_patterns()
     assert [atom for atom in await patterns(user, space.id) if atom.superseded_by is None] == []
 
@@ -70,8 +72,8 @@ async def test_two_are_not_a_pattern_and_some_categories_are_never_mined(url: st
     async with Tellback(url, patterns=PatternMining(exclude=("medical",))) as rc:
         user = rc.user("maya")
         space = await user.memory.create_space("daily")
-        await runs(user, space.id, range(2))
-        await runs(user, space.id, range(10, 16), ("medical", "EPISODE"))
+        await add_run_episodes(user, space.id, range(2))
+        await add_run_episodes(user, space.id, range(10, 16), ("medical", "EPISODE"))
         await rc.mine_patterns()
         assert await patterns(user, space.id) == []
 
@@ -107,14 +109,14 @@ async def test_only_the_platform_writes_patterns(rc: Tellback) -> None:
 async def test_a_pattern_is_replaced_by_something_else_only_and_does_not_come_back(rc: Tellback) -> None:
     user = rc.user("maya")
     space = await user.memory.create_space("daily")
-    await runs(user, space.id, range(4))
+    await add_run_episodes(user, space.id, range(4))
     await rc.mine_patterns()
     [pattern] = await patterns(user, space.id)
     with pytest.raises(InvalidArgumentError, match="platform"):
         await user.memory.supersede_atom(pattern.id, "User robs banks on Mondays.")
     fact = await user.memory.supersede_atom(pattern.id, "User was running for a marathon.", ("sport", "FACT"))
     assert await rc.mine_patterns() == 0
-    await runs(user, space.id, range(4, 6))
+    await add_run_episodes(user, space.id, range(4, 6))
     assert await rc.mine_patterns() == 0
     assert await patterns(user, space.id) == []
     await user.memory.delete_atom(fact.id)
@@ -126,7 +128,7 @@ async def test_a_pattern_is_replaced_by_something_else_only_and_does_not_come_ba
 async def test_a_pattern_whose_episodes_are_gone_is_archived_until_they_are_back(rc: Tellback) -> None:
     user = rc.user("maya")
     space = await user.memory.create_space("daily")
-    episodes = await runs(user, space.id, range(3))
+    episodes = await add_run_episodes(user, space.id, range(3))
     await rc.mine_patterns()
     [pattern] = await patterns(user, space.id)
     await user.memory.archive_atom(episodes[0].id)
@@ -138,7 +140,7 @@ async def test_a_pattern_whose_episodes_are_gone_is_archived_until_they_are_back
     ]
     assert await rc.mine_patterns() == 0
     await user.memory.restore_atom(episodes[0].id)
-    await runs(user, space.id, range(3, 4))
+    await add_run_episodes(user, space.id, range(3, 4))
     assert await rc.mine_patterns() > 0
     [pattern_after] = await patterns(user, space.id)
     assert pattern_after.id == pattern.id
@@ -152,7 +154,7 @@ async def test_a_pattern_whose_episodes_are_gone_is_archived_until_they_are_back
 async def test_a_category_that_became_excluded_has_no_patterns_any_more(rc: Tellback) -> None:
     user = rc.user("maya")
     space = await user.memory.create_space("daily")
-    await runs(user, space.id, range(3), ("Medical", "EPISODE"))
+    await add_run_episodes(user, space.id, range(3), ("Medical", "EPISODE"))
     await rc.mine_patterns()
     assert len(await patterns(user, space.id)) == 1
     miner = rc._memory.pattern_miner(PatternMining(exclude=("mEdical",)))
@@ -165,7 +167,7 @@ async def test_patterns_are_mined_now_and_then_by_themselves(url: str) -> None:
     async with Tellback(url, patterns=PatternMining(every=timedelta(seconds=0.2))) as rc:
         user = rc.user("maya")
         space = await user.memory.create_space("daily")
-        await runs(user, space.id, range(3))
+        await add_run_episodes(user, space.id, range(3))
         async with asyncio.timeout(40):
             async for event in rc.events.subscribe(types=["atom.added"]):
                 if event.data["kind"] == "PATTERN":
@@ -194,9 +196,9 @@ async def test_a_summary_that_fell_behind_is_made_up_for(url: str) -> None:
             await user.conversations.append_turn(conversation.id, f"My number is {number}.", {"content": "Noted."})
         assert (await user.conversations.raw_turns(conversation.id))[-1].text == "Noted."
         await rc._summaries.refresh_due()
-        caught_up = await user.conversations.get(conversation.id)
-        assert caught_up is not None
-        assert (caught_up.rolling_summary_until_seq, caught_up.summarized_turns) == (8, 4)
+        updated = await user.conversations.get(conversation.id)
+        assert updated is not None
+        assert (updated.rolling_summary_until_seq, updated.summarized_turns) == (8, 4)
 
 
 @pytest.mark.parametrize(

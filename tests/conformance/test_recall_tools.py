@@ -396,7 +396,7 @@ async def test_a_correction_takes_the_old_ones_place(maya: User, space_id: str) 
 
 
 async def test_only_a_memory_of_this_space_can_be_replaced(rc: Tellback, maya: User, space_id: str) -> None:
-    others = await strangers(rc, maya)
+    others = await create_other_users_atoms(rc, maya)
     tool = Remember(maya, space_id)
     for id in [*others, "atom_nothing", "", "\x00"]:
         assert "no such memory" in await error_text(tool, text="Now mine.", replaces=id)
@@ -440,7 +440,7 @@ async def test_what_is_forgotten_is_recalled_no_more(maya: User, space_id: str) 
 
 
 async def test_nothing_of_another_space_or_user_can_be_forgotten(rc: Tellback, maya: User, space_id: str) -> None:
-    others = await strangers(rc, maya)
+    others = await create_other_users_atoms(rc, maya)
     own_atom = await maya.memory.add_atom(space_id, "Mine.")
     output = await call(Forget(maya, space_id), ids=[*others, own_atom.id])
     assert [each["status"] for each in output["results"]] == ["no such memory"] * len(others) + ["forgotten"]
@@ -462,7 +462,7 @@ async def test_forgetting_can_need_approval(maya: User, space_id: str) -> None:
 # Isolation
 
 
-async def strangers(rc: Tellback, maya: User) -> list[str]:
+async def create_other_users_atoms(rc: Tellback, maya: User) -> list[str]:
     """Ids of memories that a tool for one of Maya's spaces must not reach: Maya's own, another user's, a tenant's."""
     users = [maya, rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")]
     found = []
@@ -481,7 +481,7 @@ async def assert_unchanged(rc: Tellback, ids: list[str]) -> None:
 
 
 async def test_recall_stays_in_its_space(rc: Tellback, maya: User, space_id: str) -> None:
-    await strangers(rc, maya)
+    await create_other_users_atoms(rc, maya)
     for tool, input in zip(
         memory_tools(maya, space_id), ({"query": "tea secret"}, {"entity": "tea"}, {"query": "tea"}), strict=True
     ):

@@ -162,7 +162,7 @@ async def create_own_objects(client: RestClient) -> dict[str, str]:
 
 
 # Small letters are another's ids, capital ones the caller's own.
-CROSSINGS: list[tuple[str, str, Any]] = [
+CROSS_SCOPE_REQUESTS: list[tuple[str, str, Any]] = [
     ("GET", "/ai-memory/spaces/{s}", None),
     ("DELETE", "/ai-memory/spaces/{s}", None),
     ("GET", "/ai-memory/spaces/{s}/atoms", None),
@@ -220,11 +220,11 @@ CROSSINGS: list[tuple[str, str, Any]] = [
 ]
 
 
-def with_ids(value: Any, ids: dict[str, str]) -> Any:
+def fill_ids(value: Any, ids: dict[str, str]) -> Any:
     if isinstance(value, dict):
-        return {name: with_ids(each, ids) for name, each in value.items()}
+        return {name: fill_ids(each, ids) for name, each in value.items()}
     if isinstance(value, list):
-        return [with_ids(each, ids) for each in value]
+        return [fill_ids(each, ids) for each in value]
     return ids.get(value, value) if isinstance(value, str) else value
 
 
@@ -240,8 +240,8 @@ async def test_ids_of_another_scope_are_unknown_wherever_they_stand(url: str, us
             ids = secret | await create_own_objects(client)
             users = (rc.user("maya", tenant_id="acme", app_id="web"), rc.user(user, tenant_id=tenant, app_id=app))
             before = [await snapshot(each) for each in users]
-            for method, path, body in CROSSINGS:
-                options = {} if body is None else {"json": with_ids(body, ids)}
+            for method, path, body in CROSS_SCOPE_REQUESTS:
+                options = {} if body is None else {"json": fill_ids(body, ids)}
                 answer = await client.request(method, path.format(**ids), **options)
                 assert answer.status_code == 404, f"{method} {path} {body}: {answer.status_code} {answer.text[:200]}"
                 assert "Secret" not in answer.text

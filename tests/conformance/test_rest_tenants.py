@@ -20,7 +20,7 @@ from tellback.server import ServerSettings, create_app
 from tellback.types.access import ApiKeyRole
 from tests.support.http_server import app_client, running_server
 from tests.support.rest_data import SampleData, create_sample_data, flight_agent, open_tellback, start_session
-from tests.support.rest_requests import ENDLESS, IdPlace, Operation, missing_places, operations
+from tests.support.rest_requests import ENDLESS_OPERATIONS, IdPlace, Operation, missing_places, operations
 
 pytestmark = pytest.mark.slow
 
@@ -120,13 +120,13 @@ async def test_everyones_own_things_are_reached_by_the_same_requests() -> None:
         app = create_app(rc, SETTINGS, agents=[flight_agent()], opens=False)
         failures = {}
         for number, operation in enumerate(OPERATIONS):
-            if operation.id in ENDLESS | WITHOUT_A_CREDENTIAL:
+            if operation.id in ENDLESS_OPERATIONS | WITHOUT_A_CREDENTIAL:
                 continue
             sample_data, secret = await create_user_with_key(
                 rc, app, ("acme", f"app{number}", "maya"), "admin", f"Oslo{number}"
             )
             async with app_client(app, secret, "maya") as client:
-                answer = await client.request(**operation.request(chooser(sample_data)))
+                answer = await client.request(**operation.request(make_id_chooser(sample_data)))
             if answer.status_code >= 300:
                 failures[operation.id] = answer.text
     assert failures == {}
@@ -136,7 +136,7 @@ async def test_nobody_reaches_what_is_anothers(rc: Tellback, victim: SampleData,
     before = await snapshot(rc, victim)
     for intruder in intruders:
         for operation in OPERATIONS:
-            if operation.id not in ENDLESS | WITHOUT_A_CREDENTIAL:
+            if operation.id not in ENDLESS_OPERATIONS | WITHOUT_A_CREDENTIAL:
                 await try_everything(operation, intruder, victim)
     assert await snapshot(rc, victim) == before
 
@@ -145,7 +145,7 @@ async def try_everything(operation: Operation, intruder: Intruder, victim: Sampl
     """Put another's id in each place, one by one and in all of them."""
     tries: list[tuple[IdPlace, ...]] = [(place,) for place in operation.places]
     for stolen in [*tries, operation.places] if len(tries) != 1 else tries:
-        answer = await intruder.ask(**operation.request(chooser(intruder.sample_data, victim, stolen)))
+        answer = await intruder.ask(**operation.request(make_id_chooser(intruder.sample_data, victim, stolen)))
         failure_message = f"{intruder.role} {operation.id} {stolen}: {answer.status_code} {answer.text[:300]}"
         if answer.status_code == 403:
             assert operation.path.startswith("/ai-admin"), failure_message
@@ -156,14 +156,14 @@ async def try_everything(operation: Operation, intruder: Intruder, victim: Sampl
             assert answer.status_code < 500, failure_message
 
 
-def chooser(
+def make_id_chooser(
     own: SampleData, others: SampleData | None = None, stolen: tuple[IdPlace, ...] = ()
 ) -> Callable[[IdPlace, str], str]:
     """One's own things in a request, and another's in some places."""
 
     def choose_id(place: IdPlace, kind: str) -> str:
-        from_others = others is not None and place in stolen and kind not in ("word", "user")
-        return (others if others is not None and from_others else own).id_of(kind)
+        is_stolen = others is not None and place in stolen and kind not in ("word", "user")
+        return (others if others is not None and is_stolen else own).id_of(kind)
 
     return choose_id
 
@@ -179,12 +179,12 @@ async def snapshot(rc: Tellback, sample_data: SampleData) -> dict[str, Any]:
     """All that is kept of someone, and what is about them."""
     export = await sample_data.user.admin.export_user_data()
     scope = sample_data.user.scope
-    of_app: dict[str, Any] = {"tenant_id": scope.tenant_id, "app_id": scope.app_id}
+    app_scope: dict[str, Any] = {"tenant_id": scope.tenant_id, "app_id": scope.app_id}
     return {
         **{name: value for name, value in export.items() if name != "exported_at"},
-        "jobs": [each for each in await rc.jobs.list(**of_app) if each.scope == scope],
-        "bindings": [each for each in await rc.bindings.list(**of_app) if each.created_by == scope.user_id],
-        "keys": [each for each in await rc.keys.list(**of_app) if each.user_id == scope.user_id],
+        "jobs": [each for each in await rc.jobs.list(**app_scope) if each.scope == scope],
+        "bindings": [each for each in await rc.bindings.list(**app_scope) if each.created_by == scope.user_id],
+        "keys": [each for each in await rc.keys.list(**app_scope) if each.user_id == scope.user_id],
         "events": [each for each in await rc.events.read(limit=1_000) if each.scope == scope],
     }
 
@@ -193,7 +193,7 @@ async def test_lists_go_on_from_no_place_of_anothers(victim: SampleData, intrude
     for intruder in intruders:
         for operation in OPERATIONS:
             if "cursor" in parameters(operation):
-                own_request = operation.request(chooser(intruder.sample_data))
+                own_request = operation.request(make_id_chooser(intruder.sample_data))
                 for id in victim.ids.values():
                     cursor = base64.urlsafe_b64encode(id.encode()).decode().rstrip("=")
                     answer = await intruder.ask(
@@ -208,7 +208,7 @@ async def test_a_users_credential_is_for_no_other_user(app: Any, rc: Tellback, v
     async with app_client(app, secret, "maya") as client:
         for operation in OPERATIONS:
             if operation.id not in WITHOUT_A_CREDENTIAL:
-                answer = await client.request(**operation.request(chooser(victim)))
+                answer = await client.request(**operation.request(make_id_chooser(victim)))
                 assert answer.status_code == 403, operation.id
                 assert WORD not in answer.text
     assert await snapshot(rc, victim) == before
@@ -223,8 +223,8 @@ async def test_only_an_admin_names_another_user_in_a_request(
     tried_operations = []
     async with app_client(app, secret, "omar") as client:
         for operation in OPERATIONS:
-            request = operation.request(chooser(victim))
-            for part, user_fields in user_places(operation):
+            request = operation.request(make_id_chooser(victim))
+            for part, user_fields in user_fields_of(operation):
                 if (operation.id, role) in (("create_binding", "app"), ("create_chat_completion", "app")):
                     continue
                 named_request = {**request, part: {**request.get(part, {}), **user_fields}}
@@ -237,12 +237,12 @@ async def test_only_an_admin_names_another_user_in_a_request(
     assert await snapshot(rc, victim) == before
 
 
-def user_places(operation: Operation) -> list[tuple[str, dict[str, Any]]]:
+def user_fields_of(operation: Operation) -> list[tuple[str, dict[str, Any]]]:
     """How a request names the user, in each part of it that can."""
     found: list[tuple[str, dict[str, Any]]] = []
     if "userId" in parameters(operation):
         found.append(("params", {"userId": "maya"}))
-    body = operation.described.get("requestBody")
+    body = operation.description.get("requestBody")
     if body is not None:
         body_schema = body["content"]["application/json"]["schema"]
         schema = next(each for each in (body_schema, *body_schema.get("anyOf", ())) if "$ref" in each)
@@ -255,7 +255,7 @@ def user_places(operation: Operation) -> list[tuple[str, dict[str, Any]]]:
 
 def parameters(operation: Operation) -> set[str]:
     """What a request can have besides a body."""
-    return {each["name"] for each in operation.described["parameters"] if "name" in each}
+    return {each["name"] for each in operation.description["parameters"] if "name" in each}
 
 
 async def test_an_admin_of_another_tenant_who_names_the_user_gets_their_own(
@@ -264,10 +264,10 @@ async def test_an_admin_of_another_tenant_who_names_the_user_gets_their_own(
     before = await snapshot(rc, victim)
     for intruder in intruders[:2]:
         for operation in OPERATIONS:
-            for part, user_fields in user_places(operation):
-                request = operation.request(chooser(intruder.sample_data))
+            for part, user_fields in user_fields_of(operation):
+                request = operation.request(make_id_chooser(intruder.sample_data))
                 await intruder.ask(**{**request, part: {**request.get(part, {}), **user_fields}})
-            if "everyone" in parameters(operation) and operation.id not in ENDLESS:
+            if "everyone" in parameters(operation) and operation.id not in ENDLESS_OPERATIONS:
                 await intruder.ask(method="GET", url=operation.path, params={"everyone": True})
     assert await snapshot(rc, victim) == before
 

@@ -233,9 +233,9 @@ async def test_messages_are_stored_as_they_complete(rc: Tellback, maya: User) ->
 
     tool_calls = calls(ToolCall("a", "slow"), ToolCall("b", "quick"))
     with ScriptedModel([tool_calls, says("done")]) as model:
-        watching = asyncio.create_task(look())
+        watch_task = asyncio.create_task(look())
         outcome = await conversations.run_turn(conversation.id, model=model, user_text="go", tools=[quick, slow])
-        await watching
+        await watch_task
     assert seen == [["user", "assistant", "tool"]]
     stored = await conversations.raw_turns(conversation.id)
     assert [m.text for m in stored] == ["go", "", "quick", "slow", "done"]
@@ -398,7 +398,7 @@ async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
     log = rc.store.conversations
     end_turn, release, turn_started = log.end_turn, asyncio.Event(), asyncio.Event()
 
-    async def late(*args: Any) -> None:
+    async def end_turn_late(*args: Any) -> None:
         await release.wait()
         await end_turn(*args)
 
@@ -417,7 +417,7 @@ async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
     async def rc_jobs_done() -> None:
         await rc.jobs.drain()
 
-    monkeypatch.setattr(log, "end_turn", late)
+    monkeypatch.setattr(log, "end_turn", end_turn_late)
     first = asyncio.create_task(
         conversations.run_turn(conversation.id, FunctionModel(answer), "Hi", idempotency_key="k")
     )

@@ -19,10 +19,10 @@ from tellback.user import User
 FACT: Mapping[str, Any] = {"name": "fact", "kind": "FACT"}
 IDENTITY: Mapping[str, Any] = {"name": "identity", "kind": "FACT"}
 PREFERENCE: Mapping[str, Any] = {"name": "preference", "kind": "PREFERENCE"}
-OLD, OVER = datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+START_DATE, END_DATE = datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def contexts(user: User) -> WorkingContextBuilder:
+def context_builder(user: User) -> WorkingContextBuilder:
     return WorkingContextBuilder(user.conversations, user.memory)
 
 
@@ -34,7 +34,7 @@ async def test_what_was_remembered_elsewhere_is_in_the_context_of_a_new_conversa
     await maya.memory.add_atom(space.id, "Drives an old van.", FACT)
     conversation = await maya.conversations.create("dinner")
     await maya.conversations.append_user_message(conversation.id, "Where can we eat without meat tonight?")
-    context = await contexts(maya).build(
+    context = await context_builder(maya).build(
         conversation.id, space.id, recall_limit=1, always_on_category_names=["identity"], template_id="messages"
     )
     assert [atom.text for atom in context.atoms_used] == ["Is called Maya.", "Eats no meat and no fish."]
@@ -51,7 +51,7 @@ async def test_what_was_just_said_and_remembered_word_for_word_is_not_told_twice
     await maya.conversations.append_user_message(new_conversation.id, "What is my boat called?")
     for conversation in (earlier, new_conversation):
         await maya.memory.remember_conversation(space.id, conversation.id)
-    context = await contexts(maya).build(new_conversation.id, space.id)
+    context = await context_builder(maya).build(new_conversation.id, space.id)
     assert len(context.hits) == 1
     assert "Heron" in context.hits[0].atom.text
     assert context.context_block.count("What is my boat called?") == 1
@@ -63,10 +63,10 @@ async def test_what_is_over_is_left_out_and_was_true_at_its_time(rc: Tellback) -
     old = await maya.memory.add_atom(space.id, "Lives in Porto.", IDENTITY, valid_from="2024-01-01T00:00:00Z")
     await maya.memory.supersede_atom(old.id, "Lives in Lisbon.", valid_from="2026-03-01T00:00:00Z")
     conversation = await maya.conversations.create("chat")
-    today = await contexts(maya).build(
+    today = await context_builder(maya).build(
         conversation.id, space.id, "Where does she live?", always_on_category_names=["identity"]
     )
-    past_context = await contexts(maya).build(
+    past_context = await context_builder(maya).build(
         conversation.id,
         space.id,
         "Where does she live?",
@@ -84,12 +84,14 @@ async def test_the_present_moment_sees_the_same_whether_it_is_said_or_not(rc: Te
     next_month = datetime.now(UTC) + timedelta(days=30)
     await maya.memory.add_atom(space.id, "Moves to Faro.", IDENTITY, valid_from=next_month)
     await maya.memory.add_atom(space.id, "Is moving house.", FACT, valid_from=next_month)
-    await maya.memory.add_atom(space.id, "Was packing to move.", FACT, valid_from=OLD, valid_to=OVER)
+    await maya.memory.add_atom(space.id, "Was packing to move.", FACT, valid_from=START_DATE, valid_to=END_DATE)
     conversation = await maya.conversations.create("chat")
     kwargs: Mapping[str, Any] = {"recall_query": "Where does she move?", "always_on_category_names": ["identity"]}
-    default_context = await contexts(maya).build(conversation.id, space.id, **kwargs)
-    explicit_context = await contexts(maya).build(conversation.id, space.id, **kwargs, now=datetime.now(UTC))
-    earlier = await contexts(maya).build(conversation.id, space.id, **kwargs, now=datetime.now(UTC) - timedelta(days=1))
+    default_context = await context_builder(maya).build(conversation.id, space.id, **kwargs)
+    explicit_context = await context_builder(maya).build(conversation.id, space.id, **kwargs, now=datetime.now(UTC))
+    earlier = await context_builder(maya).build(
+        conversation.id, space.id, **kwargs, now=datetime.now(UTC) - timedelta(days=1)
+    )
     assert [atom.text for atom in default_context.atoms_used] == ["Moves to Faro.", "Is moving house."]
     assert explicit_context.atoms_used == default_context.atoms_used
     assert earlier.atoms_used == ()
@@ -105,7 +107,7 @@ async def test_a_tool_that_gave_much_keeps_the_block_and_its_messages_within_the
         {"role": "assistant", "content": "It is long."},
     ]
     await maya.conversations.append_messages(conversation.id, turn)
-    context = await contexts(maya).build(conversation.id, token_budget=1_000)
+    context = await context_builder(maya).build(conversation.id, token_budget=1_000)
     assert context.turns_used == 1
     assert "(198000 more characters)" in context.context_block
     assert "(198000 more characters)" in context.messages[3].content
@@ -121,7 +123,7 @@ async def test_archived_and_forgotten_memories_are_never_in_it(rc: Tellback) -> 
     await maya.memory.archive_atom(archived_atom.id)
     await maya.memory.delete_atom(forgotten_atom.id)
     conversation = await maya.conversations.create("chat")
-    context = await contexts(maya).build(conversation.id, space.id, "tea", always_on_category_names=["identity"])
+    context = await context_builder(maya).build(conversation.id, space.id, "tea", always_on_category_names=["identity"])
     assert context.atoms_used == ()
 
 
@@ -138,7 +140,7 @@ async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(rc: Tellbac
         ],
     )
     await maya.conversations.refresh_rolling_summary(conversation.id, ScriptedModel([says("They look for parcel 7.")]))
-    context = await contexts(maya).build(conversation.id)
+    context = await context_builder(maya).build(conversation.id)
     assert "# The conversation so far\n  They look for parcel 7.\n" in context.context_block
     assert '[calls find({"n":7})]' in context.context_block
     assert [message.role for message in context.messages] == ["system", "user", "assistant", "tool", "assistant"]
@@ -152,7 +154,7 @@ async def test_a_long_conversation_is_cut_to_the_budget_by_whole_turns(rc: Tellb
         {"role": role, "content": f"{role} {n} {'word ' * 50}"} for n in range(60) for role in ("user", "assistant")
     ]
     await maya.conversations.append_messages(conversation.id, messages)
-    context = await contexts(maya).build(conversation.id, recent_turns=40, token_budget=1_000)
+    context = await context_builder(maya).build(conversation.id, recent_turns=40, token_budget=1_000)
     assert context.tokens_estimated <= 1_000
     assert context.turns_used + context.turns_dropped == 40
     assert len(context.messages) == 1 + 2 * context.turns_used
@@ -165,7 +167,7 @@ async def test_it_can_be_built_for_a_closed_conversation(rc: Tellback) -> None:
     conversation = await maya.conversations.create("chat")
     await maya.conversations.append_user_message(conversation.id, "Goodbye")
     await maya.conversations.close(conversation.id)
-    assert "user: Goodbye" in (await contexts(maya).build(conversation.id)).context_block
+    assert "user: Goodbye" in (await context_builder(maya).build(conversation.id)).context_block
 
 
 async def test_another_users_conversation_and_space_are_not_found(rc: Tellback) -> None:
@@ -176,8 +178,8 @@ async def test_another_users_conversation_and_space_are_not_found(rc: Tellback) 
         await ben.conversations.create("chat"),
     )
     with pytest.raises(NotFoundError, match="conversation"):
-        await contexts(ben).build(other_conversation.id)
+        await context_builder(ben).build(other_conversation.id)
     option_sets: list[dict[str, Any]] = [{}, {"recall_query": "tea"}, {"always_on_category_names": ["identity"]}]
     for arguments in option_sets:
         with pytest.raises(NotFoundError, match="space"):
-            await contexts(ben).build(own_conversation.id, space.id, **arguments)
+            await context_builder(ben).build(own_conversation.id, space.id, **arguments)

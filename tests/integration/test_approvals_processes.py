@@ -15,7 +15,7 @@ from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tests.support.subprocess_programs import USER, emit, read_line
 from tests.support.subprocesses import ChildProcess
 
-FIVE = ToolCall("c1", "pay", {"amount": 5})
+PAY_FIVE = ToolCall("c1", "pay", {"amount": 5})
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -26,14 +26,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return found
 
 
-def paying(ledger: str, holds: bool) -> Any:
+def make_pay_tool(ledger: str, holds: bool) -> Any:
     """A tool that writes down what it pays, and then may wait until somebody ends it."""
 
     @tool(requires_approval=True)
     async def pay(amount: int) -> str:
         """Pay."""
-        with Path(ledger).open("a") as book:  # noqa: ASYNC230 - one line, in a test
-            book.write(f"{amount}\n")
+        with Path(ledger).open("a") as ledger_file:  # noqa: ASYNC230 - one line, in a test
+            ledger_file.write(f"{amount}\n")
         emit(paying=amount)
         if holds:
             await read_line()
@@ -53,7 +53,7 @@ async def decide(job: dict[str, Any]) -> None:
             outcome = await log.run_turn(
                 job["conversation"],
                 FunctionModel(lambda _: "Done."),
-                tools=[paying(job["ledger"], job["holds"])],
+                tools=[make_pay_tool(job["ledger"], job["holds"])],
                 approvals={"c1": True},
             )
         except AlreadyDecidedError:
@@ -65,8 +65,8 @@ async def decide(job: dict[str, Any]) -> None:
 async def chat(job: dict[str, Any]) -> None:
     """Ask for a call by `user.chat`, and leave it waiting."""
     async with Tellback(job["url"], summary_every=None, worker=False) as rc:
-        model = ScriptedModel([calls(FIVE)])
-        reply = await rc.user(USER).chat("Pay 5", model=model, tools=[paying(job["ledger"], False)])
+        model = ScriptedModel([calls(PAY_FIVE)])
+        reply = await rc.user(USER).chat("Pay 5", model=model, tools=[make_pay_tool(job["ledger"], False)])
         emit(status=reply.status, conversation=reply.conversation_id)
 
 
@@ -81,17 +81,17 @@ async def process(program: str) -> AsyncIterator[ChildProcess]:
         await started.close()
 
 
-async def asked(rc: Tellback, ledger: Path) -> str:
+async def request_payment(rc: Tellback, ledger: Path) -> str:
     log = rc.user(USER).conversations
     conversation = await log.create("chat")
     outcome = await log.run_turn(
-        conversation.id, ScriptedModel([calls(FIVE)]), "Pay 5", tools=[paying(str(ledger), False)]
+        conversation.id, ScriptedModel([calls(PAY_FIVE)]), "Pay 5", tools=[make_pay_tool(str(ledger), False)]
     )
     assert outcome.status == "approval"
     return conversation.id
 
 
-def paid(ledger: Path) -> list[str]:
+def read_payments(ledger: Path) -> list[str]:
     return ledger.read_text().split() if ledger.exists() else []
 
 
@@ -99,45 +99,45 @@ async def test_a_process_killed_inside_the_call_does_not_make_it_run_twice(url: 
     ledger = tmp_path / "ledger"
     async with Tellback(url, summary_every=None, worker=False) as rc:
         log = rc.user(USER).conversations
-        id = await asked(rc, ledger)
+        id = await request_payment(rc, ledger)
         async with process("decide") as child:
             await child.send(url=url, conversation=id, ledger=str(ledger), holds=True)
             await child.wait_for("paying")
             await child.kill()
             assert child.outputs[1] == {"pending": ["c1"]}
         assert await log.pending(id) == ()
-        tools = [paying(str(ledger), False)]
+        tools = [make_pay_tool(str(ledger), False)]
         with ScriptedModel([says("I am not sure whether I paid.")]) as model:
             outcome = await log.run_turn(id, model, tools=tools, approvals={"c1": True}, wait=40)
         assert outcome.status == "completed"
         [sent] = model.requests
         assert is_valid_history(sent.messages)
         assert "may or may not have taken effect" in message_text(sent.messages[-1])
-        assert paid(ledger) == ["5"]
+        assert read_payments(ledger) == ["5"]
         with pytest.raises(AlreadyDecidedError):
             await log.run_turn(id, ScriptedModel([]), tools=tools, approvals={"c1": True})
         with ScriptedModel([says("ok", expect=lambda sent: is_valid_history(sent.messages))]) as model:
             await log.run_turn(id, model, "Please check.", tools=tools)
         roles = [message.role for message in await log.raw_turns(id)]
         assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"]
-        assert paid(ledger) == ["5"]
+        assert read_payments(ledger) == ["5"]
 
 
 async def test_processes_that_approve_at_once_run_the_call_once(url: str, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     async with Tellback(url, summary_every=None, worker=False) as rc:
-        id = await asked(rc, ledger)
-        async with process("decide") as one, process("decide") as two:
-            both = (one, two)
-            for child in both:
+        id = await request_payment(rc, ledger)
+        async with process("decide") as first_child, process("decide") as second_child:
+            children = (first_child, second_child)
+            for child in children:
                 await child.send(url=url, conversation=id, ledger=str(ledger), holds=False, waits=True)
-            for child in both:
+            for child in children:
                 await child.wait_for("pending")
-            for child in both:
+            for child in children:
                 await child.send()
-            ended = [(await child.wait_for("ended"))["ended"] for child in both]
-        assert sorted(ended) == ["Done.", "decided before"]
-        assert paid(ledger) == ["5"]
+            outcomes = [(await child.wait_for("ended"))["ended"] for child in children]
+        assert sorted(outcomes) == ["Done.", "decided before"]
+        assert read_payments(ledger) == ["5"]
         messages = await rc.user(USER).conversations.raw_turns(id)
         assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"]
 
@@ -146,10 +146,10 @@ async def test_a_chat_is_approved_in_another_process(url: str, tmp_path: Path) -
     ledger = tmp_path / "ledger"
     async with process("chat") as first:
         await first.send(url=url, ledger=str(ledger))
-        said = await first.wait_for("status")
+        output = await first.wait_for("status")
         await first.wait()
-    assert said["status"] == "approval"
+    assert output["status"] == "approval"
     async with process("decide") as second:
-        await second.send(url=url, conversation=said["conversation"], ledger=str(ledger), holds=False)
+        await second.send(url=url, conversation=output["conversation"], ledger=str(ledger), holds=False)
         assert (await second.wait_for("ended"))["ended"] == "Done."
-    assert paid(ledger) == ["5"]
+    assert read_payments(ledger) == ["5"]

@@ -27,7 +27,7 @@ class Line:
 
     page: Path
     words: tuple[str, ...]
-    whole: bool
+    is_complete: bool
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}: {' '.join(self.words)}"
@@ -37,12 +37,12 @@ def lines(page: Path) -> Iterator[Line]:
     text = page.read_text()
     for block in SHELL.findall(text):
         for line in block.replace("\\\n", " ").splitlines():
-            yield from _tellbacks(page, line.removeprefix("$ "), whole=True)
+            yield from _tellbacks(page, line.removeprefix("$ "), is_complete=True)
     for span in INLINE.findall(SHELL.sub("", text)):
-        yield from _tellbacks(page, span, whole=False)
+        yield from _tellbacks(page, span, is_complete=False)
 
 
-def _tellbacks(page: Path, line: str, *, whole: bool) -> Iterator[Line]:
+def _tellbacks(page: Path, line: str, *, is_complete: bool) -> Iterator[Line]:
     try:
         words = shlex.split(line, comments=True)
     except ValueError:  # what a command printed
@@ -51,8 +51,8 @@ def _tellbacks(page: Path, line: str, *, whole: bool) -> Iterator[Line]:
         words.pop(0)
     if words[:1] != ["tellback"]:
         return
-    end = next((place for place, word in enumerate(words) if word in OPERATORS), len(words))
-    yield Line(page, tuple(words[1:end]), whole)
+    end = next((index for index, word in enumerate(words) if word in OPERATORS), len(words))
+    yield Line(page, tuple(words[1:end]), is_complete)
 
 
 def problem(line: Line) -> str | None:
@@ -64,11 +64,11 @@ def problem(line: Line) -> str | None:
             if words.pop(0) not in _options(command):
                 return "has no such option"
         if not words:
-            return "names no command" if line.whole and "--help" not in line.words else None
+            return "names no command" if line.is_complete and "--help" not in line.words else None
         if words[0] not in inner:
             return f"has no command {words[0]!r}"
         command = inner[words.pop(0)]
-    return _arguments_problem(command, words, whole=line.whole)
+    return _arguments_problem(command, words, is_complete=line.is_complete)
 
 
 def _options(command: Any) -> dict[str, Any]:
@@ -76,9 +76,9 @@ def _options(command: Any) -> dict[str, Any]:
     return {"--help": None} | {name: option for name, option in options.items() if name.startswith("-")}
 
 
-def _arguments_problem(command: Any, words: list[str], *, whole: bool) -> str | None:
+def _arguments_problem(command: Any, words: list[str], *, is_complete: bool) -> str | None:
     options = _options(command)
-    given: set[str] = set()
+    given_options: set[str] = set()
     loose = 0
     while words:
         name, has_value, _ = words.pop(0).partition("=")
@@ -90,20 +90,20 @@ def _arguments_problem(command: Any, words: list[str], *, whole: bool) -> str | 
         option = options[name]
         if option is None:
             return None  # --help
-        given.add(option.name)
+        given_options.add(option.name)
         if not option.is_flag and not has_value:
-            if not words and whole:
+            if not words and is_complete:
                 return f"gives {name} no value"
             del words[:1]
     arguments = [parameter for parameter in command.params if not parameter.opts[0].startswith("-")]
     if loose > len(arguments) and not any(argument.nargs == -1 for argument in arguments):
         return "has too many words"
-    if not whole:
+    if not is_complete:
         return None
     if loose < sum(argument.required for argument in arguments):
         return "has too few words"
     needed = {option.name for option in options.values() if option and option.required and not option.envvar}
-    return f"does not give {', '.join(sorted(needed - given))}" if needed - given else None
+    return f"does not give {', '.join(sorted(needed - given_options))}" if needed - given_options else None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -124,7 +124,7 @@ def test_the_commands_that_a_page_shows_are_there(page: Path) -> None:
     ],
 )
 def test_a_line_that_would_not_run_is_found(words: str, expected: str | None) -> None:
-    assert problem(Line(ROOT / "README.md", tuple(words.split()), whole=True)) == expected
+    assert problem(Line(ROOT / "README.md", tuple(words.split()), is_complete=True)) == expected
 
 
 def test_there_are_commands_to_check() -> None:

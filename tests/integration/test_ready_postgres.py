@@ -29,13 +29,13 @@ def rows(url: str) -> int:
         return connection.execute("SELECT FROM tellback.messages").rowcount
 
 
-async def talk(url: str) -> None:
+async def append_message(url: str) -> None:
     async with Tellback(url, embedder=None) as rc:
         log = rc.user("maya").conversations
         await log.append_user_message((await log.create("chat")).id, "Hello")
 
 
-def begun(url: str) -> list[str]:
+def transaction_starts(url: str) -> list[str]:
     """Sequences that have given a number."""
     with psycopg.connect(url) as connection:
         found = connection.execute("SELECT sequencename::text FROM pg_sequences WHERE last_value IS NOT NULL")
@@ -44,14 +44,14 @@ def begun(url: str) -> list[str]:
 
 async def test_rows_are_gone_and_sequences_begin_again(databases: DatabasePool) -> None:
     with databases.lend() as first:
-        await talk(first)
+        await append_message(first)
         assert rows(first) == 1
-        assert "event_positions" in begun(first)
+        assert "event_positions" in transaction_starts(first)
     with databases.lend() as second:
         assert second == first
         assert rows(second) == 0
-        assert begun(second) == []
-        await talk(second)
+        assert transaction_starts(second) == []
+        await append_message(second)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_a_database_that_someone_is_still_connected_to_is_replaced(
 ) -> None:
     monkeypatch.setattr("tests.support.servers.database_pool.LEAVING_SECONDS", 0.05)
     with databases.lend() as first:
-        left = psycopg.connect(first)
+        open_connection = psycopg.connect(first)
     with databases.lend() as second:
         assert second != first
     with pytest.raises(psycopg.OperationalError):
-        left.execute("SELECT 1")
-    left.close()
+        open_connection.execute("SELECT 1")
+    open_connection.close()
 
 
 def test_a_database_with_very_many_rows_is_replaced(databases: DatabasePool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,21 +13,21 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "rest.md").read_text(
 
 
 def test_every_operation_is_on_the_page_and_no_other() -> None:
-    described = create_app(Tellback(":memory:")).openapi()["paths"]
-    there = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
-    assert set(re.findall(r"^\| `([A-Z]+ /\S+)` \|", PAGE, re.MULTILINE)) == there
+    paths = create_app(Tellback(":memory:")).openapi()["paths"]
+    operations = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    assert set(re.findall(r"^\| `([A-Z]+ /\S+)` \|", PAGE, re.MULTILINE)) == operations
 
 
 def test_every_error_is_on_the_page_with_its_status_and_code() -> None:
-    told = set(re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \|", PAGE, re.MULTILINE))
-    assert {(str(status), code) for _, status, code in ERROR_CODES} <= told
+    documented = set(re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \|", PAGE, re.MULTILINE))
+    assert {(str(status), code) for _, status, code in ERROR_CODES} <= documented
     for kind, status, code in ERROR_CODES[:-1]:
         assert re.search(rf"^\| {status} \| `{code}` \| `{kind.__name__}`", PAGE, re.MULTILINE), kind.__name__
 
 
 def test_the_limits_are_the_defaults_of_the_settings() -> None:
     settings = ServerSettings()
-    for name, shown in {
+    for name, documented_value in {
         "rate_limit": f"{settings.rate_limit}",
         "concurrency": f"{settings.concurrency}",
         "failure_limit": f"{settings.failure_limit}",
@@ -35,4 +35,4 @@ def test_the_limits_are_the_defaults_of_the_settings() -> None:
         "text_length": f"{settings.text_length:,} characters",
         "page_size": f"{settings.page_size}, at most {settings.largest_page}",
     }.items():
-        assert re.search(rf"^\| [^|]+ \| {shown}[^|]* \| `{name}`", PAGE, re.MULTILINE), name
+        assert re.search(rf"^\| [^|]+ \| {documented_value}[^|]* \| `{name}`", PAGE, re.MULTILINE), name

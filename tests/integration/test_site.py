@@ -36,8 +36,8 @@ def listed(entries: Any) -> Iterator[str]:
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    shown = sorted(listed(CONFIG["nav"]))
-    assert shown == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+    listed_pages = sorted(listed(CONFIG["nav"]))
+    assert listed_pages == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -46,7 +46,7 @@ def test_pages_that_are_written_from_the_code_are_up_to_date(name: str) -> None:
     assert page.read_text() == WRITERS[name](), "run `python tools/reference.py`"
 
 
-class Loads(HTMLParser):
+class ResourceParser(HTMLParser):
     """Collects what a browser would fetch for the page, and the diagrams for which a script would be fetched."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Loads(HTMLParser):
 
 def loaded(site: Path) -> Iterator[tuple[str, str]]:
     for page in site.rglob("*.html"):
-        parser = Loads()
+        parser = ResourceParser()
         parser.feed(text := page.read_text())
         for address in [*parser.addresses, *re.findall(r"@import\s+[\"']([^\"']+)", text)]:
             yield page.name, address
@@ -91,9 +91,9 @@ def test_the_site_is_built_without_a_warning_explains_every_name_and_loads_nothi
     (tmp_path / "src").symlink_to(ROOT / "src")
     shutil.copy(ROOT / "zensical.toml", tmp_path)
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=170)
-    assert done.returncode == 0, done.stderr
-    assert "No issues found" in done.stdout + done.stderr
+    completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=170)
+    assert completed.returncode == 0, completed.stderr
+    assert "No issues found" in completed.stdout + completed.stderr
 
     site = tmp_path / CONFIG["site_dir"]
     exported = {explained_at(name) for name in tellback.__all__ if name != "__version__"}

@@ -97,9 +97,9 @@ def run_script(path: Path, *, env: Mapping[str, str], seconds: float) -> tuple[i
 
 def _wait_for_exit(order: Order, out: IO[str], errors: IO[str], seconds: float) -> int:
     our_status, status = socket.socketpair()
-    with our_status, open(os.devnull) as nothing:
+    with our_status, open(os.devnull) as devnull:
         with status:
-            _send_order(order, nothing.fileno(), out.fileno(), errors.fileno(), status.fileno())
+            _send_order(order, devnull.fileno(), out.fileno(), errors.fileno(), status.fileno())
         our_status.settimeout(seconds)
         with our_status.makefile() as lines:
             pid = int(lines.readline())
@@ -131,10 +131,10 @@ def _server_socket() -> socket.socket:
     """The socket of this process's own, which ends when the socket does."""
     global _orders
     if _orders is None:
-        _orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        _orders, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with child_socket:
             command = [sys.executable, "-m", __name__]
-            started = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, cwd=ROOT)
+            started = subprocess.Popen(command, stdin=child_socket.fileno(), stdout=subprocess.DEVNULL, cwd=ROOT)
         atexit.register(_stop_server, _orders, started)
     return _orders
 
@@ -188,9 +188,9 @@ def _run_child(
     for end in (0, stdin, stdout, errors):
         os.close(end)
     os.write(status, f"{child}\n".encode())
-    ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # its id stays its own
-    assert ended is not None
-    code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+    exit_status = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # its id stays its own
+    assert exit_status is not None
+    code = exit_status.si_status if exit_status.si_code == os.CLD_EXITED else -exit_status.si_status
     with contextlib.suppress(OSError):  # nobody may want to know
         os.write(status, f"{code}\n".encode())
         os.read(status, 1)  # until whoever asked for it needs its id no more
@@ -211,8 +211,8 @@ def _run_and_exit(order: Order, run_order: Callable[[Order], None]) -> None:
     try:
         run_order(order)
         code = 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else _ENDED_BY_ERROR if ended.code else 0
+    except SystemExit as exit_error:
+        code = exit_error.code if isinstance(exit_error.code, int) else _ENDED_BY_ERROR if exit_error.code else 0
     except BaseException:  # noqa: BLE001 - as Python itself: told, and the exit code says so
         traceback.print_exc()
     finally:

@@ -46,8 +46,8 @@ async def running_server(app: Any, port: int = 0, **settings: Any) -> AsyncItera
                     running.result()
                     raise RuntimeError("the server ended before it began")
                 await asyncio.sleep(0.01)
-        [bound] = server.servers[0].sockets
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+        [server_socket] = server.servers[0].sockets
+        yield f"http://127.0.0.1:{server_socket.getsockname()[1]}"
     finally:
         server.should_exit = True
         await asyncio.wait_for(running, STOP_SECONDS)

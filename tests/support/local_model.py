@@ -26,7 +26,7 @@ MAX_OBJECTS, MAX_TEXTS = 1, 2
 def model_file() -> Path | None:
     """The GGUF file, found without importing the package, or None where it is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
-    folders = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
+    folders = [] if spec is None else [Path(location) for location in spec.submodule_search_locations or ()]
     return next((file for folder in folders for file in sorted(folder.glob("*.gguf"))), None)
 
 

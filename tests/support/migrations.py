@@ -38,8 +38,8 @@ def write_migrations(folder: Path, version: int = LAST_VERSION, *, last: str | N
     folder.mkdir()
     for path in catalogue.MIGRATIONS_FOLDER.glob("0001_*.sql"):
         shutil.copy(path, folder)
-    later = [(2, "mood", ADD_MOOD), (3, "upgrades", ADD_UPGRADES)][: version - 1]
-    for number, name, sql in later:
+    later_migrations = [(2, "mood", ADD_MOOD), (3, "upgrades", ADD_UPGRADES)][: version - 1]
+    for number, name, sql in later_migrations:
         script = last if last is not None and number == version else sql
         (folder / f"{number:04}_{name}.sqlite.sql").write_text(script.replace("{integer}", "INTEGER"))
         (folder / f"{number:04}_{name}.postgres.sql").write_text(ALL_USERS + script.replace("{integer}", "BIGINT"))

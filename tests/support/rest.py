@@ -29,8 +29,8 @@ async def rest_client(
     """A client of a server: for a user, with a key of that role; of an open server if there is none."""
     secret = None
     if role is not None:
-        owner = user if role == "user" else None
-        secret = (await rc.keys.create(role, tenant_id=tenant, app_id=app, user_id=owner)).secret
+        key_user = user if role == "user" else None
+        secret = (await rc.keys.create(role, tenant_id=tenant, app_id=app, user_id=key_user)).secret
     served = create_app(rc, settings or ServerSettings(open=role is None, rate_limit=None), opens=False)
     async with app_client(served, secret, None if role == "user" else user) as client:
         yield client

@@ -106,8 +106,8 @@ async def create_sample_data(rc: Tellback, user: User, word: str) -> SampleData:
     ann = await memory.create_entity(space.id, "PERSON", f"{word} Ann", f"{word} friend", {"k": word})
     bob = await memory.create_entity(space.id, "PERSON", f"{word} Bob")
     atom = await memory.add_atom(space.id, f"{word} lives in Rome", (word, "FACT"), entity_ids=[ann.id, bob.id])
-    aside = await memory.add_atom(space.id, f"{word} liked tea", (word, "FACT"))
-    await memory.archive_atom(aside.id)
+    archived_atom = await memory.add_atom(space.id, f"{word} liked tea", (word, "FACT"))
+    await memory.archive_atom(archived_atom.id)
     binding = await memory.create_binding(ConversationScope(f"{word}-bound", scope.user_id), [space.id])
     run = await memory.run_extraction_for_conversation(closed.id, space_id=space.id)
     usage = UsageRecord(new_id("use"), scope, "extraction", utc_now(), run.id, closed.id, f"{word}-model")
@@ -125,7 +125,7 @@ async def create_sample_data(rc: Tellback, user: User, word: str) -> SampleData:
             "message": message.id,
             "space": space.id,
             "atom": atom.id,
-            "aside": aside.id,
+            "aside": archived_atom.id,
             "entity": ann.id,
             "alias": bob.id,
             "binding": binding.id,

@@ -80,7 +80,7 @@ QUERIES: dict[str, dict[str, str]] = {
     "get_diagram": {"sessionId": "$session"},
 }
 HEADERS: dict[str, dict[str, str]] = {"create_chat_completion": {"X-Tellback-Conversation": "$conversation"}}
-ENDLESS = frozenset({"follow_events"})
+ENDLESS_OPERATIONS = frozenset({"follow_events"})
 """What never ends by itself, and is tested by a real connection."""
 
 _ID = re.compile(r"(^id|Id|Ids|IdOrName)$")
@@ -109,7 +109,7 @@ class Operation:
     id: str
     method: str
     path: str
-    described: dict[str, Any]
+    description: dict[str, Any]
     places: tuple[IdPlace, ...]
 
     def request(self, choose: Callable[[IdPlace, str], str]) -> dict[str, Any]:
@@ -138,17 +138,17 @@ def operations(document: dict[str, Any]) -> list[Operation]:
 
 def missing_places(document: dict[str, Any], operation: Operation) -> list[str]:
     """Places of ids that the contract has and the requests here have not."""
-    known = {place.name for place in operation.places}
-    parameters = [each for each in operation.described["parameters"] if "$ref" not in each and each["in"] != "path"]
-    named = [each["name"] for each in parameters]
-    body = operation.described.get("requestBody")
+    known_names = {place.name for place in operation.places}
+    parameters = [each for each in operation.description["parameters"] if "$ref" not in each and each["in"] != "path"]
+    parameter_names = [each["name"] for each in parameters]
+    body = operation.description.get("requestBody")
     if body is not None:
         if operation.id not in BODIES:
             return ["a body"]
-        named += _properties(document, body["content"]["application/json"]["schema"], set())
-    id_names = {name for name in named if _ID.search(name) or name == "X-Tellback-Conversation"}
-    chosen = {name for of, name in CHOSEN_IDS if of == operation.id}
-    return sorted(id_names - known - NOT_IDS - chosen)
+        parameter_names += _properties(document, body["content"]["application/json"]["schema"], set())
+    id_names = {name for name in parameter_names if _ID.search(name) or name == "X-Tellback-Conversation"}
+    chosen_names = {name for operation_id, name in CHOSEN_IDS if operation_id == operation.id}
+    return sorted(id_names - known_names - NOT_IDS - chosen_names)
 
 
 def _find_places(path: str, id: str) -> Iterator[IdPlace]:

@@ -49,9 +49,9 @@ class ServerThread:
                 self._ready.set()
                 await self._done.wait()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Do something on the server's loop, and wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(SECONDS)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -27,21 +27,21 @@ class Frame:
 
 
 class PacedModel(ModelBase):
-    """Says what is put into `pieces`, None ends it. `cancelled` tells that it was stopped before that."""
+    """Says what is put into `texts`, None ends it. `cancelled` tells that it was stopped before that."""
 
     provider = "paced"
     model = "paced"
 
     def __init__(self) -> None:
-        self.pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        self.texts: asyncio.Queue[str | None] = asyncio.Queue()
         self.started = asyncio.Event()
         self.cancelled = asyncio.Event()
 
     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
         self.started.set()
         try:
-            while (piece := await self.pieces.get()) is not None:
-                yield TextDelta(piece)
+            while (next_text := await self.texts.get()) is not None:
+                yield TextDelta(next_text)
         except (asyncio.CancelledError, GeneratorExit):
             self.cancelled.set()
             raise
@@ -51,8 +51,8 @@ class PacedModel(ModelBase):
         self.started.set()
         text = ""
         try:
-            while (piece := await self.pieces.get()) is not None:
-                text += piece
+            while (next_text := await self.texts.get()) is not None:
+                text += next_text
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
@@ -70,14 +70,14 @@ async def open_stream(
             yield answer, parse_frames(answer.aiter_bytes())
 
 
-async def parse_frames(pieces: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
+async def parse_frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
     """The frames in a stream of bytes, comments too."""
-    rest = b""
-    async for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n\n")
-        for block in whole:
+    buffer = b""
+    async for chunk in chunks:
+        *frames, buffer = (buffer + chunk).split(b"\n\n")
+        for block in frames:
             yield parse_frame(block)
-    assert rest == b"", f"the stream ended within a frame: {rest!r}"
+    assert buffer == b"", f"the stream ended within a frame: {buffer!r}"
 
 
 def parse_frame(block: bytes) -> Frame:

@@ -75,9 +75,9 @@ async def load(job: Job) -> None:
     tag = job["tag"]
     async with Tellback(job["url"], summary_every=5) as rc:
         log = rc.user(USER).conversations
-        own = await log.create("crash")
-        emit(created=own.id)
-        ids = [own.id, *job["conversations"]]
+        own_conversation = await log.create("crash")
+        emit(created=own_conversation.id)
+        ids = [own_conversation.id, *job["conversations"]]
 
         async def append(name: str) -> None:
             for number in itertools.count(1):
@@ -104,19 +104,19 @@ async def load(job: Job) -> None:
                 for message in outcome.appended_messages:
                     acknowledge(message)
 
-        work: list[Callable[[], Awaitable[None]]] = []
+        operations: list[Callable[[], Awaitable[None]]] = []
         for index in range(2):
-            work.append(lambda name=f"{tag}-append-{index}": append(name))  # type: ignore[misc]
-            work.append(lambda name=f"{tag}-both-{index}": append_turn(name))  # type: ignore[misc]
-            work.append(lambda name=f"{tag}-quick-{index}": run_turn(name, False))  # type: ignore[misc]
-            work.append(lambda name=f"{tag}-slow-{index}": run_turn(name, True))  # type: ignore[misc]
-        await asyncio.gather(*map(_repeat_after_store_errors, work))
+            operations.append(lambda name=f"{tag}-append-{index}": append(name))  # type: ignore[misc]
+            operations.append(lambda name=f"{tag}-both-{index}": append_turn(name))  # type: ignore[misc]
+            operations.append(lambda name=f"{tag}-quick-{index}": run_turn(name, False))  # type: ignore[misc]
+            operations.append(lambda name=f"{tag}-slow-{index}": run_turn(name, True))  # type: ignore[misc]
+        await asyncio.gather(*map(_repeat_after_store_errors, operations))
 
 
-async def _repeat_after_store_errors(work: Callable[[], Awaitable[None]]) -> None:
+async def _repeat_after_store_errors(operation: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
-            await work()
+            await operation()
         except StoreError as error:
             emit(failed=type(error).__name__, in_doubt=error.in_doubt)
             await asyncio.sleep(0.01)
@@ -137,13 +137,13 @@ async def append_keyed(job: Job) -> None:
     async with Tellback(job["url"], summary_every=None) as rc:
         log = rc.user(USER).conversations
 
-        async def one(key: str) -> None:
+        async def append_with_key(key: str) -> None:
             message = await log.append_user_message(job["conversation"], f"{job['tag']} {key}", key)
             acknowledge(message, key=key)
 
         emit(opened=True)
         await read_line()
-        await asyncio.gather(*map(one, job["keys"]))
+        await asyncio.gather(*map(append_with_key, job["keys"]))
 
 
 async def run_turns(job: Job) -> None:
@@ -198,16 +198,16 @@ async def without_rights(job: Job) -> None:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-    doing = "open"
+    step_name = "open"
     try:
         async with Tellback(job["url"], summary_every=None) as rc:
             log = rc.user(USER).conversations
-            doing = "read"
+            step_name = "read"
             emit(read=[message.text for message in await log.messages(job["conversation"])])
-            doing = "write"
+            step_name = "write"
             acknowledge(await log.append_user_message(job["conversation"], "by nobody"))
     except TellbackError as error:
-        emit(error=type(error).__name__, doing=doing, text=str(error))
+        emit(error=type(error).__name__, doing=step_name, text=str(error))
 
 
 PROGRAMS = {

@@ -45,16 +45,16 @@ class ChildProcess:
         """Send it a line: the first is its job, later ones mean what the program makes of them."""
         await self._process.write(json.dumps(job).encode() + b"\n")
 
-    async def wait_for(self, wanted: Callable[[Output], bool] | str, seconds: float = 20) -> Output:
+    async def wait_for(self, condition: Callable[[Output], bool] | str, seconds: float = 20) -> Output:
         """The first thing it said that is wanted: that has the key, or for which the function is true."""
-        matches = (lambda output: wanted in output) if isinstance(wanted, str) else wanted
+        matches = (lambda output: condition in output) if isinstance(condition, str) else condition
         async with asyncio.timeout(seconds), self._changed:
             while True:
                 for output in self.outputs:
                     if matches(output):
                         return output
                 if self._reader.done():
-                    raise AssertionError(f"the child ended without saying {wanted!r}:\n{self.errors()}")
+                    raise AssertionError(f"the child ended without saying {condition!r}:\n{self.errors()}")
                 await self._changed.wait()
 
     async def wait(self, seconds: float = 40) -> list[Output]:

@@ -31,16 +31,16 @@ def private_key(algorithm: str = "RS256", number: int = 1) -> Any:
 
 def public_pem(algorithm: str = "RS256", number: int = 1) -> bytes:
     """The public key as text, which everyone has."""
-    written: bytes = (
+    pem: bytes = (
         private_key(algorithm, number).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     )
-    return written
+    return pem
 
 
 def jwk(kid: str | None = "one", algorithm: str = "RS256", number: int = 1, **kwargs: Any) -> dict[str, Any]:
     """A public key as a JWK."""
-    written = json.loads(_WRITERS[algorithm].to_jwk(private_key(algorithm, number).public_key()))
-    return {**written, **({} if kid is None else {"kid": kid}), **kwargs}
+    key_data = json.loads(_WRITERS[algorithm].to_jwk(private_key(algorithm, number).public_key()))
+    return {**key_data, **({} if kid is None else {"kid": kid}), **kwargs}
 
 
 def jwks(*keys: dict[str, Any]) -> dict[str, Any]:

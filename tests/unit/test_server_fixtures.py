@@ -186,7 +186,7 @@ def test_a_server_that_ends_at_once_is_not_waited_for() -> None:
 
 
 def test_all_workers_of_a_run_share_one_server(run: ServerRegistry, tmp_path: Path) -> None:
-    workers = [run, *(ServerRegistry(run.folder, run.owner) for _ in range(3))]
+    workers = [run, *(ServerRegistry(run.folder, run.owner_pid) for _ in range(3))]
     with ThreadPoolExecutor(4) as threads:
         servers = list(threads.map(lambda worker: worker.server(Content), workers))
     assert len({server.pid for server in servers}) == 1
@@ -199,7 +199,7 @@ def test_all_workers_of_a_run_share_one_server(run: ServerRegistry, tmp_path: Pa
 def test_a_failure_to_start_is_found_out_once(run: ServerRegistry, tmp_path: Path) -> None:
     first = run.server(Broken)
     assert "no such luck" in first.failure
-    assert ServerRegistry(run.folder, run.owner).server(Broken) == first
+    assert ServerRegistry(run.folder, run.owner_pid).server(Broken) == first
     assert _starts(tmp_path, Broken) == 1
 
 

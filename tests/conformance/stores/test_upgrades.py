@@ -30,7 +30,7 @@ def releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Releases:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredData:
     """What an earlier release has written."""
 
     conversation_id: str
@@ -43,7 +43,7 @@ def open_app(url: str) -> Tellback:
     return Tellback(url, embedder=None, worker=False)
 
 
-async def write_data(url: str) -> Stored:
+async def write_data(url: str) -> StoredData:
     """Open the store as the release that this process is, and write some of everything."""
     async with open_app(url) as rc:
         maya = rc.user("maya")
@@ -53,10 +53,10 @@ async def write_data(url: str) -> Stored:
         atom = await maya.memory.add_atom(space.id, "Likes tea.")
         await maya.memory.create_binding({"namespace": "chat"}, [space.id])
         key = await rc.keys.create("user", user_id="maya")
-    return Stored(conversation.id, space.id, atom.id, key.secret)
+    return StoredData(conversation.id, space.id, atom.id, key.secret)
 
 
-async def assert_data(url: str, stored: Stored) -> None:
+async def assert_data(url: str, stored: StoredData) -> None:
     """Open the store as the release that this process is: what was written is there, and more can be."""
     async with open_app(url) as rc:
         maya = rc.user("maya")

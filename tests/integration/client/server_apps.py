@@ -70,6 +70,6 @@ async def running_client(
 ) -> AsyncIterator[tuple[TellbackClient, Any]]:
     """A client of a server that is open to this machine, and what stands before it."""
     app = create_app(rc, ServerSettings(open=True, rate_limit=None, **settings))
-    front = app if wrap is None else wrap(app)
-    async with running_server(front) as url, TellbackClient(url, retries=retries) as client:
-        yield client, front
+    served_app = app if wrap is None else wrap(app)
+    async with running_server(served_app) as url, TellbackClient(url, retries=retries) as client:
+        yield client, served_app

@@ -107,12 +107,12 @@ async def test_lists_are_whole_however_small_the_pages_are() -> None:
         assert await maya.conversations.messages(conversations[0].id, after=0, limit=5) == messages[:5]
         spaces = [await maya.memory.create_space(str(number)) for number in range(5)]
         assert await maya.memory.list_spaces() == spaces
-        things = [await maya.memory.create_entity(spaces[0].id, "OBJECT", f"Thing {number}") for number in range(8)]
-        assert await maya.memory.list_entities(spaces[0].id) == things
-        assert await maya.memory.list_entities(spaces[0].id, limit=2, after=things[3]) == things[4:6]
+        entities = [await maya.memory.create_entity(spaces[0].id, "OBJECT", f"Thing {number}") for number in range(8)]
+        assert await maya.memory.list_entities(spaces[0].id) == entities
+        assert await maya.memory.list_entities(spaces[0].id, limit=2, after=entities[3]) == entities[4:6]
         for query in (None, "thing"):
-            assert await maya.memory.search_entities(spaces[0].id, query) == things
-            assert await maya.memory.search_entities(spaces[0].id, query, limit=5) == things[:5]
+            assert await maya.memory.search_entities(spaces[0].id, query) == entities
+            assert await maya.memory.search_entities(spaces[0].id, query, limit=5) == entities[:5]
         for number in range(4):
             await maya.agents.respond("Wanda", f"question {number}", session="web-1")
         sessions = maya.agents.sessions("Wanda")

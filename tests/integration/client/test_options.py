@@ -77,7 +77,7 @@ async def test_options_reach_the_model_as_in_process(options: Any) -> None:
             assert sent_requests[0] == sent_requests[1]
 
 
-SPELT_WRONG: list[Any] = [
+MISSPELT_OPTIONS: list[Any] = [
     {"temperature": 0.1},
     {"top_p": 0.5},
     {"maxOutputTokens": 5},
@@ -90,7 +90,7 @@ SPELT_WRONG: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("options", SPELT_WRONG, ids=str)
+@pytest.mark.parametrize("options", MISSPELT_OPTIONS, ids=str)
 async def test_options_that_are_wrong_are_refused_alike(options: Any) -> None:
     rc = Tellback(":memory:", model=FunctionModel(RecordingModel()))
     async with running_client(rc) as (client, _):
@@ -103,7 +103,7 @@ async def test_options_that_are_wrong_are_refused_alike(options: Any) -> None:
             assert messages[0] == messages[1]
 
 
-NOT_SENT: list[tuple[Any, str]] = [
+UNSENDABLE_OPTIONS: list[tuple[Any, str]] = [
     ({"config": {"temperature": 0.1, "seed": 7, "thinking": {}}}, "config.*seed, thinking"),
     (ChatOptions(config={"seed": 7}), "config.*seed"),
     ({"config": 7}, "config is a mapping"),
@@ -125,7 +125,9 @@ NOT_SENT: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "reason"), NOT_SENT, ids=lambda each: each if isinstance(each, str) else "")
+@pytest.mark.parametrize(
+    ("options", "reason"), UNSENDABLE_OPTIONS, ids=lambda each: each if isinstance(each, str) else ""
+)
 async def test_options_that_a_server_does_not_take_are_refused_with_a_reason(options: Any, reason: str) -> None:
     async with running_client(Tellback(":memory:", model=FunctionModel(RecordingModel()))) as (client, _):
         for method in METHODS:

@@ -17,7 +17,7 @@ from tests.integration.client.server_apps import DroppedResponses, running_clien
 PICTURE = "iVBORw0KGgo="
 
 
-class Tireless:
+class AlwaysCallingModel:
     """A model that calls a tool whenever it may, and counts how often it was asked."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ async def turn(client: TellbackClient, method: str, **kwargs: Any) -> TurnOutcom
 @pytest.mark.parametrize("method", ["run_turn", "stream_turn", "chat", "chat_stream"])
 @pytest.mark.parametrize("cycles", [1, 3, None])
 async def test_a_model_that_keeps_calling_is_asked_for_an_answer(method: str, cycles: int | None) -> None:
-    model = Tireless()
+    model = AlwaysCallingModel()
     async with running_client(Tellback(":memory:", model=FunctionModel(model))) as (client, _):
         outcome = await turn(client, method, max_cycles=cycles)
     max_cycles = 10 if cycles is None else cycles
@@ -73,7 +73,7 @@ async def test_a_model_that_keeps_calling_is_asked_for_an_answer(method: str, cy
 
 
 async def test_the_same_is_so_in_process() -> None:
-    model = Tireless()
+    model = AlwaysCallingModel()
     async with Tellback(":memory:", model=FunctionModel(model)) as rc:
         maya = rc.user("maya")
         conversation = await maya.conversations.create("tools")
@@ -83,11 +83,11 @@ async def test_the_same_is_so_in_process() -> None:
 
 
 async def test_a_model_that_will_not_answer_ends_all_the_same() -> None:
-    async def stubborn(request: Any) -> ChatReply:
+    async def always_call(request: Any) -> ChatReply:
         call = ToolCall(f"call_{len(request.messages)}", "look", {"again": 1})
         return ChatReply("Wait.", tool_calls=(call,), stop_reason="tool_use")
 
-    async with running_client(Tellback(":memory:", model=FunctionModel(stubborn))) as (client, _):
+    async with running_client(Tellback(":memory:", model=FunctionModel(always_call))) as (client, _):
         outcome = await turn(client, "run_turn", max_cycles=2)
         assert (outcome.status, outcome.text, outcome.pending, outcome.model_calls) == ("max_cycles", "Wait.", (), 3)
         answer = await client.user("maya").chat("Look!", space=None, options={"max_iterations": 2}, tools=[look])
@@ -205,8 +205,8 @@ async def test_a_request_that_is_still_being_answered_is_waited_for(monkeypatch:
 
     monkeypatch.setattr(Conversations, "create", slow)
     async with running_client(Tellback(":memory:")) as (client, _):
-        async with TellbackClient(client._transport.url, timeout=0.3) as hasty:
-            conversation = await hasty.user("maya").conversations.create("chat")
+        async with TellbackClient(client._transport.url, timeout=0.3) as short_timeout_client:
+            conversation = await short_timeout_client.user("maya").conversations.create("chat")
         assert (await client.user("maya").conversations.list()) == [conversation]
     assert created == ["one"]
 

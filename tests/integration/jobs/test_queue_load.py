@@ -36,17 +36,17 @@ async def test_each_of_two_thousand_jobs_is_done_once_though_a_worker_is_killed_
     created = await asyncio.gather(*(fill_store(store, number) for number in range(SPACES)))
     assert sum(len(jobs) for _, jobs in created) == SPACES * EACH == 2_000
     options = replace(QUICK_OPTIONS, concurrency=4, lease=60.0, heartbeat=2.0, poll=1.0)
-    async with worker_processes(postgres_url, 2, options) as [killed, survivor]:
+    async with worker_processes(postgres_url, 2, options) as [killed_worker, surviving_worker]:
         async with asyncio.timeout(60):
-            while len(killed.values("done")) < 400:  # noqa: ASYNC110 - it says so on its standard output
+            while len(killed_worker.values("done")) < 400:  # noqa: ASYNC110 - it says so on its standard output
                 await asyncio.sleep(0.01)
-        await killed.kill()
+        await killed_worker.kill()
         await Jobs(store).drain(90)
-        await survivor.stop()
+        await surviving_worker.stop()
     assert len(await store.jobs.list_jobs(None, status=JobStatus.DONE)) == 2_000
     for space, jobs in created:
         assert await finished_job_ids(store, space) == [job.id for job in jobs]
-    started = [*killed.values("begun"), *survivor.values("begun")]
+    started = [*killed_worker.values("begun"), *surviving_worker.values("begun")]
     repeated_ids = {id for id in started if started.count(id) > 1}
     assert set(started) == {job.id for _, jobs in created for job in jobs}
     assert len(repeated_ids) <= options.concurrency, "only what the dead worker was running is begun again"

@@ -100,12 +100,12 @@ async def test_a_client_that_leaves_stops_its_call(mode: str) -> None:
         async with run_http_server(rc, slow.user_of) as (address, _), connect(address, "maya", mode) as client:
             async with asyncio.timeout(20):
                 call = asyncio.create_task(client.call_tool("recall", {"query": "food"}))
-                await slow.begun.wait()
+                await slow.started.wait()
                 call.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await call
                 if mode == "auto":  # the older protocol cancels by a message, which only a session could take
-                    await slow.ended.wait()
+                    await slow.finished.wait()
             slow.is_slow = False
             assert not (await client.call_tool("recall", {"query": "food"})).is_error
 
@@ -120,10 +120,10 @@ async def test_a_connection_that_breaks_stops_its_call(headers: dict[str, str]) 
             asyncio.timeout(20),
         ):
             call = asyncio.create_task(http.post(address, json=RECALL))
-            await slow.begun.wait()
+            await slow.started.wait()
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
-            await slow.ended.wait()
+            await slow.finished.wait()
 
 
 async def test_stopping_the_server_ends_what_still_runs() -> None:
@@ -131,8 +131,8 @@ async def test_stopping_the_server_ends_what_still_runs() -> None:
         slow = SlowUserLookup(rc)
         async with run_http_server(rc, slow.user_of) as (address, _), asyncio.timeout(20):
             call = asyncio.create_task(http.post(address, json=RECALL))
-            await slow.begun.wait()
-        assert slow.ended.is_set()
+            await slow.started.wait()
+        assert slow.finished.is_set()
         await asyncio.gather(call, return_exceptions=True)
 
 
@@ -148,8 +148,8 @@ async def test_an_application_that_ends_has_stopped_its_calls(version: str) -> N
         async with httpx2.AsyncClient(transport=transport, base_url="http://any", headers=headers) as http:
             async with app.running(), asyncio.timeout(20):
                 call = asyncio.create_task(http.post("/mcp", json=body))
-                await slow.begun.wait()
-            assert slow.ended.is_set()
+                await slow.started.wait()
+            assert slow.finished.is_set()
             await asyncio.gather(call, return_exceptions=True)
 
 
@@ -166,15 +166,15 @@ class SlowUserLookup:
     def __init__(self, rc: Tellback) -> None:
         self._rc = rc
         self.is_slow = True
-        self.begun, self.ended = asyncio.Event(), asyncio.Event()
+        self.started, self.finished = asyncio.Event(), asyncio.Event()
 
     async def user_of(self, scope: object) -> User:
         if self.is_slow:
-            self.begun.set()
+            self.started.set()
             try:
                 await asyncio.sleep(25)
             finally:
-                self.ended.set()
+                self.finished.set()
         return self._rc.user("maya")
 
 

@@ -108,8 +108,8 @@ def assert_valid_result(result: RecallResult) -> None:
 
 
 def assert_explained(hit: RecallHit) -> None:
-    odds = sum(hit.explain().values())
-    assert math.isclose(hit.score, 1 / (1 + math.exp(-odds)), abs_tol=1e-5)
+    log_odds = sum(hit.explain().values())
+    assert math.isclose(hit.score, 1 / (1 + math.exp(-log_odds)), abs_tol=1e-5)
 
 
 def assert_same_result(first: RecallResult, second: RecallResult) -> None:

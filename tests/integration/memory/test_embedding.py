@@ -42,7 +42,7 @@ async def found_by_words(rc: Tellback, space: str) -> None:
         assert result.atoms[0].text == text
 
 
-async def makers(rc: Tellback, space: str) -> dict[str, int]:
+async def vector_counts(rc: Tellback, space: str) -> dict[str, int]:
     """How many atoms have vectors by each embedder."""
     scope = rc.user("maya").scope
     found = {}
@@ -58,12 +58,12 @@ async def test_another_embedder_takes_over_in_the_background(url: str, dimension
     async with Tellback(url, embedder=HashEmbedder("old", 16)) as rc:
         space = await create_space_with_atoms(rc)
         await found_by_words(rc, space)
-        assert await makers(rc, space) == {"old": 9}
+        assert await vector_counts(rc, space) == {"old": 9}
     new = HashEmbedder("new", dimensions)
     async with Tellback(url, embedder=new) as rc:
         memory = rc.user("maya").memory
         await memory.add_atom(space, "Ann keeps bees.")
-        assert await makers(rc, space) == {"old": 9, "new": 1}
+        assert await vector_counts(rc, space) == {"old": 9, "new": 1}
         new.gate = asyncio.Event()  # re-embedding waits, and so does every question
         recalls = [asyncio.create_task(memory.recall_by_topic(space, text, 100)) for text in TEXTS]
         await asyncio.sleep(0)
@@ -72,7 +72,7 @@ async def test_another_embedder_takes_over_in_the_background(url: str, dimension
             assert result.atoms[0].text == text
             assert len(result) == 10
         await rc.jobs.drain()
-        assert await makers(rc, space) == {"old": 9, "new": 10}
+        assert await vector_counts(rc, space) == {"old": 9, "new": 10}
         assert sorted(new.embedded) == sorted([*TEXTS, "Ann keeps bees."])  # each once
         warm = await memory.recall_by_topic(space, "herons", 100)
         async with Tellback(url, embedder=HashEmbedder("new", dimensions)) as other:
@@ -96,7 +96,7 @@ async def test_two_embedders_on_one_store_embed_each_text_once(url: str) -> None
                     await rc.user("maya").memory.recall_by_topic(space, "boats", 100)
                     await rc.jobs.drain()
         assert sorted(old_embedder.embedded) == sorted(new_embedder.embedded) == sorted(expected_texts)
-        assert await makers(first, space) == {"old": 15, "new": 15}
+        assert await vector_counts(first, space) == {"old": 15, "new": 15}
         for rc in (first, second):
             result = await rc.user("maya").memory.recall_by_topic(space, "swans", 100)
             assert any(hit.parts.get("meaning") for hit in result)
@@ -114,12 +114,12 @@ async def test_vectors_of_others_are_forgotten_when_asked_for_and_all_is_embedde
         new.error = embedding_error()
         with pytest.raises(EmbeddingError):
             await rc.reembed(forget_others=True)
-        assert await makers(rc, space) == {"old": 9}
+        assert await vector_counts(rc, space) == {"old": 9}
         new.error = None
         assert await rc.reembed() == 18
-        assert await makers(rc, space) == {"old": 9, "new": 9}
+        assert await vector_counts(rc, space) == {"old": 9, "new": 9}
         assert await rc.reembed(forget_others=True) == 0
-        assert await makers(rc, space) == {"new": 9}
+        assert await vector_counts(rc, space) == {"new": 9}
         await found_by_words(rc, space)
         assert len(new.embedded) == 18
 
@@ -128,15 +128,15 @@ async def test_vectors_of_another_maker_are_never_compared(tmp_path: Path) -> No
     """Old vectors say the opposite of the new ones: nothing of them must be left in a score."""
     path = tmp_path / "tellback.db"
 
-    class Liar(HashEmbedder):
+    class NegatingEmbedder(HashEmbedder):
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
             return -(await super().embed(texts, query=query))
 
-    async with Tellback(path, embedder=Liar("old")) as rc:
+    async with Tellback(path, embedder=NegatingEmbedder("old")) as rc:
         space = await create_space_with_atoms(rc)
     async with Tellback(path, embedder=HashEmbedder("new"), worker=False) as mixed:
-        unseen = await mixed.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
-        assert not any(hit.parts.get("meaning") for hit in unseen)
+        result_before = await mixed.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
+        assert not any(hit.parts.get("meaning") for hit in result_before)
         assert await mixed.reembed() == 9
         after = await mixed.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
         assert any(hit.parts.get("meaning") for hit in after)
@@ -200,7 +200,7 @@ async def test_without_a_worker_nothing_is_embedded_in_the_background(tmp_path: 
         await found_by_words(rc, space)
         await rc.jobs.drain()
         assert new.embedded == []
-        assert await makers(rc, space) == {"old": 9}
+        assert await vector_counts(rc, space) == {"old": 9}
 
 
 async def test_an_embedder_that_fails_loses_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -215,11 +215,11 @@ async def test_an_embedder_that_fails_loses_nothing(url: str, caplog: pytest.Log
         await memory.supersede_atom(moved.id, first.text)
         await found_by_words(rc, space)  # asked without vectors, and in the background it fails too
         await rc.jobs.drain()
-        assert await makers(rc, space) == {}
+        assert await vector_counts(rc, space) == {}
         embedder.error = None
         await found_by_words(rc, space)
         assert await rc.reembed() == 11
-        assert await makers(rc, space) == {"new": 11}
+        assert await vector_counts(rc, space) == {"new": 11}
         await found_by_words(rc, space)
         result = await memory.recall_by_topic(space, "swans", 100)
         assert any(hit.parts.get("meaning") for hit in result)
@@ -285,14 +285,14 @@ async def test_any_other_error_of_an_embedder_is_not_swallowed(
         other.error = None
         await memory.recall_by_topic(space, "tea")
         await rc.jobs.drain()
-        assert await makers(rc, space) == {"new": 9}  # it rests
+        assert await vector_counts(rc, space) == {"new": 9}  # it rests
         rc._memory.embedding._paused_until.clear()
         await memory.recall_by_topic(space, "tea")
         await rc.jobs.drain()
-        assert await makers(rc, space) == {"new": 9, "newer": 9}
+        assert await vector_counts(rc, space) == {"new": 9, "newer": 9}
 
 
-class Picky(HashEmbedder):
+class RejectingEmbedder(HashEmbedder):
     """Refuses texts with a word in it, and whatever comes with them."""
 
     calls = 0
@@ -312,12 +312,12 @@ async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog
         memory = rc.user("maya").memory
         space = (await memory.create_space()).id
         await memory.add_atoms(space, [{"text": text} for text in many_texts])
-    embedder = Picky("new")
+    embedder = RejectingEmbedder("new")
     async with Tellback(url, embedder=embedder) as rc:
         memory = rc.user("maya").memory
         await memory.recall_by_topic(space, "otters")
         await rc.jobs.drain()
-        assert await makers(rc, space) == {"new": 297}
+        assert await vector_counts(rc, space) == {"new": 297}
         assert len(embedder.embedded) == 297
         assert caplog.text.count("refused it") == 3
         calls = embedder.calls
@@ -341,12 +341,12 @@ async def test_what_is_refused_of_one_user_is_said_when_all_others_are_embedded(
         memory = rc.user("ann").memory
         await memory.add_atoms((await memory.create_space()).id, [{"text": "A poison."}, {"text": "More poison."}])
         space = await create_space_with_atoms(rc)
-    async with Tellback(url, embedder=Picky("new")) as rc:
+    async with Tellback(url, embedder=RejectingEmbedder("new")) as rc:
         progress: list[int] = []
         with pytest.raises(EmbeddingError, match=r"refused 2 texts.* 9 others"):
             await rc.reembed(progress.append, forget_others=True)
         assert progress == [9]
-        assert await makers(rc, space) == {"old": 9, "new": 9}
+        assert await vector_counts(rc, space) == {"old": 9, "new": 9}
 
 
 @pytest.mark.parametrize("retryable", [True, False])
@@ -360,19 +360,19 @@ async def test_an_embedder_that_is_down_is_not_asked_for_every_text(
             await memory.add_atoms((await memory.create_space()).id, [{"text": f"{n}"} for n in range(40)])
     call_count = 0
 
-    class Down(HashEmbedder):
+    class UnavailableEmbedder(HashEmbedder):
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
             nonlocal call_count
             call_count += 1
             raise EmbeddingError("down", retryable=retryable)
 
-    async with Tellback(tmp_path / "tellback.db", embedder=Down("new")) as rc:
+    async with Tellback(tmp_path / "tellback.db", embedder=UnavailableEmbedder("new")) as rc:
         with pytest.raises(EmbeddingError, match="down"):
             await rc.reembed()
         assert call_count == (1 if retryable else 16)
 
 
-GIVEN: list[Any] = [
+INVALID_OUTPUTS: list[Any] = [
     None,
     "text",
     [[1.0, 2.0]] * 3,
@@ -387,31 +387,31 @@ GIVEN: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("embedder_output", GIVEN, ids=repr)
+@pytest.mark.parametrize("embedder_output", INVALID_OUTPUTS, ids=repr)
 async def test_what_an_embedder_gives_that_is_not_vectors_is_as_nothing(
     embedder_output: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Wrong(HashEmbedder):
+    class InvalidEmbedder(HashEmbedder):
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
             return embedder_output  # type: ignore[no-any-return]
 
-    async with Tellback(tmp_path / "tellback.db", embedder=Wrong("new")) as rc:
+    async with Tellback(tmp_path / "tellback.db", embedder=InvalidEmbedder("new")) as rc:
         memory = rc.user("maya").memory
         space = (await memory.create_space()).id
         await memory.add_atoms(space, [{"text": "Likes tea."}, {"text": "Has a boat."}])
         assert (await memory.recall_by_topic(space, "tea")).atoms[0].text == "Likes tea."
         await rc.jobs.drain()
-        assert await makers(rc, space) == {}
+        assert await vector_counts(rc, space) == {}
         assert "stored without vectors" in caplog.text
 
 
 async def test_plain_lists_of_any_length_are_vectors_too(tmp_path: Path) -> None:
-    class Plain(HashEmbedder):
+    class ListEmbedder(HashEmbedder):
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
             rows = (await super().embed(texts, query=query)).tolist()
             return [[1e6 * number for number in row] for row in rows]  # type: ignore[return-value]
 
-    async with Tellback(tmp_path / "tellback.db", embedder=Plain("new")) as rc:
+    async with Tellback(tmp_path / "tellback.db", embedder=ListEmbedder("new")) as rc:
         space = await create_space_with_atoms(rc)
         await found_by_words(rc, space)
         changes = await rc.store.memories.changes(rc.user("maya").scope, space, after=-1, embedder="new")
@@ -449,18 +449,18 @@ async def test_a_space_deleted_while_it_is_embedded_does_not_stop_the_others(
 
     doomed: list[str] = []
 
-    class Deleting(HashEmbedder):
+    class SpaceDeletingEmbedder(HashEmbedder):
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
             while doomed:
                 await rc.user("maya").memory.delete_space(doomed.pop())
             return await super().embed(texts, query=query)
 
-    embedder = Deleting("new")
+    embedder = SpaceDeletingEmbedder("new")
     async with Tellback(url, embedder=embedder) as rc:
         doomed.append(spaces.pop(1))  # another than the one being embedded
         assert await rc.reembed() == 18
         assert len(embedder.embedded) == 18
-    async with Tellback(url, embedder=Deleting("newer")) as rc:
+    async with Tellback(url, embedder=SpaceDeletingEmbedder("newer")) as rc:
         doomed.append(spaces.pop(0))  # the very one
         assert await rc.reembed() == 9
     async with Tellback(url, embedder=HashEmbedder("newest")) as rc:
@@ -522,7 +522,7 @@ async def test_long_work_of_an_embedder_does_not_hold_up_closing(tmp_path: Path,
         await rc.user("maya").memory.recall_by_entity(space, "Ann")
         slow.gate = asyncio.Event()
     async with Tellback(path, embedder=HashEmbedder("old")) as rc:
-        assert await makers(rc, space) in ({"old": 9}, {"old": 9, "new": 9})
+        assert await vector_counts(rc, space) in ({"old": 9}, {"old": 9, "new": 9})
         await found_by_words(rc, space)
 
 

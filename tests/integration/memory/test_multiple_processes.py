@@ -108,9 +108,9 @@ async def test_many_write_while_others_recall(url: str) -> None:
             is_running = False
             for task in readers:
                 task.cancel()
-        finals = [await memory.recall_by_topic(space.id, "heron", 10_000) for memory in memories]
-        assert [len(result) for result in finals] == [4 * 8 + 1] * 2
-        assert finals[0].atoms[0].id == finals[1].atoms[0].id
+        final_results = [await memory.recall_by_topic(space.id, "heron", 10_000) for memory in memories]
+        assert [len(result) for result in final_results] == [4 * 8 + 1] * 2
+        assert final_results[0].atoms[0].id == final_results[1].atoms[0].id
 
 
 @pytest.mark.parametrize("atoms", [50_000, 3])

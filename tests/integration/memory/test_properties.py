@@ -19,10 +19,10 @@ HOUR = timedelta(hours=1)
 WORDS = ["tea", "boat", "heron", "sofa", "cat", "Malta", "lamp", "kite", "bees", "figs", "rye", "Ann", "Bob"]
 
 days = st.integers(-20, 20)
-unhurried = settings(deadline=None, suppress_health_check=list(HealthCheck))
+no_deadline = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(unhurried, max_examples=25)
+@settings(no_deadline, max_examples=25)
 @given(
     start_days=st.lists(days, min_size=1, max_size=8),
     wait_hours=st.lists(st.integers(0, 3), min_size=8, max_size=8),
@@ -68,7 +68,7 @@ def test_at_any_two_times_exactly_one_atom_of_a_chain_holds(
     asyncio.run(run())
 
 
-@settings(unhurried, max_examples=30)
+@settings(no_deadline, max_examples=30)
 @given(
     start_days=st.lists(st.integers(-5, 15), min_size=2, max_size=7),
     lengths=st.lists(st.none() | st.integers(1, 20), min_size=7, max_size=7),
@@ -118,14 +118,17 @@ def test_a_chain_without_what_was_forgotten_is_as_if_that_had_never_been(
                         known_at,
                     )
             assert await visible_texts(full_space) == await visible_texts(expected_space)
-            twins: dict[str | None, str | None] = {None: None}
-            twins.update(zip((ids[full_space][n] for n in remaining_numbers), ids[expected_space], strict=True))
+            twin_ids: dict[str | None, str | None] = {None: None}
+            twin_ids.update(zip((ids[full_space][n] for n in remaining_numbers), ids[expected_space], strict=True))
             for n, id in zip(remaining_numbers, ids[expected_space], strict=True):
                 atom, twin = await memory.get_atom(ids[full_space][n]), await memory.get_atom(id)
                 assert atom is not None
                 assert twin is not None
                 assert (atom.valid_to, atom.superseded_at) == (twin.valid_to, twin.superseded_at)
-                assert (twins[atom.supersedes], twins[atom.superseded_by]) == (twin.supersedes, twin.superseded_by)
+                assert (twin_ids[atom.supersedes], twin_ids[atom.superseded_by]) == (
+                    twin.supersedes,
+                    twin.superseded_by,
+                )
 
     asyncio.run(run())
 
@@ -239,7 +242,7 @@ def test_both_kinds_of_store_recall_the_same_in_the_same_order(
             runner.run(rc.open())
         users = iter(range(10**6))
 
-        @settings(unhurried, max_examples=12)
+        @settings(no_deadline, max_examples=12)
         @given(
             history=st.lists(steps, min_size=1, max_size=25), question_list=st.lists(questions, min_size=1, max_size=4)
         )

@@ -74,10 +74,10 @@ async def test_a_real_model_makes_memories_of_a_conversation(model: BoundedModel
         return
     assert job.status is JobStatus.DONE
     assert len(atoms) + job.result["left_out"] >= 1
-    said_by_user = {message.id for message in messages if message.role == "user"}
+    user_message_ids = {message.id for message in messages if message.role == "user"}
     for each in atoms:
         assert set(each.source_message_ids) <= {message.id for message in messages}
-        assert said_by_user & set(each.source_message_ids)
+        assert user_message_ids & set(each.source_message_ids)
 
 
 async def test_a_real_model_judges_what_is_known(model: BoundedModel) -> None:

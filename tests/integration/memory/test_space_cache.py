@@ -210,10 +210,10 @@ async def test_a_large_change_is_taken_in_beside_other_work(tmp_path: Path, monk
     async with Tellback(tmp_path / "tellback.db") as rc:
         memory, space = await create_filled_space(rc, 300)
         other, small = await create_filled_space(rc, 3, "ben")
-        cold, beside = await asyncio.gather(
+        large_result, small_result = await asyncio.gather(
             memory.recall_by_topic(space, "heron 9", 1000), other.recall_by_topic(small, "heron")
         )
-        assert (len(cold), len(beside)) == (300, 3)
+        assert (len(large_result), len(small_result)) == (300, 3)
         await rc.close()
         assert rc._memory.space_cache.nbytes == 0
         await rc.open()
@@ -252,6 +252,6 @@ async def test_several_event_loops_share_one_tellback(tmp_path: Path) -> None:
             return texts(await loop_memory.recall_by_topic(space.id, f"{name} swam", limit=100))
 
         found = await asyncio.gather(*(asyncio.to_thread(asyncio.run, recalls(name)) for name in ("Ann", "Bob", "Eve")))
-        for name, swum in zip(("Ann", "Bob", "Eve"), found, strict=True):
-            assert {f"{name} swam {n} miles." for n in range(15)} <= set(swum)
+        for name, recalled_texts in zip(("Ann", "Bob", "Eve"), found, strict=True):
+            assert {f"{name} swam {n} miles." for n in range(15)} <= set(recalled_texts)
         assert len(await memory.recall_by_topic(space.id, "swam", limit=1_000)) == 95

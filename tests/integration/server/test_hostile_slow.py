@@ -23,13 +23,13 @@ HERE = "/ai-conversations"
 SETTINGS = ServerSettings(open=True, body_bytes=10_000, body_seconds=0.4)
 
 
-class Impatient(BoundedProtocol):
+class ShortTimeoutProtocol(BoundedProtocol):
     header_seconds = 0.4
 
 
 @asynccontextmanager
 async def running(app: Any) -> AsyncIterator[str]:
-    options: dict[str, Any] = {"http": Impatient, "ws": "none", "timeout_graceful_shutdown": 2}
+    options: dict[str, Any] = {"http": ShortTimeoutProtocol, "ws": "none", "timeout_graceful_shutdown": 2}
     async with running_server(app, **options) as address:
         yield address
 
@@ -187,7 +187,7 @@ async def test_requests_with_whole_bodies_follow_one_another_on_a_connection(
 async def test_an_answer_that_has_begun_is_not_begun_again(rc: Tellback, too_large: bool) -> None:
     seen: list[str] = []
 
-    async def eager(scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer_early(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"begun ", "more_body": True})
         while (message := await receive())["type"] == "http.request" and message.get("more_body"):
@@ -195,7 +195,7 @@ async def test_an_answer_that_has_begun_is_not_begun_again(rc: Tellback, too_lar
         seen.append(message["type"])
         await send({"type": "http.response.body", "body": b"ended"})
 
-    async with running(with_auth(rc, eager)) as address, open_connection(address) as connection:
+    async with running(with_auth(rc, answer_early)) as address, open_connection(address) as connection:
         await connection.send(build_request("POST", HERE, b"", [("Transfer-Encoding", "chunked")]))
         for _ in range(4 if too_large else 0):
             await connection.send(b"fa0\r\n" + b"x" * 4_000 + b"\r\n")
@@ -205,7 +205,7 @@ async def test_an_answer_that_has_begun_is_not_begun_again(rc: Tellback, too_lar
 
 
 async def test_a_refused_body_is_the_answer_whatever_the_reader_makes_of_it(rc: Tellback) -> None:
-    async def swallows(scope: Scope, receive: Receive, send: Send) -> None:
+    async def swallow_errors(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await receive()
             await receive()
@@ -213,7 +213,7 @@ async def test_a_refused_body_is_the_answer_whatever_the_reader_makes_of_it(rc: 
             await send({"type": "http.response.start", "status": 500, "headers": []})
             await send({"type": "http.response.body", "body": b"oh"})
 
-    async with running(with_auth(rc, swallows)) as address, open_connection(address) as connection:
+    async with running(with_auth(rc, swallow_errors)) as address, open_connection(address) as connection:
         await connection.send(partial_request())
         assert (await connection.read_response()).code == "body-timeout"
 

@@ -28,7 +28,7 @@ GROWTH_BYTES = 10_000_000
 WAIT_SECONDS = 60.0
 
 
-def size_of(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
     """The bytes of memory that a process holds; 0 where that cannot be told."""
     found = Path(f"/proc/{pid}/statm")
     return int(found.read_text().split()[1]) * resource.getpagesize() if found.exists() else 0
@@ -111,7 +111,7 @@ async def write_and_measure(
                 positions.append(position)
                 await asyncio.sleep(PAUSE_SECONDS)
                 if not warm and time.monotonic() - started > SECONDS * WARM_UP:
-                    warm = size_of(pid)
+                    warm = resident_bytes(pid)
                 if time.monotonic() - started > SECONDS:
                     break
-    return warm, size_of(pid)
+    return warm, resident_bytes(pid)

@@ -382,8 +382,8 @@ async def test_what_one_conversation_taught_is_known_in_the_next() -> None:
 async def test_memory_can_be_switched_off_and_spaces_named() -> None:
     with ScriptedModel([says("ok")] * 2) as model:
         async with served(model) as server, await server.client() as client:
-            off = {"X-Tellback-Space": "none", "X-Tellback-Namespace": "private"}
-            await _ask(client, [user("A secret.")], False, user="maya", extra_headers=off)
+            no_memory_headers = {"X-Tellback-Space": "none", "X-Tellback-Namespace": "private"}
+            await _ask(client, [user("A secret.")], False, user="maya", extra_headers=no_memory_headers)
             maya = server.rc.user("maya", "acme")
             assert await maya.memory.list_spaces() == []
             work_headers = {"X-Tellback-Space": "b%C3%BCro", "X-Tellback-Namespace": "work"}
@@ -399,10 +399,10 @@ async def test_two_users_of_one_key_are_apart() -> None:
             raw = await client.chat.completions.with_raw_response.create(
                 model="tellback", messages=[user("I'm Noor.")], user="noor"
             )
-            noors = {"X-Tellback-Conversation": raw.headers["X-Tellback-Conversation"]}
+            noors_headers = {"X-Tellback-Conversation": raw.headers["X-Tellback-Conversation"]}
             with pytest.raises(openai.NotFoundError):
-                await _ask(client, [user("Hi")], False, user="maya", extra_headers=noors)
-            conflicting_headers = {**noors, "X-Tellback-User": "noor"}
+                await _ask(client, [user("Hi")], False, user="maya", extra_headers=noors_headers)
+            conflicting_headers = {**noors_headers, "X-Tellback-User": "noor"}
             await _ask(client, [user("Me again.")], False, extra_headers=conflicting_headers)
             assert [text for _, text in await server.logged_messages("maya")] == ["I'm Maya.", "Hi Maya."]
             assert [text for _, text in await server.logged_messages("noor")] == [
@@ -450,9 +450,9 @@ async def test_errors_are_those_of_the_client() -> None:
                 await _ask(app_client, [user("Hi")], False, user="noor", extra_headers={"X-Tellback-User": "maya"})
             with pytest.raises(openai.NotFoundError) as unknown:
                 await user_client.chat.completions.create(model="gpt-99", messages=[user("Hi")])
-            with pytest.raises(openai.BadRequestError) as several:
+            with pytest.raises(openai.BadRequestError) as several_error:
                 await user_client.chat.completions.create(model="tellback", messages=[user("Hi")], n=2)
-            with pytest.raises(openai.BadRequestError) as hot:
+            with pytest.raises(openai.BadRequestError) as temperature_error:
                 await user_client.chat.completions.create(model="tellback", messages=[user("Hi")], temperature=9)
             with pytest.raises(openai.InternalServerError):
                 await _ask(user_client, [user("Hi")], False)
@@ -465,8 +465,8 @@ async def test_errors_are_those_of_the_client() -> None:
             log = await server.logged_messages()
     assert caught_error.value.param == "user"
     assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
-    assert (several.value.code, several.value.param) == ("unsupported_parameter", "n")
-    assert hot.value.param == "temperature"
+    assert (several_error.value.code, several_error.value.param) == ("unsupported_parameter", "n")
+    assert temperature_error.value.param == "temperature"
     assert log == [("user", "Hi")]
 
 

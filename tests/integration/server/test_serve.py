@@ -83,9 +83,9 @@ async def test_a_store_that_cannot_be_reached_is_one_sentence() -> None:
 
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
 async def test_a_missing_extra_is_named(tmp_path: Path, missing: str) -> None:
-    hide = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['tellback', 'serve'];"
+    hiding_code = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['tellback', 'serve'];"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", f"{hide} from tellback.cli import main; main()"),
+        *(sys.executable, "-c", f"{hiding_code} from tellback.cli import main; main()"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=ENVIRONMENT,

@@ -20,11 +20,11 @@ from tests.support.http_server import running_server
 from tests.support.sse import WAIT_SECONDS, PacedModel, next_frame, open_stream, remaining_frames
 
 CHAT = "/ai-conversations/chat"
-ASKED = {"text": "Hello?", "stream": True}
+STREAM_BODY = {"text": "Hello?", "stream": True}
 
 
 @asynccontextmanager
-async def chatting(model: Any, **settings: Any) -> AsyncIterator[tuple[str, Tellback, FastAPI]]:
+async def serve_chat(model: Any, **settings: Any) -> AsyncIterator[tuple[str, Tellback, FastAPI]]:
     async with Tellback(":memory:", model=model) as rc:
         app = create_app(rc, ServerSettings(open=True, **settings), opens=False)
         async with running_server(app) as url:
@@ -41,15 +41,15 @@ async def ask_then_fail(url: str, body: dict[str, Any], model: PacedModel, path:
 
 async def test_deltas_arrive_before_the_turn_ends() -> None:
     model = PacedModel()
-    async with chatting(model) as (url, _, _):
-        model.pieces.put_nowait("Hel")
-        async with open_stream(url, CHAT, ASKED) as (answer, frames):
+    async with serve_chat(model) as (url, _, _):
+        model.texts.put_nowait("Hel")
+        async with open_stream(url, CHAT, STREAM_BODY) as (answer, frames):
             assert (await next_frame(frames, "text")).data == {"text": "Hel"}
             assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
             assert answer.headers["cache-control"] == "no-store"
-            model.pieces.put_nowait("lo!")
+            model.texts.put_nowait("lo!")
             assert (await next_frame(frames, "text")).data == {"text": "lo!"}
-            model.pieces.put_nowait(None)
+            model.texts.put_nowait(None)
             stop, result = await remaining_frames(frames)
             assert (stop.event, stop.data["reason"]) == ("stop", "end_turn")
             assert result.event == "result"
@@ -57,7 +57,7 @@ async def test_deltas_arrive_before_the_turn_ends() -> None:
 
 
 async def test_the_header_accept_asks_for_a_stream() -> None:
-    async with chatting(ScriptedModel([says("Hi.")])) as (url, _, _):
+    async with serve_chat(ScriptedModel([says("Hi.")])) as (url, _, _):
         headers = {"Accept": "text/event-stream"}
         async with open_stream(url, CHAT, {"text": "Hello?"}, headers) as (_, frames):
             assert (await next_frame(frames, "result")).data["text"] == "Hi."
@@ -65,9 +65,9 @@ async def test_the_header_accept_asks_for_a_stream() -> None:
 
 async def test_a_client_that_leaves_a_stream_stops_the_model() -> None:
     model = PacedModel()
-    async with chatting(model) as (url, rc, _):
-        model.pieces.put_nowait("Hel")
-        async with open_stream(url, CHAT, ASKED) as (_, frames):
+    async with serve_chat(model) as (url, rc, _):
+        model.texts.put_nowait("Hel")
+        async with open_stream(url, CHAT, STREAM_BODY) as (_, frames):
             await next_frame(frames, "text")
         await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
         [conversation] = await rc.user("local").conversations.list()
@@ -76,18 +76,18 @@ async def test_a_client_that_leaves_a_stream_stops_the_model() -> None:
 
 async def test_a_client_that_leaves_before_the_first_word_stops_the_model() -> None:
     model = PacedModel()
-    async with chatting(model) as (url, _, _):
-        await ask_then_fail(url, ASKED, model)
+    async with serve_chat(model) as (url, _, _):
+        await ask_then_fail(url, STREAM_BODY, model)
         await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
 
 
 async def test_a_client_that_does_not_wait_for_a_whole_answer_stops_the_model() -> None:
     model = PacedModel()
-    async with chatting(model) as (url, rc, _):
+    async with serve_chat(model) as (url, rc, _):
         await ask_then_fail(url, {"text": "Hello?"}, model)
         await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
-        model.pieces.put_nowait("Again.")
-        model.pieces.put_nowait(None)
+        model.texts.put_nowait("Again.")
+        model.texts.put_nowait(None)
         async with httpx2.AsyncClient(base_url=url) as client:  # the conversation is free
             answer = await client.post(CHAT, json={"text": "Still there?", "wait": 10})
         assert answer.json()["text"] == "Again."
@@ -108,19 +108,22 @@ async def test_a_client_that_does_not_wait_for_a_summary_stops_the_model() -> No
 
 async def test_a_silent_stream_gives_a_sign_of_life() -> None:
     model = PacedModel()
-    async with chatting(model, heartbeat_seconds=0.05) as (url, _, _), open_stream(url, CHAT, ASKED) as (_, frames):
+    async with (
+        serve_chat(model, heartbeat_seconds=0.05) as (url, _, _),
+        open_stream(url, CHAT, STREAM_BODY) as (_, frames),
+    ):
         first = await anext(frames)
         assert (first.event, first.data) == (None, None)
         for _ in range(3):
             await next_frame(frames, None)
-        model.pieces.put_nowait("Hi.")
-        model.pieces.put_nowait(None)
+        model.texts.put_nowait("Hi.")
+        model.texts.put_nowait(None)
         assert (await next_frame(frames, "result")).data["text"] == "Hi."
 
 
 async def test_a_client_that_stops_reading_is_left() -> None:
     model = PacedModel()
-    async with chatting(model, stalled_seconds=0.3) as (url, _, _):
+    async with serve_chat(model, stalled_seconds=0.3) as (url, _, _):
         host, port = url.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port), limit=2**12)
         body = b'{"text": "Hello?", "stream": true}'
@@ -129,22 +132,22 @@ async def test_a_client_that_stops_reading_is_left() -> None:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 while not model.cancelled.is_set():
-                    if model.pieces.qsize() < 10:
-                        model.pieces.put_nowait("x" * 100_000)
+                    if model.texts.qsize() < 10:
+                        model.texts.put_nowait("x" * 100_000)
                     await asyncio.sleep(0.001)
         finally:
             writer.transport.abort()
 
 
 async def test_an_error_before_the_first_word_is_an_ordinary_answer() -> None:
-    async with chatting(ScriptedModel([raises(ProviderTimeoutError("secret host"))])) as (url, _, _):
+    async with serve_chat(ScriptedModel([raises(ProviderTimeoutError("secret host"))])) as (url, _, _):
         async with open_stream(url, "/ai-conversations/conv_1/run-turn", {"userText": "Hi", "stream": True}) as (
             answer,
             _,
         ):
             assert answer.status_code == 404
             assert answer.headers["content-type"] == "application/problem+json"
-        async with open_stream(url, CHAT, ASKED) as (answer, _):
+        async with open_stream(url, CHAT, STREAM_BODY) as (answer, _):
             assert answer.status_code == 504
             body = (await answer.aread()).decode()
             assert "provider-timeout" in body
@@ -153,7 +156,7 @@ async def test_an_error_before_the_first_word_is_an_ordinary_answer() -> None:
 
 async def test_an_error_after_the_first_word_is_the_last_frame() -> None:
     model = ScriptedModel([raises(ProviderTimeoutError("secret host"), after="Hel")])
-    async with chatting(model) as (url, _, _), open_stream(url, CHAT, ASKED) as (answer, frames):
+    async with serve_chat(model) as (url, _, _), open_stream(url, CHAT, STREAM_BODY) as (answer, frames):
         assert answer.status_code == 200
         found = await remaining_frames(frames)
         assert [frame.event for frame in found] == [None, "text", "error"]
@@ -163,7 +166,7 @@ async def test_an_error_after_the_first_word_is_the_last_frame() -> None:
 
 async def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
     model = ScriptedModel([raises(ZeroDivisionError("the inside"), after="Hel")])
-    async with chatting(model) as (url, _, _), open_stream(url, CHAT, ASKED) as (_, frames):
+    async with serve_chat(model) as (url, _, _), open_stream(url, CHAT, STREAM_BODY) as (_, frames):
         last_frame = (await remaining_frames(frames))[-1]
         assert (last_frame.event, last_frame.data["code"], last_frame.data["status"]) == ("error", "failed", 500)
         assert "the inside" not in str(last_frame.data)
@@ -171,16 +174,16 @@ async def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
 
 async def test_a_server_that_stops_lets_turns_finish_and_begins_none() -> None:
     model = PacedModel()
-    model.pieces.put_nowait("Hel")
-    async with chatting(model) as (url, _, app), open_stream(url, CHAT, ASKED) as (_, frames):
+    model.texts.put_nowait("Hel")
+    async with serve_chat(model) as (url, _, app), open_stream(url, CHAT, STREAM_BODY) as (_, frames):
         await next_frame(frames, "text")
         ShutdownSignal.for_app(app).set()
         async with httpx2.AsyncClient(base_url=url) as client:
-            for body in (ASKED, {"text": "Hello?"}):
+            for body in (STREAM_BODY, {"text": "Hello?"}):
                 refused_response = await client.post(CHAT, json=body)
                 assert (refused_response.status_code, refused_response.headers["retry-after"]) == (503, "1")
                 assert refused_response.json()["code"] == "stopping"
             assert (await client.get("/ai-events")).status_code == 503
-        model.pieces.put_nowait("lo!")
-        model.pieces.put_nowait(None)
+        model.texts.put_nowait("lo!")
+        model.texts.put_nowait(None)
         assert (await remaining_frames(frames))[-1].data["text"] == "Hello!"

@@ -261,14 +261,14 @@ async def test_a_server_that_stops_refuses_new_connections(ready_postgres_url: s
                 assert [line async for line in _up_to(lines, "event: text")]
             server.signal(signal.SIGTERM)
             async with asyncio.timeout(5):  # the turn takes ten
-                while await is_heard(server):  # noqa: ASYNC110
+                while await is_listening(server):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             assert server.process.returncode is None
             assert "event: result" in [line async for line in lines]
         assert await server.wait_for_exit() == 0
 
 
-async def is_heard(server: ServerProcess) -> bool:
+async def is_listening(server: ServerProcess) -> bool:
     """Whether somebody listens."""
     address = urlsplit(server.url)
     try:
@@ -304,11 +304,11 @@ async def test_workers_end_when_nobody_looks_after_them(ready_postgres_url: str)
         server.signal(signal.SIGKILL)
         await server.wait_for_exit()
         async with asyncio.timeout(40):
-            while any(is_there(pid) for pid in remaining_pids):  # noqa: ASYNC110
+            while any(process_exists(pid) for pid in remaining_pids):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
 
-def is_there(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_text())
     except (FileNotFoundError, ProcessLookupError):

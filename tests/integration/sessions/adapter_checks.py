@@ -86,17 +86,21 @@ async def check_killed_process(adapter: PersistenceAdapter, imports: str, code: 
         sys.executable, "-c", program, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout is not None
-    acknowledged = 0
-    while acknowledged < 20:
+    acknowledged_count = 0
+    while acknowledged_count < 20:
         line = await process.stdout.readline()
         assert line, (await process.communicate())[1].decode()
-        acknowledged = int(line)
+        acknowledged_count = int(line)
     process.kill()
-    rest, _ = await process.communicate()
-    acknowledged = int(rest.split()[-1]) if rest.split() and rest.endswith(b"\n") else acknowledged
+    remaining_output, _ = await process.communicate()
+    acknowledged_count = (
+        int(remaining_output.split()[-1])
+        if remaining_output.split() and remaining_output.endswith(b"\n")
+        else acknowledged_count
+    )
     found = await adapter.session_repository.get("web-42")
     assert found is not None
-    assert found.version in (acknowledged, acknowledged + 1)
+    assert found.version in (acknowledged_count, acknowledged_count + 1)
     texts = contents(await adapter.message_repository.of_session("web-42"))
     assert texts == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(3)]
     await adapter.save(make_session(version=found.version + 1), [make_message("on")])
@@ -131,6 +135,6 @@ def dump_exact(value: Any) -> str:
 def import_error_without(module: str, package: str) -> str:
     """What importing a module says where a package is missing, and that `import tellback` does not need it."""
     program = f"import sys; sys.modules[{package!r}] = None; import tellback; import {module}"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
-    assert ended.returncode == 1
-    return ended.stderr.strip().splitlines()[-1]
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    assert completed.returncode == 1
+    return completed.stderr.strip().splitlines()[-1]

@@ -57,14 +57,14 @@ class SqlTablesContract:
         assert (found.version, found.message_count, found.user_id, found.status) == (0, 3, "maya", "active")
         assert found.collected_data == {"to": "Rome"}
         assert (found.created_at, found.completed_at) == (NOON, None)
-        said = await adapter.message_repository.of_session("web-1")
-        assert [(each.content, each.position) for each in said] == [("one", 1), ("two", 2), ("three", 3)]
-        assert said[0].tool_calls == ({"tool_name": "search", "arguments": {}},)
+        messages = await adapter.message_repository.of_session("web-1")
+        assert [(each.content, each.position) for each in messages] == [("one", 1), ("two", 2), ("three", 3)]
+        assert messages[0].tool_calls == ({"tool_name": "search", "arguments": {}},)
         assert [each.position for each in await adapter.message_repository.of_session("web-2")] == [1]
         saved = await adapter.save(replace(found, version=1), [make_message("four", "web-1")])
         assert saved.message_count == 4
-        said = await adapter.message_repository.of_session("web-1")
-        assert [each.position for each in said] == [1, 2, 3, 4]
+        messages = await adapter.message_repository.of_session("web-1")
+        assert [each.position for each in messages] == [1, 2, 3, 4]
         assert await run("SELECT version FROM agent_sessions_migrations ORDER BY version") == [(1,), (2,)]
         await adapter.initialize()
         await adapter.disconnect()
@@ -74,8 +74,8 @@ class SqlTablesContract:
         adapters = [make() for _ in range(6)]
         await asyncio.gather(*(each.initialize() for each in adapters))
         for each in adapters:
-            said = await each.message_repository.of_session("web-1")
-            assert [message.position for message in said] == [1, 2, 3]
+            messages = await each.message_repository.of_session("web-1")
+            assert [message.position for message in messages] == [1, 2, 3]
             await each.disconnect()
         assert await run("SELECT version FROM agent_sessions_migrations ORDER BY version") == [(1,), (2,)]
 
@@ -237,48 +237,50 @@ class SqlTablesContract:
             )
             await asyncio.sleep(n * 0.0003)
             task.cancel()
-            ended = (await asyncio.gather(task, return_exceptions=True))[0]
+            result = (await asyncio.gather(task, return_exceptions=True))[0]
             await adapter.session_repository.delete("none")  # a thread may be at it still: this waits for its turn
             found = await adapter.session_repository.get(id)
-            said = contents(await adapter.message_repository.of_session(id))
-            assert said == ([] if found is None else ["0", "1", "2", "3", "4"])
-            assert found is not None or isinstance(ended, asyncio.CancelledError)
+            message_texts = contents(await adapter.message_repository.of_session(id))
+            assert message_texts == ([] if found is None else ["0", "1", "2", "3", "4"])
+            assert found is not None or isinstance(result, asyncio.CancelledError)
         await adapter.disconnect()
 
     async def test_what_expired_is_purged_in_batches_and_counted(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(adapter, "PURGE_BATCH", 3)
-        brief, lasting = make(session_ttl=0.2, message_ttl=0.2), make()
-        await brief.initialize()
-        await lasting.initialize()
+        expiring, non_expiring = make(session_ttl=0.2, message_ttl=0.2), make()
+        await expiring.initialize()
+        await non_expiring.initialize()
         for n in range(7):
-            await brief.save(make_session(f"web-{n}", version=1), [make_message(str(k), f"web-{n}") for k in range(2)])
-        await lasting.save(make_session("kept", version=1), [make_message("kept", "kept")])
-        await eventually(lambda: brief.session_repository.of_user("maya"), lambda found: len(found) == 1)
-        await eventually(lambda: brief.message_repository.of_session("web-6"), lambda found: not found)
-        assert await lasting.session_repository.get("web-6") is None  # past its time for everybody
-        assert await lasting.purge_expired() == 21
-        assert await lasting.purge_expired() == 0
-        assert contents(await brief.message_repository.of_session("kept")) == ["kept"]
-        await brief.disconnect()
-        await lasting.disconnect()
+            await expiring.save(
+                make_session(f"web-{n}", version=1), [make_message(str(k), f"web-{n}") for k in range(2)]
+            )
+        await non_expiring.save(make_session("kept", version=1), [make_message("kept", "kept")])
+        await eventually(lambda: expiring.session_repository.of_user("maya"), lambda found: len(found) == 1)
+        await eventually(lambda: expiring.message_repository.of_session("web-6"), lambda found: not found)
+        assert await non_expiring.session_repository.get("web-6") is None  # past its time for everybody
+        assert await non_expiring.purge_expired() == 21
+        assert await non_expiring.purge_expired() == 0
+        assert contents(await expiring.message_repository.of_session("kept")) == ["kept"]
+        await expiring.disconnect()
+        await non_expiring.disconnect()
 
     async def test_positions_go_on_after_a_session_expired_and_was_purged(self, make: Make) -> None:
-        brief = make(session_ttl=0.2)
-        await brief.initialize()
+        expiring = make(session_ttl=0.2)
+        await expiring.initialize()
         for turn in range(3):
-            await brief.save(make_session(version=1), [make_message(f"{turn}.{k}") for k in range(2)])
-            await eventually(lambda: brief.session_repository.get("web-42"), lambda found: found is None)
+            await expiring.save(make_session(version=1), [make_message(f"{turn}.{k}") for k in range(2)])
+            await eventually(lambda: expiring.session_repository.get("web-42"), lambda found: found is None)
             if turn == 1:
-                assert await brief.purge_expired() == 1
+                assert await expiring.purge_expired() == 1
         with pytest.raises(NotFoundError):
-            await brief.message_repository.add([make_message("late")], at=NOON)
-        found = await brief.message_repository.of_session("web-42")
+            await expiring.message_repository.add([make_message("late")], at=NOON)
+        found = await expiring.message_repository.of_session("web-42")
         assert [each.position for each in found] == [1, 2, 3, 4, 5, 6]
-        assert not await brief.session_repository.delete("web-42")  # it was not there, but its messages were
-        assert await brief.message_repository.of_session("web-42") == []
-        await brief.disconnect()
+        assert not await expiring.session_repository.delete("web-42")  # it was not there, but its messages were
+        assert await expiring.message_repository.of_session("web-42") == []
+        await expiring.disconnect()
 
     async def test_a_session_deleted_and_begun_at_once_has_its_messages(self, make: Make) -> None:
         adapter, other = make(), make()
@@ -292,8 +294,8 @@ class SqlTablesContract:
                 return_exceptions=True,
             )
             found = await adapter.session_repository.get("web-42")
-            said = await adapter.message_repository.of_session("web-42")
-            assert len(said) == (0 if found is None else found.message_count)
+            messages = await adapter.message_repository.of_session("web-42")
+            assert len(messages) == (0 if found is None else found.message_count)
         await adapter.disconnect()
         await other.disconnect()
 
@@ -340,7 +342,7 @@ class SqlTablesContract:
 def check_against_in_memory(make: Make, steps: list[tuple[str, int, int]]) -> None:
     """Run the same operations on an adapter and on `InMemoryAdapter`: they give the same, one by one."""
 
-    async def both() -> None:
+    async def compare_adapters() -> None:
         model, adapter = InMemoryAdapter(), make()
         await adapter.initialize()
         example = next(_numbers)
@@ -349,28 +351,32 @@ def check_against_in_memory(make: Make, steps: list[tuple[str, int, int]]) -> No
             assert await _run_step(adapter, example, clock, *step) == await _run_step(model, example, clock, *step)
         await adapter.disconnect()
 
-    asyncio.run(both())
+    asyncio.run(compare_adapters())
 
 
 async def _run_step(
-    adapter: PersistenceAdapter, example: int, clock: int, what: str, which: int, number: int
+    adapter: PersistenceAdapter, example: int, clock: int, action: str, which: int, number: int
 ) -> object:
     """What an operation gives, or the error it raises: the same of every adapter."""
     sessions, messages = adapter.session_repository, adapter.message_repository
     id, user = f"s-{example}-{which}", f"u-{example}"
-    at = NOON + timedelta(microseconds=clock)
-    said = [replace(make_message(f"{clock}.{k}", id, created_at=at), id=f"m-{clock}-{k}") for k in range(number)]
-    made = make_session(id, user_id=user if number else None, version=number, created_at=at, updated_at=at)
+    moment = NOON + timedelta(microseconds=clock)
+    new_messages = [
+        replace(make_message(f"{clock}.{k}", id, created_at=moment), id=f"m-{clock}-{k}") for k in range(number)
+    ]
+    session = make_session(id, user_id=user if number else None, version=number, created_at=moment, updated_at=moment)
     try:
-        match what:
+        match action:
             case "create":
-                return await sessions.create(made)
+                return await sessions.create(session)
             case "save":
-                return await adapter.save(replace(made, collected_data={"clock": clock}), said)
+                return await adapter.save(replace(session, collected_data={"clock": clock}), new_messages)
             case "add":
-                return await messages.add(said, at=at)
+                return await messages.add(new_messages, at=moment)
             case "status":
-                return await sessions.update_status(id, "completed" if number else "active", at=at, completed_at=None)
+                return await sessions.update_status(
+                    id, "completed" if number else "active", at=moment, completed_at=None
+                )
             case "delete":
                 return await sessions.delete(id)
             case "of_user":

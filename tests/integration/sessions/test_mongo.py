@@ -70,19 +70,19 @@ async def database(mongo_url: str, name: str) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def adapter(mongo_url: str, database: Database) -> AsyncIterator[MongoAdapter]:
-    made = MongoAdapter(mongo_url, database.name)
-    await made.initialize()
-    yield made
-    await made.disconnect()
+    mongo_adapter = MongoAdapter(mongo_url, database.name)
+    await mongo_adapter.initialize()
+    yield mongo_adapter
+    await mongo_adapter.disconnect()
 
 
 @pytest.fixture
 async def proxy(mongo_url: str) -> AsyncIterator[FaultProxy]:
-    async with FaultProxy(mongo_url) as made:
-        yield made
+    async with FaultProxy(mongo_url) as fault_proxy:
+        yield fault_proxy
 
 
-def through(proxy: FaultProxy, milliseconds: int = 1_500) -> str:
+def proxied_url(proxy: FaultProxy, milliseconds: int = 1_500) -> str:
     address = proxy.url.replace("None@", "").partition("?")[0]
     return f"{address}?directConnection=true&timeoutMS={milliseconds}"
 
@@ -109,9 +109,9 @@ class SingleServer(MongoServer):
     """A server without a replica set."""
 
     def command(self) -> list[str]:
-        whole = super().command()
-        at = whole.index("--replSet")
-        return whole[:at] + whole[at + 2 :]
+        arguments = super().command()
+        index = arguments.index("--replSet")
+        return arguments[:index] + arguments[index + 2 :]
 
     def probe(self) -> str:
         try:
@@ -125,12 +125,12 @@ class SingleServer(MongoServer):
 def single_server() -> Iterator[SingleServer]:
     if SingleServer.missing_reason():
         pytest.skip(str(SingleServer.missing_reason()))
-    made = SingleServer()
+    server = SingleServer()
     try:
-        made.start()
-        yield made
+        server.start()
+        yield server
     finally:
-        made.remove()
+        server.remove()
 
 
 @pytest.mark.backend("MongoDB")
@@ -231,20 +231,20 @@ class TestClients:
 
     def test_another_event_loop_is_named(self, mongo_url: str, name: str) -> None:
         adapter = MongoAdapter(mongo_url, name)
-        kept: list[Any] = []
+        client_and_adapter: list[Any] = []
 
         async def first() -> None:
             client = AsyncMongoClient[Any](mongo_url)
-            kept.extend([client, MongoAdapter(client, name)])
-            await kept[1].initialize()
-            await kept[1].save(make_session(version=1), [])
+            client_and_adapter.extend([client, MongoAdapter(client, name)])
+            await client_and_adapter[1].initialize()
+            await client_and_adapter[1].save(make_session(version=1), [])
             await client.close()
 
         async def second() -> None:
             with pytest.raises(ConfigurationError, match="another event loop"):
-                await kept[1].session_repository.get("web-42")
+                await client_and_adapter[1].session_repository.get("web-42")
             with pytest.raises((ConfigurationError, StoreClosedError)):
-                await kept[1].initialize()
+                await client_and_adapter[1].initialize()
             await adapter.initialize()
             assert await adapter.session_repository.get("web-42") is not None
             await adapter.disconnect()
@@ -285,9 +285,9 @@ class TestClients:
             MongoAdapter("mongodb://localhost", database_name, **options)
 
     def test_a_missing_driver_is_named(self) -> None:
-        said = adapter_checks.import_error_without(MODULE, "pymongo")
-        assert "MissingExtraError: The MongoDB adapter needs the package 'pymongo'" in said
-        assert "pip install 'tellback[mongo]'" in said
+        error_text = adapter_checks.import_error_without(MODULE, "pymongo")
+        assert "MissingExtraError: The MongoDB adapter needs the package 'pymongo'" in error_text
+        assert "pip install 'tellback[mongo]'" in error_text
 
 
 @pytest.mark.backend("MongoDB")
@@ -320,10 +320,10 @@ class TestDocuments:
         assert contents(await adapter.message_repository.of_session("web-42", limit=1)) == ["Ho"]
         with pytest.raises(SessionConflictError):
             await adapter.session_repository.create(make_session())
-        made = await asyncio.gather(
+        results = await asyncio.gather(
             *(adapter.session_repository.create(make_session("new")) for _ in range(5)), return_exceptions=True
         )
-        assert [type(each) for each in made].count(SessionConflictError) == 4
+        assert [type(each) for each in results].count(SessionConflictError) == 4
         assert await adapter.session_repository.delete("web-42")
         assert await database["lines"].count_documents({}) == 0
         await adapter.disconnect()
@@ -347,7 +347,7 @@ class TestDocuments:
         assert found.collected_data == {"both": {"b": 2}}
 
     async def test_values_are_never_taken_for_expressions(self, adapter: MongoAdapter) -> None:
-        tricky = {
+        expression_like = {
             "user_id": "$status",
             "agent_name": "$$NOW",
             "current_route": "$user_id",
@@ -355,14 +355,14 @@ class TestDocuments:
             "collected_data": {"a": "$user_id", "b": {"$literal": 1}, "c": ["$$NOW"]},
         }
         first = await adapter.save(
-            make_session("$id", version=1, **tricky), [make_message("$content", "$id", route="$$ROOT")]
+            make_session("$id", version=1, **expression_like), [make_message("$content", "$id", route="$$ROOT")]
         )
-        second = await adapter.save(make_session("$id", version=2, **tricky), [])
+        second = await adapter.save(make_session("$id", version=2, **expression_like), [])
         for saved in (first, second, await adapter.session_repository.get("$id")):
             assert saved is not None
-            assert {name: getattr(saved, name) for name in tricky} == tricky
-        (said,) = await adapter.message_repository.of_session("$id")
-        assert (said.content, said.route) == ("$content", "$$ROOT")
+            assert {name: getattr(saved, name) for name in expression_like} == expression_like
+        (message,) = await adapter.message_repository.of_session("$id")
+        assert (message.content, message.route) == ("$content", "$$ROOT")
         found = await adapter.session_repository.find_active("$status", "$$NOW")
         assert found == second
 
@@ -376,8 +376,8 @@ class TestDocuments:
                 [("expires_at", 1)]
             ]
             (document,) = await database[collection].find().to_list()
-            left = document["expires_at"].replace(tzinfo=UTC) - datetime.now(UTC)
-            assert timedelta(hours=hours) - timedelta(minutes=2) < left <= timedelta(hours=hours, minutes=1)
+            remaining_time = document["expires_at"].replace(tzinfo=UTC) - datetime.now(UTC)
+            assert timedelta(hours=hours) - timedelta(minutes=2) < remaining_time <= timedelta(hours=hours, minutes=1)
         await adapter.disconnect()
 
     async def test_purging_takes_any_number(
@@ -396,27 +396,27 @@ class TestDocuments:
         await adapter.disconnect()
 
     async def test_what_is_too_large_is_refused_whole(self, adapter: MongoAdapter) -> None:
-        huge = "x" * (17 * 2**20)
+        huge_text = "x" * (17 * 2**20)
         saved = await adapter.save(make_session(version=1), [make_message("Hi")])
-        for turn, said in (
-            (make_session(version=2, collected_data={"notes": huge}), [make_message("lost")]),
-            (make_session(version=2), [make_message("lost"), make_message(huge)]),
+        for turn, messages in (
+            (make_session(version=2, collected_data={"notes": huge_text}), [make_message("lost")]),
+            (make_session(version=2), [make_message("lost"), make_message(huge_text)]),
         ):
             with pytest.raises(InvalidArgumentError, match="16 MB"):
-                await adapter.save(turn, said)
+                await adapter.save(turn, messages)
         with pytest.raises(InvalidArgumentError, match="16 MB"):
-            await adapter.session_repository.create(make_session("huge", collected_data={"notes": huge}))
+            await adapter.session_repository.create(make_session("huge", collected_data={"notes": huge_text}))
         assert await adapter.session_repository.get("web-42") == saved
         assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
 
     async def test_a_message_is_stored_once(self, adapter: MongoAdapter) -> None:
-        said = make_message("Hi")
-        saved = await adapter.save(make_session(version=1), [said])
-        for again in ([make_message("lost"), said], [said]):
+        message = make_message("Hi")
+        saved = await adapter.save(make_session(version=1), [message])
+        for repeated in ([make_message("lost"), message], [message]):
             with pytest.raises(InvalidArgumentError, match="stored already"):
-                await adapter.save(make_session(version=2), again)
+                await adapter.save(make_session(version=2), repeated)
             with pytest.raises(InvalidArgumentError, match="stored already"):
-                await adapter.message_repository.add(again, at=later(1))
+                await adapter.message_repository.add(repeated, at=later(1))
         assert await adapter.session_repository.get("web-42") == saved
         assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
 
@@ -463,8 +463,8 @@ class TestDocuments:
         await messages.of_session("web-0", limit=10, after=20)
         await adapter.save(make_session("web-0", version=2), [make_message("on", "web-0")])
         await database.command({"profile": 0})
-        looked = await database["system.profile"].find({"ns": {"$regex": "agent_"}}).to_list()
-        read = [each for each in looked if each.get("planSummary")]
+        profiled = await database["system.profile"].find({"ns": {"$regex": "agent_"}}).to_list()
+        read = [each for each in profiled if each.get("planSummary")]
         assert len(read) >= 6
         for each in read:
             assert "COLLSCAN" not in each["planSummary"], each
@@ -474,32 +474,32 @@ class TestDocuments:
 
 @pytest.mark.backend("MongoDB")
 class TestFailures:
-    @pytest.mark.parametrize("then", ["cut", "pass and cut"])
+    @pytest.mark.parametrize("fault", ["cut", "pass and cut"])
     async def test_a_change_whose_answer_is_lost_is_made_once(
-        self, proxy: FaultProxy, database: Database, then: Any
+        self, proxy: FaultProxy, database: Database, fault: Any
     ) -> None:
-        adapter = MongoAdapter(through(proxy, 10_000), database.name)
+        adapter = MongoAdapter(proxied_url(proxy, 10_000), database.name)
         await adapter.initialize()
         sessions, messages = adapter.session_repository, adapter.message_repository
         for marker in (b"commitTransaction", b"findAndModify"):
             id = marker.decode()
-            proxy.trap(marker, then)
+            proxy.trap(marker, fault)
             assert await sessions.create(make_session(id)) == make_session(id)
-            proxy.trap(marker, then)
+            proxy.trap(marker, fault)
             (added,) = await messages.add([make_message("note", id)], at=later(1))
-            proxy.trap(marker, then)
+            proxy.trap(marker, fault)
             saved = await adapter.save(make_session(id, version=1), [make_message("one", id), make_message("two", id)])
             assert (added.position, saved.version, saved.message_count) == (1, 1, 3)
             assert contents(await messages.of_session(id)) == ["note", "one", "two"]
-        proxy.trap(b"findAndModify", then)
-        done = await sessions.update_status("findAndModify", "completed", at=later(3), completed_at=later(3))
-        assert done is not None
-        assert done.status == "completed"
+        proxy.trap(b"findAndModify", fault)
+        completed = await sessions.update_status("findAndModify", "completed", at=later(3), completed_at=later(3))
+        assert completed is not None
+        assert completed.status == "completed"
         assert proxy.triggered == 7
         await adapter.disconnect()
 
     async def test_a_commit_that_nobody_answers_for_is_in_doubt(self, proxy: FaultProxy, database: Database) -> None:
-        adapter = MongoAdapter(through(proxy), database.name)
+        adapter = MongoAdapter(proxied_url(proxy), database.name)
         await adapter.initialize()
         await adapter.save(make_session("warm", version=1), [make_message("Hi", "warm")])
         proxy.trap(b"commitTransaction", "pass and cut", 1_000)
@@ -527,7 +527,7 @@ class TestFailures:
                 await adapter.save(make_session(version=2), [make_message("Hi")])
         finally:
             os.kill(own_mongo.pid, signal.SIGCONT)
-        found = await soon_there(adapter)
+        found = await wait_for_session(adapter)
         assert found.version in (1, 2)
         await adapter.disconnect()
 
@@ -541,16 +541,16 @@ class TestFailures:
         await adapter_checks.check_killed_process(adapter, f"from {MODULE} import MongoAdapter", code)
 
 
-async def soon_there(adapter: MongoAdapter) -> Any:
+async def wait_for_session(adapter: MongoAdapter) -> Any:
     """The session, once the server is itself again."""
 
-    async def look() -> Any:
+    async def find_session() -> Any:
         try:
             return await adapter.session_repository.get("web-42")
         except StoreUnavailableError:
             return None
 
-    return await eventually(look, lambda found: found is not None)
+    return await eventually(find_session, lambda found: found is not None)
 
 
 @pytest.mark.backend("MongoDB")

@@ -131,7 +131,7 @@ class TestIndices(SharedServerFixtures):
         await adapter.save(make_session(version=1), [make_message("Hi")])
 
     @pytest.mark.parametrize(
-        ("options", "says"),
+        ("options", "error_text"),
         [
             ({"indices": {"sessions": "UPPER"}}, "small letters"),
             ({"indices": {"sessions": "_all"}}, "small letters"),
@@ -151,8 +151,8 @@ class TestIndices(SharedServerFixtures):
             ({"message_ttl": "1h"}, "message_ttl"),
         ],
     )
-    def test_what_cannot_be_is_refused_at_once(self, url: str, options: dict[str, Any], says: str) -> None:
-        with pytest.raises(ConfigurationError, match=says):
+    def test_what_cannot_be_is_refused_at_once(self, url: str, options: dict[str, Any], error_text: str) -> None:
+        with pytest.raises(ConfigurationError, match=error_text):
             OpenSearchAdapter(url, **options)
 
     async def test_a_full_or_locked_index_is_named(self, adapter: OpenSearchAdapter, client: AsyncOpenSearch) -> None:
@@ -206,15 +206,15 @@ class TestSearching(SharedServerFixtures):
     async def test_what_is_deleted_or_past_its_time_is_not_found(
         self, adapter: OpenSearchAdapter, make: MakeOpenSearch
     ) -> None:
-        brief = make(message_ttl=0.001)
-        await brief.initialize()
-        await brief.save(make_session("brief", version=1), [make_message("Rome briefly", "brief")])
+        expiring = make(message_ttl=0.001)
+        await expiring.initialize()
+        await expiring.save(make_session("brief", version=1), [make_message("Rome briefly", "brief")])
         await adapter.save(make_session("deleted", version=1), [make_message("Rome deleted", "deleted")])
         await adapter.session_repository.delete("deleted")
         await adapter.save(make_session(version=1), [make_message("Rome")])
         await asyncio.sleep(0.01)
         assert contents(await adapter.search_messages("rome")) == ["Rome"]
-        await brief.disconnect()
+        await expiring.disconnect()
 
     async def test_what_a_deleted_session_left_behind_is_not_found(
         self, adapter: OpenSearchAdapter, client: AsyncOpenSearch, monkeypatch: pytest.MonkeyPatch
@@ -240,11 +240,11 @@ class TestSearching(SharedServerFixtures):
 
     async def test_lists_go_on_beyond_a_page(self, adapter: OpenSearchAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(search, "_PAGE_SIZE", 3)
-        made = [make_session(f"web-{n}", created_at=later(n // 4)) for n in range(10)]
-        await asyncio.gather(*map(adapter.session_repository.create, made))
+        sessions = [make_session(f"web-{n}", created_at=later(n // 4)) for n in range(10)]
+        await asyncio.gather(*map(adapter.session_repository.create, sessions))
         found = await adapter.session_repository.of_user("maya")
-        assert found == made[::-1]
-        assert await adapter.session_repository.of_user("maya", limit=7, before=made[9]) == made[8:1:-1]
+        assert found == sessions[::-1]
+        assert await adapter.session_repository.of_user("maya", limit=7, before=sessions[9]) == sessions[8:1:-1]
 
     async def test_a_list_with_a_limit_is_one_search(
         self, scripted: tuple[OpenSearchAdapter, ScriptedTransport]
@@ -288,10 +288,10 @@ class TestConnecting(SharedServerFixtures):
             await adapter.disconnect()
 
     def test_only_an_asynchronous_client_or_a_url_will_do(self, url: str) -> None:
-        given: Any
-        for given in (OpenSearch(url), None, 5, b"http://x"):
+        client: Any
+        for client in (OpenSearch(url), None, 5, b"http://x"):
             with pytest.raises(ConfigurationError, match="AsyncOpenSearch"):
-                OpenSearchAdapter(given)
+                OpenSearchAdapter(client)
 
     @pytest.mark.parametrize(
         "url", ["", "app:secret@host", "ftp://app:secret@host", "http://", "http://h:secret", "http://a:1/secret@h"]
@@ -326,15 +326,15 @@ class TestConnecting(SharedServerFixtures):
         ],
     )
     async def test_what_is_no_server_of_ours_is_named(self, answer: bytes, error: type[Exception]) -> None:
-        async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            asked = await reader.readuntil(b"\r\n\r\n")
+        async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            request_head = await reader.readuntil(b"\r\n\r\n")
             head, end, body = answer.partition(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 " + head + end + (b"" if asked.startswith(b"HEAD") else body))
+            writer.write(b"HTTP/1.1 " + head + end + (b"" if request_head.startswith(b"HEAD") else body))
             await writer.drain()
             writer.close()
             await writer.wait_closed()
 
-        async with await asyncio.start_server(say, "127.0.0.1", 0) as server:
+        async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             with pytest.raises(error) as caught:
                 await OpenSearchAdapter(f"http://app:secret@127.0.0.1:{port}").initialize()
@@ -343,7 +343,7 @@ class TestConnecting(SharedServerFixtures):
     def test_another_event_loop_is_named_and_a_new_beginning_is_possible(self, make: MakeOpenSearch) -> None:
         adapter = make()
 
-        async def begin() -> None:
+        async def initialize() -> None:
             await adapter.initialize()
 
         async def use() -> None:
@@ -355,11 +355,11 @@ class TestConnecting(SharedServerFixtures):
             assert await adapter.session_repository.get("web-42") is None
             await adapter.disconnect()
 
-        with asyncio.Runner() as one, asyncio.Runner() as two:
-            one.run(begin())
-            two.run(use())
-            one.run(adapter.disconnect())
-            two.run(begin_again())
+        with asyncio.Runner() as first_runner, asyncio.Runner() as second_runner:
+            first_runner.run(initialize())
+            second_runner.run(use())
+            first_runner.run(adapter.disconnect())
+            second_runner.run(begin_again())
 
     async def test_initializing_at_once_and_disconnecting_leaks_nothing(self, make: MakeOpenSearch) -> None:
         adapter = make()
@@ -370,8 +370,8 @@ class TestConnecting(SharedServerFixtures):
         ]
         await asyncio.sleep(0.02)
         await adapter.disconnect()
-        ended = await asyncio.gather(*saving, return_exceptions=True)
-        assert all(isinstance(each, StoreError) or not isinstance(each, BaseException) for each in ended)
+        results = await asyncio.gather(*saving, return_exceptions=True)
+        assert all(isinstance(each, StoreError) or not isinstance(each, BaseException) for each in results)
 
     async def test_many_sessions_are_saved_at_once(self, make: MakeOpenSearch) -> None:
         adapter = make()

@@ -31,18 +31,18 @@ POINTS = [(request, after) for request in range(1, 8) for after in (False, True)
 
 @pytest.mark.backend("OpenSearch")
 class TestBreakingOff(SharedServerFixtures):
-    @pytest.mark.parametrize("known", [False, True])
+    @pytest.mark.parametrize("is_known", [False, True])
     async def test_a_turn_that_breaks_off_anywhere_is_there_whole_or_not_at_all(
-        self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, known: bool
+        self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, is_known: bool
     ) -> None:
         breaking, transport = scripted
         seen = set()
         for n, (request, after) in enumerate(POINTS):
-            id, said = f"web-{n}", []
-            if known:
+            id, message_texts = f"web-{n}", []
+            if is_known:
                 await adapter.save(make_session(id, version=1), [make_message("one", id)])
-                said = ["one"]
-            version = len(said)
+                message_texts = ["one"]
+            version = len(message_texts)
             transport.start()
             transport.fail_from(request, asyncio.CancelledError(), after=after)
             try:
@@ -50,23 +50,23 @@ class TestBreakingOff(SharedServerFixtures):
                     make_session(id, version=version + 1), [make_message("two", id), make_message("three", id)]
                 )
             except asyncio.CancelledError:
-                ended = False
+                is_complete = False
             else:
-                ended = True
+                is_complete = True
             found = await adapter.session_repository.get(id)
             stored = 0 if found is None else found.version
             assert stored in (version, version + 1)
             if stored > version:
-                said += ["two", "three"]
-            assert ended <= (stored > version)
-            assert contents(await adapter.message_repository.of_session(id)) == said
-            assert (found.message_count if found else 0) == len(said)
-            seen.add((ended, stored > version))
+                message_texts += ["two", "three"]
+            assert is_complete <= (stored > version)
+            assert contents(await adapter.message_repository.of_session(id)) == message_texts
+            assert (found.message_count if found else 0) == len(message_texts)
+            seen.add((is_complete, stored > version))
             saved = await adapter.save(make_session(id, version=stored + 1), [make_message("on", id)])
-            assert saved.message_count == len(said) + 1
+            assert saved.message_count == len(message_texts) + 1
             messages = await adapter.message_repository.of_session(id)
-            assert contents(messages) == [*said, "on"]
-            assert [each.position for each in messages] == list(range(1, len(said) + 2))
+            assert contents(messages) == [*message_texts, "on"]
+            assert [each.position for each in messages] == list(range(1, len(message_texts) + 2))
             assert len(await adapter.search_messages("one two three on", limit=None)) == await count_documents(
                 client, adapter.indices["messages"]
             )
@@ -85,9 +85,9 @@ class TestBreakingOff(SharedServerFixtures):
             with contextlib.suppress(asyncio.CancelledError):
                 assert await breaking.session_repository.delete(id)
             found = await adapter.session_repository.get(id)
-            said = contents(await adapter.message_repository.of_session(id))
-            assert said == ([] if found is None else ["old", "older"])
-            assert len(await adapter.search_messages("old older")) == len(said)
+            message_texts = contents(await adapter.message_repository.of_session(id))
+            assert message_texts == ([] if found is None else ["old", "older"])
+            assert len(await adapter.search_messages("old older")) == len(message_texts)
             assert len(await adapter.session_repository.of_user("maya")) == (found is not None)
             seen.add(found is None)
             if n % 2:
@@ -162,14 +162,14 @@ class TestBreakingOff(SharedServerFixtures):
                 assert await child.stdout.readline()
         finally:
             child.kill()
-            rest = await child.stdout.read()
+            remaining_output = await child.stdout.read()
             await child.wait()
-        acknowledged = 5 + len(rest.splitlines())
+        acknowledged_count = 5 + len(remaining_output.splitlines())
         found = await adapter.session_repository.get("web-42")
         assert found is not None
-        assert found.version in (acknowledged, acknowledged + 1)
-        said = contents(await adapter.message_repository.of_session("web-42"))
-        assert said == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(3)]
+        assert found.version in (acknowledged_count, acknowledged_count + 1)
+        message_texts = contents(await adapter.message_repository.of_session("web-42"))
+        assert message_texts == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(3)]
 
 
 @pytest.mark.backend("OpenSearch")
@@ -211,11 +211,11 @@ class TestMeanwhile(SharedServerFixtures):
     ) -> None:
         slow, transport = scripted
 
-        async def delete_and_begin_anew() -> None:
+        async def delete_and_recreate() -> None:
             await adapter.session_repository.delete("web-42")
             await adapter.save(make_session(version=1, user_id="ben"), [make_message("new")])
 
-        transport.add_hook(3, delete_and_begin_anew)
+        transport.add_hook(3, delete_and_recreate)
         await slow.save(make_session(version=1), [make_message("late"), make_message("later")])
         assert [url.rpartition("/")[2] for _, url, _ in transport.sent][1:3] == ["web-42", "_bulk"]
         assert contents(await adapter.message_repository.of_session("web-42")) == ["new"]
@@ -237,16 +237,16 @@ class TestMeanwhile(SharedServerFixtures):
         slow, transport = scripted
         await adapter.session_repository.create(make_session())
 
-        async def go_on_and_lose_the_answer() -> None:
+        async def write_and_drop_response() -> None:
             for n in range(20):
                 await adapter.message_repository.add([make_message(f"other {n}")], at=NOON)
             raise LostError("N/A", "cut", OSError())
 
-        transport.add_hook(2, go_on_and_lose_the_answer, after=True)
+        transport.add_hook(2, write_and_drop_response, after=True)
         (added,) = await slow.message_repository.add([make_message("mine")], at=NOON)
         assert added.position == 1
-        said = contents(await adapter.message_repository.of_session("web-42"))
-        assert said == ["mine", *(f"other {n}" for n in range(20))]
+        message_texts = contents(await adapter.message_repository.of_session("web-42"))
+        assert message_texts == ["mine", *(f"other {n}" for n in range(20))]
 
     async def test_a_session_that_others_change_all_the_time_is_busy(
         self, adapter: OpenSearchAdapter, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
@@ -255,11 +255,11 @@ class TestMeanwhile(SharedServerFixtures):
         slow, transport = scripted
         await adapter.session_repository.create(make_session())
 
-        async def be_faster() -> None:
+        async def save_concurrently() -> None:
             await adapter.session_repository.update_status("web-42", "active", at=NOON, completed_at=None)
 
         for request in range(1, 1_000):
-            transport.add_hook(2 * request, be_faster)
+            transport.add_hook(2 * request, save_concurrently)
         with pytest.raises(StoreBusyError) as caught:
             await slow.save(make_session(version=1), [make_message("lost")])
         assert not caught.value.in_doubt
@@ -274,25 +274,25 @@ class TestLostAnswers(SharedServerFixtures):
             yield proxy
 
     @pytest.mark.parametrize("own_client", [True, False], ids=["a URL", "a client that retries"])
-    @pytest.mark.parametrize("then", ["cut", "pass and cut"])
+    @pytest.mark.parametrize("fault", ["cut", "pass and cut"])
     async def test_what_is_asked_once_is_done_once(
-        self, adapter: OpenSearchAdapter, make: MakeOpenSearch, proxy: FaultProxy, then: Fault, own_client: bool
+        self, adapter: OpenSearchAdapter, make: MakeOpenSearch, proxy: FaultProxy, fault: Fault, own_client: bool
     ) -> None:
         url = proxy.url.replace("None@", "")  # the driver wants a password where there is a user
         client = AsyncOpenSearch(url, max_retries=3)
-        cut = make(url if own_client else client)
-        await cut.initialize()
-        sessions = cut.session_repository
+        faulty_adapter = make(url if own_client else client)
+        await faulty_adapter.initialize()
+        sessions = faulty_adapter.session_repository
 
         def trap() -> None:
-            proxy.trap(b"POST /" + cut.indices["sessions"].encode() + b"/_doc/", then)
+            proxy.trap(b"POST /" + faulty_adapter.indices["sessions"].encode() + b"/_doc/", fault)
 
         trap()
         await sessions.create(make_session())
         trap()
-        assert (await cut.save(make_session(version=1), [make_message("one")])).message_count == 1
+        assert (await faulty_adapter.save(make_session(version=1), [make_message("one")])).message_count == 1
         trap()
-        await cut.message_repository.add([make_message("two")], at=NOON)
+        await faulty_adapter.message_repository.add([make_message("two")], at=NOON)
         trap()
         changed = await sessions.update_status("web-42", "completed", at=later(1), completed_at=later(1))
         assert changed == await adapter.session_repository.get("web-42")
@@ -300,26 +300,26 @@ class TestLostAnswers(SharedServerFixtures):
         trap()
         assert await sessions.delete("web-42")
         trap()
-        saved = await cut.save(make_session(version=1), [make_message("anew")])
+        saved = await faulty_adapter.save(make_session(version=1), [make_message("anew")])
         assert proxy.triggered == 6
         assert saved == await adapter.session_repository.get("web-42")
         assert contents(await adapter.message_repository.of_session("web-42")) == ["anew"]
-        await cut.disconnect()
+        await faulty_adapter.disconnect()
         await client.close()
 
     @pytest.mark.parametrize("path", [b"_mget", b"_bulk", b"_search", b"_refresh", b"GET /"])
     async def test_a_connection_lost_where_nothing_can_happen_twice_is_not_noticed(
         self, make: MakeOpenSearch, proxy: FaultProxy, path: bytes
     ) -> None:
-        cut = make(proxy.url)
-        await cut.initialize()
+        faulty_adapter = make(proxy.url)
+        await faulty_adapter.initialize()
         proxy.trap(path, "pass and cut")
-        await cut.save(make_session(version=1), [make_message("one")])
-        saved = await cut.save(make_session(version=2), [make_message("two")])
-        assert contents(await cut.message_repository.of_session("web-42")) == ["one", "two"]
-        assert await cut.session_repository.of_user("maya") == [saved]
+        await faulty_adapter.save(make_session(version=1), [make_message("one")])
+        saved = await faulty_adapter.save(make_session(version=2), [make_message("two")])
+        assert contents(await faulty_adapter.message_repository.of_session("web-42")) == ["one", "two"]
+        assert await faulty_adapter.session_repository.of_user("maya") == [saved]
         assert proxy.triggered == 1
-        await cut.disconnect()
+        await faulty_adapter.disconnect()
 
     async def test_a_change_whose_fate_is_unknown_is_in_doubt(self, scripted: Scripted) -> None:
         adapter, transport = scripted
@@ -351,10 +351,10 @@ class TestPurging(SharedServerFixtures):
     async def test_messages_with_time_left_outlive_their_session(
         self, adapter: OpenSearchAdapter, make: MakeOpenSearch, client: AsyncOpenSearch, name: str
     ) -> None:
-        brief = make(session_ttl=0.001)
-        await brief.initialize()
+        expiring = make(session_ttl=0.001)
+        await expiring.initialize()
         data = {"extracted": {"to": "Rome"}}
-        await brief.save(make_session(version=1, collected_data=data), [make_message("old"), make_message("older")])
+        await expiring.save(make_session(version=1, collected_data=data), [make_message("old"), make_message("older")])
         await asyncio.sleep(0.01)
         assert [await adapter.purge_expired() for _ in range(2)] == [1, 0]
         assert "Rome" not in await dump_indices(client, name)
@@ -364,26 +364,26 @@ class TestPurging(SharedServerFixtures):
         (added,) = await adapter.message_repository.add([make_message("new")], at=NOON)
         assert added.position == 3
         assert contents(await adapter.message_repository.of_session("web-42")) == ["old", "older", "new"]
-        await brief.disconnect()
+        await expiring.disconnect()
 
     async def test_nothing_remains_of_what_is_past_its_time(
         self, adapter: OpenSearchAdapter, make: MakeOpenSearch, client: AsyncOpenSearch, name: str
     ) -> None:
-        brief = make(session_ttl=0.001, message_ttl=0.001)
-        await brief.initialize()
+        expiring = make(session_ttl=0.001, message_ttl=0.001)
+        await expiring.initialize()
         for id in ("a", "b", "c"):
-            await brief.save(make_session(id, version=1), [make_message(f"{id} {n}", id) for n in range(4)])
+            await expiring.save(make_session(id, version=1), [make_message(f"{id} {n}", id) for n in range(4)])
         await asyncio.sleep(0.01)
         assert [await adapter.purge_expired() for _ in range(2)] == [15, 0]
         assert await dump_indices(client, name) == "[]"
-        await brief.disconnect()
+        await expiring.disconnect()
 
     async def test_a_session_keeps_no_copy_of_messages_past_their_time(
         self, adapter: OpenSearchAdapter, make: MakeOpenSearch, client: AsyncOpenSearch, name: str
     ) -> None:
-        brief = make(message_ttl=0.001)
-        await brief.initialize()
-        saved = await brief.save(make_session(version=1), [make_message("old")])
+        expiring = make(message_ttl=0.001)
+        await expiring.initialize()
+        saved = await expiring.save(make_session(version=1), [make_message("old")])
         await asyncio.sleep(0.01)
         assert [await adapter.purge_expired() for _ in range(2)] == [1, 0]
         assert "old" not in await dump_indices(client, name)
@@ -391,16 +391,16 @@ class TestPurging(SharedServerFixtures):
         await adapter.save(make_session(version=2), [make_message("new")])
         (found,) = await adapter.message_repository.of_session("web-42")
         assert (found.content, found.position) == ("new", 2)
-        await brief.disconnect()
+        await expiring.disconnect()
 
     async def test_those_who_purge_at_once_count_each_thing_once(
         self, adapter: OpenSearchAdapter, make: MakeOpenSearch
     ) -> None:
-        brief = make(session_ttl=0.001, message_ttl=0.001)
-        await brief.initialize()
+        expiring = make(session_ttl=0.001, message_ttl=0.001)
+        await expiring.initialize()
         await asyncio.gather(
-            *(brief.save(make_session(f"s{n}", version=1), [make_message("x", f"s{n}")]) for n in range(20))
+            *(expiring.save(make_session(f"s{n}", version=1), [make_message("x", f"s{n}")]) for n in range(20))
         )
         await asyncio.sleep(0.01)
-        assert sum(await asyncio.gather(*(each.purge_expired() for each in (adapter, brief, adapter)))) == 40
-        await brief.disconnect()
+        assert sum(await asyncio.gather(*(each.purge_expired() for each in (adapter, expiring, adapter)))) == 40
+        await expiring.disconnect()

@@ -54,7 +54,7 @@ def url(postgres_server: PostgresServer) -> str:
     return postgres_server.url()
 
 
-def of_prefix(url: str, schema: str | None = None) -> MakeAdapter:
+def adapters_of(url: str, schema: str | None = None) -> MakeAdapter:
     return lambda prefix="one", **ttls: PostgresAdapter(
         url, schema=schema, tables={"sessions": f"{prefix}_sessions", "messages": f"{prefix}_messages"}, **ttls
     )
@@ -64,7 +64,7 @@ def of_prefix(url: str, schema: str | None = None) -> MakeAdapter:
 class TestPostgres(SessionAdapterConformance):
     @pytest.fixture
     def make_adapter(self, url: str, schema: str) -> MakeAdapter:
-        return of_prefix(url, schema)
+        return adapters_of(url, schema)
 
 
 @POSTGRES
@@ -75,7 +75,7 @@ class TestPostgresRestart(SessionRestartConformance):
 
     @pytest.fixture
     def make_adapter(self, own_postgres: PostgresServer) -> MakeAdapter:
-        return of_prefix(own_postgres.url())
+        return adapters_of(own_postgres.url())
 
 
 @POSTGRES
@@ -232,8 +232,8 @@ def test_an_event_loop_that_ended_does_not_hold_it(url: str, schema: str) -> Non
         "asyncio.run(turn(1, False)); asyncio.run(turn(2, True)); asyncio.run(turn(3, True))"
     )
     command = [sys.executable, "-c", program, url, schema]
-    done = subprocess.run(command, check=True, timeout=50, capture_output=True, text=True)
-    assert done.stdout.split() == ["1", "2", "3"], done.stderr
+    completed = subprocess.run(command, check=True, timeout=50, capture_output=True, text=True)
+    assert completed.stdout.split() == ["1", "2", "3"], completed.stderr
 
 
 @POSTGRES
@@ -275,10 +275,10 @@ def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any]) -> No
 
 @POSTGRES
 async def test_who_is_not_let_in_hears_why_without_the_password(postgres_server: PostgresServer) -> None:
-    stranger = postgres_server.url(user="stranger:secret")
+    wrong_user_url = postgres_server.url(user="stranger:secret")
     nowhere = postgres_server.url("nowhere", user="postgres:secret")
-    nobody = "postgresql://postgres:secret@127.0.0.1:1/postgres"
-    for url in (stranger, nowhere, nobody):
+    unreachable_url = "postgresql://postgres:secret@127.0.0.1:1/postgres"
+    for url in (wrong_user_url, nowhere, unreachable_url):
         adapter = PostgresAdapter(url)
         with pytest.raises(StoreUnavailableError) as caught:
             await adapter.initialize()
@@ -288,18 +288,18 @@ async def test_who_is_not_let_in_hears_why_without_the_password(postgres_server:
 
 
 @POSTGRES
-@pytest.mark.parametrize("reached", [True, False])
-async def test_a_commit_whose_answer_is_lost_is_in_doubt(url: str, schema: str, reached: bool) -> None:
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_a_commit_whose_answer_is_lost_is_in_doubt(url: str, schema: str, is_committed: bool) -> None:
     async with FaultProxy(url) as proxy:
         adapter = PostgresAdapter(proxy.url, schema=schema)
         await adapter.initialize()
-        proxy.trap(b"COMMIT\x00", "pass and cut" if reached else "cut")
+        proxy.trap(b"COMMIT\x00", "pass and cut" if is_committed else "cut")
         with pytest.raises(StoreUnavailableError, match="load the session again") as caught:
             await adapter.save(make_session(version=1), [make_message("Hi")])
         assert caught.value.in_doubt
         found = await adapter.session_repository.get("web-42")
-        assert (found is not None) is reached
-        assert len(await adapter.message_repository.of_session("web-42")) == reached
+        assert (found is not None) is is_committed
+        assert len(await adapter.message_repository.of_session("web-42")) == is_committed
         await adapter.disconnect()
 
 
@@ -390,6 +390,6 @@ def test_without_the_driver_it_says_what_to_install() -> None:
         "try: import tellback.sessions.sql.postgres\n"
         "except MissingExtraError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=50, capture_output=True, text=True)
-    assert "tellback[postgres]" in done.stdout
-    assert "adapter" in done.stdout
+    completed = subprocess.run([sys.executable, "-c", program], check=True, timeout=50, capture_output=True, text=True)
+    assert "tellback[postgres]" in completed.stdout
+    assert "adapter" in completed.stdout

@@ -34,12 +34,12 @@ MODULE = "tellback.sessions.redis"
 
 
 def adapters_of(url: str) -> MakeAdapter:
-    own = uuid4().hex
+    key_prefix = uuid4().hex
 
     def make(
         prefix: str = "one", *, session_ttl: float | None = None, message_ttl: float | None = None
     ) -> RedisAdapter:
-        return RedisAdapter(url, key_prefix=f"{own}:{prefix}:", session_ttl=session_ttl, message_ttl=message_ttl)
+        return RedisAdapter(url, key_prefix=f"{key_prefix}:{prefix}:", session_ttl=session_ttl, message_ttl=message_ttl)
 
     return make
 
@@ -76,19 +76,19 @@ async def server(redis_url: str) -> AsyncIterator[Redis]:
 
 @pytest.fixture
 async def adapter(redis_url: str, prefix: str) -> AsyncIterator[RedisAdapter]:
-    made = RedisAdapter(redis_url, key_prefix=prefix)
-    await made.initialize()
-    yield made
-    await made.disconnect()
+    redis_adapter = RedisAdapter(redis_url, key_prefix=prefix)
+    await redis_adapter.initialize()
+    yield redis_adapter
+    await redis_adapter.disconnect()
 
 
 @pytest.fixture
 async def proxy(redis_url: str) -> AsyncIterator[FaultProxy]:
-    async with FaultProxy(redis_url) as made:
-        yield made
+    async with FaultProxy(redis_url) as fault_proxy:
+        yield fault_proxy
 
 
-def through(proxy: FaultProxy) -> str:
+def proxied_url(proxy: FaultProxy) -> str:
     return proxy.url.replace("None@", "")
 
 
@@ -175,7 +175,7 @@ class TestClients:
             await adapter.initialize()
             await adapter.save(make_session(version=1), [])
 
-        async def misuse(adapter: RedisAdapter) -> None:
+        async def use_in_other_loop(adapter: RedisAdapter) -> None:
             with pytest.raises(ConfigurationError, match="another event loop"):
                 await adapter.session_repository.get("web-42")
             await adapter.initialize()
@@ -193,7 +193,7 @@ class TestClients:
             await client.aclose()
 
         async def second() -> None:
-            await misuse(adapter)
+            await use_in_other_loop(adapter)
             await client.aclose()
 
         asyncio.run(first())
@@ -223,8 +223,11 @@ class TestClients:
             RedisAdapter("redis://localhost", **options)
 
     def test_a_missing_driver_is_named(self) -> None:
-        said = adapter_checks.import_error_without(MODULE, "redis")
-        assert "MissingExtraError: The Redis adapter needs the package 'redis': pip install 'tellback[redis]'" in said
+        error_text = adapter_checks.import_error_without(MODULE, "redis")
+        assert (
+            "MissingExtraError: The Redis adapter needs the package 'redis': pip install 'tellback[redis]'"
+            in error_text
+        )
 
 
 @pytest.mark.backend("Redis")
@@ -235,9 +238,9 @@ class TestKeys:
         """Prefixes and ids that would make one key if they were only joined."""
         adapters = []
         for part in ("", "user:", "session:", "messages:", "user:session:"):
-            made = RedisAdapter(redis_url, key_prefix=f"{prefix}{part}")
-            await made.initialize()
-            adapters.append(made)
+            prefixed_adapter = RedisAdapter(redis_url, key_prefix=f"{prefix}{part}")
+            await prefixed_adapter.initialize()
+            adapters.append(prefixed_adapter)
         ids = ["web-42", "session:web-42", "user:maya", "a:b", "a%3Ab", "{a}:b"]
         for n, each in enumerate(adapters):
             for id in ids:
@@ -252,8 +255,8 @@ class TestKeys:
 
     def test_a_hash_tag_puts_all_keys_in_one_slot(self) -> None:
         keys = RedisKeys("{agent}:")
-        made = [keys.session("a{b}"), keys.messages("c"), keys.user("{d}"), keys.active("e"), keys.new_reply()]
-        assert len({key_slot(key) for key in made}) == 1
+        built_keys = [keys.session("a{b}"), keys.messages("c"), keys.user("{d}"), keys.active("e"), keys.new_reply()]
+        assert len({key_slot(key) for key in built_keys}) == 1
 
     async def test_nothing_stays_for_ever(self, redis_url: str, prefix: str, server: Redis) -> None:
         adapter = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=100, message_ttl=1_000)
@@ -263,104 +266,108 @@ class TestKeys:
         await adapter.session_repository.update_status("other", "completed", at=later(1), completed_at=later(1))
         await adapter.message_repository.add([make_message("Hi", "other")], at=later(1))
         await adapter.disconnect()
-        left = {key: await server.pttl(key) async for key in server.scan_iter(f"{prefix}*")}
-        assert all(0 < each <= 1_000_000 for each in left.values())
+        ttls = {key: await server.pttl(key) async for key in server.scan_iter(f"{prefix}*")}
+        assert all(0 < each <= 1_000_000 for each in ttls.values())
         keys = RedisKeys(prefix)
-        assert left[keys.messages("web-42")] > 100_000
-        assert left[keys.session("web-42")] <= 100_000
-        assert left[keys.user("maya")] <= 100_000
-        assert left[keys.user("ben")] <= 100_000
+        assert ttls[keys.messages("web-42")] > 100_000
+        assert ttls[keys.session("web-42")] <= 100_000
+        assert ttls[keys.user("maya")] <= 100_000
+        assert ttls[keys.user("ben")] <= 100_000
 
     async def test_a_list_lives_as_long_as_the_session_that_lives_longest(
         self, redis_url: str, prefix: str, server: Redis
     ) -> None:
-        keys, left = RedisKeys(prefix), []
+        keys, ttls = RedisKeys(prefix), []
         for n, ttl in enumerate((100, 10, 1_000, None, 10)):
             adapter = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=ttl, message_ttl=ttl)
             await adapter.initialize()
             await adapter.save(make_session(f"web-{n}", version=1), [])
             await adapter.session_repository.get("web-0")
             await adapter.disconnect()
-            left.append(await server.pttl(keys.user("maya")))
-        assert 90_000 < left[0] <= 100_000
-        assert 80_000 < left[1] <= left[0]
-        assert 900_000 < left[2] <= 1_000_000
-        assert left[3:] == [-1, -1]
+            ttls.append(await server.pttl(keys.user("maya")))
+        assert 90_000 < ttls[0] <= 100_000
+        assert 80_000 < ttls[1] <= ttls[0]
+        assert 900_000 < ttls[2] <= 1_000_000
+        assert ttls[3:] == [-1, -1]
 
-    @pytest.mark.parametrize("by", ["reading", "purging"])
+    @pytest.mark.parametrize("cleaned_by", ["reading", "purging"])
     async def test_a_session_past_its_time_leaves_its_users_lists(
-        self, redis_url: str, prefix: str, server: Redis, by: str
+        self, redis_url: str, prefix: str, server: Redis, cleaned_by: str
     ) -> None:
-        brief = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=0.2)
-        lasting = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=None)
-        await brief.initialize()
-        await lasting.initialize()
-        await lasting.save(make_session("kept", version=1), [])
+        expiring = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=0.2)
+        non_expiring = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=None)
+        await expiring.initialize()
+        await non_expiring.initialize()
+        await non_expiring.save(make_session("kept", version=1), [])
         for n in range(5):
-            await brief.save(make_session(f"gone-{n}", version=1), [])
-        await eventually(lambda: brief.session_repository.get("gone-4"), lambda found: found is None)
+            await expiring.save(make_session(f"gone-{n}", version=1), [])
+        await eventually(lambda: expiring.session_repository.get("gone-4"), lambda found: found is None)
         keys = RedisKeys(prefix)
         assert await server.zcard(keys.user("maya")) == 6
-        if by == "reading":
-            assert [each.id for each in await lasting.session_repository.of_user("maya", limit=6)] == ["kept"]
+        if cleaned_by == "reading":
+            assert [each.id for each in await non_expiring.session_repository.of_user("maya", limit=6)] == ["kept"]
         else:
-            await lasting.purge_expired()
+            await non_expiring.purge_expired()
         assert await server.zcard(keys.user("maya")) == 1
         assert await server.zcard(keys.active("maya")) == 1
-        await brief.disconnect()
-        await lasting.disconnect()
+        await expiring.disconnect()
+        await non_expiring.disconnect()
 
     async def test_a_session_that_begins_anew_for_another_user_is_the_others_alone(
         self, redis_url: str, prefix: str
     ) -> None:
-        brief = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=0.2)
-        lasting = RedisAdapter(redis_url, key_prefix=prefix)
-        await brief.initialize()
-        await lasting.initialize()
-        await lasting.save(make_session("other", version=1), [])
-        await brief.save(make_session(version=1), [])
-        await eventually(lambda: brief.session_repository.get("web-42"), lambda found: found is None)
-        await lasting.save(make_session(version=1, user_id="ben"), [])
-        assert [each.id for each in await lasting.session_repository.of_user("maya")] == ["other"]
-        assert [each.id for each in await lasting.session_repository.of_user("ben")] == ["web-42"]
-        await brief.disconnect()
-        await lasting.disconnect()
+        expiring = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=0.2)
+        non_expiring = RedisAdapter(redis_url, key_prefix=prefix)
+        await expiring.initialize()
+        await non_expiring.initialize()
+        await non_expiring.save(make_session("other", version=1), [])
+        await expiring.save(make_session(version=1), [])
+        await eventually(lambda: expiring.session_repository.get("web-42"), lambda found: found is None)
+        await non_expiring.save(make_session(version=1, user_id="ben"), [])
+        assert [each.id for each in await non_expiring.session_repository.of_user("maya")] == ["other"]
+        assert [each.id for each in await non_expiring.session_repository.of_user("ben")] == ["web-42"]
+        await expiring.disconnect()
+        await non_expiring.disconnect()
 
     async def test_positions_go_on_when_all_messages_are_past_their_time(
         self, redis_url: str, prefix: str, server: Redis
     ) -> None:
-        brief = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=None, message_ttl=0.2)
-        await brief.initialize()
-        await brief.save(make_session(version=1), [make_message("one"), make_message("two")])
-        await eventually(lambda: brief.message_repository.of_session("web-42"), lambda found: not found)
+        expiring = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=None, message_ttl=0.2)
+        await expiring.initialize()
+        await expiring.save(make_session(version=1), [make_message("one"), make_message("two")])
+        await eventually(lambda: expiring.message_repository.of_session("web-42"), lambda found: not found)
         assert not await server.exists(RedisKeys(prefix).messages("web-42"))
-        (added,) = await brief.message_repository.add([make_message("three")], at=later(1))
+        (added,) = await expiring.message_repository.add([make_message("three")], at=later(1))
         assert added.position == 3
-        await brief.disconnect()
+        await expiring.disconnect()
 
     async def test_messages_of_several_times_to_live_go_one_by_one(self, redis_url: str, prefix: str) -> None:
-        brief = RedisAdapter(redis_url, key_prefix=prefix, message_ttl=0.3)
-        lasting = RedisAdapter(redis_url, key_prefix=prefix, message_ttl=None)
-        await brief.initialize()
-        await lasting.initialize()
-        await lasting.session_repository.create(make_session())
+        expiring = RedisAdapter(redis_url, key_prefix=prefix, message_ttl=0.3)
+        non_expiring = RedisAdapter(redis_url, key_prefix=prefix, message_ttl=None)
+        await expiring.initialize()
+        await non_expiring.initialize()
+        await non_expiring.session_repository.create(make_session())
         for n in range(300):
-            await (brief, lasting)[n % 3 == 0].message_repository.add([make_message(str(n))], at=later(n))
-        kept = [str(n) for n in range(0, 300, 3)]
+            await (expiring, non_expiring)[n % 3 == 0].message_repository.add([make_message(str(n))], at=later(n))
+        remaining_texts = [str(n) for n in range(0, 300, 3)]
         found = await eventually(
-            lambda: lasting.message_repository.of_session("web-42"), lambda found: contents(found) == kept
+            lambda: non_expiring.message_repository.of_session("web-42"),
+            lambda found: contents(found) == remaining_texts,
         )
-        assert contents(found) == kept
-        assert contents(await lasting.message_repository.of_session("web-42", limit=2)) == kept[-2:]
-        assert contents(await lasting.message_repository.of_session("web-42", limit=2, after=1)) == kept[1:3]
-        gone = await lasting.purge_expired()
-        assert 0 < gone <= 200
-        assert await lasting.purge_expired() == 0
-        (added,) = await lasting.message_repository.add([make_message("on")], at=later(1))
+        assert contents(found) == remaining_texts
+        assert contents(await non_expiring.message_repository.of_session("web-42", limit=2)) == remaining_texts[-2:]
+        assert (
+            contents(await non_expiring.message_repository.of_session("web-42", limit=2, after=1))
+            == remaining_texts[1:3]
+        )
+        purged = await non_expiring.purge_expired()
+        assert 0 < purged <= 200
+        assert await non_expiring.purge_expired() == 0
+        (added,) = await non_expiring.message_repository.add([make_message("on")], at=later(1))
         assert added.position == 301
-        assert contents(await lasting.message_repository.of_session("web-42")) == [*kept, "on"]
-        await brief.disconnect()
-        await lasting.disconnect()
+        assert contents(await non_expiring.message_repository.of_session("web-42")) == [*remaining_texts, "on"]
+        await expiring.disconnect()
+        await non_expiring.disconnect()
 
     async def test_a_key_that_is_someone_elses_is_named_and_nothing_is_stored(
         self, adapter: RedisAdapter, prefix: str, server: Redis
@@ -402,38 +409,38 @@ class TestKeys:
 
 @pytest.mark.backend("Redis")
 class TestFailures:
-    @pytest.mark.parametrize("then", ["cut", "pass and cut"])
-    @pytest.mark.parametrize("own", [True, False], ids=["own client", "passed client"])
+    @pytest.mark.parametrize("fault", ["cut", "pass and cut"])
+    @pytest.mark.parametrize("own_client", [True, False], ids=["own client", "passed client"])
     async def test_a_change_whose_answer_is_lost_is_made_once(
-        self, proxy: FaultProxy, prefix: str, then: Any, own: bool
+        self, proxy: FaultProxy, prefix: str, fault: Any, own_client: bool
     ) -> None:
-        async with Redis.from_url(through(proxy)) as client:
-            adapter = RedisAdapter(through(proxy) if own else client, key_prefix=prefix)
+        async with Redis.from_url(proxied_url(proxy)) as client:
+            adapter = RedisAdapter(proxied_url(proxy) if own_client else client, key_prefix=prefix)
             await adapter.initialize()
             sessions, messages = adapter.session_repository, adapter.message_repository
             await adapter.save(make_session("warm", version=1), [make_message("Hi", "warm")])
-            proxy.trap(b"EVALSHA", then)
+            proxy.trap(b"EVALSHA", fault)
             assert await sessions.create(make_session()) == make_session()
-            proxy.trap(b"EVALSHA", then)
+            proxy.trap(b"EVALSHA", fault)
             (added,) = await messages.add([make_message("note")], at=later(1))
-            proxy.trap(b"EVALSHA", then)
+            proxy.trap(b"EVALSHA", fault)
             saved = await adapter.save(
                 make_session(version=1, updated_at=later(2)), [make_message("one"), make_message("two")]
             )
-            proxy.trap(b"EVALSHA", then)
-            done = await sessions.update_status("web-42", "completed", at=later(3), completed_at=later(3))
+            proxy.trap(b"EVALSHA", fault)
+            completed = await sessions.update_status("web-42", "completed", at=later(3), completed_at=later(3))
             assert proxy.triggered == 4
             assert (added.position, saved.version, saved.message_count) == (1, 1, 3)
-            assert done is not None
-            assert (done.status, done.version) == ("completed", 1)
+            assert completed is not None
+            assert (completed.status, completed.version) == ("completed", 1)
             assert contents(await messages.of_session("web-42")) == ["note", "one", "two"]
-            proxy.trap(b"EVALSHA", then)
+            proxy.trap(b"EVALSHA", fault)
             assert await sessions.delete("web-42")
             assert await sessions.get("web-42") is None
             await adapter.disconnect()
 
     async def test_a_change_that_nobody_answers_for_is_in_doubt(self, proxy: FaultProxy, prefix: str) -> None:
-        adapter = RedisAdapter(through(proxy), key_prefix=prefix)
+        adapter = RedisAdapter(proxied_url(proxy), key_prefix=prefix)
         await adapter.initialize()
         await adapter.save(make_session("warm", version=1), [make_message("Hi", "warm")])
         proxy.trap(b"EVALSHA", "pass and cut", 2)
@@ -494,9 +501,9 @@ class TestFailures:
         saved = await adapter.save(make_session(version=1), [make_message("Hi")])
         async with Redis.from_url(own_redis.url) as server:
             await server.config_set("maxmemory", "1")
-            for said in ([make_message("lost")], []):
+            for messages in ([make_message("lost")], []):
                 with pytest.raises(StoreFullError, match="maxmemory"):
-                    await adapter.save(make_session(version=2), said)
+                    await adapter.save(make_session(version=2), messages)
             assert await adapter.session_repository.get("web-42") == saved
             assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
             await server.config_set("maxmemory", "0")
@@ -537,16 +544,16 @@ class ClusterServer(RedisServer):
 def cluster() -> Iterator[ClusterServer]:
     if ClusterServer.missing_reason():
         pytest.skip(str(ClusterServer.missing_reason()))
-    made = ClusterServer()
+    cluster_server = ClusterServer()
     try:
-        made.start()
-        with SyncRedis.from_url(made.url) as client:
+        cluster_server.start()
+        with SyncRedis.from_url(cluster_server.url) as client:
             client.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
             while "cluster_state:ok" not in str(client.execute_command("CLUSTER", "INFO")):
                 pass
-        yield made
+        yield cluster_server
     finally:
-        made.remove()
+        cluster_server.remove()
 
 
 @pytest.mark.backend("Redis")

@@ -52,17 +52,17 @@ moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.t
 @pytest.fixture
 async def engine(url: str) -> AsyncIterator[AsyncEngine]:
     """An engine of the user's, as they would make it."""
-    made = create_async_engine(url)
-    yield made
-    await made.dispose()
+    async_engine = create_async_engine(url)
+    yield async_engine
+    await async_engine.dispose()
 
 
 @pytest.fixture
 async def adapter(url: str) -> AsyncIterator[SqlAlchemyAdapter]:
-    made = SqlAlchemyAdapter(url, auto_migrate=True)
-    await made.initialize()
-    yield made
-    await made.disconnect()
+    sql_adapter = SqlAlchemyAdapter(url, auto_migrate=True)
+    await sql_adapter.initialize()
+    yield sql_adapter
+    await sql_adapter.disconnect()
 
 
 def test_it_is_an_adapter() -> None:
@@ -81,7 +81,7 @@ async def test_an_engine_that_was_passed_in_is_left_open(url: str, engine: Async
         assert (await connection.exec_driver_sql("SELECT COUNT(*) FROM agent_messages")).scalar() == 2
 
 
-def begun_by_hand(url: str) -> AsyncEngine:
+def engine_with_manual_begin(url: str) -> AsyncEngine:
     """As SQLAlchemy's documentation tells users of SQLite to do it."""
     engine = create_async_engine(url)
 
@@ -100,7 +100,7 @@ def begun_by_hand(url: str) -> AsyncEngine:
 async def test_turns_at_once_are_saved_whole_on_any_engine_of_sqlite(tmp_path: Path, kind: str) -> None:
     match kind:
         case "begun by hand":
-            engine = begun_by_hand(sqlite_url(tmp_path))
+            engine = engine_with_manual_begin(sqlite_url(tmp_path))
         case "autocommit":
             engine = create_async_engine(sqlite_url(tmp_path), isolation_level="AUTOCOMMIT")
         case "in memory":
@@ -135,9 +135,9 @@ async def test_an_engine_that_commits_every_statement_is_refused(postgres_url: s
     engine = create_async_engine(asyncpg_url(postgres_url), isolation_level="AUTOCOMMIT")
     with pytest.raises(ConfigurationError, match="AUTOCOMMIT"):
         await SqlAlchemyAdapter(engine, auto_migrate=True).initialize()
-    sound = SqlAlchemyAdapter(engine.execution_options(isolation_level="SERIALIZABLE"), auto_migrate=True)
-    await sound.initialize()
-    await asyncio.gather(*(sound.save(*make_turn(1, f"web-{n}")) for n in range(20)))
+    valid_adapter = SqlAlchemyAdapter(engine.execution_options(isolation_level="SERIALIZABLE"), auto_migrate=True)
+    await valid_adapter.initialize()
+    await asyncio.gather(*(valid_adapter.save(*make_turn(1, f"web-{n}")) for n in range(20)))
     await engine.dispose()
 
 
@@ -157,44 +157,44 @@ async def test_the_drivers_of_postgresql_do_the_same(postgres_url: str, driver: 
 
 @on_both
 async def test_a_message_is_stored_once(url: str, adapter: SqlAlchemyAdapter) -> None:
-    _, said = make_turn(1)
-    await adapter.save(make_session(version=1), said)
-    with pytest.raises(InvalidArgumentError, match=said[1].id):
-        await adapter.save(make_session(version=2), [make_message("new"), said[1]])
+    _, messages = make_turn(1)
+    await adapter.save(make_session(version=1), messages)
+    with pytest.raises(InvalidArgumentError, match=messages[1].id):
+        await adapter.save(make_session(version=2), [make_message("new"), messages[1]])
     with pytest.raises(InvalidArgumentError):
-        await adapter.message_repository.add([said[0]], at=said[0].created_at)
-    twice = make_message("twice")
+        await adapter.message_repository.add([messages[0]], at=messages[0].created_at)
+    repeated = make_message("twice")
     with pytest.raises(InvalidArgumentError):
-        await adapter.message_repository.add([twice, twice], at=twice.created_at)
+        await adapter.message_repository.add([repeated, repeated], at=repeated.created_at)
     assert await check_turns_complete(adapter) == 1
 
 
 @on_both
 async def test_a_message_past_its_time_is_in_nobodys_way(url: str, adapter: SqlAlchemyAdapter) -> None:
-    brief = SqlAlchemyAdapter(url, message_ttl=0.001)
-    await brief.initialize()
-    await brief.save(*make_turn(1))
-    _, said = make_turn(1)
-    gone = replace(said[0], id="again")
-    await brief.message_repository.add([gone], at=gone.created_at)
+    expiring = SqlAlchemyAdapter(url, message_ttl=0.001)
+    await expiring.initialize()
+    await expiring.save(*make_turn(1))
+    _, messages = make_turn(1)
+    expired = replace(messages[0], id="again")
+    await expiring.message_repository.add([expired], at=expired.created_at)
     await asyncio.sleep(0.01)
-    (added,) = await adapter.message_repository.add([gone], at=gone.created_at)
-    assert await brief.purge_expired() == 2
-    later = await adapter.message_repository.add([make_message("later")], at=gone.created_at)
+    (added,) = await adapter.message_repository.add([expired], at=expired.created_at)
+    assert await expiring.purge_expired() == 2
+    later = await adapter.message_repository.add([make_message("later")], at=expired.created_at)
     assert added.position < later[0].position
-    await brief.disconnect()
+    await expiring.disconnect()
 
 
 @on_both
 async def test_places_of_purged_messages_are_not_given_again(url: str) -> None:
-    brief = SqlAlchemyAdapter(url, auto_migrate=True, message_ttl=0.001)
-    await brief.initialize()
-    await brief.save(make_session(version=1), [make_message(str(n)) for n in range(1_100)])
+    expiring = SqlAlchemyAdapter(url, auto_migrate=True, message_ttl=0.001)
+    await expiring.initialize()
+    await expiring.save(make_session(version=1), [make_message(str(n)) for n in range(1_100)])
     await asyncio.sleep(0.01)
-    assert await brief.purge_expired() == 1_100
-    (added,) = await brief.message_repository.add([make_message("on")], at=make_session().created_at)
+    assert await expiring.purge_expired() == 1_100
+    (added,) = await expiring.message_repository.add([make_message("on")], at=make_session().created_at)
     assert added.position == 1_101
-    await brief.disconnect()
+    await expiring.disconnect()
 
 
 @on_both
@@ -208,7 +208,7 @@ async def test_two_hundred_at_once_are_all_saved(url: str, adapter: SqlAlchemyAd
 def test_another_event_loop_is_told_of(tmp_path: Path) -> None:
     adapter = SqlAlchemyAdapter(sqlite_url(tmp_path), auto_migrate=True)
 
-    async def begin() -> None:
+    async def initialize() -> None:
         await adapter.initialize()
 
     async def use() -> None:
@@ -220,12 +220,12 @@ def test_another_event_loop_is_told_of(tmp_path: Path) -> None:
 
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
     try:
-        first.run_until_complete(begin())
+        first.run_until_complete(initialize())
         second.run_until_complete(use())
         with pytest.raises(ConfigurationError, match="event loop"):
-            second.run_until_complete(begin())
+            second.run_until_complete(initialize())
         first.run_until_complete(end())
-        second.run_until_complete(begin())
+        second.run_until_complete(initialize())
         second.run_until_complete(end())
     finally:
         first.close()
@@ -248,7 +248,7 @@ async def test_reads_and_turns_use_indexes(tmp_path: Path) -> None:
     statements: dict[str, Any] = {}
 
     @event.listens_for(engine.sync_engine, "before_cursor_execute")
-    def _(connection: Any, cursor: Any, statement: str, values: Any, context: Any, many: bool) -> None:
+    def _(connection: Any, cursor: Any, statement: str, values: Any, context: Any, is_many: bool) -> None:
         statements[statement] = values
 
     sessions, messages = adapter.session_repository, adapter.message_repository
@@ -263,10 +263,12 @@ async def test_reads_and_turns_use_indexes(tmp_path: Path) -> None:
     await sessions.update_status("web-42", "completed", at=found.created_at, completed_at=None)
     await adapter.purge_expired()
     await sessions.delete("web-42")
-    asked = {sql: values for sql, values in statements.items() if sql.startswith(("SELECT", "UPDATE", "DELETE"))}
-    assert len(asked) > 10
+    indexed_statements = {
+        sql: values for sql, values in statements.items() if sql.startswith(("SELECT", "UPDATE", "DELETE"))
+    }
+    assert len(indexed_statements) > 10
     async with engine.connect() as connection:
-        for sql, values in asked.items():
+        for sql, values in indexed_statements.items():
             plan: Any = (await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values)).all()
             steps = [row[3] for row in plan]
             assert not [step for step in steps if step.startswith("SCAN") and "CONSTANT" not in step], (sql, steps)
@@ -282,11 +284,11 @@ def test_whatever_is_json_and_whenever_comes_back(url: str, data: dict[str, Any]
         adapter = SqlAlchemyAdapter(url, auto_migrate=True)
         await adapter.initialize()
         await adapter.session_repository.delete("web-42")
-        made = make_session(collected_data=data, created_at=moment, completed_at=moment)
+        session = make_session(collected_data=data, created_at=moment, completed_at=moment)
         try:
-            await adapter.session_repository.create(made)
+            await adapter.session_repository.create(session)
             found = await adapter.session_repository.get("web-42")
-            assert found == made
+            assert found == session
             assert repr(found.collected_data) == repr(data)
         finally:
             await adapter.disconnect()
@@ -299,5 +301,5 @@ def test_nothing_else_loads_sqlalchemy() -> None:
         "import sys, tellback, tellback.sessions.in_memory, tellback.sessions.records\n"
         "print('sqlalchemy' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
-    assert done.stdout.strip() == "False"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
+    assert completed.stdout.strip() == "False"

@@ -65,10 +65,10 @@ asyncio.run(main())
 
 @pytest.fixture
 async def adapter(url: str) -> AsyncIterator[SqlAlchemyAdapter]:
-    made = SqlAlchemyAdapter(url, auto_migrate=True)
-    await made.initialize()
-    yield made
-    await made.disconnect()
+    sql_adapter = SqlAlchemyAdapter(url, auto_migrate=True)
+    await sql_adapter.initialize()
+    yield sql_adapter
+    await sql_adapter.disconnect()
 
 
 @on_both
@@ -99,12 +99,12 @@ async def test_a_process_that_is_killed_leaves_whole_turns(url: str, adapter: Sq
         child = start_child(url, stored)
         assert child.stdout is not None
         with child.stdout as output:
-            acknowledged = [await asyncio.to_thread(output.readline) for _ in range(turns)]
+            acknowledged_lines = [await asyncio.to_thread(output.readline) for _ in range(turns)]
             child.send_signal(signal.SIGKILL)
-            acknowledged += [line for line in output if line.endswith("\n")]
+            acknowledged_lines += [line for line in output if line.endswith("\n")]
         child.wait(10)
         stored = await check_turns_complete(adapter)
-        assert stored >= int(acknowledged[-1])
+        assert stored >= int(acknowledged_lines[-1])
     assert (await adapter.save(*make_turn(stored + 1))).version == stored + 1
 
 
@@ -114,14 +114,14 @@ async def test_connections_that_were_cut_are_replaced(postgres_url: str, postgre
     await adapter.initialize()
     await asyncio.gather(*(adapter.save(*make_turn(1, f"web-{n}")) for n in range(5)))
     for version in (2, 3):
-        cut(postgres_server, postgres_url)
+        end_connections(postgres_server, postgres_url)
         await adapter.save(*make_turn(version, "web-0"))
-        cut(postgres_server, postgres_url)
+        end_connections(postgres_server, postgres_url)
         assert await check_turns_complete(adapter, "web-0") == version
     await engine.dispose()
 
 
-def cut(server: PostgresServer, url: str) -> None:
+def end_connections(server: PostgresServer, url: str) -> None:
     name = url.rpartition("/")[2]
     server.psql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
 
@@ -139,7 +139,7 @@ async def test_a_connection_that_breaks_while_committing_leaves_doubt(
     def _(connection: Any) -> None:
         if breaks:
             breaks.pop()
-            cut(postgres_server, postgres_url)
+            end_connections(postgres_server, postgres_url)
 
     with pytest.raises(StoreUnavailableError) as raised:
         await adapter.save(*make_turn(2))
@@ -323,5 +323,5 @@ def test_without_its_extra_it_says_what_to_install(package: str) -> None:
         "try:\n    import tellback.sessions.sqlalchemy\n"
         "except MissingExtraError as error:\n    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
-    assert "tellback[sqlalchemy]" in done.stdout
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
+    assert "tellback[sqlalchemy]" in completed.stdout

@@ -86,7 +86,9 @@ async def test_tables_that_were_there_are_adopted_with_what_they_hold(
     url: str, moment: str, json: str, key: str
 ) -> None:
     types = {"moment": moment, "json": json, "key": key}
-    filled = ", ".join(f"('{id}', 'web-42', 'user', '{id}', {at})" for id, at in (("c", LATE), ("a", LATE)))
+    values_sql = ", ".join(
+        f"('{id}', 'web-42', 'user', '{id}', {created_at})" for id, created_at in (("c", LATE), ("a", LATE))
+    )
     early = "('z', 'web-42', 'agent', 'z', '2026-03-01 11:00:00'), ('k', 'web-43', 'user', 'k', '2026-03-01 11:00:00')"
     await run(
         url,
@@ -94,7 +96,7 @@ async def test_tables_that_were_there_are_adopted_with_what_they_hold(
         f"CREATE TABLE agent_messages ({MESSAGES_1.format(**types)})",
         "INSERT INTO agent_sessions (id, user_id, status, collected_data, message_count, created_at, updated_at)"
         f""" VALUES ('web-42', 'maya', 'active', '{{"to": "Rome"}}', 3, {LATE}, {LATE})""",
-        f"INSERT INTO agent_messages (id, session_id, role, content, created_at) VALUES {filled}, {early}",
+        f"INSERT INTO agent_messages (id, session_id, role, content, created_at) VALUES {values_sql}, {early}",
     )
     adapter = SqlAlchemyAdapter(url, auto_migrate=True)
     await adapter.initialize()
@@ -102,8 +104,8 @@ async def test_tables_that_were_there_are_adopted_with_what_they_hold(
     assert found is not None
     assert (found.version, found.collected_data, found.message_count) == (0, {"to": "Rome"}, 3)
     assert found.created_at == datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
-    said = await adapter.message_repository.of_session("web-42")
-    assert [(each.id, each.position) for each in said] == [("z", 1), ("a", 2), ("c", 3)]
+    messages = await adapter.message_repository.of_session("web-42")
+    assert [(each.id, each.position) for each in messages] == [("z", 1), ("a", 2), ("c", 3)]
     saved = await adapter.save(make_session(version=1), [make_message("on")])
     assert (saved.message_count, saved.created_at, saved.updated_at) == (4, found.created_at, NOON)
     assert contents(await adapter.message_repository.of_session("web-43")) == ["k"]
@@ -167,8 +169,8 @@ async def test_a_migration_that_was_cut_short_goes_on(url: str) -> None:
     )
     adapter = SqlAlchemyAdapter(url, auto_migrate=True)
     await adapter.initialize()
-    said = await adapter.message_repository.of_session("web-42")
-    assert [(each.id, each.position) for each in said] == [("m1", 1), ("m2", 2), ("m3", 3), ("m4", 4)]
+    messages = await adapter.message_repository.of_session("web-42")
+    assert [(each.id, each.position) for each in messages] == [("m1", 1), ("m2", 2), ("m3", 3), ("m4", 4)]
     await adapter.disconnect()
 
 
@@ -180,8 +182,8 @@ async def test_what_is_made_is_what_the_metadata_says(url: str) -> None:
     def compare(connection: Connection) -> None:
         inspector = inspect(connection)
         for table in adapter.metadata.sorted_tables:
-            wanted = {column.name: column.nullable for column in table.columns}
-            assert {each["name"]: each["nullable"] for each in inspector.get_columns(table.name)} == wanted
+            expected_columns = {column.name: column.nullable for column in table.columns}
+            assert {each["name"]: each["nullable"] for each in inspector.get_columns(table.name)} == expected_columns
             assert {each["name"] for each in inspector.get_indexes(table.name)} == {each.name for each in table.indexes}
 
     engine = create_async_engine(url)
@@ -207,8 +209,8 @@ async def test_a_database_of_version_1_made_by_itself_is_migrated(tmp_path: Path
     url = sqlite_url(tmp_path)
     adapter = SqlAlchemyAdapter(url, auto_migrate=True)
     await adapter.initialize()
-    made = make_session(version=1, created_at=NOON + timedelta(microseconds=7))
-    saved = await adapter.save(made, [make_message("one"), make_message("two")])
+    session = make_session(version=1, created_at=NOON + timedelta(microseconds=7))
+    saved = await adapter.save(session, [make_message("one"), make_message("two")])
     await adapter.disconnect()
     indexes = ("ix_agent_messages_place", "ix_agent_messages_expires", "ix_agent_sessions_expires")
     await run(

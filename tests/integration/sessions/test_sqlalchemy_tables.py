@@ -167,20 +167,20 @@ async def test_tables_and_statements_can_be_written_for_databases_that_are_not_h
     engine = create_async_engine("sqlite+aiosqlite://")
     adapter = SqlAlchemyAdapter(engine, auto_migrate=True, session_ttl=60, message_ttl=60)
     await adapter.initialize()
-    written: set[str] = set()
+    compiled_statements: set[str] = set()
 
     @event.listens_for(engine.sync_engine, "before_execute")
     def _(connection: Any, element: Any, *_: Any) -> None:
-        written.add(str(element.compile(dialect=dialect.dialect())))
+        compiled_statements.add(str(element.compile(dialect=dialect.dialect())))
 
     await check_round_trip(adapter)
     await adapter.message_repository.of_session("web-42", limit=1, before=5, after=2)
     with pytest.raises(SessionConflictError):
         await adapter.save(make_session(version=9), [])
-    assert {statement.split()[0] for statement in written} == {"SELECT", "INSERT", "UPDATE", "DELETE"}
+    assert {statement.split()[0] for statement in compiled_statements} == {"SELECT", "INSERT", "UPDATE", "DELETE"}
     await engine.dispose()
     tables = adapter.metadata.sorted_tables
-    made = "".join(str(CreateTable(table).compile(dialect=dialect.dialect())) for table in tables)
-    assert made.count({mysql: "DATETIME(6)", mssql: "DATETIMEOFFSET", oracle: "TIMESTAMP"}[dialect]) == 8
+    create_sql = "".join(str(CreateTable(table).compile(dialect=dialect.dialect())) for table in tables)
+    assert create_sql.count({mysql: "DATETIME(6)", mssql: "DATETIMEOFFSET", oracle: "TIMESTAMP"}[dialect]) == 8
     for index in (index for table in tables for index in table.indexes):
         assert "INDEX" in str(CreateIndex(index).compile(dialect=dialect.dialect()))

@@ -152,9 +152,9 @@ class TestSqliteTables(SqlTablesContract):
             connection.create_function("tellback_now", 0, lambda: 0)
             for name in statements.__slots__:
                 values = {column.name: 0 for table in (tables.sessions, tables.messages) for column in table.columns}
-                more = dict.fromkeys(("ttl", "expected", "count", "limit", "before", "after"), 1)
+                parameters = dict.fromkeys(("ttl", "expected", "count", "limit", "before", "after"), 1)
                 plan = connection.execute(
-                    f"EXPLAIN QUERY PLAN {getattr(statements, name)}", {**values, **more}
+                    f"EXPLAIN QUERY PLAN {getattr(statements, name)}", {**values, **parameters}
                 ).fetchall()
                 steps = [row[3] for row in plan]
                 scans = [each for each in steps if each.startswith("SCAN") and "CONSTANT" not in each]
@@ -165,22 +165,22 @@ class TestSqliteTables(SqlTablesContract):
 @SQLITE
 async def test_the_session_a_child_was_killed_in_is_whole(tmp_path: Path) -> None:
     path = str(tmp_path / "sessions.db")
-    done = 0
+    acknowledged_count = 0
     for _ in range(3):
         child = await asyncio.create_subprocess_exec(sys.executable, "-c", WRITER, path, stdout=subprocess.PIPE)
         assert child.stdout is not None
         for _ in range(3):
-            done = int(await child.stdout.readline())
+            acknowledged_count = int(await child.stdout.readline())
         os.kill(child.pid, signal.SIGKILL)
-        rest = (await child.stdout.read()).split()
+        remaining_lines = (await child.stdout.read()).split()
         await child.wait()
-        done = int(rest[-1]) if rest else done
+        acknowledged_count = int(remaining_lines[-1]) if remaining_lines else acknowledged_count
         adapter = SqliteAdapter(path)
         await adapter.initialize()
         for n in range(4):
             found = await adapter.session_repository.get(f"web-{n}")
             assert found is not None
-            assert found.version in (done, done + 1)
+            assert found.version in (acknowledged_count, acknowledged_count + 1)
             texts = contents(await adapter.message_repository.of_session(f"web-{n}"))
             assert texts == [f"{turn}.{k}" for turn in range(1, found.version + 1) for k in range(20)]
             assert await adapter.session_repository.delete(f"web-{n}")
@@ -195,11 +195,11 @@ async def test_a_lock_that_is_held_for_too_long_is_named(tmp_path: Path) -> None
     saved = await adapter.save(make_session(version=1), [make_message("Hi")])
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        ended = await asyncio.gather(
+        results = await asyncio.gather(
             *(adapter.save(make_session(f"web-{n}", version=1), []) for n in range(20)), return_exceptions=True
         )
-        assert {type(each) for each in ended} == {StoreBusyError}
-        assert "busy_timeout" in str(ended[0])
+        assert {type(each) for each in results} == {StoreBusyError}
+        assert "busy_timeout" in str(results[0])
         assert await adapter.session_repository.get("web-42") == saved  # who reads does not wait
         other.execute("ROLLBACK")
     assert (await adapter.save(make_session(version=2), [])).version == 2

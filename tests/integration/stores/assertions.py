@@ -34,14 +34,14 @@ async def load_messages(rc: Tellback, id: str) -> list[StoredMessage]:
     return messages
 
 
-def acknowledged(lines: Iterable[Output]) -> list[Output]:
+def acknowledged_outputs(lines: Iterable[Output]) -> list[Output]:
     return [line for line in lines if "id" in line]
 
 
 def assert_stored(messages: Iterable[StoredMessage], lines: Iterable[Output]) -> None:
     """Everything that was acknowledged is there, at its place and word for word."""
     found = {message.id: message for message in messages}
-    for line in acknowledged(lines):
+    for line in acknowledged_outputs(lines):
         message = found.get(line["id"])
         assert message is not None, f"lost: {line}"
         assert (message.seq, message.conversation_id, message.role, digest(message.text)) == (
@@ -55,7 +55,7 @@ def assert_stored(messages: Iterable[StoredMessage], lines: Iterable[Output]) ->
 def assert_in_order(lines: Iterable[Output]) -> None:
     """What one writer appended one after the other stands in that order."""
     seqs: dict[str, list[int]] = {}
-    for line in acknowledged(lines):
+    for line in acknowledged_outputs(lines):
         seqs.setdefault(line["conversation"], []).append(line["seq"])
     for order in seqs.values():
         assert order == sorted(set(order))

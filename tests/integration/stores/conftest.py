@@ -25,8 +25,8 @@ def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def _url(request: pytest.FixtureRequest, folder: Path, on_postgres: str) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{folder}/tellback.db"
-    made: str = request.getfixturevalue(on_postgres)
-    return made
+    fixture_url: str = request.getfixturevalue(on_postgres)
+    return fixture_url
 
 
 @pytest.fixture

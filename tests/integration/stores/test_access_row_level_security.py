@@ -15,7 +15,7 @@ TABLES = ("api_keys", "kept_answers", "rate_windows")
 
 
 @pytest.fixture
-async def filled(ready_postgres_url: str) -> str:
+async def populated_database(ready_postgres_url: str) -> str:
     """A database in which each scope has a key and an answer, each app a key, and someone a limit."""
     async with Tellback(ready_postgres_url, worker=False) as rc:
         now = rc.clock()
@@ -29,14 +29,14 @@ async def filled(ready_postgres_url: str) -> str:
 
 
 @pytest.mark.parametrize("table", TABLES)
-async def test_a_transaction_that_names_no_scope_sees_nothing(filled: str, table: str) -> None:
-    async with as_app(filled) as connection:
+async def test_a_transaction_that_names_no_scope_sees_nothing(populated_database: str, table: str) -> None:
+    async with as_app(populated_database) as connection:
         assert await connection.fetch(f"SELECT * FROM {table}") == []
 
 
-async def test_a_user_sees_its_own_keys_and_answers_and_no_limits(filled: str) -> None:
+async def test_a_user_sees_its_own_keys_and_answers_and_no_limits(populated_database: str) -> None:
     for scope in (MAYA, *OTHERS):
-        async with as_app(filled, scope) as connection:
+        async with as_app(populated_database, scope) as connection:
             for table in ("api_keys", "kept_answers"):
                 [row] = await connection.fetch(f"SELECT tenant_id, app_id, user_id FROM {table}")
                 assert Scope(*row) == scope
@@ -44,22 +44,22 @@ async def test_a_user_sees_its_own_keys_and_answers_and_no_limits(filled: str) -
 
 
 @pytest.mark.parametrize("change", ["UPDATE api_keys SET role = 'user'", "DELETE FROM api_keys"])
-async def test_a_user_changes_no_key(filled: str, change: str) -> None:
-    async with as_app(filled, MAYA) as connection:
+async def test_a_user_changes_no_key(populated_database: str, change: str) -> None:
+    async with as_app(populated_database, MAYA) as connection:
         assert (await connection.execute(change)).endswith(" 0")
 
 
-async def test_a_user_makes_no_key(filled: str) -> None:
+async def test_a_user_makes_no_key(populated_database: str) -> None:
     copy = (
         "INSERT INTO api_keys (id, tenant_id, app_id, user_id, role, name, digest, created_at)"
         " SELECT 'stolen', tenant_id, app_id, user_id, role, name, digest, created_at FROM api_keys"
     )
-    async with as_app(filled, MAYA) as connection:
+    async with as_app(populated_database, MAYA) as connection:
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
             await connection.execute(copy)
 
 
-async def test_answers_of_another_user_can_neither_be_inserted_nor_given_away(filled: str) -> None:
-    async with as_app(filled, MAYA) as connection:
+async def test_answers_of_another_user_can_neither_be_inserted_nor_given_away(populated_database: str) -> None:
+    async with as_app(populated_database, MAYA) as connection:
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
             await connection.execute("UPDATE kept_answers SET user_id = 'noah'")

@@ -22,7 +22,7 @@ async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
     rc = Tellback(url)
     log = conversations_of(rc)
 
-    async def listen() -> None:
+    async def subscribe() -> None:
         async for _ in rc.events.subscribe():
             pass
 
@@ -38,7 +38,7 @@ async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
             lambda: rc.close_stale(10),
             lambda: rc.events.read(),
             lambda: rc.events.latest(),
-            listen,
+            subscribe,
         ):
             async with asyncio.timeout(5):
                 with pytest.raises(StoreClosedError):
@@ -69,12 +69,12 @@ async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url:
     async with asyncio.timeout(10):
         await rc.close()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-    kept = {result.id for result in results if isinstance(result, StoredMessage)}
-    refused = [result for result in results if not isinstance(result, StoredMessage)]
-    assert all(isinstance(error, StoreError) for error in refused), refused
+    stored_ids = {result.id for result in results if isinstance(result, StoredMessage)}
+    errors = [result for result in results if not isinstance(result, StoredMessage)]
+    assert all(isinstance(error, StoreError) for error in errors), errors
     async with Tellback(url) as rc:
         messages = await load_messages(rc, conversation.id)
-        assert kept <= {message.id for message in messages}
+        assert stored_ids <= {message.id for message in messages}
         texts = {message.text for message in messages}
         for number, result in enumerate(results):
             if isinstance(result, StoreError) and not result.in_doubt:
@@ -93,6 +93,6 @@ async def test_a_closed_store_leaves_no_connection_whatever_it_is_asked_later(
     name = ready_postgres_url.rpartition("/")[2]
     question = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND application_name = 'tellback'"
     deadline = time.monotonic() + 5
-    while left := int(await asyncio.to_thread(postgres_server.psql, question)):
-        assert time.monotonic() < deadline, f"{left} connections are left"
+    while open_connections := int(await asyncio.to_thread(postgres_server.psql, question)):
+        assert time.monotonic() < deadline, f"{open_connections} connections are left"
         await asyncio.sleep(0.1)

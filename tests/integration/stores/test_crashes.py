@@ -15,7 +15,7 @@ import pytest
 from tellback import Tellback
 from tests.integration.stores.assertions import (
     EventRecorder,
-    acknowledged,
+    acknowledged_outputs,
     assert_stored,
     assert_turn_runs_at_once,
     conversations_of,
@@ -36,7 +36,7 @@ async def seeded() -> AsyncIterator[random.Random]:
         raise
 
 
-async def some_moment(child: ChildProcess, rng: random.Random) -> None:
+async def wait_for_random_moment(child: ChildProcess, rng: random.Random) -> None:
     """Mostly while it writes; now and then before, while it opens the store."""
     if rng.random() < 0.8:
         await child.wait_for("id")
@@ -45,28 +45,30 @@ async def some_moment(child: ChildProcess, rng: random.Random) -> None:
         await asyncio.sleep(rng.uniform(0, 0.3))
 
 
-class Rounds:
+class CrashRounds:
     """Kills one writer after the other on the same database, and looks after each kill at what it has left."""
 
     def __init__(self, url: str, rng: random.Random) -> None:
         self.url = url
         self.rng = rng
-        self.book = EventRecorder()
-        self.lasting: list[str] = []
-        self.said: list[Output] = []
+        self.event_recorder = EventRecorder()
+        self.conversation_ids: list[str] = []
+        self.outputs: list[Output] = []
 
-    async def run(self, count: int, *, strike: Callable[[int, ChildProcess], Awaitable[None]]) -> None:
+    async def run(self, count: int, *, kill_child: Callable[[int, ChildProcess], Awaitable[None]]) -> None:
         async with Tellback(self.url) as rc:
-            self.lasting = [(await conversations_of(rc).create("crash")).id]
+            self.conversation_ids = [(await conversations_of(rc).create("crash")).id]
         child = await ChildProcess.start("load")
         try:
             for number in range(count):
                 await child.wait_for("ready")
-                await child.send(url=self.url, conversations=self.lasting, seed=self.rng.random(), tag=f"round{number}")
+                await child.send(
+                    url=self.url, conversations=self.conversation_ids, seed=self.rng.random(), tag=f"round{number}"
+                )
                 # The next one starts while this one works, and waits for its job.
                 dying, child = child, await ChildProcess.start("load")
                 try:
-                    await strike(number, dying)
+                    await kill_child(number, dying)
                 finally:
                     await dying.close()
                 await self.check(dying, f"round {number}")
@@ -74,36 +76,38 @@ class Rounds:
             await child.close()
         await self.check_everything()
 
-    async def check(self, dead: ChildProcess, what: str) -> None:
+    async def check(self, dead: ChildProcess, description: str) -> None:
         try:
-            self.said += dead.outputs
+            self.outputs += dead.outputs
             created = [line["created"] for line in dead.outputs if "created" in line]
             async with Tellback(self.url) as rc:
-                for id in (*self.lasting, *created):
+                for id in (*self.conversation_ids, *created):
                     await assert_turn_runs_at_once(rc, id)
-                await self.book.read_new(rc)
-                for id in (*self.lasting, *created):
+                await self.event_recorder.read_new(rc)
+                for id in (*self.conversation_ids, *created):
                     messages = await load_messages(rc, id)
-                    self.book.assert_covers(id, messages)
-                    assert_stored(messages, (line for line in acknowledged(dead.outputs) if line["conversation"] == id))
+                    self.event_recorder.assert_covers(id, messages)
+                    assert_stored(
+                        messages, (line for line in acknowledged_outputs(dead.outputs) if line["conversation"] == id)
+                    )
         except BaseException as error:
-            error.add_note(f"{what}; the child's errors:\n{dead.errors()}")
+            error.add_note(f"{description}; the child's errors:\n{dead.errors()}")
             raise
 
     async def check_everything(self) -> None:
         """At the end: later rounds have taken nothing from earlier ones."""
-        book = EventRecorder()
+        event_recorder = EventRecorder()
         async with Tellback(self.url) as rc:
-            await book.read_new(rc)
+            await event_recorder.read_new(rc)
             everything = {c.id: await load_messages(rc, c.id) for c in await conversations_of(rc).list()}
             for id, messages in everything.items():
-                book.assert_covers(id, messages)
+                event_recorder.assert_covers(id, messages)
         messages = [message for found in everything.values() for message in found]
-        assert_stored(messages, self.said)
+        assert_stored(messages, self.outputs)
         # A tool runs only once its call is in the log: after a crash, the next turn knows that it may have run.
         called = {call.input["at"] for message in messages for call in message.tool_calls}
-        assert called >= {line["looking"] for line in self.said if "looking" in line}
-        assert len(acknowledged(self.said)) > 60  # it was under load indeed, however slow the machine
+        assert called >= {line["looking"] for line in self.outputs if "looking" in line}
+        assert len(acknowledged_outputs(self.outputs)) > 60  # it was under load indeed, however slow the machine
 
 
 @pytest.mark.slow
@@ -111,11 +115,11 @@ class Rounds:
 async def test_fifty_killed_writers_of_a_file_lose_nothing_they_had_acknowledged(tmp_path: Path) -> None:
     async with seeded() as rng:
 
-        async def strike(number: int, child: ChildProcess) -> None:
-            await some_moment(child, rng)
+        async def kill_child(number: int, child: ChildProcess) -> None:
+            await wait_for_random_moment(child, rng)
             await child.kill()
 
-        await Rounds(f"sqlite:///{tmp_path}/tellback.db", rng).run(50, strike=strike)
+        await CrashRounds(f"sqlite:///{tmp_path}/tellback.db", rng).run(50, kill_child=kill_child)
 
 
 @pytest.mark.slow
@@ -123,8 +127,8 @@ async def test_fifty_killed_writers_of_a_file_lose_nothing_they_had_acknowledged
 async def test_twenty_killed_writers_and_servers_lose_nothing_they_had_acknowledged(own_server: PostgresServer) -> None:
     async with seeded() as rng:
 
-        async def strike(number: int, child: ChildProcess) -> None:
-            await some_moment(child, rng)
+        async def kill_child(number: int, child: ChildProcess) -> None:
+            await wait_for_random_moment(child, rng)
             if number % 5 == 4:
                 await asyncio.to_thread(own_server.kill)
                 await child.kill()
@@ -132,4 +136,4 @@ async def test_twenty_killed_writers_and_servers_lose_nothing_they_had_acknowled
             else:
                 await child.kill()
 
-        await Rounds(own_server.url(), rng).run(20, strike=strike)
+        await CrashRounds(own_server.url(), rng).run(20, kill_child=kill_child)

@@ -30,44 +30,44 @@ MAYA = "maya-the-erased-one"
 USERS = [f"person{number:02}x" for number in range(6)]
 
 
-class Crowd:
+class RandomUsers:
     """Users who write at random, texts of all lengths that name them again and again."""
 
     def __init__(self, rc: Tellback, seed: int) -> None:
         self.rc = rc
         self.names = list(USERS)
-        self.chance = random.Random(seed)
-        self.talks: dict[str, list[str]] = {name: [] for name in USERS}
+        self.rng = random.Random(seed)
+        self.conversation_ids: dict[str, list[str]] = {name: [] for name in USERS}
         self.spaces: dict[str, list[str]] = {name: [] for name in USERS}
         self.atoms: dict[str, list[str]] = {name: [] for name in USERS}
 
     def text(self, name: str) -> str:
-        length = self.chance.choice([1, 2, 5, 20, 60, 250, 900])
-        return " ".join(f"{name}-{self.chance.getrandbits(32):08x}" for _ in range(length))
+        length = self.rng.choice([1, 2, 5, 20, 60, 250, 900])
+        return " ".join(f"{name}-{self.rng.getrandbits(32):08x}" for _ in range(length))
 
-    async def act(self) -> None:
-        name = self.chance.choice(self.names)
+    async def run_random_action(self) -> None:
+        name = self.rng.choice(self.names)
         user = self.rc.user(name)
-        conversations, spaces, atoms = self.talks[name], self.spaces[name], self.atoms[name]
-        if not conversations or not spaces or self.chance.random() < 0.04:
+        conversations, spaces, atoms = self.conversation_ids[name], self.spaces[name], self.atoms[name]
+        if not conversations or not spaces or self.rng.random() < 0.04:
             conversations.append((await user.conversations.create(name, self.text(name)[:200])).id)
             spaces.append((await user.memory.create_space(self.text(name)[:60])).id)
             return
-        acts: list[Callable[[], Awaitable[Any]]] = [
-            lambda: self.say(user, self.chance.choice(conversations)),
-            lambda: self.sum_up(user, self.chance.choice(conversations)),
-            lambda: self.remember(user, self.chance.choice(spaces)),
-            lambda: user.memory.create_entity(self.chance.choice(spaces), "PERSON", self.text(name)[:80]),
+        actions: list[Callable[[], Awaitable[Any]]] = [
+            lambda: self.append_message(user, self.rng.choice(conversations)),
+            lambda: self.save_summary(user, self.rng.choice(conversations)),
+            lambda: self.add_atom(user, self.rng.choice(spaces)),
+            lambda: user.memory.create_entity(self.rng.choice(spaces), "PERSON", self.text(name)[:80]),
         ]
         if atoms:
-            acts += [lambda: self.replace(user), lambda: user.memory.archive_atom(self.chance.choice(atoms))]
-        await self.chance.choice(acts)()
+            actions += [lambda: self.supersede_atom(user), lambda: user.memory.archive_atom(self.rng.choice(atoms))]
+        await self.rng.choice(actions)()
 
-    async def say(self, user: User, conversation: str) -> None:
+    async def append_message(self, user: User, conversation: str) -> None:
         text = self.text(user.scope.user_id)
         await user.conversations.append_user_message(conversation, text, idempotency_key=text[:40])
 
-    async def sum_up(self, user: User, id: str) -> None:
+    async def save_summary(self, user: User, id: str) -> None:
         conversation = await user.conversations.get(id)
         assert conversation is not None
         await self.rc.store.conversations.save_summary(
@@ -80,14 +80,14 @@ class Crowd:
             now=self.rc.clock(),
         )
 
-    async def remember(self, user: User, space: str) -> None:
+    async def add_atom(self, user: User, space: str) -> None:
         name = user.scope.user_id
         atom = await user.memory.add_atom(space, self.text(name), (self.text(name)[:30], "FACT"))
         self.atoms[name].append(atom.id)
 
-    async def replace(self, user: User) -> None:
+    async def supersede_atom(self, user: User) -> None:
         atoms = self.atoms[user.scope.user_id]
-        old = atoms.pop(self.chance.randrange(len(atoms)))
+        old = atoms.pop(self.rng.randrange(len(atoms)))
         atoms.append((await user.memory.supersede_atom(old, self.text(user.scope.user_id))).id)
 
 
@@ -95,21 +95,21 @@ class Crowd:
 async def test_no_byte_of_an_erased_user_is_left_among_others(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path, embedder=None, worker=False) as rc:
-        crowd = Crowd(rc, seed)
+        random_users = RandomUsers(rc, seed)
         for _ in range(80):
-            await asyncio.gather(*(crowd.act() for _ in range(15)))
+            await asyncio.gather(*(random_users.run_random_action() for _ in range(15)))
         erased, *others = USERS
         assert count_in_files(path, erased)
-        kept = [await rc.user(name).admin.export_user_data() for name in others]
+        exports_before = [await rc.user(name).admin.export_user_data() for name in others]
         await rc.user(erased).admin.delete_user_data(confirm=True)
         assert count_in_files(path, erased) == {}
-        crowd.names.remove(erased)
+        random_users.names.remove(erased)
         for _ in range(5):  # nor does it come back out of a cache
-            await asyncio.gather(*(crowd.act() for _ in range(15)))
+            await asyncio.gather(*(random_users.run_random_action() for _ in range(15)))
         await rc.user(others[0]).admin.delete_user_data(confirm=True)
         assert count_in_files(path, erased, others[0]) == {}
-        left = await rc.user(others[-1]).admin.export_user_data()
-        assert len(left["events"]) >= len(kept[-1]["events"]) > 0
+        remaining = await rc.user(others[-1]).admin.export_user_data()
+        assert len(remaining["events"]) >= len(exports_before[-1]["events"]) > 0
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
@@ -122,9 +122,9 @@ async def everything(url: str) -> dict[str, str]:
         return {table: repr(rows) for table, rows in read_rows(path).items()}
     connection = await asyncpg.connect(url)
     try:
-        asked = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = 'tellback'"
+        tables_query = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = 'tellback'"
         found = {}
-        for schema, table in await connection.fetch(asked):
+        for schema, table in await connection.fetch(tables_query):
             rows = await connection.fetch(f'SELECT t::text FROM "{schema}"."{table}" AS t')
             found[table] = repr([row[0] for row in rows])
         return found
@@ -150,7 +150,7 @@ async def test_no_table_holds_anything_of_an_erased_user(url: str) -> None:
     assert all("omar" in tables[table] for table in ("conversations", "messages", "events", "atoms", "bindings"))
 
 
-CRASHING = """
+CRASHING_PROGRAM = """
 import asyncio, os, sys
 from tellback import Tellback
 from tellback.stores.engine import run_in_scope
@@ -171,9 +171,9 @@ async def test_a_crash_before_the_file_is_wiped_is_made_up_for_by_the_next_to_op
     async with Tellback(path, worker=False) as rc:
         await create_user_data(rc, rc.user(MAYA), WORD)
         await create_user_data(rc, rc.user("omar"), "Oslo")
-    command = [sys.executable, "-c", CRASHING, str(path), MAYA]
-    done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, timeout=40, check=False)
-    assert done.returncode == 7
+    command = [sys.executable, "-c", CRASHING_PROGRAM, str(path), MAYA]
+    completed = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, timeout=40, check=False)
+    assert completed.returncode == 7
     assert count_in_files(path, MAYA, WORD)
     async with Tellback(path, worker=False) as rc:
         await rc.user("omar").conversations.create("chat")  # comes after what the writer does first
@@ -207,24 +207,24 @@ async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path:
     async with Tellback(path, worker=False) as rc, Tellback(path, worker=False) as other:
         await create_user_data(rc, rc.user(MAYA), WORD)
         conversation = await rc.user("omar").conversations.create("chat")
-        done = asyncio.Event()
+        erased_event = asyncio.Event()
 
-        async def write(opened: Tellback) -> int:
-            written = 0
-            while not done.is_set() or not written:
-                await opened.user("omar").conversations.append_user_message(conversation.id, "Hello " * 50)
-                assert await opened.user("omar").conversations.messages(conversation.id, limit=1)
-                written += 1
-            return written
+        async def write(writer_rc: Tellback) -> int:
+            write_count = 0
+            while not erased_event.is_set() or not write_count:
+                await writer_rc.user("omar").conversations.append_user_message(conversation.id, "Hello " * 50)
+                assert await writer_rc.user("omar").conversations.messages(conversation.id, limit=1)
+                write_count += 1
+            return write_count
 
-        writers = [asyncio.create_task(write(opened)) for opened in (rc, rc, other)]
+        writers = [asyncio.create_task(write(writer_rc)) for writer_rc in (rc, rc, other)]
         await asyncio.sleep(0.1)
         await rc.user(MAYA).admin.delete_user_data(confirm=True)
-        done.set()
-        written = await asyncio.gather(*writers)
+        erased_event.set()
+        write_counts = await asyncio.gather(*writers)
         assert count_in_files(path, MAYA, WORD) == {}
         messages = await rc.user("omar").conversations.messages(conversation.id, limit=None)
-        assert [message.seq for message in messages] == list(range(1, sum(written) + 1))
+        assert [message.seq for message in messages] == list(range(1, sum(write_counts) + 1))
 
 
 async def test_two_processes_erase_at_once(tmp_path: Path) -> None:
@@ -235,8 +235,8 @@ async def test_two_processes_erase_at_once(tmp_path: Path) -> None:
             await create_user_data(rc, rc.user(name), WORD)
         await asyncio.gather(
             *(
-                opened.user(name).admin.delete_user_data(confirm=True)
-                for opened, name in zip([rc, other] * 3, names, strict=True)
+                tellback.user(name).admin.delete_user_data(confirm=True)
+                for tellback, name in zip([rc, other] * 3, names, strict=True)
             )
         )
         assert count_in_files(path, MAYA, WORD) == {}
@@ -245,8 +245,8 @@ async def test_two_processes_erase_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["json", "zip"])
-async def test_a_large_export_takes_little_memory(tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize("suffix", ["json", "zip"])
+async def test_a_large_export_takes_little_memory(tmp_path: Path, suffix: str) -> None:
     async with Tellback(tmp_path / "tellback.db", embedder=None, worker=False) as rc:
         maya = rc.user(MAYA)
         conversation = await maya.conversations.create("chat")
@@ -254,14 +254,14 @@ async def test_a_large_export_takes_little_memory(tmp_path: Path, ending: str) -
         for start in range(0, 8_000, 1_000):
             texts = [{"role": "user", "content": f"{number} {words}"} for number in range(start, start + 1_000)]
             await maya.conversations.append_messages(conversation.id, texts)
-        path = tmp_path / f"maya.{ending}"
+        path = tmp_path / f"maya.{suffix}"
         tracemalloc.start()
         report = await maya.admin.export_user_data(to=path)
-        _, peak = tracemalloc.get_traced_memory()
+        _, peak_bytes = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert report.counts["messages"] == 8_000
-    assert peak < 8_000_000, f"{peak:,} bytes for {path.stat().st_size:,}"
-    if ending == "json":
+    assert peak_bytes < 8_000_000, f"{peak_bytes:,} bytes for {path.stat().st_size:,}"
+    if suffix == "json":
         assert path.stat().st_size > 15_000_000
         with path.open(encoding="utf-8") as file:
             assert len(json.load(file)["conversations"][0]["messages"]) == 8_000

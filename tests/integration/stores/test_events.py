@@ -13,7 +13,7 @@ import pytest
 
 from tellback import Tellback
 from tellback.types.conversations import Event
-from tests.integration.stores.assertions import EventRecorder, acknowledged, conversations_of, load_messages
+from tests.integration.stores.assertions import EventRecorder, acknowledged_outputs, conversations_of, load_messages
 from tests.support.subprocesses import child_process, child_processes
 
 PROMPT = 1.5
@@ -25,7 +25,7 @@ def subscription(rc: Tellback, after: int = 0, **filters: Any) -> Any:
     return aclosing(cast("Any", rc.events.subscribe(after, **filters)))
 
 
-async def take(events: AsyncIterator[Event], count: int, seconds: float = 20) -> list[Event]:
+async def take_events(events: AsyncIterator[Event], count: int, seconds: float = 20) -> list[Event]:
     found: list[Event] = []
     async with asyncio.timeout(seconds):
         while len(found) < count:
@@ -37,39 +37,39 @@ async def test_another_process_is_heard_promptly_and_in_order(url: str) -> None:
     async with Tellback(url, worker=False) as rc:
         conversation = await conversations_of(rc).create("chat")
         start = await rc.events.latest()
-        arrivals: dict[str, float] = {}
-        book = EventRecorder()
+        arrival_times: dict[str, float] = {}
+        event_recorder = EventRecorder()
         async with (
             subscription(rc, start) as events,
             child_process("append", url=url, conversations=[conversation.id], tag="x", count=20, rest=0.05) as writer,
         ):
             for _ in range(20):
-                [event] = await take(events, 1)
-                arrivals[event.data["message_id"]] = time.time()
-                book.record(event)
-            said = acknowledged(await writer.wait())
-        book.assert_covers(conversation.id, await load_messages(rc, conversation.id))
-        assert max(arrivals[line["id"]] - line["at"] for line in said) < PROMPT
+                [event] = await take_events(events, 1)
+                arrival_times[event.data["message_id"]] = time.time()
+                event_recorder.record(event)
+            outputs = acknowledged_outputs(await writer.wait())
+        event_recorder.assert_covers(conversation.id, await load_messages(rc, conversation.id))
+        assert max(arrival_times[line["id"]] - line["at"] for line in outputs) < PROMPT
 
 
 async def test_a_subscriber_goes_on_from_its_cursor_after_a_restart(url: str) -> None:
-    book = EventRecorder()
-    async with Tellback(url, worker=False) as rc, child_processes("append", 2) as [before, between]:
+    event_recorder = EventRecorder()
+    async with Tellback(url, worker=False) as rc, child_processes("append", 2) as [first_writer, second_writer]:
         conversation = await conversations_of(rc).create("chat")
         async with subscription(rc) as events:
-            await before.send(url=url, conversations=[conversation.id], tag="before", count=30)
-            for event in await take(events, 15):  # in the middle of it
-                book.record(event)
-        await before.wait()
-        await between.send(url=url, conversations=[conversation.id], tag="between", count=30)
-        await between.wait()
-    async with Tellback(url, worker=False) as rc, subscription(rc, book.position) as events:
-        for event in await take(events, 1 + 60 - 15):
-            book.record(event)
+            await first_writer.send(url=url, conversations=[conversation.id], tag="before", count=30)
+            for event in await take_events(events, 15):  # in the middle of it
+                event_recorder.record(event)
+        await first_writer.wait()
+        await second_writer.send(url=url, conversations=[conversation.id], tag="between", count=30)
+        await second_writer.wait()
+    async with Tellback(url, worker=False) as rc, subscription(rc, event_recorder.position) as events:
+        for event in await take_events(events, 1 + 60 - 15):
+            event_recorder.record(event)
         await conversations_of(rc).append_user_message(conversation.id, "after")
-        for event in await take(events, 1, PROMPT):
-            book.record(event)
-        book.assert_covers(conversation.id, await load_messages(rc, conversation.id))
+        for event in await take_events(events, 1, PROMPT):
+            event_recorder.record(event)
+        event_recorder.assert_covers(conversation.id, await load_messages(rc, conversation.id))
 
 
 async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url: str) -> None:
@@ -80,52 +80,52 @@ async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url:
         child_processes("append", writers) as processes,
     ):
         ids = [(await conversations_of(rc).create("chat")).id for _ in range(conversations)]
-        wanted = writers * count + conversations
+        expected_count = writers * count + conversations
         for index, process in enumerate(processes):
             await process.send(url=url, conversations=ids, tag=f"process {index}", count=count)
 
-        async def come_and_go(rc: Tellback, stay: int) -> list[int]:
-            book = EventRecorder()
+        async def read_in_batches(rc: Tellback, batch_size: int) -> list[int]:
+            event_recorder = EventRecorder()
             positions: list[int] = []
-            while len(positions) < wanted:
-                async with subscription(rc, book.position) as events:
-                    for event in await take(events, min(stay, wanted - len(positions))):
-                        book.record(event)
+            while len(positions) < expected_count:
+                async with subscription(rc, event_recorder.position) as events:
+                    for event in await take_events(events, min(batch_size, expected_count - len(positions))):
+                        event_recorder.record(event)
                         positions.append(event.position)
             for id in ids:
-                book.assert_covers(id, await load_messages(rc, id))
+                event_recorder.assert_covers(id, await load_messages(rc, id))
             return positions
 
         # Both may ask for positions at the same time; they must agree on them.
-        one, two = await asyncio.gather(come_and_go(rc, 7), come_and_go(other, 50))
-        assert one == two
+        first_seqs, second_seqs = await asyncio.gather(read_in_batches(rc, 7), read_in_batches(other, 50))
+        assert first_seqs == second_seqs
         for process in processes:
             await process.wait()
-        assert await rc.events.read(one[-1]) == []
+        assert await rc.events.read(first_seqs[-1]) == []
 
 
 async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url: str) -> None:
     """Its transaction took its place among the rows early, and others committed in the meantime."""
     async with Tellback(ready_postgres_url, worker=False) as rc, subscription(rc) as events:
         conversation = await conversations_of(rc).create("chat")
-        await take(events, 1)
-        late = await asyncpg.connect(ready_postgres_url)
+        await take_events(events, 1)
+        late_connection = await asyncpg.connect(ready_postgres_url)
         try:
-            transaction = late.transaction()
+            transaction = late_connection.transaction()
             await transaction.start()
-            await late.execute(
+            await late_connection.execute(
                 "INSERT INTO tellback.events (tenant_id, app_id, user_id, type, subject_id, data, created_at)"
                 " VALUES ('default', 'default', 'maya', 'late', $1, '{}', 0)",
                 conversation.id,
             )
             await conversations_of(rc).append_user_message(conversation.id, "early")
-            [early] = await take(events, 1)
+            [early] = await take_events(events, 1)
             assert early.type == "message.appended"
             await transaction.commit()
         finally:
-            await late.close()
+            await late_connection.close()
         await conversations_of(rc).append_user_message(conversation.id, "last")
-        seen = await take(events, 2)
+        seen = await take_events(events, 2)
         assert [event.type for event in seen] == ["late", "message.appended"]
         assert early.position < seen[0].position < seen[1].position
 
@@ -136,7 +136,7 @@ async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_
         conversation = await conversations_of(rc).create("chat")
         for number in range(20):
             await conversations_of(rc).append_user_message(conversation.id, f"before {number}")
-            last = await rc.events.latest()
+            last_seq = await rc.events.latest()
         admin = await asyncpg.connect(postgres_url)
         try:
             await admin.execute("DELETE FROM tellback.events")
@@ -145,50 +145,50 @@ async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_
             await admin.close()
         for number in range(20):
             await conversations_of(rc).append_user_message(conversation.id, f"after {number}")
-        events = await rc.events.read(last)
+        events = await rc.events.read(last_seq)
         assert [event.data["seq"] for event in events] == list(range(21, 41))
-        assert [event.position for event in events] == list(range(last + 1, last + 21))
+        assert [event.position for event in events] == list(range(last_seq + 1, last_seq + 21))
 
 
-@pytest.mark.parametrize("ending", ["closed", "cancelled"])
-async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, ending: str) -> None:
+@pytest.mark.parametrize("stop_method", ["closed", "cancelled"])
+async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, stop_method: str) -> None:
     async with Tellback(url, worker=False) as rc:
         conversation = await conversations_of(rc).create("chat")
         before = asyncio.all_tasks()
 
-        async def listen() -> None:
+        async def subscribe() -> None:
             async with subscription(rc) as events:
                 async for _ in events:
                     pass
 
-        if ending == "cancelled":
-            listener = asyncio.create_task(listen())
+        if stop_method == "cancelled":
+            listener = asyncio.create_task(subscribe())
             await asyncio.sleep(0.2)
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
         else:
             async with subscription(rc) as events:
-                await take(events, 1)
+                await take_events(events, 1)
         await conversations_of(rc).append_user_message(conversation.id, "still there")
-    left = asyncio.all_tasks() - before
-    if left:  # cancelled, and on their way out
-        await asyncio.wait(left, timeout=5)
-    assert all(task.done() for task in left)
+    remaining_tasks = asyncio.all_tasks() - before
+    if remaining_tasks:  # cancelled, and on their way out
+        await asyncio.wait(remaining_tasks, timeout=5)
+    assert all(task.done() for task in remaining_tasks)
 
 
 async def test_a_subscription_ends_when_its_store_is_closed(url: str) -> None:
-    async def listen(rc: Tellback, begun: asyncio.Event) -> None:
+    async def subscribe(rc: Tellback, started: asyncio.Event) -> None:
         async with subscription(rc) as events:
             async for _ in events:
-                begun.set()
+                started.set()
 
     # It may be waiting for news, or in the middle of reading them: to its user that makes no difference.
     for wait in (0.0, 0.001, 0.002, 0.005, 0.05):
         async with Tellback(url, worker=False) as rc:
             await conversations_of(rc).create("chat")
-            listener = asyncio.create_task(listen(rc, begun := asyncio.Event()))
+            listener = asyncio.create_task(subscribe(rc, started := asyncio.Event()))
             async with asyncio.timeout(5):
-                await begun.wait()
+                await started.wait()
             await asyncio.sleep(wait)
         async with asyncio.timeout(5):
             await listener

@@ -46,10 +46,10 @@ async def test_tables_live_in_the_schema_that_was_named(
 
 
 async def test_two_schemas_of_one_database_are_apart(postgres_url: str) -> None:
-    async with Tellback(f"{postgres_url}?schema=one") as one, Tellback(f"{postgres_url}?schema=two") as two:
-        conversation = await one.user("maya").conversations.create("chat")
-        assert await two.user("maya").conversations.get(conversation.id) is None
-        assert await two.events.read() == []
+    async with Tellback(f"{postgres_url}?schema=one") as first_rc, Tellback(f"{postgres_url}?schema=two") as second_rc:
+        conversation = await first_rc.user("maya").conversations.create("chat")
+        assert await second_rc.user("maya").conversations.get(conversation.id) is None
+        assert await second_rc.events.read() == []
 
 
 async def test_a_login_needs_no_more_than_the_role(postgres_server: PostgresServer, postgres_url: str) -> None:
@@ -75,64 +75,64 @@ async def test_an_owner_without_rights_of_its_own_uses_what_was_made_for_it(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     name = database(postgres_url)
-    owner = f"owner_{name}"
+    owner_role = f"owner_{name}"
     await write_and_read(f"{postgres_url}?schema=first")  # so that the role is there
-    postgres_server.psql(f"CREATE ROLE {owner} LOGIN")
+    postgres_server.psql(f"CREATE ROLE {owner_role} LOGIN")
     try:
         with pytest.raises(SchemaVersionError, match="made beforehand"):
-            await write_and_read(as_user(postgres_url, owner))
-        postgres_server.psql(f"CREATE SCHEMA tellback AUTHORIZATION {owner}", name)
-        postgres_server.psql(f"GRANT tellback_app TO {owner}")
-        await write_and_read(as_user(postgres_url, owner))
+            await write_and_read(as_user(postgres_url, owner_role))
+        postgres_server.psql(f"CREATE SCHEMA tellback AUTHORIZATION {owner_role}", name)
+        postgres_server.psql(f"GRANT tellback_app TO {owner_role}")
+        await write_and_read(as_user(postgres_url, owner_role))
         owners = postgres_server.psql("SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'tellback'", name)
-        assert owners == owner
+        assert owners == owner_role
     finally:
-        postgres_server.psql(f"DROP OWNED BY {owner} CASCADE", name)
-        postgres_server.psql(f"DROP ROLE {owner}")
+        postgres_server.psql(f"DROP OWNED BY {owner_role} CASCADE", name)
+        postgres_server.psql(f"DROP ROLE {owner_role}")
 
 
 async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
-    gate, reached = asyncio.Event(), asyncio.Event()
+    release, turn_started = asyncio.Event(), asyncio.Event()
 
     async def answer(request: ChatRequest) -> str:
-        reached.set()
-        await gate.wait()
+        turn_started.set()
+        await release.wait()
         return "first"
 
-    async with Tellback(postgres_url) as one, Tellback(postgres_url) as two:
-        conversation = await one.user("maya").conversations.create("chat")
+    async with Tellback(postgres_url) as first_rc, Tellback(postgres_url) as second_rc:
+        conversation = await first_rc.user("maya").conversations.create("chat")
         first = asyncio.create_task(
-            one.user("maya").conversations.run_turn(conversation.id, FunctionModel(answer), "1")
+            first_rc.user("maya").conversations.run_turn(conversation.id, FunctionModel(answer), "1")
         )
-        await asyncio.wait_for(reached.wait(), 10)
+        await asyncio.wait_for(turn_started.wait(), 10)
         second = asyncio.create_task(
-            two.user("maya").conversations.run_turn(conversation.id, ScriptedModel([says("second")]), "2")
+            second_rc.user("maya").conversations.run_turn(conversation.id, ScriptedModel([says("second")]), "2")
         )
         postgres_server.psql(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'", database(postgres_url)
         )
         await asyncio.sleep(engines.OWNER_GRACE_SECONDS + 0.5)
-        gate.set()
+        release.set()
         await asyncio.gather(first, second)
-        texts = [message.text for message in await one.user("maya").conversations.raw_turns(conversation.id)]
+        texts = [message.text for message in await first_rc.user("maya").conversations.raw_turns(conversation.id)]
         assert texts == ["1", "first", "2", "second"]
 
 
 async def test_an_owner_that_is_gone_is_seen_by_everyone_who_looks_at_once(postgres_url: str) -> None:
     async with Tellback(postgres_url) as rc:
         loop = asyncio.get_running_loop()
-        until = loop.time() + engines.OWNER_GRACE_SECONDS + 1
+        deadline = loop.time() + engines.OWNER_GRACE_SECONDS + 1
 
-        async def look() -> set[bool | None]:
+        async def read_owner_states() -> set[bool | None]:
             seen = set()
-            while loop.time() < until:
+            while loop.time() < deadline:
                 seen.add(await rc.store.is_alive("pg|123456789"))
                 await asyncio.sleep(0.01)
             return seen
 
-        for seen in await asyncio.gather(*(look() for _ in range(8))):
+        for seen in await asyncio.gather(*(read_owner_states() for _ in range(8))):
             assert seen == {None, False}
 
 
@@ -153,10 +153,10 @@ async def test_a_session_refused_for_a_while_comes_back(
         conversation = await conversations.create("chat")
         allowed = engine._prepare
 
-        async def refused(connection: Any) -> None:
+        async def refuse_connection(connection: Any) -> None:
             raise StoreUnavailableError("not now")
 
-        monkeypatch.setattr(engine, "_prepare", refused)
+        monkeypatch.setattr(engine, "_prepare", refuse_connection)
         with pytest.raises(StoreUnavailableError, match="own session"):
             await conversations.run_turn(conversation.id, ScriptedModel([says("never")]), "Hi")
         monkeypatch.setattr(engine, "_prepare", allowed)
@@ -172,13 +172,13 @@ async def test_cancelling_anywhere_leaves_every_connection_clean(
         conversations = rc.user("maya").conversations
         conversation = await conversations.create("chat")
         for n in range(60):
-            work = asyncio.ensure_future(conversations.append_user_message(conversation.id, str(n)))
+            append_task = asyncio.ensure_future(conversations.append_user_message(conversation.id, str(n)))
             await asyncio.sleep(n * 0.0001)
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-        last = await conversations.append_user_message(conversation.id, "after")
+            append_task.cancel()
+            await asyncio.gather(append_task, return_exceptions=True)
+        last_message = await conversations.append_user_message(conversation.id, "after")
         messages = await conversations.messages(conversation.id)
-        assert [message.seq for message in messages] == list(range(1, last.seq + 1))
+        assert [message.seq for message in messages] == list(range(1, last_message.seq + 1))
         states = "SELECT DISTINCT state FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle%'"
         assert postgres_server.psql(states, database(postgres_url)) == "idle"
 
@@ -195,7 +195,7 @@ async def test_another_event_loop_is_refused_by_name(postgres_url: str) -> None:
 async def test_a_connection_that_the_pool_took_back_hides_no_error() -> None:
     from tellback.stores.postgres.connection import roll_back
 
-    class TakenBack:
+    class ReleasedConnection:
         """What the driver gives once it has taken a connection back after a timeout."""
 
         def is_closed(self) -> bool:
@@ -207,4 +207,4 @@ async def test_a_connection_that_the_pool_took_back_hides_no_error() -> None:
         def terminate(self) -> None:
             raise asyncpg.InterfaceError("cannot call Connection.terminate(): connection has been released")
 
-    await roll_back(TakenBack())
+    await roll_back(ReleasedConnection())

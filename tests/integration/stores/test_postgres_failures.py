@@ -25,7 +25,7 @@ from tests.support.servers.postgres import PostgresServer
 HELLO = FunctionModel(lambda _: "Hello.")
 
 
-def impatient(url: str, **options: Any) -> PostgresStore:
+def store_with_short_timeouts(url: str, **options: Any) -> PostgresStore:
     """A store with shorter timeouts than anyone would want in production."""
     store = PostgresStore(url)
     engine = cast("Any", store)._engine
@@ -85,7 +85,7 @@ async def test_closing_while_the_server_is_down_is_quick_and_quiet(own_server: P
 
 
 @dataclass
-class Tried:
+class AppendAttempt:
     """One append under load, and how it ended."""
 
     text: str
@@ -95,9 +95,9 @@ class Tried:
 
 @pytest.mark.slow
 async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(own_server: PostgresServer) -> None:
-    tried: list[Tried] = []
+    attempts: list[AppendAttempt] = []
     raw: list[Exception] = []
-    acknowledged = asyncio.Semaphore(0)
+    acknowledgements = asyncio.Semaphore(0)
     stop = asyncio.Event()
     async with Tellback(own_server.url(), worker=False) as rc:
         log = conversations_of(rc)
@@ -105,11 +105,11 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
 
         async def write(name: str) -> None:
             for number in itertools.count():
-                entry = Tried(f"{name} {number}")
-                tried.append(entry)
+                entry = AppendAttempt(f"{name} {number}")
+                attempts.append(entry)
                 try:
                     entry.id = (await log.append_user_message(conversations[number % 3].id, entry.text)).id
-                    acknowledged.release()
+                    acknowledgements.release()
                 except StoreError as error:
                     entry.error = error
                     await asyncio.sleep(0.02)
@@ -118,37 +118,37 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
                 if stop.is_set():
                     return
 
-        async def so_many_acknowledged(count: int) -> None:
+        async def wait_for_acknowledged(count: int) -> None:
             async with asyncio.timeout(20):
                 for _ in range(count):
-                    await acknowledged.acquire()
+                    await acknowledgements.acquire()
 
         async with asyncio.TaskGroup() as tasks:
             for index in range(12):
                 tasks.create_task(write(f"task {index}"))
             for _ in range(3):
-                await so_many_acknowledged(60)
+                await wait_for_acknowledged(60)
                 await asyncio.to_thread(own_server.kill)
                 await asyncio.to_thread(own_server.start)
-            await so_many_acknowledged(60)
+            await wait_for_acknowledged(60)
             stop.set()
         assert raw == []
 
-        book = EventRecorder()
-        await book.read_new(rc)
+        event_recorder = EventRecorder()
+        await event_recorder.read_new(rc)
         found: dict[str, str] = {}
         for conversation in conversations:
             messages = await load_messages(rc, conversation.id)
-            book.assert_covers(conversation.id, messages)
+            event_recorder.assert_covers(conversation.id, messages)
             for message in messages:
                 assert message.text not in found, f"stored twice: {message.text}"
                 found[message.text] = message.id
-        for entry in tried:
+        for entry in attempts:
             if entry.error is None:
                 assert found.get(entry.text) == entry.id, f"lost: {entry}"
             elif not entry.error.in_doubt:
                 assert entry.text not in found, f"refused, and stored all the same: {entry}"
-        failures = [entry.error for entry in tried if entry.error is not None]
+        failures = [entry.error for entry in attempts if entry.error is not None]
         assert failures
         assert {type(error) for error in failures} == {StoreUnavailableError}
 
@@ -156,16 +156,16 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
 async def test_a_subscriber_survives_a_restart_of_the_server(own_server: PostgresServer) -> None:
     async with Tellback(own_server.url(), worker=False) as rc:
         conversation = await conversations_of(rc).create("chat")
-        book, seen = EventRecorder(), asyncio.Semaphore(0)
+        event_recorder, seen = EventRecorder(), asyncio.Semaphore(0)
 
-        async def listen() -> None:
+        async def subscribe() -> None:
             events = cast("Any", rc.events.subscribe())
             async with aclosing(events):
                 async for event in events:
-                    book.record(event)
+                    event_recorder.record(event)
                     seen.release()
 
-        listener = asyncio.create_task(listen())
+        listener = asyncio.create_task(subscribe())
         try:
             async with asyncio.timeout(20):
                 await conversations_of(rc).append_user_message(conversation.id, "before")
@@ -178,7 +178,7 @@ async def test_a_subscriber_survives_a_restart_of_the_server(own_server: Postgre
                 assert not listener.done(), listener.exception()
                 await conversations_of(rc).append_user_message(conversation.id, "after")
                 await seen.acquire()
-            book.assert_covers(conversation.id, await load_messages(rc, conversation.id))
+            event_recorder.assert_covers(conversation.id, await load_messages(rc, conversation.id))
         finally:
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
@@ -187,24 +187,24 @@ async def test_a_subscriber_survives_a_restart_of_the_server(own_server: Postgre
 async def test_a_subscriber_that_heard_of_a_failure_can_go_on_from_its_cursor(own_server: PostgresServer) -> None:
     async with Tellback(own_server.url(), worker=False) as rc:
         conversation = await conversations_of(rc).create("chat")
-        book = EventRecorder()
+        event_recorder = EventRecorder()
         await asyncio.to_thread(own_server.kill)
         await asyncio.to_thread(own_server.start)
         await conversations_of(rc).append_user_message(conversation.id, "after")
         events = cast("Any", rc.events.subscribe())
         async with aclosing(events), asyncio.timeout(10):
-            while len(book.seqs.get(conversation.id, {})) < 1:
+            while len(event_recorder.seqs.get(conversation.id, {})) < 1:
                 event: Event = await anext(events)
-                book.record(event)
+                event_recorder.record(event)
 
 
 async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
     await create_tables(postgres_url)
     async with FaultProxy(postgres_url) as proxy:
-        store = impatient(proxy.url, connect_timeout=1.0, acquire_timeout=2.0, command_timeout=0.5)
+        store = store_with_short_timeouts(proxy.url, connect_timeout=1.0, acquire_timeout=2.0, command_timeout=0.5)
         async with Tellback(store) as rc:
             conversation = await conversations_of(rc).create("chat")
-            kept: list[str] = []
+            stored_texts: list[str] = []
             doubts: list[bool] = []
             for marker in (b"tellback.tenant_id", b"INSERT INTO messages"):
                 proxy.trap(marker, "pass and say nothing")
@@ -215,10 +215,10 @@ async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
                     except StoreError as error:  # on another connection it may as well have worked
                         doubts.append(error.in_doubt)
                     else:
-                        kept.append(text)
+                        stored_texts.append(text)
             assert proxy.triggered
             assert not any(doubts)
-            assert [message.text for message in await load_messages(rc, conversation.id)] == kept
+            assert [message.text for message in await load_messages(rc, conversation.id)] == stored_texts
 
 
 async def test_a_connection_that_breaks_before_the_commit_is_replaced_unnoticed(postgres_url: str) -> None:
@@ -246,43 +246,43 @@ async def test_a_cancellation_is_not_lost_while_a_transaction_is_undone(postgres
     async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
         await conversations_of(rc).create("chat")
         proxy.trap(b"ROLLBACK", "pass and say nothing")
-        refused = asyncio.create_task(conversations_of(rc).append_user_message("conv_unknown", "to nobody"))
+        append_task = asyncio.create_task(conversations_of(rc).append_user_message("conv_unknown", "to nobody"))
         deadline = time.monotonic() + 5
         while not proxy.triggered:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
-        refused.cancel()
-        done, _ = await asyncio.wait([refused], timeout=5)
+        append_task.cancel()
+        done, _ = await asyncio.wait([append_task], timeout=5)
         assert done
-        assert refused.cancelled()
+        assert append_task.cancelled()
 
 
-@pytest.mark.parametrize("then", ["cut", "pass and cut"])
+@pytest.mark.parametrize("fault", ["cut", "pass and cut"])
 async def test_a_connection_that_breaks_in_the_commit_leaves_a_doubt_that_a_retry_clears(
-    postgres_url: str, then: Any
+    postgres_url: str, fault: Any
 ) -> None:
     async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
         conversation = await conversations_of(rc).create("chat")
-        proxy.trap(b"COMMIT", then)
+        proxy.trap(b"COMMIT", fault)
         with pytest.raises(StoreUnavailableError) as failed:
             await conversations_of(rc).append_user_message(conversation.id, "perhaps", "key")
         assert proxy.triggered == 1
         assert failed.value.in_doubt
-        kept = await load_messages(rc, conversation.id)
-        assert [message.text for message in kept] == ([] if then == "cut" else ["perhaps"])
-        again = await conversations_of(rc).append_user_message(conversation.id, "perhaps", "key")
-        assert [message.id for message in await load_messages(rc, conversation.id)] == [again.id]
+        stored = await load_messages(rc, conversation.id)
+        assert [message.text for message in stored] == ([] if fault == "cut" else ["perhaps"])
+        retried = await conversations_of(rc).append_user_message(conversation.id, "perhaps", "key")
+        assert [message.id for message in await load_messages(rc, conversation.id)] == [retried.id]
 
 
-@pytest.mark.parametrize("then", ["pass and say nothing", "pass and answer late"])
-async def test_a_commit_that_is_not_answered_in_time_leaves_a_doubt(postgres_url: str, then: Any) -> None:
+@pytest.mark.parametrize("fault", ["pass and say nothing", "pass and answer late"])
+async def test_a_commit_that_is_not_answered_in_time_leaves_a_doubt(postgres_url: str, fault: Any) -> None:
     await create_tables(postgres_url)
     async with (
         FaultProxy(postgres_url) as proxy,
-        Tellback(impatient(proxy.url, command_timeout=0.5), worker=False) as rc,
+        Tellback(store_with_short_timeouts(proxy.url, command_timeout=0.5), worker=False) as rc,
     ):
         conversation = await conversations_of(rc).create("chat")
-        proxy.trap(b"COMMIT", then)
+        proxy.trap(b"COMMIT", fault)
         with pytest.raises(StoreUnavailableError) as failed:
             await conversations_of(rc).append_user_message(conversation.id, "perhaps")
         assert proxy.triggered == 1
@@ -306,9 +306,9 @@ async def test_a_database_that_takes_no_changes_can_still_be_read(
             lambda: conversations_of(rc).create("chat"),
             lambda: conversations_of(rc).run_turn(conversation.id, HELLO, "no"),
         ):
-            with pytest.raises(StoreReadOnlyError) as refused:
+            with pytest.raises(StoreReadOnlyError) as caught_error:
                 await cast("Any", attempt)()
-            assert not refused.value.in_doubt
+            assert not caught_error.value.in_doubt
     postgres_server.psql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     async with Tellback(postgres_url) as rc:
         await assert_turn_runs_at_once(rc, conversation.id)
@@ -321,19 +321,19 @@ async def test_the_feed_of_a_database_that_takes_no_changes_can_still_be_read(
     async with Tellback(postgres_url) as rc:
         conversation = await conversations_of(rc).create("chat")
         await conversations_of(rc).append_user_message(conversation.id, "before")
-        written = await rc.events.read()
+        events = await rc.events.read()
     postgres_server.psql(f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET default_transaction_read_only = on")
     async with Tellback(postgres_url) as rc:
-        assert await rc.events.latest() == written[-1].position
-        assert await rc.events.read() == written
+        assert await rc.events.latest() == events[-1].position
+        assert await rc.events.read() == events
 
 
 async def test_wrong_names_are_told_at_once(postgres_server: PostgresServer) -> None:
-    for url, named in (
+    for url, expected_text in (
         (postgres_server.url("no_such_database"), "no_such_database"),
         (postgres_server.url(user="no_such_user"), "no_such_user"),
     ):
-        with pytest.raises(StoreUnavailableError, match=named):
+        with pytest.raises(StoreUnavailableError, match=expected_text):
             await Tellback(url).open()
 
 
@@ -387,7 +387,7 @@ async def test_more_work_than_connections_waits_its_turn_or_is_refused(postgres_
 
 async def test_a_row_that_someone_keeps_locked_is_busy_in_the_end(postgres_url: str) -> None:
     await create_tables(postgres_url)
-    async with Tellback(impatient(postgres_url, command_timeout=1.0)) as rc:
+    async with Tellback(store_with_short_timeouts(postgres_url, command_timeout=1.0)) as rc:
         conversation = await conversations_of(rc).create("chat")
         other = await asyncpg.connect(postgres_url)
         try:

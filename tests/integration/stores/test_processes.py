@@ -17,7 +17,7 @@ from tellback.stores.postgres.schema import APP_ROLE
 from tellback.testing import FunctionModel
 from tests.integration.stores.assertions import (
     PROMPT_SECONDS,
-    acknowledged,
+    acknowledged_outputs,
     assert_in_order,
     assert_not_interleaved,
     assert_stored,
@@ -37,11 +37,11 @@ async def test_processes_that_write_one_conversation_share_one_dense_order(url: 
         conversation = await conversations_of(rc).create("chat")
         for index, writer in enumerate(writers):
             await writer.send(url=url, conversations=[conversation.id], tag=f"process {index}", count=60)
-        said = [await writer.wait() for writer in writers]
+        outputs = [await writer.wait() for writer in writers]
         messages = await load_messages(rc, conversation.id)
         assert len(messages) == 240
-        for lines in said:
-            assert len(acknowledged(lines)) == 60
+        for lines in outputs:
+            assert len(acknowledged_outputs(lines)) == 60
             assert_stored(messages, lines)
             assert_in_order(lines)
 
@@ -55,11 +55,11 @@ async def test_a_key_used_by_several_processes_at_once_gives_one_message(url: st
         for writer in writers:
             await writer.wait_for("opened")
         await asyncio.gather(*(writer.send() for writer in writers))
-        said = [line for writer in writers for line in acknowledged(await writer.wait())]
+        outputs = [line for writer in writers for line in acknowledged_outputs(await writer.wait())]
         messages = await load_messages(rc, conversation.id)
-        assert_stored(messages, said)
+        assert_stored(messages, outputs)
         assert sorted(message.idempotency_key or "" for message in messages) == sorted(keys)
-        assert len({(line["key"], line["id"]) for line in said}) == len(keys)
+        assert len({(line["key"], line["id"]) for line in outputs}) == len(keys)
 
 
 async def test_turns_of_several_processes_run_one_after_the_other(url: str) -> None:
@@ -67,11 +67,11 @@ async def test_turns_of_several_processes_run_one_after_the_other(url: str) -> N
         conversation = await conversations_of(rc).create("chat")
         for index, runner in enumerate(runners):
             await runner.send(url=url, conversation=conversation.id, tag=f"process{index}", count=6)
-        said = [await runner.wait() for runner in runners]
+        outputs = [await runner.wait() for runner in runners]
         messages = await load_messages(rc, conversation.id)
         assert_not_interleaved(messages)
         assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"] * 18
-        for lines in said:
+        for lines in outputs:
             assert_stored(messages, lines)
             assert_in_order(lines)
 
@@ -81,9 +81,9 @@ async def test_a_turn_that_may_not_wait_is_told_which_turn_runs_elsewhere(url: s
         conversation = await conversations_of(rc).create("chat")
         await holder.send(url=url, conversation=conversation.id)
         running = (await holder.wait_for("running"))["running"]
-        with pytest.raises(TurnConflictError) as refused:
+        with pytest.raises(TurnConflictError) as caught_error:
             await conversations_of(rc).run_turn(conversation.id, HELLO, "Me too.", wait=0)
-        assert refused.value.turn_id == running
+        assert caught_error.value.turn_id == running
         assert len(await load_messages(rc, conversation.id)) == 2  # the refused turn has left nothing
         await holder.send()
         await holder.wait()
@@ -98,9 +98,9 @@ async def test_a_task_queued_behind_another_is_told_which_turn_runs_elsewhere(ur
         running = (await holder.wait_for("running"))["running"]
         first = asyncio.create_task(conversations_of(rc).run_turn(conversation.id, HELLO, "First."))
         await asyncio.sleep(0)
-        with pytest.raises(TurnConflictError) as refused:
+        with pytest.raises(TurnConflictError) as caught_error:
             await conversations_of(rc).run_turn(conversation.id, HELLO, "Second.", wait=0.2)
-        assert refused.value.turn_id == running
+        assert caught_error.value.turn_id == running
         await holder.send()
         assert (await first).status == "completed"
 
@@ -129,11 +129,11 @@ async def test_a_process_that_stands_still_is_not_taken_for_dead(url: str) -> No
         running = (await holder.wait_for("running"))["running"]
         holder.signal(signal.SIGSTOP)
         try:
-            with pytest.raises(TurnConflictError) as refused:
+            with pytest.raises(TurnConflictError) as caught_error:
                 await conversations_of(rc).run_turn(conversation.id, HELLO, "Are you dead?", wait=1)
         finally:
             holder.signal(signal.SIGCONT)
-        assert refused.value.turn_id == running
+        assert caught_error.value.turn_id == running
         await holder.send()
         assert (await holder.wait())[-1] == {"done": "completed"}
         await assert_turn_runs_at_once(rc, conversation.id)
@@ -143,10 +143,10 @@ async def test_a_process_that_stands_still_is_not_taken_for_dead(url: str) -> No
 async def test_many_processes_may_open_an_empty_store_at_the_same_moment(new_url: str) -> None:
     async with child_processes("open_once", 6) as openers:
         await asyncio.gather(*(opener.send(url=new_url) for opener in openers))
-        said = [line for opener in openers for line in acknowledged(await opener.wait())]
-        assert len(said) == 6
+        outputs = [line for opener in openers for line in acknowledged_outputs(await opener.wait())]
+        assert len(outputs) == 6
         async with Tellback(new_url) as rc:
-            for line in said:
+            for line in outputs:
                 assert_stored(await load_messages(rc, line["conversation"]), [line])
 
 
@@ -156,12 +156,12 @@ async def test_many_processes_may_upgrade_a_store_at_the_same_moment(new_url: st
     folder = str(write_migrations(tmp_path / "migrations"))
     async with child_processes("open_once", 6) as openers:
         await asyncio.gather(*(opener.send(url=new_url, migrations=folder) for opener in openers))
-        written = [line for opener in openers for line in acknowledged(await opener.wait())]
-    assert len(written) == 6
+        outputs = [line for opener in openers for line in acknowledged_outputs(await opener.wait())]
+    assert len(outputs) == 6
     assert await fetch_rows(new_url, "SELECT version FROM tellback_migrations ORDER BY version") == [(1,), (2,), (3,)]
     assert await fetch_rows(new_url, "SELECT id, conversations FROM upgrades") == [(1, 1)]  # before any of them wrote
     found = await fetch_rows(new_url, "SELECT id FROM conversations ORDER BY id")
-    assert [id for (id,) in found] == sorted([before.id, *(line["conversation"] for line in written)])
+    assert [id for (id,) in found] == sorted([before.id, *(line["conversation"] for line in outputs)])
 
 
 async def test_databases_of_one_new_server_may_be_opened_at_the_same_moment(own_server: PostgresServer) -> None:
@@ -179,7 +179,7 @@ async def test_databases_of_one_new_server_may_be_opened_at_the_same_moment(own_
             await _until_waiting(own_server, len(names))
             await first.execute("COMMIT")
             for opener in openers:
-                assert len(acknowledged(await opener.wait())) == 1
+                assert len(acknowledged_outputs(await opener.wait())) == 1
     finally:
         await first.close()
 
@@ -209,14 +209,14 @@ async def test_a_file_is_shared_by_processes_that_name_it_differently(tmp_path: 
             }
             writers.append(await stack.enter_async_context(child_process("append", **job)))
         for writer in writers:
-            said = await writer.wait()
-            assert_stored(await load_messages(rc, conversation.id), said)
+            outputs = await writer.wait()
+            assert_stored(await load_messages(rc, conversation.id), outputs)
         assert len(await load_messages(rc, conversation.id)) == 40
 
 
 async def test_one_process_may_open_the_same_store_twice(url: str) -> None:
-    async with Tellback(url) as one, Tellback(url) as two:
-        conversation = await conversations_of(one).create("chat")
+    async with Tellback(url) as first_rc, Tellback(url) as second_rc:
+        conversation = await conversations_of(first_rc).create("chat")
         started, release = asyncio.Event(), asyncio.Event()
 
         async def slow(_: object) -> str:
@@ -225,13 +225,13 @@ async def test_one_process_may_open_the_same_store_twice(url: str) -> None:
             return "Slow."
 
         turn = asyncio.create_task(
-            conversations_of(one).run_turn(conversation.id, FunctionModel(slow), "Take your time.")
+            conversations_of(first_rc).run_turn(conversation.id, FunctionModel(slow), "Take your time.")
         )
         async with asyncio.timeout(PROMPT_SECONDS):
             await started.wait()
         with pytest.raises(TurnConflictError):
-            await conversations_of(two).run_turn(conversation.id, HELLO, "Quick.", wait=0)
+            await conversations_of(second_rc).run_turn(conversation.id, HELLO, "Quick.", wait=0)
         release.set()
         await turn
-        await assert_turn_runs_at_once(two, conversation.id)
-        assert_not_interleaved(await load_messages(two, conversation.id))
+        await assert_turn_runs_at_once(second_rc, conversation.id)
+        assert_not_interleaved(await load_messages(second_rc, conversation.id))

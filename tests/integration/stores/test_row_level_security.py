@@ -25,7 +25,7 @@ SCOPES = (
 
 
 @pytest.fixture
-async def filled(postgres_url: str) -> AsyncIterator[str]:
+async def populated_database(postgres_url: str) -> AsyncIterator[str]:
     """A database in which each scope has a conversation with one message."""
     async with Tellback(postgres_url) as rc:
         for scope in SCOPES:
@@ -63,23 +63,23 @@ async def visible_scopes(connection: Any, table: str) -> set[Scope]:
 
 
 @pytest.mark.parametrize("table", TABLES)
-async def test_a_transaction_that_names_no_scope_sees_nothing(filled: str, table: str) -> None:
-    async with as_app(filled) as connection:
+async def test_a_transaction_that_names_no_scope_sees_nothing(populated_database: str, table: str) -> None:
+    async with as_app(populated_database) as connection:
         assert await visible_scopes(connection, table) == set()
     parts: list[dict[str, str]] = [{"tenant_id": "acme"}, {"tenant_id": "acme", "app_id": "web"}, {"user_id": "maya"}]
     for part in parts:
-        async with as_app(filled, None, **part) as connection:
+        async with as_app(populated_database, None, **part) as connection:
             assert await visible_scopes(connection, table) == set()
 
 
 @pytest.mark.parametrize("table", TABLES)
-async def test_a_transaction_sees_the_rows_of_its_scope_alone(filled: str, table: str) -> None:
+async def test_a_transaction_sees_the_rows_of_its_scope_alone(populated_database: str, table: str) -> None:
     for scope in SCOPES:
-        async with as_app(filled, scope) as connection:
+        async with as_app(populated_database, scope) as connection:
             assert await visible_scopes(connection, table) == {scope}
             assert await connection.execute(f"UPDATE {table} SET tenant_id = tenant_id") != "UPDATE 0"
     other = SCOPES[1]
-    async with as_app(filled, SCOPES[0]) as connection:
+    async with as_app(populated_database, SCOPES[0]) as connection:
         touched = await connection.execute(
             f"DELETE FROM {table} WHERE tenant_id = $1 AND app_id = $2 AND user_id = $3",
             other.tenant_id,
@@ -90,8 +90,10 @@ async def test_a_transaction_sees_the_rows_of_its_scope_alone(filled: str, table
 
 
 @pytest.mark.parametrize("table", TABLES)
-async def test_rows_of_another_scope_can_neither_be_inserted_nor_given_away(filled: str, table: str) -> None:
-    async with connected(filled) as admin:
+async def test_rows_of_another_scope_can_neither_be_inserted_nor_given_away(
+    populated_database: str, table: str
+) -> None:
+    async with connected(populated_database) as admin:
         columns = await admin.fetch(
             "SELECT column_name FROM information_schema.columns"
             " WHERE table_schema = 'tellback' AND table_name = $1 AND is_identity = 'NO'",
@@ -101,16 +103,16 @@ async def test_rows_of_another_scope_can_neither_be_inserted_nor_given_away(fill
     fresh = {"user_id": "'noah'", "id": "'stolen'", "seq": "seq + 1000", "position": "NULL"}
     values = ", ".join(fresh.get(name, name) for name in names)
     copy = f"INSERT INTO {table} ({', '.join(names)}) SELECT {values} FROM {table}"
-    async with as_app(filled, SCOPES[0]) as connection:
+    async with as_app(populated_database, SCOPES[0]) as connection:
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
             await connection.execute(copy)
-    async with as_app(filled, SCOPES[0]) as connection:
+    async with as_app(populated_database, SCOPES[0]) as connection:
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
             await connection.execute(f"UPDATE {table} SET user_id = 'noah'")
 
 
-async def test_the_settings_of_one_transaction_do_not_reach_the_next(filled: str) -> None:
-    async with connected(filled) as connection:
+async def test_the_settings_of_one_transaction_do_not_reach_the_next(populated_database: str) -> None:
+    async with connected(populated_database) as connection:
         await connection.execute(f"SET ROLE {APP_ROLE}")
         async with connection.transaction():
             await connection.execute("SET LOCAL tellback.platform = 'on'")
@@ -118,13 +120,13 @@ async def test_the_settings_of_one_transaction_do_not_reach_the_next(filled: str
         assert await visible_scopes(connection, "messages") == set()
 
 
-async def test_the_role_owns_nothing_and_passes_no_check(filled: str) -> None:
-    async with connected(filled) as admin:
+async def test_the_role_owns_nothing_and_passes_no_check(populated_database: str) -> None:
+    async with connected(populated_database) as admin:
         [role] = await admin.fetch("SELECT * FROM pg_roles WHERE rolname = $1", APP_ROLE)
         for right in ("rolsuper", "rolbypassrls", "rolcanlogin", "rolcreaterole", "rolcreatedb", "rolreplication"):
             assert role[right] is False, right
-        owned = "SELECT count(*) FROM pg_class WHERE relowner = $1"
-        assert await admin.fetchval(owned, role["oid"]) == 0
+        owned_query = "SELECT count(*) FROM pg_class WHERE relowner = $1"
+        assert await admin.fetchval(owned_query, role["oid"]) == 0
         memberships = "SELECT count(*) FROM pg_auth_members WHERE member = $1"
         assert await admin.fetchval(memberships, role["oid"]) == 0
         tables = await admin.fetch(
@@ -133,7 +135,7 @@ async def test_the_role_owns_nothing_and_passes_no_check(filled: str) -> None:
         )
         protected = {row["relname"] for row in tables if row["relrowsecurity"] and row["relforcerowsecurity"]}
         assert protected == {row["relname"] for row in tables} - {"tellback_migrations"}
-    async with as_app(filled) as connection:
+    async with as_app(populated_database) as connection:
         for statement in (
             "ALTER TABLE messages DISABLE ROW LEVEL SECURITY",
             "DROP POLICY scope ON messages",
@@ -166,9 +168,9 @@ async def test_what_we_write_is_written_under_the_role(postgres_url: str) -> Non
         await assert_turn_runs_at_once(rc, conversation.id)
         await rc.events.read()
         await conversations_of(rc).close(conversation.id)
-        witnessed = await admin.fetch("SELECT DISTINCT who, what FROM public.witnessed")
-        assert {row["who"] for row in witnessed} == {APP_ROLE}
-        assert {row["what"] for row in witnessed} == {
+        recorded = await admin.fetch("SELECT DISTINCT who, what FROM public.witnessed")
+        assert {row["who"] for row in recorded} == {APP_ROLE}
+        assert {row["what"] for row in recorded} == {
             "conversations INSERT",
             "conversations UPDATE",
             "messages INSERT",
@@ -191,21 +193,23 @@ async def test_what_we_read_is_read_under_the_policies(postgres_url: str) -> Non
         assert await admin.fetchval("SELECT count(*) FROM messages") == 1
 
 
-async def test_a_statement_that_forgets_the_scope_is_stopped_by_the_database(filled: str) -> None:
+async def test_a_statement_that_forgets_the_scope_is_stopped_by_the_database(populated_database: str) -> None:
     """As a mistake of ours would be: the scope of the transaction is one user's, the values name another."""
-    async with Tellback(filled) as rc:
-        mine, other = SCOPES[0], SCOPES[1]
-        [theirs] = await rc.user(other.user_id, other.tenant_id, other.app_id).conversations.list()
+    async with Tellback(populated_database) as rc:
+        own_scope, other_scope = SCOPES[0], SCOPES[1]
+        [other_conversation] = await rc.user(
+            other_scope.user_id, other_scope.tenant_id, other_scope.app_id
+        ).conversations.list()
         engine: Any = rc.store._engine  # type: ignore[attr-defined]
 
-        def mistaken() -> Any:
-            values = {"tenant_id": other.tenant_id, "app_id": other.app_id, "user_id": other.user_id}
-            found = yield "conversation_get", {**values, "id": theirs.id}
+        def statements_of_other_scope() -> Any:
+            values = {"tenant_id": other_scope.tenant_id, "app_id": other_scope.app_id, "user_id": other_scope.user_id}
+            found = yield "conversation_get", {**values, "id": other_conversation.id}
             assert found == []
-            yield "event_insert", {**values, "type": "x", "subject_id": theirs.id, "data": "{}", "now": 0}
+            yield "event_insert", {**values, "type": "x", "subject_id": other_conversation.id, "data": "{}", "now": 0}
 
         with pytest.raises(StoreError, match="row-level security"):
-            await engine.write(mine, mistaken)
+            await engine.write(own_scope, statements_of_other_scope)
 
 
 @pytest.mark.parametrize(

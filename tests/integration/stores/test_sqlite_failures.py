@@ -39,50 +39,50 @@ async def fill(rc: Tellback, id: str, tag: str, size: int = 20_000) -> tuple[lis
     results = await asyncio.gather(
         *(conversations_of(rc).append_user_message(id, text) for text in texts), return_exceptions=True
     )
-    kept: list[StoredMessage] = []
-    refused: list[str] = []
+    stored: list[StoredMessage] = []
+    errors: list[str] = []
     for text, result in zip(texts, results, strict=True):
         if isinstance(result, StoredMessage):
-            kept.append(result)
+            stored.append(result)
         else:
             assert type(result) is StoreFullError, repr(result)
             assert not result.in_doubt
-            refused.append(text)
-    return kept, refused
+            errors.append(text)
+    return stored, errors
 
 
-async def assert_only(rc: Tellback, id: str, kept: list[StoredMessage]) -> None:
+async def assert_only(rc: Tellback, id: str, stored: list[StoredMessage]) -> None:
     """Exactly these messages, each with its event."""
     messages = await load_messages(rc, id)
-    assert {message.id: message.seq for message in messages} == {message.id: message.seq for message in kept}
-    book = EventRecorder()
-    await book.read_new(rc)
-    book.assert_covers(id, messages)
+    assert {message.id: message.seq for message in messages} == {message.id: message.seq for message in stored}
+    event_recorder = EventRecorder()
+    await event_recorder.read_new(rc)
+    event_recorder.assert_covers(id, messages)
 
 
 async def test_a_full_file_refuses_what_does_not_fit_and_keeps_what_did(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/tellback.db"
     async with Tellback(url) as rc:
         conversation = await conversations_of(rc).create("chat")
-        kept = [await conversations_of(rc).append_user_message(conversation.id, "before")]
+        stored = [await conversations_of(rc).append_user_message(conversation.id, "before")]
         connection: sqlite3.Connection = cast("Any", rc.store)._engine._writer._connection
         [pages] = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages + 60}")
         for tag in ("one by one", "once more"):
-            new, refused = await fill(rc, conversation.id, tag)
-            assert refused
-            kept += new
+            new, errors = await fill(rc, conversation.id, tag)
+            assert errors
+            stored += new
         with pytest.raises(StoreFullError):
             await conversations_of(rc).run_turn(conversation.id, HELLO, "y" * 1_000_000)
-        await assert_only(rc, conversation.id, kept)  # it can still be read
+        await assert_only(rc, conversation.id, stored)  # it can still be read
         connection.execute("PRAGMA max_page_count = 1000000")
-        new, refused = await fill(rc, conversation.id, "with room again")
-        assert not refused
-        kept += new
-        await assert_only(rc, conversation.id, kept)
+        new, errors = await fill(rc, conversation.id, "with room again")
+        assert not errors
+        stored += new
+        await assert_only(rc, conversation.id, stored)
         await assert_turn_runs_at_once(rc, conversation.id)
     async with Tellback(url) as rc:
-        assert len(await load_messages(rc, conversation.id)) == len(kept) + 2
+        assert len(await load_messages(rc, conversation.id)) == len(stored) + 2
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True, capture_output=True)
 
 
-def take_all_room(folder: Path) -> Path:
+def fill_disk(folder: Path) -> Path:
     ballast = folder / "ballast"
     with ballast.open("ab", buffering=0) as file:
         for size in (65_536, 4_096, 512):
@@ -119,22 +119,22 @@ async def test_a_full_disk_refuses_what_does_not_fit_and_keeps_what_did(small_di
     url = f"sqlite:///{small_disk}/tellback.db"
     async with Tellback(url) as rc:
         conversation = await conversations_of(rc).create("chat")
-        kept, _ = await fill(rc, conversation.id, "before", size=2_000)
-        ballast = take_all_room(small_disk)
+        stored, _ = await fill(rc, conversation.id, "before", size=2_000)
+        ballast = fill_disk(small_disk)
         while True:  # the file's log has room of its own from before, which is used up first
-            new, refused = await fill(rc, conversation.id, "until it is full")
-            kept += new
-            if refused:
+            new, errors = await fill(rc, conversation.id, "until it is full")
+            stored += new
+            if errors:
                 break
         with pytest.raises(StoreFullError):
             await conversations_of(rc).run_turn(conversation.id, HELLO, "y" * 100_000)
-        await assert_only(rc, conversation.id, kept)
+        await assert_only(rc, conversation.id, stored)
         ballast.unlink()
-        kept.append(await conversations_of(rc).append_user_message(conversation.id, "with room again"))
-        await assert_only(rc, conversation.id, kept)
+        stored.append(await conversations_of(rc).append_user_message(conversation.id, "with room again"))
+        await assert_only(rc, conversation.id, stored)
         await assert_turn_runs_at_once(rc, conversation.id)
     async with Tellback(url) as rc:
-        assert len(await load_messages(rc, conversation.id)) == len(kept) + 2
+        assert len(await load_messages(rc, conversation.id)) == len(stored) + 2
 
 
 async def test_a_store_that_cannot_be_opened_for_want_of_room_says_so(small_disk: Path) -> None:
@@ -142,7 +142,7 @@ async def test_a_store_that_cannot_be_opened_for_want_of_room_says_so(small_disk
     async with Tellback(url) as rc:
         conversation = await conversations_of(rc).create("chat")
         await conversations_of(rc).append_user_message(conversation.id, "before")
-    ballast = take_all_room(small_disk)
+    ballast = fill_disk(small_disk)
     with pytest.raises(StoreFullError):
         async with Tellback(url) as rc:
             await conversations_of(rc).append_user_message(conversation.id, "no")
@@ -171,23 +171,23 @@ async def test_a_user_who_may_only_read_is_told_so(open_folder: Path, open_elsew
         conversation = await conversations_of(rc).create("chat")
         await conversations_of(rc).append_user_message(conversation.id, "before")
         if open_elsewhere:
-            said = await as_nobody(path, conversation.id)
+            outputs = await run_unprivileged(path, conversation.id)
     if not open_elsewhere:
-        said = await as_nobody(path, conversation.id)
-    assert said[-1]["error"] == "StoreReadOnlyError", said
-    assert "rights" in said[-1]["text"]
+        outputs = await run_unprivileged(path, conversation.id)
+    assert outputs[-1]["error"] == "StoreReadOnlyError", outputs
+    assert "rights" in outputs[-1]["text"]
     if open_elsewhere:  # else SQLite lacks the file that readers share, and may not make it
-        assert said[-2] == {"read": ["before"]}
+        assert outputs[-2] == {"read": ["before"]}
     async with Tellback(path) as rc:
         assert [message.text for message in await load_messages(rc, conversation.id)] == ["before"]
 
 
-async def as_nobody(path: Path, id: str) -> list[Output]:
+async def run_unprivileged(path: Path, id: str) -> list[Output]:
     for file in path.parent.iterdir():
         file.chmod(0o444)
     path.parent.chmod(0o555)
-    async with child_process("without_rights", url=f"sqlite:///{path}", conversation=id) as nobody:
-        return await nobody.wait()
+    async with child_process("without_rights", url=f"sqlite:///{path}", conversation=id) as child:
+        return await child.wait()
 
 
 async def test_a_file_opened_for_reading_only_can_be_read_while_others_write(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ async def test_a_file_locked_by_someone_else_is_busy_until_it_is_released(tmp_pa
         other = sqlite3.connect(path, isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")
-            began = time.monotonic()
+            started_at = time.monotonic()
             results = await asyncio.gather(
                 *(log.append_user_message(conversation.id, f"blocked {number}") for number in range(10)),
                 log.run_turn(conversation.id, HELLO, "blocked turn"),
@@ -232,7 +232,7 @@ async def test_a_file_locked_by_someone_else_is_busy_until_it_is_released(tmp_pa
                 return_exceptions=True,
             )
             assert {type(result) for result in results} == {StoreBusyError}
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - started_at < 5
             assert [message.text for message in await log.messages(conversation.id)] == [
                 "before"
             ]  # readers do not wait
@@ -324,11 +324,11 @@ async def test_a_file_damaged_while_it_is_open_is_named_as_such(tmp_path: Path) 
             await conversations_of(rc).append_user_message(conversation.id, "no")
 
 
-@pytest.mark.parametrize("place", ["missing/tellback.db", "folder"])
-async def test_a_place_where_no_file_can_be_is_told_at_once(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("location", ["missing/tellback.db", "folder"])
+async def test_a_place_where_no_file_can_be_is_told_at_once(tmp_path: Path, location: str) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(StoreUnavailableError, match=place):
-        await Tellback(tmp_path / place).open()
+    with pytest.raises(StoreUnavailableError, match=location):
+        await Tellback(tmp_path / location).open()
     assert not (tmp_path / "missing").exists()
 
 

@@ -38,8 +38,8 @@ async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(ready_post
 
 async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_postgres_url: str) -> None:
     """It lives and works on: only its session with the server is gone, and comes back by itself."""
-    async with Tellback(ready_postgres_url) as one, Tellback(ready_postgres_url) as two:
-        conversation = await conversations_of(one).create("chat")
+    async with Tellback(ready_postgres_url) as first_rc, Tellback(ready_postgres_url) as second_rc:
+        conversation = await conversations_of(first_rc).create("chat")
         started, release = asyncio.Event(), asyncio.Event()
 
         async def slow(_: object) -> str:
@@ -48,30 +48,30 @@ async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_po
             return "Slow."
 
         turn = asyncio.create_task(
-            conversations_of(one).run_turn(conversation.id, FunctionModel(slow), "Take your time.")
+            conversations_of(first_rc).run_turn(conversation.id, FunctionModel(slow), "Take your time.")
         )
         async with asyncio.timeout(5):
             await started.wait()
         admin = await asyncpg.connect(ready_postgres_url)
         try:
-            ended = await admin.fetch(
+            terminated = await admin.fetch(
                 "SELECT pg_terminate_backend(pid, 2000) FROM pg_locks"
                 " WHERE locktype = 'advisory' AND classid = (hashtext($1)::bigint & 4294967295)::oid",
                 OWNER_LOCK,
             )
-            assert len(ended) == 1
+            assert len(terminated) == 1
         finally:
             await admin.close()
         deadline = time.monotonic() + 1.5
         try:
             while time.monotonic() < deadline:
                 with pytest.raises(TurnConflictError):
-                    await conversations_of(two).run_turn(conversation.id, HELLO, "Is it mine?", wait=0)
+                    await conversations_of(second_rc).run_turn(conversation.id, HELLO, "Is it mine?", wait=0)
                 await asyncio.sleep(0.05)
         finally:
             release.set()
             await turn
-        assert_not_interleaved(await load_messages(two, conversation.id))
+        assert_not_interleaved(await load_messages(second_rc, conversation.id))
 
 
 async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_seen_alive_again(
@@ -79,41 +79,41 @@ async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_see
 ) -> None:
     async with (
         FaultProxy(ready_postgres_url) as proxy,
-        Tellback(proxy.url, worker=False) as one,
-        Tellback(ready_postgres_url) as two,
+        Tellback(proxy.url, worker=False) as first_rc,
+        Tellback(ready_postgres_url) as second_rc,
     ):
 
-        async def until_seen(alive: bool, what: str) -> None:
+        async def wait_until_seen(alive: bool, description: str) -> None:
             deadline = time.monotonic() + 8
-            while await two.store.is_alive(one.store.owner) is not alive:
-                assert time.monotonic() < deadline, what
+            while await second_rc.store.is_alive(first_rc.store.owner) is not alive:
+                assert time.monotonic() < deadline, description
                 await asyncio.sleep(0.05)
 
-        conversation = await conversations_of(one).create("chat")
-        await assert_turn_runs_at_once(one, conversation.id)
-        await until_seen(True, "it never showed that it lives")
+        conversation = await conversations_of(first_rc).create("chat")
+        await assert_turn_runs_at_once(first_rc, conversation.id)
+        await wait_until_seen(True, "it never showed that it lives")
         proxy.refuse()
-        await until_seen(False, "the server did not notice that its client is gone")
+        await wait_until_seen(False, "the server did not notice that its client is gone")
         proxy.trap(b"SET ROLE", "cut")
         proxy.accept()
-        await until_seen(True, "it lives, and everyone takes it for dead for good")
+        await wait_until_seen(True, "it lives, and everyone takes it for dead for good")
         assert proxy.triggered == 1
 
 
 async def test_a_long_turn_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "CLAIM_SECONDS", 3.0)
-    asked = asyncio.Event()
+    model_called = asyncio.Event()
 
-    async def slowly(given: Any) -> str:
-        asked.set()
+    async def slow_answer(request: Any) -> str:
+        model_called.set()
         await asyncio.sleep(7.0)  # more than twice as long as a claim holds by itself
         return "Done."
 
     async with Tellback(":memory:", worker=False) as rc:
         maya = rc.user("maya")
         conversation = await maya.conversations.create("chat")
-        turn = asyncio.create_task(maya.conversations.run_turn(conversation.id, FunctionModel(slowly), "Hello?"))
-        await asked.wait()
+        turn = asyncio.create_task(maya.conversations.run_turn(conversation.id, FunctionModel(slow_answer), "Hello?"))
+        await model_called.wait()
         for _ in range(5):
             await asyncio.sleep(1.2)
             answer = await rc.store.conversations.begin_turn(

@@ -56,8 +56,8 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     await store.close()
 
 
-def named(exporter: InMemorySpanExporter, start: str) -> list[ReadableSpan]:
-    return [span for span in exporter.get_finished_spans() if span.name.startswith(start)]
+def spans_with_prefix(exporter: InMemorySpanExporter, prefix: str) -> list[ReadableSpan]:
+    return [span for span in exporter.get_finished_spans() if span.name.startswith(prefix)]
 
 
 def attributes(span: ReadableSpan) -> dict[str, Any]:
@@ -76,16 +76,16 @@ async def test_every_way_to_recall_is_a_span_that_counts_its_hits(
         space = await memory.create_space("home")
         await memory.add_atom(space.id, "Maya lives in Lisbon.")
         await memory.add_atom(space.id, "Maya has a cat.")
-        with provider.get_tracer("test").start_as_current_span("asking") as asking:
+        with provider.get_tracer("test").start_as_current_span("asking") as parent_span:
             await memory.recall_by_topic(space.id, "Where does Maya live?", limit=1)
             await memory.recall_by_entity(space.id, "Maya")
             await memory.recall_timeline(space.id)
         with pytest.raises(NotFoundError):
             await memory.recall_by_topic("space_unknown", "Lisbon")
-    *found, lost = named(exporter, "recall ")
+    *found, lost = spans_with_prefix(exporter, "recall ")
     assert [span.name for span in found] == ["recall BY_TOPIC", "recall BY_ENTITY", "recall TIMELINE"]
     for span, hits in zip(found, (1, 2, 2), strict=True):
-        assert parent(span) == asking.get_span_context().span_id
+        assert parent(span) == parent_span.get_span_context().span_id
         assert attributes(span) == {
             "tellback.recall.mode": span.name.removeprefix("recall "),
             "tellback.recall.hits": hits,
@@ -110,7 +110,7 @@ async def test_tools_of_a_turn_are_below_what_is_current(
         conversation = await maya.conversations.create("chat")
         with provider.get_tracer("test").start_as_current_span("request") as request:
             await maya.conversations.run_turn(conversation.id, user_text="How is it?", tools=[weather])
-    [tool] = named(exporter, "execute_tool ")
+    [tool] = spans_with_prefix(exporter, "execute_tool ")
     trace_id = request.get_span_context().trace_id
     assert tool.get_span_context().trace_id == trace_id  # type: ignore[union-attr]
     for span in exporter.get_finished_spans():
@@ -120,30 +120,37 @@ async def test_tools_of_a_turn_are_below_what_is_current(
         assert "sunny" not in text.lower()
 
 
-@pytest.mark.parametrize("door", ["chat", "chat_stream"])
-async def test_a_turn_is_one_trace_from_recall_to_the_answer(exporter: InMemorySpanExporter, door: str) -> None:
+@pytest.mark.parametrize("entry_point", ["chat", "chat_stream"])
+async def test_a_turn_is_one_trace_from_recall_to_the_answer(exporter: InMemorySpanExporter, entry_point: str) -> None:
     def look(place: str) -> str:
         return "a secret place"
 
     model = ScriptedModel([calls("look", place="Lisbon"), says("A secret answer.")])
     async with Tellback(":memory:", worker=False) as rc:
         maya = rc.user("maya")
-        if door == "chat":
+        if entry_point == "chat":
             reply: Any = await maya.chat("A secret question?", model=model, tools=[look])
         else:
             items = [item async for item in maya.chat_stream("A secret question?", model=model, tools=[look])]
             reply = items[-1]
-    [turn] = named(exporter, "invoke_agent")
-    below = [span for span in exporter.get_finished_spans() if span is not turn]
-    assert [span.name for span in below] == ["recall BY_TOPIC", "chat scripted", "execute_tool look", "chat scripted"]
+    [turn] = spans_with_prefix(exporter, "invoke_agent")
+    child_spans = [span for span in exporter.get_finished_spans() if span is not turn]
+    assert [span.name for span in child_spans] == [
+        "recall BY_TOPIC",
+        "chat scripted",
+        "execute_tool look",
+        "chat scripted",
+    ]
     assert turn.context is not None
-    assert {parent(span) for span in below} == {turn.context.span_id}
+    assert {parent(span) for span in child_spans} == {turn.context.span_id}
     assert parent(turn) is None
-    for span in (turn, *below):
+    for span in (turn, *child_spans):
         assert attributes(span)["gen_ai.conversation.id"] == reply.conversation_id
         assert "secret" not in span.to_json()
     assert attributes(turn)["gen_ai.operation.name"] == "invoke_agent"
-    assert [attributes(span)["gen_ai.response.finish_reasons"] for span in below if span.name.startswith("chat")] == [
+    assert [
+        attributes(span)["gen_ai.response.finish_reasons"] for span in child_spans if span.name.startswith("chat")
+    ] == [
         ("tool_use",),
         ("end_turn",),
     ]
@@ -161,8 +168,8 @@ async def test_a_turn_whose_model_fails_is_an_error_down_to_the_call(
         with pytest.raises(ProviderOverloadedError):
             await (anext(items) if streams else maya.conversations.run_turn(conversation.id, model, "Hello?"))
         await items.aclose()
-    [call] = named(exporter, "chat")
-    [turn] = named(exporter, "invoke_agent")
+    [call] = spans_with_prefix(exporter, "chat")
+    [turn] = spans_with_prefix(exporter, "invoke_agent")
     for span in (call, turn):
         assert span.status.status_code is StatusCode.ERROR
         assert attributes(span)["error.type"] == "ProviderOverloadedError"
@@ -183,11 +190,11 @@ async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
     exporter: InMemorySpanExporter, provider: TracerProvider, store: Store
 ) -> None:
     """Also where the worker was started within a span: that one is over when the next job comes."""
-    work = ScriptedJobHandler(store)
+    handler = ScriptedJobHandler(store)
 
     async def handle(job: Job) -> JobEnd | None:
         telemetry.model_span("reader").fail(ValueError())
-        return await work(job)
+        return await handler(job)
 
     [space] = await make_spaces(store, 1)
     with provider.get_tracer("test").start_as_current_span("opening"):
@@ -196,8 +203,8 @@ async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
     job = await queue_job(store, space)
     await wait_until_finished(Jobs(store), job)
     await worker.close()
-    [span] = named(exporter, "process job ")
-    [model] = named(exporter, "chat reader")
+    [span] = spans_with_prefix(exporter, "process job ")
+    [model] = spans_with_prefix(exporter, "chat reader")
     assert (span.name, span.kind, span.parent) == ("process job extract", SpanKind.CONSUMER, None)
     assert attributes(span) == {
         "gen_ai.conversation.id": job.conversation_id,
@@ -220,8 +227,8 @@ async def test_model_calls_of_an_extraction_are_below_its_job(exporter: InMemory
         await conversations.append_turn(conversation.id, "I live in Porto.", {"content": "I see."})
         await memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
         await rc.jobs.drain()
-    [job] = named(exporter, "process job extract")
-    calls = named(exporter, "chat ")
+    [job] = spans_with_prefix(exporter, "process job extract")
+    calls = spans_with_prefix(exporter, "chat ")
     assert [span.name for span in calls] == ["chat scripted", "chat scripted"]
     assert job.context is not None
     for span in calls:
@@ -240,7 +247,7 @@ async def test_the_model_call_behind_a_summary_is_a_span(exporter: InMemorySpanE
         await conversations.refresh_rolling_summary(
             conversation.id, model=ScriptedModel([says("Maya lives in Porto.")])
         )
-    [span] = named(exporter, "chat ")
+    [span] = spans_with_prefix(exporter, "chat ")
     assert attributes(span)["gen_ai.response.finish_reasons"] == ("end_turn",)
     assert "Porto" not in span.to_json()
 
@@ -257,7 +264,7 @@ async def test_each_attempt_says_what_came_of_it(
     worker.start()
     await wait_until_finished(Jobs(store), await queue_job(store, space, behaviour))
     await worker.close()
-    spans = named(exporter, "process job ")
+    spans = spans_with_prefix(exporter, "process job ")
     assert [attributes(span)["tellback.job.outcome"] for span in spans] == outcomes
     for span in spans:
         has_failed = attributes(span)["tellback.job.outcome"] in ("retry", "failed")
@@ -268,14 +275,14 @@ async def test_each_attempt_says_what_came_of_it(
 
 async def test_a_job_that_is_put_back_is_no_error(exporter: InMemorySpanExporter, store: Store) -> None:
     [space] = await make_spaces(store, 1)
-    work = ScriptedJobHandler(store, holds=True)
-    worker = open_worker(store, {KIND: work}, options=QUICK_OPTIONS)
+    handler = ScriptedJobHandler(store, holds=True)
+    worker = open_worker(store, {KIND: handler}, options=QUICK_OPTIONS)
     worker.start()
     await queue_job(store, space, "held")
     async with asyncio.timeout(30):
-        await work.holding.wait()
+        await handler.holding.wait()
     await worker.close()
-    [span] = named(exporter, "process job ")
+    [span] = spans_with_prefix(exporter, "process job ")
     assert attributes(span)["tellback.job.outcome"] == "put_back"
     assert span.status.status_code is StatusCode.UNSET
 
@@ -293,7 +300,7 @@ async def test_a_request_for_vectors_is_a_span(exporter: InMemorySpanExporter) -
         with pytest.raises(EmbeddingError):
             await embedder.embed(["secret"])
         await embedder.close()
-    good, bad = named(exporter, "embeddings ")
+    good, bad = spans_with_prefix(exporter, "embeddings ")
     assert (good.name, good.kind) == ("embeddings text-embedding-3-small", SpanKind.CLIENT)
     assert attributes(good) == {
         "gen_ai.operation.name": "embeddings",
@@ -307,9 +314,9 @@ async def test_a_request_for_vectors_is_a_span(exporter: InMemorySpanExporter) -
 
 
 def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=50)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=50)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 TURN = """
@@ -389,6 +396,6 @@ async def test_a_turn_says_what_was_said_where_content_is_captured(
             assert [item async for item in conversations.stream_turn(conversation.id, model, "How is Lisbon?")]
         else:
             await conversations.run_turn(conversation.id, model, "How is Lisbon?")
-    [turn] = named(exporter, "invoke_agent")
+    [turn] = spans_with_prefix(exporter, "invoke_agent")
     assert "How is Lisbon?" in attributes(turn)["gen_ai.input.messages"]
     assert "Sunny." in attributes(turn)["gen_ai.output.messages"]

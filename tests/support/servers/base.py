@@ -38,12 +38,12 @@ class Server(ABC):
     start_seconds: ClassVar[float] = 30
     """How long it may take to start."""
 
-    def __init__(self, owner: int | None = None) -> None:
-        """`owner` is the process without which the server shall not live on; the present one unless given."""
+    def __init__(self, owner_pid: int | None = None) -> None:
+        """`owner_pid` is the process without which the server shall not live on; the present one unless given."""
         self.folder = Path(tempfile.mkdtemp(prefix=f"tellback-{self.name.lower()}-"))
         self.port = free_port()
         self.version = ""
-        self._owner = owner
+        self._owner_pid = owner_pid
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -84,7 +84,7 @@ class Server(ABC):
                 start_new_session=True,
             )
         try:
-            start_watchdog(self.pid, self.folder, self._owner)
+            start_watchdog(self.pid, self.folder, self._owner_pid)
             self.version = self._wait_until_ready()
         except BaseException:  # a test's time limit too must leave no server behind
             self.kill()
@@ -125,9 +125,9 @@ class Server(ABC):
             time.sleep(_POLL_SECONDS)
         raise self._start_error("and ended")
 
-    def _start_error(self, why: str) -> ServerFailedError:
+    def _start_error(self, reason: str) -> ServerFailedError:
         return ServerFailedError(
-            f"{self.name} did not start {why}\n{self._log.read_text(errors='replace')[-_LOG_TAIL:]}"
+            f"{self.name} did not start {reason}\n{self._log.read_text(errors='replace')[-_LOG_TAIL:]}"
         )
 
 

@@ -92,14 +92,14 @@ class PooledDatabase:
         return False
 
     def _delete_rows(self) -> bool:
-        filled = " UNION ALL ".join(
+        nonempty_query = " UNION ALL ".join(
             f"SELECT '{name}', (SELECT count(*) FROM (SELECT FROM {name} LIMIT {MANY_ROWS}) rows)"
             for name in self._tables
         )
         with self._connection.transaction():
             # Then no trigger runs, and no reference is looked after: all rows go.
             self._connection.execute("SET LOCAL session_replication_role = replica")
-            for name, rows in self._connection.execute(filled).fetchall():
+            for name, rows in self._connection.execute(nonempty_query).fetchall():
                 if rows >= MANY_ROWS:
                     return False
                 if rows:

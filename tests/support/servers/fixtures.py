@@ -23,11 +23,11 @@ _SLOW_STARTERS = {"opensearch_url", "own_opensearch"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    shared: dict[str, Any] | None = getattr(config, "workerinput", None)
-    if shared is None:
+    worker_input: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker_input is None:
         config.stash[_REGISTRY] = ServerRegistry.create()
     else:
-        config.stash[_REGISTRY] = ServerRegistry(Path(shared["servers_folder"]), shared["servers_owner"])
+        config.stash[_REGISTRY] = ServerRegistry(Path(worker_input["servers_folder"]), worker_input["servers_owner"])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -35,12 +35,12 @@ def pytest_configure_node(node: Any) -> None:
     """Tell an xdist worker which run it belongs to."""
     run = node.config.stash[_REGISTRY]
     node.workerinput["servers_folder"] = str(run.folder)
-    node.workerinput["servers_owner"] = run.owner
+    node.workerinput["servers_owner"] = run.owner_pid
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     run = config.stash.get(_REGISTRY, None)
-    if run is not None and run.owner == os.getpid():
+    if run is not None and run.owner_pid == os.getpid():
         run.close()
 
 

@@ -18,8 +18,8 @@ class MongoServer(Server):
     name = "MongoDB"
     start_seconds = 50
 
-    def __init__(self, owner: int | None = None) -> None:
-        super().__init__(owner)
+    def __init__(self, owner_pid: int | None = None) -> None:
+        super().__init__(owner_pid)
         self._initiated = False
 
     @property

@@ -92,10 +92,12 @@ class PostgresServer:
 
     def psql(self, command: str, database: str = "postgres") -> str:
         arguments = [str(self._bin / "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", command]
-        done = subprocess.run([*arguments, self.url(database)], capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode:
-            raise RuntimeError(done.stderr)
-        return done.stdout.strip()
+        completed = subprocess.run(
+            [*arguments, self.url(database)], capture_output=True, text=True, timeout=60, check=False
+        )
+        if completed.returncode:
+            raise RuntimeError(completed.stderr)
+        return completed.stdout.strip()
 
     def _wait(self) -> None:
         deadline = time.monotonic() + 30

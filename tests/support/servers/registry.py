@@ -30,9 +30,9 @@ class ServerInfo:
 class ServerRegistry:
     """The folder through which the processes of one test run agree on their servers."""
 
-    def __init__(self, folder: Path, owner: int) -> None:
+    def __init__(self, folder: Path, owner_pid: int) -> None:
         self.folder = folder
-        self.owner = owner
+        self.owner_pid = owner_pid
         # Python complains about a running process that nobody holds any more.
         self._started: list[Server] = []
 
@@ -63,7 +63,7 @@ class ServerRegistry:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start(self, kind: type[Server]) -> ServerInfo:
-        server = kind(self.owner)
+        server = kind(self.owner_pid)
         try:
             server.start()
         except ServerFailedError as error:

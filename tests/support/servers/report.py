@@ -97,5 +97,5 @@ def _outcome(report: pytest.TestReport) -> str:
     return "passed" if hasattr(report, "wasxfail") and report.skipped else report.outcome
 
 
-def _worst_outcome(one: str, other: str) -> str:
-    return max(one, other, key=("passed", "skipped", "failed").index)
+def _worst_outcome(first: str, second: str) -> str:
+    return max(first, second, key=("passed", "skipped", "failed").index)

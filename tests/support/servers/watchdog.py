@@ -12,32 +12,32 @@ import sys
 from pathlib import Path
 
 
-def start_watchdog(server: int, folder: Path, owner: int | None = None) -> None:
+def start_watchdog(server: int, folder: Path, owner_pid: int | None = None) -> None:
     """Start a process that ends the server and removes its folder once its owner is gone."""
     if hasattr(os, "pidfd_open"):
-        arguments = [str(server), str(folder), str(owner or os.getpid())]
+        arguments = [str(server), str(folder), str(owner_pid or os.getpid())]
         command = [sys.executable, "-I", "-S", __file__, *arguments]
         quiet = subprocess.DEVNULL
         subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, check=True, timeout=30)
 
 
-def _kill_after_owner(server: int, folder: Path, owner: int) -> None:
+def _kill_after_owner(server: int, folder: Path, owner_pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
-        running = os.pidfd_open(server)
-        if _server_outlives_owner(running, owner):
-            signal.pidfd_send_signal(running, signal.SIGKILL)
-            select.select([running], [], [], 10)
+        server_fd = os.pidfd_open(server)
+        if _server_outlives_owner(server_fd, owner_pid):
+            signal.pidfd_send_signal(server_fd, signal.SIGKILL)
+            select.select([server_fd], [], [], 10)
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _server_outlives_owner(running: int, owner: int) -> bool:
+def _server_outlives_owner(server_fd: int, owner_pid: int) -> bool:
     """Wait for either to end, and say whether it is the server that still runs."""
     try:
-        owning = os.pidfd_open(owner)
+        owner_fd = os.pidfd_open(owner_pid)
     except ProcessLookupError:
         return True
-    ended, _, _ = select.select([running, owning], [], [])
-    return running not in ended
+    readable, _, _ = select.select([server_fd, owner_fd], [], [])
+    return server_fd not in readable
 
 
 # The fork leaves the watcher nobody's child, so that nobody has to wait for it.

@@ -303,13 +303,13 @@ async def test_unknown_events_pings_and_unknown_deltas_do_no_harm(wire: FakeHttp
 
 
 async def test_broken_tool_arguments_become_an_error_result(wire: FakeHttpServer) -> None:
-    cut_off = block(
+    truncated_block = block(
         0,
         {"type": "tool_use", "id": "t1", "name": "find", "input": {}},
         {"type": "input_json_delta", "partial_json": '{"q": "x'},
     )
     wire.reply_with(
-        stream_of(start(), *cut_off, *end("max_tokens")),
+        stream_of(start(), *truncated_block, *end("max_tokens")),
         sse_reply(*vendor.text_chunks("Sorry."), *vendor.final_chunks()),
     )
     async with vendor.model(wire) as model:
@@ -407,11 +407,11 @@ async def test_a_schema_that_leaves_something_open_is_asked_for_in_the_prompt(
 
 
 async def test_odd_events_do_not_break_a_stream(wire: FakeHttpServer) -> None:
-    bare = message([], None)
-    del bare["usage"]
+    empty_message = message([], None)
+    del empty_message["usage"]
     wire.reply_with(
         stream_of(
-            {"type": "message_start", "message": bare},
+            {"type": "message_start", "message": empty_message},
             *block(0, {"type": "thinking", "thinking": None}, {"type": "thinking_delta", "thinking": None}),
             *block(1, {"type": "tool_use", "name": "find", "input": {"q": "x"}}),
             {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},

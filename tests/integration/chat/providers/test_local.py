@@ -172,16 +172,16 @@ async def test_settings_that_llama_refuses_are_told_in_its_words(model: LocalMod
 
 
 @pytest.fixture
-def damaged(tmp_path: Path, file: Path) -> Path:
+def damaged_file(tmp_path: Path, file: Path) -> Path:
     model = tmp_path / "damaged.gguf"
     with file.open("rb") as reply:
         model.write_bytes(reply.read(200_000))
     return model
 
 
-async def test_a_damaged_file_is_one_clear_error(damaged: Path, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_damaged_file_is_one_clear_error(damaged_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot load .*damaged\.gguf.*context of 8192"):
-        await LocalModel(damaged).complete("Hi")
+        await LocalModel(damaged_file).complete("Hi")
     assert capfd.readouterr() == ("", "")
 
 

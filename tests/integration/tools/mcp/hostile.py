@@ -106,7 +106,7 @@ def listing(request: dict[str, Any]) -> None:
         answer(request, {"tools": [tool(name) for name in [*names, *ODD, *(["new"] if changed else [])]]})
 
 
-def call_oddly(request: dict[str, Any], name: str) -> bool:
+def handle_odd_call(request: dict[str, Any], name: str) -> bool:
     """Whether the call needs no other answer."""
     global mismatched
     while name == "endless":
@@ -140,7 +140,7 @@ def call_oddly(request: dict[str, Any], name: str) -> bool:
 def call(request: dict[str, Any]) -> None:
     global changed
     name = request["params"]["name"]
-    if name in ODD and call_oddly(request, name):
+    if name in ODD and handle_odd_call(request, name):
         return
     content: list[dict[str, Any]] = [{"type": "text", "text": "done"}]
     if name == "wait":

@@ -152,8 +152,8 @@ async def test_tools_with_wrong_schemas_are_left_out_by_name_and_the_others_work
             assert any(repr(name) in message for message in caplog.messages)
         assert len(tools["wordy"].description) == 4_000
         assert (await dispatch(ToolCall("c", "good", {}), tools)).content == "done"
-        for unending in ("circle", "doubling", "tree"):
-            assert not (await dispatch(ToolCall("c", unending, {"left": {"right": {}}}), tools)).is_error
+        for schema_name in ("circle", "doubling", "tree"):
+            assert not (await dispatch(ToolCall("c", schema_name, {"left": {"right": {}}}), tools)).is_error
         assert not (await dispatch(ToolCall("c", "backtracking", {"x": "a" * 60 + "!"}), tools)).is_error
 
 
@@ -164,10 +164,10 @@ async def test_tools_that_are_not_wanted_are_not_reported_as_refused(server_log:
 
 
 async def test_a_server_may_hint_at_what_needs_no_approval(server_log: Path) -> None:
-    def unless_reading(tool: McpToolInfo) -> bool:
+    def needs_approval(tool: McpToolInfo) -> bool:
         return not tool.hints.get("readOnlyHint")
 
-    async with hostile(server_log, "bad-tools", requires_approval=unless_reading) as server:
+    async with hostile(server_log, "bad-tools", requires_approval=needs_approval) as server:
         assert [tool.name for tool in await server.tools() if not tool.requires_approval] == ["wordy"]
 
 
@@ -227,9 +227,9 @@ async def test_a_server_that_dies_in_every_call_is_started_anew_each_time(server
 
 async def test_connecting_can_be_cancelled(server_log: Path) -> None:
     server = hostile(server_log, "deaf")
-    connecting = asyncio.create_task(server.connect())
+    connect_task = asyncio.create_task(server.connect())
     await wait_until(lambda: bool(pids(server_log)))
-    connecting.cancel()
+    connect_task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await connecting
+        await connect_task
     assert not any(map(running, pids(server_log)))

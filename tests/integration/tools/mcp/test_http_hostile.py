@@ -29,7 +29,7 @@ def result(request: Request, found: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request.body["id"], "result": found}
 
 
-def speaking(call: Callable[[Request], Reply]) -> Callable[[Request], Reply]:
+def mcp_handler(call: Callable[[Request], Reply]) -> Callable[[Request], Reply]:
     """A server of the protocol with sessions, whose tool `act` answers as `call` says, and `fine` as it should."""
 
     def respond(request: Request) -> Reply:
@@ -50,7 +50,7 @@ def speaking(call: Callable[[Request], Reply]) -> Callable[[Request], Reply]:
     return respond
 
 
-def to(wire: FakeHttpServer, **options: Any) -> McpServer:
+def server_at(wire: FakeHttpServer, **options: Any) -> McpServer:
     return McpServer.http(f"{wire.url}/mcp", {"authorization": "Bearer t"}, **{"name": "web", **options})
 
 
@@ -71,7 +71,7 @@ def requests_of_method(wire: FakeHttpServer, method: str) -> list[Request]:
     ids=["body", "event", "refusal", "packed", "cut", "no answer"],
 )
 async def test_an_answer_that_cannot_be_taken_is_named_and_the_next_call_works(reply: Reply, reason: str) -> None:
-    async with FakeHttpServer(speaking(lambda _: reply)) as wire, to(wire) as server:
+    async with FakeHttpServer(mcp_handler(lambda _: reply)) as wire, server_at(wire) as server:
         with pytest.raises(McpError, match=f"broke while act was running: .*{reason}.*not repeated"):
             await server.call("act")
         assert (await server.call("fine")).content == "done"
@@ -80,7 +80,7 @@ async def test_an_answer_that_cannot_be_taken_is_named_and_the_next_call_works(r
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
 async def test_a_call_nobody_waits_for_ends_its_request_and_tells_the_server(kind: str) -> None:
     silent_reply = Reply(200, {"content-type": kind}, (b" \n", Delay(300)))
-    async with FakeHttpServer(speaking(lambda _: silent_reply)) as wire, to(wire, call_timeout=1) as server:
+    async with FakeHttpServer(mcp_handler(lambda _: silent_reply)) as wire, server_at(wire, call_timeout=1) as server:
         with pytest.raises(McpError, match="act was not answered within 1 seconds"):
             await server.call("act")
         async with asyncio.timeout(20):
@@ -97,7 +97,7 @@ async def test_a_call_nobody_waits_for_ends_its_request_and_tells_the_server(kin
 
 async def test_very_many_calls_without_an_answer_leave_room_for_others() -> None:
     silent_reply = sse_reply(Delay(300))
-    async with FakeHttpServer(speaking(lambda _: silent_reply)) as wire, to(wire, call_timeout=3) as server:
+    async with FakeHttpServer(mcp_handler(lambda _: silent_reply)) as wire, server_at(wire, call_timeout=3) as server:
         await server.tools()
         found = await asyncio.gather(*(server.call("act") for _ in range(105)), return_exceptions=True)
         assert all(isinstance(error, McpError) for error in found)
@@ -109,8 +109,8 @@ async def test_a_server_that_does_not_take_a_notification_does_not_hold_up_calls
         method = (request.body or {}).get("method")
         return Reply(202, {}, (Delay(300),)) if method == "notifications/cancelled" else usual(request)
 
-    usual = speaking(lambda _: sse_reply(Delay(300)))
-    async with FakeHttpServer(respond) as wire, to(wire, call_timeout=2) as server:
+    usual = mcp_handler(lambda _: sse_reply(Delay(300)))
+    async with FakeHttpServer(respond) as wire, server_at(wire, call_timeout=2) as server:
         with pytest.raises(McpError, match="act was not answered"):
             await server.call("act")
         assert (await server.call("fine")).content == "done"
@@ -118,7 +118,7 @@ async def test_a_server_that_does_not_take_a_notification_does_not_hold_up_calls
 
 async def test_the_status_of_one_call_is_not_in_the_error_of_another() -> None:
     replies = [Reply(500), json_reply({"jsonrpc": "2.0", "id": 0, "error": {"code": -32000, "message": "not today"}})]
-    async with FakeHttpServer(speaking(lambda _: replies.pop(0))) as wire, to(wire) as server:
+    async with FakeHttpServer(mcp_handler(lambda _: replies.pop(0))) as wire, server_at(wire) as server:
         with pytest.raises(McpError, match=r"act was refused: HTTP status 500"):
             await server.call("act")
         with pytest.raises(McpError, match=r"act was refused: not today \(code -32000\)\.$"):
@@ -133,7 +133,7 @@ async def test_a_stream_that_ends_before_the_answer_is_taken_up_where_it_ended()
         return sse_reply(data_event({"jsonrpc": "2.0", "id": numbers[0], "result": DONE}))
 
     numbers: list[int] = []
-    async with FakeHttpServer(speaking(call)) as wire, to(wire) as server:
+    async with FakeHttpServer(mcp_handler(call)) as wire, server_at(wire) as server:
         assert (await server.call("act")).content == "done"
         assert (wire.last.method, wire.last.headers["last-event-id"]) == ("GET", "e1")
         assert len(numbers) == 1
@@ -144,7 +144,7 @@ async def test_a_server_that_asks_whether_we_are_there_is_answered() -> None:
         ping = {"jsonrpc": "2.0", "id": "p1", "method": "ping"}
         return sse_reply(data_event(ping), Delay(0.5), data_event(result(request, DONE)))
 
-    async with FakeHttpServer(speaking(call)) as wire, to(wire) as server:
+    async with FakeHttpServer(mcp_handler(call)) as wire, server_at(wire) as server:
         assert (await server.call("act")).content == "done"
         answers = [request.body for request in wire.requests if (request.body or {}).get("id") == "p1"]
         assert answers == [{"jsonrpc": "2.0", "id": "p1", "result": {}}]
@@ -152,15 +152,15 @@ async def test_a_server_that_asks_whether_we_are_there_is_answered() -> None:
 
 async def test_a_forgotten_session_is_made_anew_and_the_call_is_made_then() -> None:
     replies = [Reply(404)]
-    usual = speaking(lambda request: replies.pop() if replies else json_reply(result(request, DONE)))
-    async with FakeHttpServer(usual) as wire, to(wire) as server:
+    usual = mcp_handler(lambda request: replies.pop() if replies else json_reply(result(request, DONE)))
+    async with FakeHttpServer(usual) as wire, server_at(wire) as server:
         assert (await server.call("act")).content == "done"
         assert len(requests_of_method(wire, "initialize")) == 2
 
 
 async def test_a_session_is_ended_at_the_server() -> None:
-    async with FakeHttpServer(speaking(lambda _: Reply(500))) as wire:
-        async with to(wire):
+    async with FakeHttpServer(mcp_handler(lambda _: Reply(500))) as wire:
+        async with server_at(wire):
             pass
         assert (wire.last.method, wire.last.headers["mcp-session-id"]) == ("DELETE", "s1")
 
@@ -169,20 +169,20 @@ async def test_redirects_are_followed_within_the_server_only() -> None:
     def redirect(request: Request) -> Reply:
         return usual(request) if request.path == "/mcp/" else Reply(307, {"location": location})
 
-    usual = speaking(lambda _: Reply(500))
+    usual = mcp_handler(lambda _: Reply(500))
     async with FakeHttpServer(redirect) as wire, FakeHttpServer(usual) as other:
         location = "/mcp/"
-        async with to(wire) as server:
+        async with server_at(wire) as server:
             assert (await server.call("fine")).content == "done"
         location = f"{other.url}/mcp/?token=1"
         with pytest.raises(McpError, match=rf"it redirects to {other.url}/mcp/, which is not followed"):
-            await to(wire).connect()
+            await server_at(wire).connect()
         assert not other.requests
 
 
 async def test_nothing_waits_for_a_server_that_is_being_closed() -> None:
-    async with FakeHttpServer(speaking(lambda _: sse_reply(Delay(300)))) as wire:
-        server = to(wire)
+    async with FakeHttpServer(mcp_handler(lambda _: sse_reply(Delay(300)))) as wire:
+        server = server_at(wire)
         await server.connect()
         await server.tools()
         call = asyncio.create_task(server.call("act"))

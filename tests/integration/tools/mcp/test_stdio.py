@@ -71,10 +71,10 @@ async def test_names_no_provider_takes_are_made_legal_and_still_reach_their_tool
 
 
 async def test_approval_is_asked_for_the_tools_that_need_it() -> None:
-    def writes(tool: McpToolInfo) -> bool:
+    def needs_approval(tool: McpToolInfo) -> bool:
         return tool.name.startswith("c")
 
-    async with friendly(requires_approval=writes) as server:
+    async with friendly(requires_approval=needs_approval) as server:
         assert {tool.name for tool in await server.tools() if tool.requires_approval} == {"count", "crash"}
     async with friendly(requires_approval=["files.read"]) as server:
         assert [tool.name for tool in await server.tools() if tool.requires_approval] == ["files_read"]
@@ -331,11 +331,11 @@ def test_addresses_that_cannot_work_are_refused() -> None:
 
 
 async def test_a_function_for_approval_that_fails_is_named() -> None:
-    def picky(tool: McpToolInfo) -> bool:
+    def failing_check(tool: McpToolInfo) -> bool:
         return bool(tool.hints["readOnlyHint"])
 
-    async with friendly(requires_approval=picky) as server:
-        with pytest.raises(ConfigurationError, match=r"picky.*failed for the tool 'add': KeyError"):
+    async with friendly(requires_approval=failing_check) as server:
+        with pytest.raises(ConfigurationError, match=r"failing_check.*failed for the tool 'add': KeyError"):
             await server.tools()
 
 

@@ -29,8 +29,8 @@ class OpenSearchServer(Server):
     name = "OpenSearch"
     start_seconds = 120
 
-    def __init__(self, owner: int | None = None) -> None:
-        super().__init__(owner)
+    def __init__(self, owner_pid: int | None = None) -> None:
+        super().__init__(owner_pid)
         config = self.folder / "node_1" / "config"
         config.mkdir(parents=True)
         (config / "log4j2.properties").write_text(_LOGGING)
@@ -58,8 +58,8 @@ class OpenSearchServer(Server):
     def command(self) -> list[str]:
         heap = ["-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         numbers = ["-numOfNode", "1", "-baseHttpPort", str(self.port - 1)]  # the first node's port is one more
-        place = ["-basePath", str(self.folder), "-clusterName", "tellback", "-indexStoreType", "fs"]
-        return ["java", *heap, "-cp", f"{_JARS}/*", str(_START), *numbers, *place]
+        path_arguments = ["-basePath", str(self.folder), "-clusterName", "tellback", "-indexStoreType", "fs"]
+        return ["java", *heap, "-cp", f"{_JARS}/*", str(_START), *numbers, *path_arguments]
 
     def probe(self) -> str:
         health = self._get("/_cluster/health?wait_for_status=yellow&timeout=1s")
