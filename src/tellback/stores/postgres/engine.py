@@ -7,20 +7,13 @@ import contextlib
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import asyncpg
 
 from tellback.concurrency import cancel_and_wait
-from tellback.errors import (
-    ConfigurationError,
-    MissingExtraError,
-    StoreBusyError,
-    StoreClosedError,
-    StoreUnavailableError,
-)
+from tellback.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreUnavailableError
 from tellback.stores.catalogue import Statement, statements
 from tellback.stores.engine import EVENT_STATEMENT, ChangeNotifier, Operation, OperationFactory, T, scope_values
 from tellback.stores.postgres.connection import (
@@ -35,7 +28,6 @@ from tellback.stores.postgres.connection import (
     to_store_error,
 )
 from tellback.stores.postgres.schema import migrate, quote_identifier, quote_literal, set_role, vector_schema
-from tellback.stores.store import SqlStore
 from tellback.types.access import Scope
 
 MAX_ATTEMPTS = 4
@@ -339,54 +331,3 @@ def _begin_statement(scope: Scope | None, *, writes: bool) -> str:
         f" SET LOCAL tellback.app_id = {quote_literal(scope.app_id)};"
         f" SET LOCAL tellback.user_id = {quote_literal(scope.user_id)}"
     )
-
-
-try:
-    from tellback.stores.postgres.engine import PostgresEngine, PostgresOptions
-    from tellback.stores.postgres.schema import APP_ROLE
-except ModuleNotFoundError as error:
-    raise MissingExtraError("asyncpg", "postgres", "The PostgreSQL store") from error
-
-
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """What a queue needs to live beside our tables: where they are, and the role to read and write them by."""
-
-    dsn: str = field(repr=False)
-    display_url: str
-    schema: str
-    role: str
-    uses_prepared_statements: bool
-
-
-class PostgresStore(SqlStore):
-    """The store in a PostgreSQL database.
-
-    >>> PostgresStore("postgresql://app:secret@db/prod").url
-    'postgresql://db/prod'
-    """
-
-    def __init__(
-        self,
-        dsn: str,
-        *,
-        schema: str = "tellback",
-        pool_size: int = 10,
-        statement_cache_size: int = 100,
-    ) -> None:
-        url = _without_password(dsn)
-        options = PostgresOptions(dsn, url, schema, pool_size, statement_cache_size=statement_cache_size)
-        self._options = options
-        super().__init__(url, PostgresEngine(options), positions_after_commit=True)
-
-    def queue_settings(self) -> QueueSettings:
-        """How a queue of jobs reaches the same database."""
-        options = self._options
-        return QueueSettings(
-            options.dsn, options.display_url, options.schema, APP_ROLE, options.statement_cache_size > 0
-        )
-
-
-def _without_password(dsn: str) -> str:
-    parts = urlsplit(dsn)
-    return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
