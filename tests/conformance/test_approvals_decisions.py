@@ -127,9 +127,9 @@ async def test_a_process_that_lost_its_turn_does_not_run_the_call(
     log, append = rc.store.conversations, rc.store.conversations.append
 
     async def overtaken(scope: Any, conversation_id: str, turns: Any, **more: Any) -> Any:
-        if more.get("required_owner") is not None:
+        if more.get("required_claim_id") is not None:
             monkeypatch.setattr(log, "append", append)
-            await log.end_turn(scope, conversation_id, more["required_owner"])
+            await log.end_turn(scope, conversation_id, more["required_claim_id"])
             await log.begin_turn(scope, conversation_id, make_claim("other"), None, tail_limit=9, now=rc.clock())
         return await append(scope, conversation_id, turns, **more)
 

@@ -19,7 +19,7 @@ DAY = timedelta(days=1)
 
 async def test_a_secret_opens_what_its_key_is_for(rc: Tellback) -> None:
     made = await rc.keys.create("user", name="Phone", tenant_id="acme", app_id="web", user_id="maya", rate_limit=9)
-    assert re.fullmatch(r"rk_[0-9a-f]{28}_[\w-]{43}", made.secret)
+    assert re.fullmatch(r"tb_[0-9a-f]{28}_[\w-]{43}", made.secret)
     assert made.secret.split("_")[1] == made.key.id.removeprefix("key_")
     assert made.secret not in repr(made)
     assert await rc.keys.check(made.secret) == made.key == await rc.keys.get(made.key.id)
@@ -40,7 +40,7 @@ def damaged(made: NewApiKey) -> list[Any]:
     last = "A" if made.secret[-2] != "A" else "B"
     other_id = made.secret[:4] + ("0" if made.secret[4] != "0" else "1") + made.secret[5:]
     return [
-        *("", "rk_", "letmein", made.key.id, made.secret[:-1], f"{made.secret}x", f" {made.secret}", None, 7, b"rk_"),
+        *("", "tb_", "letmein", made.key.id, made.secret[:-1], f"{made.secret}x", f" {made.secret}", None, 7, b"tb_"),
         *(made.secret[:-2] + last + made.secret[-1], other_id, made.secret.upper(), made.secret + "\n"),
     ]
 
@@ -50,12 +50,12 @@ async def test_what_is_not_a_secret_opens_nothing_and_is_not_repeated(rc: Tellba
     for wrong in damaged(made):
         with pytest.raises(NotAuthenticatedError) as caught:
             await rc.keys.check(wrong)
-        assert "rk_0" not in str(caught.value)
+        assert "tb_0" not in str(caught.value)
     assert await rc.keys.check(made.secret) == made.key
 
 
 async def test_a_wrong_secret_and_an_unknown_key_are_answered_alike(rc: Tellback) -> None:
-    made, gone = await rc.keys.create(), "rk_" + "0" * 28 + "_" + "x" * 43
+    made, gone = await rc.keys.create(), "tb_" + "0" * 28 + "_" + "x" * 43
     told = set()
     for wrong in (gone, made.secret[:31] + "_" + "x" * 43):
         with pytest.raises(NotAuthenticatedError, match="unknown") as caught:

@@ -435,7 +435,7 @@ async def test_errors_are_those_of_the_client() -> None:
     with ScriptedModel([raises(refused), raises(refused), raises(refused, after="Hel")]) as model:
         async with served(model, rate_limit=None) as server:
             app, own = await server.client(), await server.client("user", user_id="maya")
-            stranger = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="rk_nobody", max_retries=0)
+            stranger = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="tb_nobody", max_retries=0)
             with pytest.raises(openai.AuthenticationError):
                 await stranger.models.list()
             with pytest.raises(openai.BadRequestError, match="Whose memory"):

@@ -141,8 +141,17 @@ async def test_no_table_holds_anything_of_an_erased_user(url: str) -> None:
         await create_binding(rc.store, maya.scope, ConversationScope("chat", ANY))
         tables = await everything(url)
         assert {table for table, rows in tables.items() if MAYA in rows or WORD in rows} >= {
-            *("conversations", "messages", "events", "spaces", "atoms", "atom_closings", "atom_vectors", "entities"),
-            *("entity_names", "atom_entities", "bindings", "jobs", "usage", "api_keys", "kept_answers"),
+            *(
+                "conversations",
+                "messages",
+                "events",
+                "spaces",
+                "atoms",
+                "atom_validity_ends",
+                "atom_vectors",
+                "entities",
+            ),
+            *("entity_names", "atom_entities", "bindings", "jobs", "usage", "api_keys", "idempotent_responses"),
         }
         await maya.admin.delete_user_data(confirm=True)
         tables = await everything(url)

@@ -12,7 +12,7 @@ import pytest
 from tellback import Tellback
 from tellback.errors import StoreUnavailableError, TurnConflictError
 from tellback.stores import TurnBusy
-from tellback.stores.postgres.connection import OWNER_LOCK
+from tellback.stores.postgres.connection import INSTANCE_LOCK
 from tellback.testing import FunctionModel
 from tellback.testing.stores.factories import make_claim
 from tellback.turns import claims
@@ -57,7 +57,7 @@ async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_po
             ended = await admin.fetch(
                 "SELECT pg_terminate_backend(pid, 2000) FROM pg_locks"
                 " WHERE locktype = 'advisory' AND classid = (hashtext($1)::bigint & 4294967295)::oid",
-                OWNER_LOCK,
+                INSTANCE_LOCK,
             )
             assert len(ended) == 1
         finally:
@@ -85,7 +85,7 @@ async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_see
 
         async def until_seen(alive: bool, what: str) -> None:
             deadline = time.monotonic() + 8
-            while await two.store.is_alive(one.store.owner) is not alive:
+            while await two.store.is_instance_alive(one.store.instance_id) is not alive:
                 assert time.monotonic() < deadline, what
                 await asyncio.sleep(0.05)
 

@@ -130,7 +130,7 @@ def refusing(request: httpx2.Request) -> httpx2.Response:
 
 async def test_ids_that_cannot_be_are_not_found() -> None:
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(refusing))
-    async with http, TellbackClient("http://127.0.0.1", "rk_x", http=http) as client:
+    async with http, TellbackClient("http://127.0.0.1", "tb_x", http=http) as client:
         maya = client.user("maya")
         for id in ("a/b", "..", "open", ""):
             for get in (
@@ -151,7 +151,7 @@ async def test_ids_that_cannot_be_are_not_found() -> None:
 
 async def test_what_the_wire_cannot_hold_is_refused() -> None:
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(refusing))
-    async with http, TellbackClient("http://127.0.0.1", "rk_x", http=http) as client:
+    async with http, TellbackClient("http://127.0.0.1", "tb_x", http=http) as client:
         maya = client.user("maya")
         with pytest.raises(InvalidArgumentError, match="half a character"):
             await maya.conversations.append_user_message("conv_1", "half \ud83d")

@@ -196,7 +196,7 @@ async def test_what_an_admin_was_answered_is_not_told_to_others(rc: Tellback, ap
         async with app_client(app, created.secret, "maya") as client:
             answer = await client.post("/ai-admin/close-stale", json={"olderThan": 1}, headers=KEY)
         assert answer.status_code == (200 if role == "admin" else 403)
-    assert (await rc.user("maya").admin.export_user_data())["kept_answers"] == []
+    assert (await rc.user("maya").admin.export_user_data())["idempotent_responses"] == []
 
 
 async def test_what_admins_do_for_everyone_is_done_again(rc: Tellback, app: Any) -> None:

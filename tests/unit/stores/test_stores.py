@@ -96,7 +96,7 @@ def test_every_statement_filters_on_the_whole_scope(dialect: Any) -> None:
         assert len(re.findall(r"tenant_id = ", sql)) >= len(tables), f"{statement.name} has a part without the scope"
 
 
-@pytest.mark.parametrize("what", ["atoms", "closings", "vectors", "entities"])
+@pytest.mark.parametrize("what", ["atoms", "validity_ends", "vectors", "entities"])
 async def test_what_changed_in_a_space_is_read_without_reading_the_rest(what: str, tmp_path: Path) -> None:
     async with Tellback(tmp_path / "r.db"):
         statement = statements("sqlite")[f"{what}_changed"]
@@ -112,16 +112,16 @@ async def test_what_changed_in_a_space_is_read_without_reading_the_rest(what: st
         ("atoms_of_conversation", "atoms"),
         ("job_last_of_target", "jobs"),
         ("message_lengths", "messages"),
-        ("answer_get", "kept_answers"),
-        ("platform_answers_forget", "kept_answers"),
+        ("idempotent_response_get", "idempotent_responses"),
+        ("platform_idempotent_responses_delete_expired", "idempotent_responses"),
         ("platform_api_key_get", "api_keys"),
-        ("platform_bindings_about", "bindings"),
-        ("platform_events_of_talking", "events"),
+        ("platform_bindings_matching_user", "bindings"),
+        ("platform_events_for_extraction", "events"),
         ("platform_job_next", "jobs"),
         ("platform_job_owners", "jobs"),
         ("platform_job_release", "jobs"),
         ("platform_jobs_waiting", "jobs"),
-        ("platform_rates_forget", "rate_windows"),
+        ("platform_rates_delete_expired", "rate_windows"),
         ("platform_usage_list", "usage"),
     ],
 )
@@ -137,18 +137,18 @@ async def test_what_is_asked_all_the_time_reads_no_whole_table(name: str, scanne
 
 async def test_looking_for_closed_conversations_reads_nothing_else(tmp_path: Path) -> None:
     async with Tellback(tmp_path / "r.db"):
-        statement = statements("sqlite")["platform_events_of_closing"]
+        statement = statements("sqlite")["platform_close_events"]
         with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
             [row] = connection.execute(
                 f"EXPLAIN QUERY PLAN {statement.sql}", [0] * len(statement.parameters)
             ).fetchall()
-    assert "events_of_closing" in row[3]
+    assert "close_events" in row[3]
 
 
 def test_both_dialects_know_the_same_statements_and_versions() -> None:
     sqlite, postgres = statements("sqlite"), statements("postgres")
-    own = {name for name in postgres if name not in sqlite and not name.startswith("large_")}
-    assert own == {"platform_events_lock", "platform_events_sequence", "platform_queue_forget"}
+    own = {name for name in postgres if name not in sqlite and not name.startswith("search_")}
+    assert own == {"platform_events_lock", "platform_events_sequence", "platform_queue_delete_deliveries"}
     assert set(sqlite) <= set(postgres)
     assert [(step.version, step.name) for step in migrations("sqlite")] == [
         (step.version, step.name) for step in migrations("postgres")

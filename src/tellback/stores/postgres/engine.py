@@ -19,7 +19,7 @@ from tellback.stores.engine import EVENT_STATEMENT, ChangeNotifier, Operation, O
 from tellback.stores.postgres.connection import (
     CHANNEL,
     DRIVER_ERRORS,
-    OWNER_LOCK,
+    INSTANCE_LOCK,
     ListenerConnection,
     is_connection_lost,
     is_retryable,
@@ -32,8 +32,8 @@ from tellback.types.access import Scope
 
 MAX_ATTEMPTS = 4
 ANNOUNCE_SECONDS = 0.02
-OWNER_GRACE_SECONDS = 2.0
-"""How long an owner's lock must be free before the owner counts as gone: a broken session is back before that."""
+INSTANCE_GRACE_SECONDS = 2.0
+"""How long an instance's lock must be free before the instance counts as gone: a broken session is back before that."""
 POLL_SECONDS = 2.0
 """How often to look for changes whose announcement was lost."""
 
@@ -59,7 +59,7 @@ class PostgresEngine:
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
-        self.owner = ""
+        self.instance_id = ""
         self.search: Literal["none", "words", "meaning"] = "words"
         self._search_path = quote_identifier(options.schema)
         self._statements: Mapping[str, Statement] = {}
@@ -67,7 +67,7 @@ class PostgresEngine:
         self._notifier = ChangeNotifier()
         self._listener: ListenerConnection | None = None
         self._notify_task: asyncio.Task[None] | None = None
-        self._has_news = False
+        self._notify_pending = False
         self._poll_task: asyncio.Task[None] | None = None
         self._missing_since: dict[str, tuple[float, float]] = {}
         self._active_count = 0
@@ -84,7 +84,7 @@ class PostgresEngine:
     async def _open(self) -> None:
         options = self._options
         key = secrets.randbits(31)
-        self.owner = f"pg|{key}"
+        self.instance_id = f"pg|{key}"
         self._statements = statements("postgres")
         try:
             connection = await self._connect()
@@ -153,7 +153,7 @@ class PostgresEngine:
         finally:
             await notifications.aclose()
 
-    async def announce_owner(self) -> None:
+    async def announce_instance(self) -> None:
         if self._listener is None or self._pool is None:
             raise self._closed_error()
         if not await self._listener.ensure_open():
@@ -162,29 +162,29 @@ class PostgresEngine:
                 " Check the server's connection limit."
             )
 
-    async def is_alive(self, owner: str) -> bool | None:
-        """An owner holds the lock of its key for as long as its session lasts; a session that broke is soon back."""
-        kind, _, key = owner.partition("|")
+    async def is_instance_alive(self, instance_id: str) -> bool | None:
+        """An instance holds the lock of its key for as long as its session lasts; a session that broke is soon back."""
+        kind, _, key = instance_id.partition("|")
         if kind != "pg" or not key.isdigit():
             return None
-        if owner == self.owner:
+        if instance_id == self.instance_id:
             return True
         try:
             async with self._connection() as connection, connection.transaction():
-                # Shared: others who look at the same moment must not be taken for the owner.
-                statement = f"SELECT pg_try_advisory_xact_lock_shared(hashtext('{OWNER_LOCK}'), {int(key)})"
+                # Shared: others who look at the same moment must not be taken for the instance.
+                statement = f"SELECT pg_try_advisory_xact_lock_shared(hashtext('{INSTANCE_LOCK}'), {int(key)})"
                 is_free: bool = await connection.fetchval(statement)
         except DRIVER_ERRORS as error:
             raise to_store_error(error, self._options.display_url) from error
         if not is_free:
-            self._missing_since.pop(owner, None)
+            self._missing_since.pop(instance_id, None)
             return True
         now = asyncio.get_running_loop().time()
-        first, last = self._missing_since.get(owner, (now, now))
-        if now - last > OWNER_GRACE_SECONDS:
+        first, last = self._missing_since.get(instance_id, (now, now))
+        if now - last > INSTANCE_GRACE_SECONDS:
             first = now  # nobody looked for a while: it may have been back meanwhile
-        self._missing_since[owner] = (first, now)
-        return False if now - first > OWNER_GRACE_SECONDS else None
+        self._missing_since[instance_id] = (first, now)
+        return False if now - first > INSTANCE_GRACE_SECONDS else None
 
     async def wipe(self) -> None:
         """The server's own vacuum does."""
@@ -294,14 +294,14 @@ class PostgresEngine:
     def _announce(self) -> None:
         """Tell this process at once, and others soon: one notification serves all changes since the last."""
         self._notifier.notify()
-        self._has_news = True
+        self._notify_pending = True
         if self._notify_task is None or self._notify_task.done():
             self._notify_task = asyncio.create_task(self._notify())
 
     async def _notify(self) -> None:
         # Not in the change's own transaction: PostgreSQL commits those with a notification one after the other.
-        while self._has_news and self._pool is not None:
-            self._has_news = False
+        while self._notify_pending and self._pool is not None:
+            self._notify_pending = False
             try:
                 async with self._connection() as connection:
                     await connection.execute(f"NOTIFY {CHANNEL}")

@@ -348,12 +348,12 @@ async def test_all_sessions_of_a_user_are_deleted(adapter: InMemoryAdapter) -> N
 async def test_a_list_that_lags_behind_does_not_hold_up_a_deletion(adapter: InMemoryAdapter) -> None:
     persistence = Persistence(adapter)
     await persistence.create_session(id="one", user_id="maya")
-    listed = await adapter.session_repository.of_user("maya")
+    listed = await adapter.session_repository.list_by_user("maya")
 
     async def lagging(user_id: str, **page: Any) -> list[SessionData]:
         return listed
 
-    adapter.session_repository.of_user = lagging  # type: ignore[method-assign]
+    adapter.session_repository.list_by_user = lagging  # type: ignore[method-assign]
     assert await persistence.delete_user_sessions("maya") == 1
 
 

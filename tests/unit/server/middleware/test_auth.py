@@ -56,7 +56,7 @@ async def test_who_has_no_credential_is_told_what_to_send(rc: Tellback) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["", "Bearer", "Bearer ", "Basic bWF5YTp4", "rk_x", "Bearer x y", "Bearer rk_" + "0" * 28]
+    "given", ["", "Bearer", "Bearer ", "Basic bWF5YTp4", "tb_x", "Bearer x y", "Bearer tb_" + "0" * 28]
 )
 async def test_what_is_no_credential_is_refused(rc: Tellback, given: str) -> None:
     answer = await asked(serving(rc), headers={"Authorization": given})

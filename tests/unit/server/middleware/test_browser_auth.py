@@ -102,15 +102,15 @@ async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(rc: Tellbac
 async def test_a_wrong_key_is_told_in_a_sentence_and_counted(rc: Tellback) -> None:
     async with app_client(served(rc, failure_limit=2)) as client:
         for _ in range(2):
-            answer = await log_in(client, "rk_" + "0" * 30)
+            answer = await log_in(client, "tb_" + "0" * 30)
             assert (answer.status_code, COOKIE in client.cookies) == (401, False)
             assert 'role="alert"' in answer.text
-        assert (await log_in(client, "rk_" + "0" * 30)).status_code == 429
+        assert (await log_in(client, "tb_" + "0" * 30)).status_code == 429
         assert (await log_in(client, await key(rc))).status_code == 303  # who guesses locks out nobody
 
 
 async def test_wrong_credentials_in_a_header_are_counted_as_well(rc: Tellback) -> None:
-    async with app_client(served(rc, failure_limit=2), "rk_" + "0" * 30) as client:
+    async with app_client(served(rc, failure_limit=2), "tb_" + "0" * 30) as client:
         assert [(await client.get("/console/")).status_code for _ in range(3)] == [303, 303, 429]
 
 
@@ -323,16 +323,16 @@ async def test_the_root_and_the_bare_path_lead_to_the_pages_with_any_prefix(rc: 
 def test_a_sitting_that_is_not_used_ends_and_to_look_at_it_is_not_to_use_it() -> None:
     now = [0.0]
     sittings = LoginSessions(lambda: now[0])
-    cookie = sittings.create("Bearer rk_x")
+    cookie = sittings.create("Bearer tb_x")
     now[0] = IDLE_TIMEOUT_SECONDS - 1
     assert sittings.is_active(cookie, is_used=False)
     now[0] = IDLE_TIMEOUT_SECONDS + 1
     assert not sittings.is_active(cookie)
-    cookie = sittings.create("Bearer rk_x")
+    cookie = sittings.create("Bearer tb_x")
     now[0] += IDLE_TIMEOUT_SECONDS - 1
     assert sittings.is_active(cookie)
     now[0] += IDLE_TIMEOUT_SECONDS - 1
-    assert sittings.authorization(cookie) == "Bearer rk_x"
+    assert sittings.authorization(cookie) == "Bearer tb_x"
 
 
 def test_of_too_many_sittings_the_one_not_used_for_longest_is_left() -> None:

@@ -53,7 +53,7 @@ async def positions(frames: AsyncGenerator[bytes, None], last: int) -> list[int]
     return found
 
 
-async def of_user(rc: Tellback, user_id: str, after: int) -> list[int]:
+async def list_by_user(rc: Tellback, user_id: str, after: int) -> list[int]:
     return [event.position for event in await rc.events.read(after, limit=10_000, user_id=user_id)]
 
 
@@ -84,7 +84,7 @@ async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
                 for others, own, read, again in steps:
                     await said(tom, others)
                     await said(maya, own)
-                    expected = await of_user(rc, "maya", at)
+                    expected = await list_by_user(rc, "maya", at)
                     enough = len(seen) + min(read, len(expected))
                     while len(seen) < enough:
                         seen += await some_positions(frames)
@@ -94,9 +94,9 @@ async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
                         frames = hub.follow(MAYA, at, None, always)
                         await position(frames)
                 await maya.conversations.create("chat")
-                seen += await positions(frames, (await of_user(rc, "maya", 0))[-1])
+                seen += await positions(frames, (await list_by_user(rc, "maya", 0))[-1])
                 await frames.aclose()
-                assert seen == await of_user(rc, "maya", 0)
+                assert seen == await list_by_user(rc, "maya", 0)
 
 
 async def test_what_the_store_gave_is_not_given_again_when_the_feed_comes_to_it(
@@ -145,12 +145,12 @@ async def test_a_client_that_comes_back_soon_costs_no_read(monkeypatch: pytest.M
         async with aclosing(hub.follow(MAYA, None, None, always)) as first:
             at = await position(first)
             await said(rc.user("maya"), 3)
-            assert await positions(first, await rc.events.latest()) == await of_user(rc, "maya", at)
+            assert await positions(first, await rc.events.latest()) == await list_by_user(rc, "maya", at)
 
             async def refused(*_: Any, **__: Any) -> Any:
                 raise AssertionError("the store was read")
 
-            expected = await of_user(rc, "maya", at)
+            expected = await list_by_user(rc, "maya", at)
             monkeypatch.setattr(rc.events, "read", refused)
             async with aclosing(hub.follow(MAYA, at, None, always)) as again:
                 assert await position(again) == at
