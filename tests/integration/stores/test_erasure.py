@@ -208,7 +208,7 @@ async def test_a_reader_that_holds_the_log_back_is_named_and_erasing_again_does_
             reader.execute("COMMIT")
         assert set((await maya.admin.delete_user_data(confirm=True)).values()) == {0}
         assert count_in_files(path, MAYA, WORD) == {}
-    assert dict(read_rows(path)["marks"])["wipe"] % 3 == 0
+    assert dict(read_rows(path)["platform_state"])["wipe"] % 3 == 0
 
 
 async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ async def test_two_processes_erase_at_once(tmp_path: Path) -> None:
         )
         assert count_in_files(path, MAYA, WORD) == {}
         assert len(await rc.events.read(types=["user.erased"])) == 6
-    assert dict(read_rows(path)["marks"])["wipe"] % 3 == 0
+    assert dict(read_rows(path)["platform_state"])["wipe"] % 3 == 0
 
 
 @pytest.mark.slow

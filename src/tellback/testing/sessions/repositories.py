@@ -103,7 +103,7 @@ class SessionRepositoryContract:
             status="abandoned",
             current_route="route_book_a_flight",
             current_state="state_ask_when",
-            collected_data={"extracted": {"to": AWKWARD_TEXT, "when": "2026-12-01", "people": 2}, "left": {}},
+            collected_data={"extracted": {"to": AWKWARD_TEXT, "when": "2026-12-01", "people": 2}, "paused_routes": {}},
             completed_at=later(5),
             updated_at=later(5.000001),
         )

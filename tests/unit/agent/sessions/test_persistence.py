@@ -145,7 +145,7 @@ async def test_a_mapping_or_a_row_makes_a_session_as_well(persistence: Persisten
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"initial_data": {"left": 5, "owner": "acme"}}, "'left', 'owner'"),
+        ({"initial_data": {"paused_routes": 5, "owner": "acme"}}, "'owner', 'paused_routes'"),
         ({"data": SessionData("x", collected_data={"context": "web"})}, "cannot be read"),
         ({"initial_data": [1]}, "initial_data"),
         ({"user": "maya"}, "takes no user"),

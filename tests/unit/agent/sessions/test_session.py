@@ -228,7 +228,7 @@ def test_parts_that_are_missing_are_as_in_a_new_session() -> None:
         {"version": "x"},
         {"collected_data": {"route_history": [{}]}},
         {"collected_data": {"progress": {"runs": {"a": {"colour": 1}}}}},
-        {"collected_data": {"waiting": [{"state": "a"}]}},
+        {"collected_data": {"pending_calls": [{"state": "a"}]}},
         {"current_route": "book", "collected_data": {"current_route_entered_at": "yesterday"}},
     ],
 )
