@@ -14,7 +14,7 @@ from tellback.console.chat_backends import (
     RouteChatBackend,
     SpecChatBackend,
     create_backend,
-    list_partners,
+    list_chat_agents,
 )
 from tellback.console.context import PageContext
 from tellback.console.explanation import format_cost
@@ -92,7 +92,7 @@ def test_one_talks_to_agents_that_need_nothing_but_a_message() -> None:
     )
     rc.register_agent({"name": "fixed", "systemPrompt": "Help.", "userMessage": "Report."})
     chair = build_context(rc)
-    assert list(list_partners(chair)) == ["Wanda", "plain", "renamed", "spared"]
+    assert list(list_chat_agents(chair)) == ["Wanda", "plain", "renamed", "spared"]
     assert isinstance(create_backend(chair, None), MemoryChatBackend)
     assert isinstance(create_backend(chair, "Wanda"), RouteChatBackend)
     assert isinstance(create_backend(chair, "renamed"), SpecChatBackend)
