@@ -9,7 +9,7 @@ import logging
 
 from pydantic import BaseModel
 
-from example_helpers import at_hand, converse, run, show
+from example_helpers import converse, run, show, with_available_model
 from tellback import END_ROUTE, Agent, CompositionMode, tool
 from tellback.errors import ToolError
 from tellback.testing import FlowModel
@@ -81,7 +81,7 @@ def build() -> Agent:
     return agent
 
 
-def stand_in() -> FlowModel:
+def fallback_model() -> FlowModel:
     """Reads what the example says."""
     return FlowModel(reads={"order": r"\b(A-\d+)", "reason": r"\b(broken|too late)\b"})
 
@@ -89,7 +89,7 @@ def stand_in() -> FlowModel:
 async def main() -> None:
     """Three customers."""
     logging.getLogger("tellback.tools").setLevel(logging.ERROR)  # an order that is not there is no surprise here
-    agent = at_hand(build(), stand_in())
+    agent = with_available_model(build(), fallback_model())
     await converse(agent, ["I want my money back", "Order A-100 came broken"])
 
     print("\nAnother customer:")
