@@ -64,18 +64,18 @@ def build_dialogue(chat: Any, questions: Any, name: str, warn: Warn) -> Dialogue
     count = 0
     for number, batch in enumerate(_batches(chat), start=1):
         messages = [*_messages(batch.get("turns", []))]
-        at = clock.session(batch.get("time_anchor"), messages)
+        timestamp = clock.session(batch.get("time_anchor"), messages)
         turns: list[Turn] = []
         for message in messages:
-            at = clock.turn(message) or at
+            timestamp = clock.turn(message) or timestamp
             id = str(message.get("id", count))
             count += 1
             text = _TRAILING_MARK.sub("", text_of(message))
             if text:
                 repeated += id in ids
                 ids.add(id)
-                turns.append(Turn(id, str(message.get("role") or "user"), text, at))
-        clock.advance_to(at)
+                turns.append(Turn(id, str(message.get("role") or "user"), text, timestamp))
+        clock.advance_to(timestamp)
         if turns:
             sessions.append(Session(number, tuple(turns)))
     if not sessions:

@@ -212,20 +212,20 @@ def _sessions(conversation: Mapping[str, Any], names: Mapping[str, str], name: s
     for number, raw_turns, time in _session_lists(conversation):
         start = clock.session(time, raw_turns)
         turns: list[Turn] = []
-        at = start
+        timestamp = start
         for index, turn in enumerate(raw_turns, start=1):
             if isinstance(turn, str):
                 turn = {"text": turn}
             if not isinstance(turn, Mapping):
                 continue
-            at = clock.turn(turn) or at
+            timestamp = clock.turn(turn) or timestamp
             text = text_of(turn)
             if text:
                 id = _first_value(turn, IDS)
                 speaker = str(_first_value(turn, SPEAKERS) or "").strip()
                 id = f"D{number}:{index}" if id is None else canonical_id(id)
-                turns.append(Turn(id, names.get(speaker, speaker), text, at))
-        clock.advance_to(at)
+                turns.append(Turn(id, names.get(speaker, speaker), text, timestamp))
+        clock.advance_to(timestamp)
         if turns:
             sessions.append(Session(number, tuple(turns)))
     return sessions

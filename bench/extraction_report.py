@@ -88,18 +88,18 @@ def _alone(ours: Mapping[str, Any], jobs: int) -> Iterator[list[str]]:
         "elsewhere": "others' conversations bound by windows",
     }
     for key, row in ours.items():
-        kind, _, what = key.partition("_")
+        kind, _, variant = key.partition("_")
         rate_text = ""
         if kind == "extract":
-            title = f"a conversation, {int(what):,} memories"
+            title = f"a conversation, {int(variant):,} memories"
         elif kind == "together":
-            title = f"a conversation of several that end at once, {int(what):,} memories"
+            title = f"a conversation of several that end at once, {int(variant):,} memories"
         elif kind == "queue":
-            users = "one user" if what == "1" else f"{what} users"
+            users = "one user" if variant == "1" else f"{variant} users"
             title = f"a verbatim job of {jobs:,} that were queued, of {users}"
             rate_text = f"{1000 / row['wall_ms']['median']:.0f} jobs per second"
         else:
-            title = f"a turn{PACES[kind].rstrip(',')}, {binding_titles[what]}"
+            title = f"a turn{PACES[kind].rstrip(',')}, {binding_titles[variant]}"
         yield [f"  {title}", cell(row["cpu_ms"]), cell(row["wall_ms"]), rate_text]
 
 

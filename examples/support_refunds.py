@@ -93,16 +93,16 @@ async def main() -> None:
     await converse(agent, ["I want my money back", "Order A-100 came broken"])
 
     print("\nAnother customer:")
-    waiting = await converse(agent, ["A refund for A-999, it was broken", "Sorry, it is A-200", "Any news?"])
-    for call in waiting.pending:
+    response = await converse(agent, ["A refund for A-999, it was broken", "Sorry, it is A-200", "Any news?"])
+    for call in response.pending:
         print(f"  [a person approves {call.name}{dict(call.input)}]")
     # Perhaps hours later, in another process: the session says what waits.
-    show(await agent.respond(session=waiting.session, approvals={call.id: True for call in waiting.pending}))
+    show(await agent.respond(session=response.session, approvals={call.id: True for call in response.pending}))
 
     print("\nA third one:")
-    waiting = await converse(agent, ["A refund for A-200, it came too late"])
+    response = await converse(agent, ["A refund for A-200, it came too late"])
     denial = {"approved": False, "reason": "it came in time"}
-    show(await agent.respond(session=waiting.session, approvals={call.id: denial for call in waiting.pending}))
+    show(await agent.respond(session=response.session, approvals={call.id: denial for call in response.pending}))
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ class RouteAgent(Protocol):
         """How the model answers when it is asked what a message means: made before the clock starts."""
         ...
 
-    async def begin(self, texts: Sequence[str]) -> Any:
+    async def create_conversation(self, texts: Sequence[str]) -> Any:
         """A new conversation that holds these messages."""
         ...
 
@@ -231,7 +231,7 @@ class Batches:
         agent = self.agent
         planned_turns = [build_turns(request["routes"], self.conversation_count + index) for index in range(count)]
         self.conversation_count += count
-        conversations = [await agent.begin(earlier_messages()) for _ in planned_turns]
+        conversations = [await agent.create_conversation(earlier_messages()) for _ in planned_turns]
         readings = [[agent.reading(turn) for turn in conversation_turns] for conversation_turns in planned_turns]
         agent.call_log.calls.clear()
         outcomes = []

@@ -71,7 +71,7 @@ class ConversationStore:
     async def turn(self, id: str, text: str) -> str:
         return str((await self._agent.arun(text, session_id=id, user_id=USER)).content)
 
-    async def stored(self, id: str) -> list[str]:
+    async def load_texts(self, id: str) -> list[str]:
         session: Any = self._db.get_session(session_id=id, session_type=SessionType.AGENT, user_id=USER)
         return [self.text(message) for run in session.runs for message in run.messages if not message.from_history]
 

@@ -119,7 +119,7 @@ class RouteAgent:
     def reading(self, turn: Turn) -> dict[str, Any]:
         return handwritten_agent.reading(turn)
 
-    async def begin(self, texts: Sequence[str]) -> ConversationHandle:
+    async def create_conversation(self, texts: Sequence[str]) -> ConversationHandle:
         messages = [AIMessage(text) if index % 2 else HumanMessage(text) for index, text in enumerate(texts)]
         state = {
             "messages": messages,

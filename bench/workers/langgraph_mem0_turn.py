@@ -47,8 +47,8 @@ class InstantModel(BaseChatModel):
 
 class SearchableMemory(MemoryLibrary):
     def search(self, question: str) -> list[str]:
-        found = self._memory.search(question, top_k=HITS, filters={"user_id": USER}, threshold=0.0)
-        return [hit["memory"] for hit in found["results"]]
+        response = self._memory.search(question, top_k=HITS, filters={"user_id": USER}, threshold=0.0)
+        return [hit["memory"] for hit in response["results"]]
 
 
 class TurnRunner:
@@ -70,7 +70,7 @@ class TurnRunner:
     async def close(self, count: int) -> None:
         await self._exit_stack.aclose()
 
-    async def begin(self, texts: Sequence[str]) -> dict[str, Any]:
+    async def create_conversation(self, texts: Sequence[str]) -> dict[str, Any]:
         config = {"configurable": {"thread_id": f"thread_{self._threads}"}}
         self._threads += 1
         messages = [AIMessage(text) if index % 2 else HumanMessage(text) for index, text in enumerate(texts)]
@@ -98,7 +98,7 @@ class TurnRunner:
         first, *rest = messages[:count]
         return ModelCall(str(first.content), [str(message.content) for message in rest])
 
-    async def stored(self, conversation: dict[str, Any]) -> list[str]:
+    async def load_texts(self, conversation: dict[str, Any]) -> list[str]:
         state = await self._graph.aget_state(conversation)
         return [str(message.content) for message in state.values["messages"]]
 

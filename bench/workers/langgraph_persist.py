@@ -54,7 +54,7 @@ class ConversationStore:
         payload = {"messages": [{"role": "user", "content": text}]}
         return str((await self._agent.ainvoke(payload, _config(id)))["messages"][-1].content)
 
-    async def stored(self, id: str) -> list[str]:
+    async def load_texts(self, id: str) -> list[str]:
         state = await self._agent.aget_state(_config(id))
         return [self.text(message) for message in state.values["messages"]]
 

@@ -61,7 +61,7 @@ class MemoryExtractor:
 
     async def fill(self, known: Sequence[dict[str, str]]) -> None:
         now = datetime.now(UTC).isoformat()
-        texts = [each["text"] for each in known]
+        texts = [fact["text"] for fact in known]
         payloads = [
             {
                 "user_id": USER,
@@ -95,11 +95,11 @@ class MemoryExtractor:
 
     async def check(self, conversation: dict[str, Any]) -> dict[str, int]:
         """It may miss what is repeated, and adds all else."""
-        texts = [each["memory"] for each in conversation["added"]]
+        texts = [result["memory"] for result in conversation["added"]]
         facts = conversation["facts"]
         if texts not in (facts, [*facts[:2], *facts[3:]]):
             raise AssertionError(f"of {facts!r:.200} these were added: {texts!r:.200}")
-        stored = {each["memory"]: self._memory.get(each["id"]) for each in conversation["added"]}
+        stored = {result["memory"]: self._memory.get(result["id"]) for result in conversation["added"]}
         if any(found is None or found["memory"] != text for text, found in stored.items()):
             raise AssertionError("something that was added is not there")
         return {"added": len(texts), "left_out": len(facts) - len(texts)}

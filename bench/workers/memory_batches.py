@@ -130,7 +130,7 @@ class Stores:
             await library.fill(user, data.memories[:size])
             # The first recall makes what the later ones use: adding to it is part of the cost.
             await library.recall(user, data.questions[size][0][0])
-        new_memories = self.next_added(data, count)
+        new_memories = self.next_new_memories(data, count)
         walls: list[float] = []
         gc.collect()
         cpu = time.process_time()
@@ -154,7 +154,7 @@ class Stores:
         self._questions_used[size] = start + count
         return [(question, data.memories[index]) for question, index in questions]
 
-    def next_added(self, data: MemoryData, count: int) -> list[tuple[str, str]]:
+    def next_new_memories(self, data: MemoryData, count: int) -> list[tuple[str, str]]:
         new_memories = data.added[self._memories_added : self._memories_added + count]
         expect("memories left to add", len(new_memories), count)
         self._memories_added += count

@@ -66,7 +66,7 @@ class ConversationStore:
     async def turn(self, id: str, text: str) -> str:
         return str((await Runner.run(self._agent, text, session=self._sessions[id], run_config=config)).final_output)
 
-    async def stored(self, id: str) -> list[str]:
+    async def load_texts(self, id: str) -> list[str]:
         return [self.text(item) for item in await self._session(id).get_items()]
 
     def window(self, length: int) -> int:

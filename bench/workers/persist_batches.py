@@ -54,7 +54,7 @@ class ConversationStore(Protocol):
 
     async def turn(self, id: str, text: str) -> str: ...
 
-    async def stored(self, id: str) -> list[str]:
+    async def load_texts(self, id: str) -> list[str]:
         """The texts of all messages, in order."""
         ...
 
@@ -129,7 +129,7 @@ async def time_turns(
     await store.close()
     await store.open(path)
     for id in ids:
-        expect("messages on disk", await store.stored(id), expected_texts)
+        expect("messages on disk", await store.load_texts(id), expected_texts)
     await store.close()
     return per_operation(plan.count, cpu, wall) | {"bytes": growth / plan.count}
 

@@ -97,7 +97,7 @@ class RouteAgent:
     def reading(self, turn: Turn) -> dict[str, Any]:
         return handwritten_agent.reading(turn)
 
-    async def begin(self, texts: Sequence[str]) -> ConversationHandle:
+    async def create_conversation(self, texts: Sequence[str]) -> ConversationHandle:
         return ConversationHandle(
             [
                 ModelResponse(parts=[TextPart(text)]) if index % 2 else ModelRequest(parts=[UserPromptPart(text)])

@@ -99,9 +99,9 @@ class RouteAgent:
         }
         return ChatReply(text=json.dumps(answer))
 
-    async def begin(self, texts: Sequence[str]) -> ConversationHandle:
+    async def create_conversation(self, texts: Sequence[str]) -> ConversationHandle:
         session = create_session()
-        messages = tellback_turn.alternating(texts)
+        messages = tellback_turn.to_messages(texts)
         if self._rc is None:
             return ConversationHandle(session, [Message(each["role"], each["content"]) for each in messages])
         conversations = self._user.conversations

@@ -79,7 +79,7 @@ class MemoryExtractor:
 
     async def fill(self, known: Sequence[dict[str, str]]) -> None:
         now = self._rc.clock()
-        drafts = [AtomDraft(id=new_id("atom"), category=LIFE, valid_from=now, **each) for each in known]
+        drafts = [AtomDraft(id=new_id("atom"), category=LIFE, valid_from=now, **fact) for fact in known]
         await self._rc.store.memories.add(self._user.scope, self._space, drafts, now=now)
         await self._rc.reembed()
 

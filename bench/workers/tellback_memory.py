@@ -91,7 +91,7 @@ def build_extra_batches(stores: Stores) -> dict[str, Batch]:
         """A recall right after something was added, which it has to take in."""
         library = stores.library_for(request)
         questions = stores.next_questions(request, count)
-        new_memories = stores.next_added(load_data(request["data_folder"]), count)
+        new_memories = stores.next_new_memories(load_data(request["data_folder"]), count)
         walls, cpus, results = [], [], []
         gc.collect()
         for (question, _), (text, _) in zip(questions, new_memories, strict=True):

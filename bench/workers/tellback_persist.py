@@ -53,13 +53,13 @@ class ConversationStore:
 
     async def fill(self, texts: Sequence[str]) -> str:
         conversation = await self.conversations.create("chat")
-        await self.conversations.append_messages(conversation.id, alternating(texts))
+        await self.conversations.append_messages(conversation.id, to_messages(texts))
         return conversation.id
 
     async def turn(self, id: str, text: str) -> str:
         return (await self.conversations.run_turn(id, model=model, user_text=text)).text
 
-    async def stored(self, id: str) -> list[str]:
+    async def load_texts(self, id: str) -> list[str]:
         messages = await self.conversations.messages(id)
         expect("seqs", [message.seq for message in messages], [*range(1, len(messages) + 1)])
         return [message.text for message in messages]
@@ -71,7 +71,7 @@ class ConversationStore:
         return str(message.content)
 
 
-def alternating(texts: Sequence[str]) -> list[dict[str, Any]]:
+def to_messages(texts: Sequence[str]) -> list[dict[str, Any]]:
     roles = ("user", "assistant")
     return [{"role": roles[index % 2], "content": text} for index, text in enumerate(texts)]
 
@@ -108,7 +108,7 @@ async def single_appends(path: Path, count: int) -> dict[str, float]:
 async def batched_appends(path: Path, count: int) -> dict[str, float]:
     batches = -(-count // BATCH)
     texts = [numbered_text(index) for index in range(batches * BATCH)]
-    messages = alternating(texts)
+    messages = to_messages(texts)
     store = ConversationStore()
     await store.open(path)
     id = await store.fill([])
@@ -176,7 +176,7 @@ async def _message_row(path: Path) -> tuple[list[str], Sequence[Any]]:
 async def _reload_texts(store: ConversationStore, path: Path, id: str) -> list[str]:
     await store.close()
     await store.open(path)
-    texts = await store.stored(id)
+    texts = await store.load_texts(id)
     await store.close()
     return texts
 

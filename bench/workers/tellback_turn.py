@@ -98,7 +98,7 @@ class TurnRunner:
             for start in range(0, size, CONVERSATION):
                 conversation = await user.conversations.create("past", metadata={"speakers": SPEAKERS})
                 texts = data.memories[:size][start : start + CONVERSATION]
-                await user.conversations.append_messages(conversation.id, alternating(texts))
+                await user.conversations.append_messages(conversation.id, to_messages(texts))
                 await user.conversations.close(conversation.id)
                 await user.memory.remember_conversation(space.id, conversation.id)
             await user.memory.create_binding({"namespace": NAMESPACE, "user_id": USER}, [space.id])
@@ -135,12 +135,12 @@ class TurnRunner:
         provider.add_span_processor(SimpleSpanProcessor(self._spans))
         telemetry.configure(tracer_provider=provider)
 
-    async def begin(self, texts: Sequence[str]) -> ConversationHandle:
+    async def create_conversation(self, texts: Sequence[str]) -> ConversationHandle:
         session = f"session-{self._sessions}"
         self._sessions += 1
         conversations = self._user.conversations
         conversation = await conversations.find_or_create(self._namespace, session, close_after=CLOSE_AFTER)
-        messages = alternating(texts)
+        messages = to_messages(texts)
         await conversations.append_messages(conversation.id, messages)
         history = [Message(each["role"], each["content"]) for each in messages]
         return ConversationHandle(conversation.id, session, history[-TAIL + 1 :])
@@ -243,7 +243,7 @@ class TurnRunner:
         request, _ = call
         return ModelCall(request.system or "", [str(message.content) for message in request.messages])
 
-    async def stored(self, conversation: ConversationHandle) -> list[str]:
+    async def load_texts(self, conversation: ConversationHandle) -> list[str]:
         return [message.text for message in await self._user.conversations.messages(conversation.id)]
 
 
@@ -258,7 +258,7 @@ async def _drain_stream(items: Any) -> tuple[int, Any]:
     return pieces, last
 
 
-def alternating(texts: Sequence[str]) -> list[dict[str, Any]]:
+def to_messages(texts: Sequence[str]) -> list[dict[str, Any]]:
     return [{"role": ("user", "assistant")[index % 2], "content": text} for index, text in enumerate(texts)]
 
 

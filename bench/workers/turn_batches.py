@@ -75,7 +75,7 @@ class TurnRunner(Protocol):
         """The end of a batch of so many turns."""
         ...
 
-    async def begin(self, texts: Sequence[str]) -> Any:
+    async def create_conversation(self, texts: Sequence[str]) -> Any:
         """A new conversation that holds these messages, the user's and the assistant's in turn."""
         ...
 
@@ -89,7 +89,7 @@ class TurnRunner(Protocol):
 
     def to_model_call(self, call: Any) -> ModelCall: ...
 
-    async def stored(self, conversation: Any) -> list[str]:
+    async def load_texts(self, conversation: Any) -> list[str]:
         """The texts of all messages, in order."""
         ...
 
@@ -140,7 +140,7 @@ class Batches:
         question_lists = [self._questions(request, plan.turns + 1) for _ in range(plan.conversations)]
         conversations = []
         for questions in question_lists:
-            conversations.append(await runner.begin(earlier_texts))
+            conversations.append(await runner.create_conversation(earlier_texts))
             await runner.turn(kind, conversations[-1], questions[0][0])
         runner.call_log.calls.clear()
         outcomes = []
@@ -157,7 +157,7 @@ class Batches:
             for conversation, questions in zip(conversations, question_lists, strict=True):
                 answer = runner.expected_turn(kind, plan.length).text
                 expected_texts = [*earlier_texts, *(text for question, _ in questions for text in (question, answer))]
-                expect("messages that are kept", await runner.stored(conversation), expected_texts)
+                expect("messages that are kept", await runner.load_texts(conversation), expected_texts)
         await runner.close(plan.count + plan.conversations)
         return per_operation(plan.count, cpu, wall) | {"found": found_share}
 
@@ -182,7 +182,7 @@ class Batches:
     ) -> None:
         runner = self._runner
         earlier_texts = [numbered_text(index) for index in range(plan.initial_length - 2)]
-        conversations = {kind: await runner.begin(earlier_texts) for kind in kinds}
+        conversations = {kind: await runner.create_conversation(earlier_texts) for kind in kinds}
         for index in range(-1, plan.turns):
             # Each goes first as often as the other.
             for kind in kinds if len(cpu_seconds[kinds[0]]) % 2 else kinds[::-1]:

@@ -181,8 +181,8 @@ def test_a_folder_gives_the_dialogues_of_all_its_files_and_says_what_it_leaves_o
     (tmp_path / "topics.json").write_text(json.dumps({"topic": "birds"}))
     (tmp_path / "broken.json").write_text('{"qa": [')
     warnings = WarningLog()
-    found = dialogues.read_dialogues(tmp_path, warnings)
-    assert [conversation.name for conversation in found] == ["a 1", "talk-1", "talk-1 (2)", "x", "y"]
+    conversations = dialogues.read_dialogues(tmp_path, warnings)
+    assert [conversation.name for conversation in conversations] == ["a 1", "talk-1", "talk-1 (2)", "x", "y"]
     assert len(warnings) == 2
     assert "broken.json" in warnings[0]
     assert "topics.json" in warnings[1]

@@ -15,8 +15,8 @@ def numbers(**milliseconds: float) -> dict[str, Any]:
 
 def peer_check(name: str, others: dict[str, float], **milliseconds: float) -> dict[str, Any]:
     checks = report.checks(numbers(**milliseconds), others, 1_000, 10)
-    [found] = [check for check in checks if name in check["title"]]
-    return dict(found)
+    [peer_result] = [check for check in checks if name in check["title"]]
+    return dict(peer_result)
 
 
 def test_a_peer_that_is_faster_is_a_goal_missed() -> None:
