@@ -12,7 +12,7 @@ from tellback.errors import AlreadyDecidedError, FlowError, InvalidArgumentError
 from tellback.testing import ScriptedModel, says, understands
 from tellback.tools import tool
 from tests.unit.agent.order_shop import build_order_agent
-from tests.unit.agent.travel_desk import reply_prompt, respond
+from tests.unit.agent.travel_setup import reply_prompt, respond
 
 
 def refunds(paid: list[Any], **fields: Any) -> Agent:
@@ -122,10 +122,10 @@ async def test_a_call_that_waits_in_a_route_that_was_left_can_be_decided() -> No
     other.initial_state.transition_to(chat_state="Chat")
     order = next(route for route in agent.routes if route.title == "Order")
     first = await respond(agent, "A1", None, understands(route=order, order="A1"), says("I have asked"))
-    away = await respond(agent, "Nice day", first.session, understands(route=other), says("Yes"))
-    assert away.route is not None
-    assert away.route.title == "Chat"
-    back = await respond(agent, None, away.session, says("Paid back"), approvals={first.pending[0].id: True})
+    detour = await respond(agent, "Nice day", first.session, understands(route=other), says("Yes"))
+    assert detour.route is not None
+    assert detour.route.title == "Chat"
+    back = await respond(agent, None, detour.session, says("Paid back"), approvals={first.pending[0].id: True})
     assert paid == ["A1"]
     assert back.route is not None
     assert back.route.title == "Order"

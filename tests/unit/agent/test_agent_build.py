@@ -225,11 +225,11 @@ async def test_many_routes_are_read_in_a_thread_before_they_are_ranked(monkeypat
     thread_ids: list[int] = []
     prepare = TextRanker.prepare
 
-    def noted(relevance: TextRanker) -> None:
+    def record(relevance: TextRanker) -> None:
         thread_ids.append(threading.get_ident())
         prepare(relevance)
 
-    monkeypatch.setattr(TextRanker, "prepare", noted)
+    monkeypatch.setattr(TextRanker, "prepare", record)
     agent = Agent("Wanda", limits={"in_play": 1})
     for number in range(3):
         agent.create_route(f"Arrange flight {number}", conditions=["the user wants to fly"])

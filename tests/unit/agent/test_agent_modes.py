@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 from tellback.agent import END_ROUTE, Agent, CannedResponse, CompositionMode
 from tellback.errors import FlowError, OutputValidationError
 from tellback.testing import ScriptedModel, answers, says, understands
-from tests.unit.agent.travel_desk import model_requests, reply_prompt, respond
+from tests.unit.agent.travel_setup import model_requests, reply_prompt, respond
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 
 def clinic(mode: str, state: Any = (), route: Any = (), agent: Any = ("Please wait.",), **fields: Any) -> Agent:
     """An agent that asks for a city, with canned responses at each level."""
-    made = Agent("Clinic", composition_mode=mode, canned_responses=agent, **fields)
-    intake = made.create_route(title="Intake", gather_schema=SCHEMA, canned_responses=route)
+    clinic_agent = Agent("Clinic", composition_mode=mode, canned_responses=agent, **fields)
+    intake = clinic_agent.create_route(title="Intake", gather_schema=SCHEMA, canned_responses=route)
     (
         intake.initial_state.transition_to(chat_state="Ask which city", gather=["city"], canned_responses=state)
         .transition_to(chat_state="Name the clinic there")
         .transition_to(state=END_ROUTE)
     )
-    return made
+    return clinic_agent
 
 
 async def test_a_fluid_agent_is_told_nothing_of_canned_responses() -> None:

@@ -22,7 +22,7 @@ from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.testing import ScriptedModel, raises, says, understands
 from tellback.types.conversations import Identity
 from tests.unit.agent.order_shop import build_order_agent, build_order_finder
-from tests.unit.agent.travel_desk import model_requests, reply_prompt, respond
+from tests.unit.agent.travel_setup import model_requests, reply_prompt, respond
 
 CART = {
     "type": "object",
@@ -53,8 +53,8 @@ async def test_a_stored_session_of_one_user_is_not_there_for_another(rc: Tellbac
         await respond(agent, "Hi", "main", user="tom")
     assert model_requests(agent) == []
     assert await store.load("main") == first.session
-    again = await respond(agent, "And?", "main", understands(), says("Still"), user="maya")
-    assert again.session.version == 2
+    followup = await respond(agent, "And?", "main", understands(), says("Still"), user="maya")
+    assert followup.session.version == 2
 
 
 async def test_a_stored_session_of_one_sender_is_not_there_for_another() -> None:
@@ -63,8 +63,8 @@ async def test_a_stored_session_of_one_sender_is_not_there_for_another() -> None
     for stranger in (Identity("tom"), None):
         with pytest.raises(NotFoundError):
             await respond(agent, "Hi", "main", sender=stranger)
-    again = await respond(agent, "And?", "main", understands(), says("Still"), sender=Identity("maya"))
-    assert again.session.version == 2
+    followup = await respond(agent, "And?", "main", understands(), says("Still"), sender=Identity("maya"))
+    assert followup.session.version == 2
 
 
 async def test_a_session_that_is_passed_on_is_not_there_for_another_user(rc: Tellback) -> None:

@@ -10,7 +10,7 @@ from tellback.agent import END_ROUTE, Agent, ToolContext, ToolUpdate, create_ses
 from tellback.testing import calls, says, understands
 from tellback.tools import tool
 from tests.unit.agent.order_shop import ORDER, build_order_agent, build_order_finder
-from tests.unit.agent.travel_desk import model_requests, offered_tools, reply_prompt, respond
+from tests.unit.agent.travel_setup import model_requests, offered_tools, reply_prompt, respond
 
 
 async def test_a_defined_tool_can_have_a_schema_and_an_id_of_its_own() -> None:

@@ -29,19 +29,19 @@ def filled(text: str, data: dict[str, Any] | None = None, context: Any = None) -
 
 
 def test_texts_mappings_and_responses_are_taken() -> None:
-    own = CannedResponse("Bye!", id="bye", condition="the user leaves")
-    assert parse_canned_responses(["Hi", {"text": "Yes", "id": "yes"}, own], "agent") == (
+    bye_response = CannedResponse("Bye!", id="bye", condition="the user leaves")
+    assert parse_canned_responses(["Hi", {"text": "Yes", "id": "yes"}, bye_response], "agent") == (
         CannedResponse("Hi"),
         CannedResponse("Yes", "yes"),
-        own,
+        bye_response,
     )
     assert parse_canned_responses(None, "agent") == parse_canned_responses([], "agent") == ()
 
 
-@pytest.mark.parametrize("given_one", ["Hi", {"text": "Hi"}, 5])
-def test_responses_are_a_list(given_one: Any) -> None:
+@pytest.mark.parametrize("value", ["Hi", {"text": "Hi"}, 5])
+def test_responses_are_a_list(value: Any) -> None:
     with pytest.raises(FlowError, match="State 'Ask': canned responses are a list"):
-        parse_canned_responses(given_one, "state 'Ask'")
+        parse_canned_responses(value, "state 'Ask'")
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_sections_loop_and_may_be_empty() -> None:
     flights = [{"no": "TP1", "price": 90}, {"no": "TP2", "price": Decimal("95.50")}]
     assert filled(text, {"flights": flights}, {"name": "Maya"}) == "Found: TP1 at 90 for Maya; TP2 at 95.50 for Maya;"
     empties: list[dict[str, Any]] = [{}, {"flights": []}, {"flights": None}, {"flights": False}]
-    for nothing in empties:
-        assert filled(text, nothing) == "Found: nothing"
+    for empty in empties:
+        assert filled(text, empty) == "Found: nothing"
     assert filled("{{#tags}}[{{.}}]{{/tags}}", {"tags": ["a", 1]}) == "[a][1]"
     assert filled("{{#user.vip}}Welcome!{{/user.vip}}", {"user": {"vip": True}}) == "Welcome!"
 
@@ -185,10 +185,10 @@ HOSTILE = [
 
 
 @given(st.sampled_from(HOSTILE) | st.text() | st.lists(st.sampled_from([*HOSTILE, "{", "}", "#"])).map("".join))
-def test_what_a_user_says_is_never_read_as_a_template(said: str) -> None:
+def test_what_a_user_says_is_never_read_as_a_template(user_text: str) -> None:
     text = "Dear {{name}}, {{#list}}{{.}}{{/list}}{{a.b}}!"
-    data = {"name": said, "list": [said], "a": {"b": said}}
-    expected = f"Dear {said}, {said}{said}!".encode(errors="replace").decode()
+    data = {"name": user_text, "list": [user_text], "a": {"b": user_text}}
+    expected = f"Dear {user_text}, {user_text}{user_text}!".encode(errors="replace").decode()
     assert filled(text, data, {"secret": "s3cret"}) == expected
 
 

@@ -81,9 +81,9 @@ def test_a_state_that_leads_to_itself_must_speak() -> None:
         asks.transition_to(state=asks)
     speaks = asks.transition_to(chat_state="Talk")
     speaks.transition_to(state=speaks)
-    again = route().initial_state
+    initial = route().initial_state
     with pytest.raises(FlowError, match="cycle"):
-        again.transition_to(state=again)
+        initial.transition_to(state=initial)
 
 
 @pytest.mark.parametrize("condition", [yes, "the user wants to start again"])
@@ -135,6 +135,12 @@ def test_what_was_not_refused_while_it_was_built_passes_the_check(seed: int) -> 
     Agent("Wanda", routes=list(routes.values())).check()
     for each in routes.values():
         for state in each.states:
-            plain = [way for way in state.transitions if way.condition is None and not way.on_error]
-            shadows = [way for way in plain if not getattr(way.resolve_target(), "required_data", ())]
+            plain = [
+                transition
+                for transition in state.transitions
+                if transition.condition is None and not transition.on_error
+            ]
+            shadows = [
+                transition for transition in plain if not getattr(transition.resolve_target(), "required_data", ())
+            ]
             assert len(shadows) <= 1

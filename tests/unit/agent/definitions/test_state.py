@@ -23,13 +23,13 @@ def start(title: str = "Book") -> State:
     return Route(title, gather_schema=Facts).initial_state
 
 
-def refused(source: State, pattern: str, /, **spec: Any) -> FlowError:
+def catch_flow_error(source: State, pattern: str, /, **spec: Any) -> FlowError:
     """The error of a way that cannot be made; nothing is left of it."""
-    states, ways = source.route.states, list(source.transitions)
+    states, transitions = source.route.states, list(source.transitions)
     with pytest.raises(FlowError, match=pattern) as caught:
         source.transition_to(**spec)
     assert source.route.states == states
-    assert source.transitions == ways
+    assert source.transitions == transitions
     assert "'Book'" in caught.value.place
     return caught.value
 
@@ -65,8 +65,8 @@ def test_states_of_one_description_have_ids_of_their_own() -> None:
     second = first.transition_to(chat_state="Ask")
     third = second.transition_to(tool_state=look).transition_to(tool_state=look)
     assert len({state.id for state in third.route.states}) == 5
-    again = start().transition_to(chat_state="Ask")
-    assert again.id == first.id
+    other_ask = start().transition_to(chat_state="Ask")
+    assert other_ask.id == first.id
 
 
 def test_nothing_follows_the_end() -> None:
@@ -117,22 +117,22 @@ def test_the_end_stays_itself_when_it_is_copied() -> None:
     ],
 )
 def test_what_makes_no_way_is_refused_and_leaves_nothing_behind(spec: dict[str, Any], pattern: str) -> None:
-    refused(start(), pattern, **spec)
+    catch_flow_error(start(), pattern, **spec)
 
 
 def test_an_id_is_of_one_state() -> None:
     ask = start().transition_to(chat_state="Ask", id="ask")
-    refused(ask, "'ask' is another state's", chat_state="More", id="ask")
+    catch_flow_error(ask, "'ask' is another state's", chat_state="More", id="ask")
 
 
 def test_a_state_of_another_route_is_refused() -> None:
     other = start("Pay").transition_to(chat_state="Pay")
-    refused(start(), "another route", state=other)
-    refused(start(), "another route", state=other.ref)
+    catch_flow_error(start(), "another route", state=other)
+    catch_flow_error(start(), "another route", state=other.ref)
 
 
 def test_a_state_of_another_route_of_the_same_title_is_refused() -> None:
-    refused(start(), "another route", state=start().transition_to(chat_state="Pay"))
+    catch_flow_error(start(), "another route", state=start().transition_to(chat_state="Pay"))
 
 
 def test_a_guideline_can_be_added() -> None:

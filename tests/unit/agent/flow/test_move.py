@@ -56,22 +56,22 @@ def weather() -> Route:
     return route
 
 
-def actions(moved: MoveResult) -> list[tuple[str, str]]:
-    return [(step.action, step.state) for step in moved.walked]
+def actions(result: MoveResult) -> list[tuple[str, str]]:
+    return [(step.action, step.state) for step in result.walked]
 
 
 def test_everything_in_one_message_is_never_asked_again() -> None:
     route = booking()
     conversation = FlowConversation(route)
-    moved = conversation.take_turn(route, to="Rome", day=DAY, seats=2)
-    assert actions(moved) == [
+    result = conversation.take_turn(route, to="Rome", day=DAY, seats=2)
+    assert actions(result) == [
         ("skipped", "Ask where to"),
         ("skipped", "Ask when and how many"),
         ("ran", "search"),
         ("speaks", "Offer the flights"),
     ]
     assert conversation.ran == [("search", {"to": "Rome", "day": "2026-12-01", "seats": 2})]
-    assert moved.missing == ()
+    assert result.missing == ()
 
 
 def test_a_state_is_kept_to_until_all_it_needs_is_there() -> None:
@@ -138,9 +138,9 @@ def test_a_state_whose_required_data_is_missing_holds_the_one_before_it() -> Non
     first.transition_to(chat_state="Ask when", gather=["day"], required_data=["to"])
     conversation = FlowConversation(route)
     conversation.take_turn()
-    moved = conversation.take_turn()
+    result = conversation.take_turn()
     assert conversation.at == "Greet"
-    assert "to" in moved.walked[-1].why
+    assert "to" in result.walked[-1].why
     conversation.take_turn(to="Rome")
     assert conversation.at == "Ask when"
 
@@ -221,18 +221,18 @@ def test_a_round_without_a_word_ends_after_one_turn_of_it() -> None:
     second = first.transition_to(tool_state=search, arguments=lambda _: {}, id="second")
     second.transition_to(state=first)
     conversation = FlowConversation(route)
-    moved = conversation.take_turn()
-    assert actions(moved) == [("ran", "search"), ("ran", "search"), ("speaks", "search")]
-    assert "before in this turn" in moved.walked[-1].why
+    result = conversation.take_turn()
+    assert actions(result) == [("ran", "search"), ("ran", "search"), ("speaks", "search")]
+    assert "before in this turn" in result.walked[-1].why
 
 
 def test_the_end_completes_the_route_and_keeps_what_was_gathered() -> None:
     route = booking()
     conversation = FlowConversation(route)
     conversation.take_turn(route, to="Rome", day=DAY, seats=2)
-    moved = conversation.take_turn()
-    assert moved.ended
-    assert moved.route is route
+    result = conversation.take_turn()
+    assert result.ended
+    assert result.route is route
     assert conversation.session.current_route is None
     assert conversation.session.extracted["to"] == "Rome"
     assert conversation.take_turn(scores={route: 74}).route is None
@@ -245,9 +245,9 @@ def test_a_detour_leaves_a_route_as_it_was_and_comes_back_to_it() -> None:
     conversation.take_turn(book, to="Rome", day=DAY, seats=2)
     assert conversation.take_turn(tell, city="Rome").route is tell
     assert conversation.session.extracted == {"city": "Rome"}
-    moved = conversation.take_turn(book)
-    assert actions(moved) == [("speaks", "Offer the flights")]
-    assert "taken up again" in moved.walked[-1].why
+    result = conversation.take_turn(book)
+    assert actions(result) == [("speaks", "Offer the flights")]
+    assert "taken up again" in result.walked[-1].why
     assert conversation.session.extracted["day"] == DAY
     assert len(conversation.ran) == 1
 
@@ -289,8 +289,8 @@ def test_a_route_that_is_gone_is_left() -> None:
     session = replace(create_session("web-42"), current_route=CurrentRoute("gone", "Gone", NOW), extracted={"x": 1})
     conversation = FlowConversation(route)
     conversation.session = session
-    moved = conversation.take_turn(scores={})
-    assert (moved.route, conversation.session.current_route) == (None, None)
+    result = conversation.take_turn(scores={})
+    assert (result.route, conversation.session.current_route) == (None, None)
     assert conversation.session.paused_routes["gone"].extracted == {"x": 1}
     assert conversation.take_turn(route).missing == ("to",)
 
@@ -303,18 +303,18 @@ def test_a_state_that_is_gone_begins_its_route_with_what_is_known() -> None:
     assert conversation.take_turn().missing == ("day", "seats")
 
 
-@pytest.mark.parametrize("where", ["skip_if", "condition"])
-def test_code_that_raises_names_its_state(where: str) -> None:
+@pytest.mark.parametrize("option", ["skip_if", "condition"])
+def test_code_that_raises_names_its_state(option: str) -> None:
     def broken(data: Mapping[str, Any]) -> bool:
         return bool(data["nothing"])
 
     route = Route("Book", gather_schema=Flight)
-    code: Any = {where: broken}
+    code: Any = {option: broken}
     route.initial_state.transition_to(chat_state="Ask where to", **code)
     with pytest.raises(FlowError, match="nothing") as caught:
         FlowConversation(route).take_turn()
     assert "'Book'" in caught.value.place
-    assert where != "skip_if" or "'Ask where to'" in caught.value.place
+    assert option != "skip_if" or "'Ask where to'" in caught.value.place
 
 
 def test_code_cannot_change_the_data_it_is_asked_about() -> None:
@@ -330,12 +330,12 @@ def test_code_cannot_change_the_data_it_is_asked_about() -> None:
 
 def test_a_route_without_states_speaks_at_its_start() -> None:
     route = Route("Listen")
-    moved = FlowConversation(route).take_turn()
-    assert moved.state is route.initial_state
+    result = FlowConversation(route).take_turn()
+    assert result.state is route.initial_state
 
 
 def test_without_routes_there_is_nowhere_to_go() -> None:
     with pytest.raises(StopIteration) as stop:
         next(move({}, create_session("web-42"), Interpretation(scores={}), NOW))
-    moved: MoveResult = stop.value.value
-    assert (moved.route, moved.state, moved.walked) == (None, None, ())
+    result: MoveResult = stop.value.value
+    assert (result.route, result.state, result.walked) == (None, None, ())

@@ -78,12 +78,12 @@ def discounts(*, for_people: bool) -> FlowConversation:
     route = sale()
     ask = route.initial_state.transition_to(chat_state="Ask what kind", gather=["kind"])
     firm = ask.transition_to(tool_state=by_kind, save_as="discount", condition=is_firm)
-    priced = firm.transition_to(tool_state=price)
+    price_state = firm.transition_to(tool_state=price)
     if for_people:
-        ask.transition_to(tool_state=by_person, save_as="discount").transition_to(state=priced)
+        ask.transition_to(tool_state=by_person, save_as="discount").transition_to(state=price_state)
     else:
-        ask.transition_to(state=priced)
-    priced.transition_to(chat_state="Say the price").transition_to(state=END_ROUTE)
+        ask.transition_to(state=price_state)
+    price_state.transition_to(chat_state="Say the price").transition_to(state=END_ROUTE)
     return FlowConversation(route, by_kind=20, by_person=5)
 
 
@@ -111,10 +111,10 @@ def test_two_branches_that_give_the_same_field_do_not_mix() -> None:
 def test_a_tool_that_fails_when_it_is_run_again_leaves_nothing_of_its_first_run() -> None:
     route = sale()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
-    quoted = ask.transition_to(tool_state=quote, save_as="price")
-    charged = quoted.transition_to(chat_state="Say the price").transition_to(tool_state=charge)
-    charged.transition_to(chat_state="Thank")
-    quoted.transition_to(chat_state="Reserve without a price?", on_error=True).transition_to(state=charged)
+    quote_state = ask.transition_to(tool_state=quote, save_as="price")
+    charge_state = quote_state.transition_to(chat_state="Say the price").transition_to(tool_state=charge)
+    charge_state.transition_to(chat_state="Thank")
+    quote_state.transition_to(chat_state="Reserve without a price?", on_error=True).transition_to(state=charge_state)
     conversation = FlowConversation(route, quote=100)
     conversation.take_turn(to="Rome")
     assert conversation.session.extracted["price"] == 100
@@ -129,8 +129,8 @@ def test_a_tool_that_fails_when_it_is_run_again_leaves_nothing_of_its_first_run(
 def test_a_value_of_an_earlier_run_is_gone_while_the_tool_cannot_be_reached() -> None:
     route = sale()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
-    when = ask.transition_to(chat_state="Ask when", gather=["day"])
-    when.transition_to(tool_state=quote, save_as="price").transition_to(chat_state="Say the price")
+    ask_when = ask.transition_to(chat_state="Ask when", gather=["day"])
+    ask_when.transition_to(tool_state=quote, save_as="price").transition_to(chat_state="Say the price")
     conversation = FlowConversation(route, quote=100)
     conversation.take_turn(to="Rome", day="Monday")
     conversation.take_turn(to="Oslo", forget=["day"])
@@ -140,8 +140,8 @@ def test_a_value_of_an_earlier_run_is_gone_while_the_tool_cannot_be_reached() ->
 def test_an_optional_value_that_is_stated_late_counts_before_anything_is_charged() -> None:
     route = sale()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to", "coupon"])
-    say = ask.transition_to(tool_state=quote, save_as="price").transition_to(chat_state="Say the price")
-    say.transition_to(tool_state=charge).transition_to(chat_state="Thank")
+    say_price = ask.transition_to(tool_state=quote, save_as="price").transition_to(chat_state="Say the price")
+    say_price.transition_to(tool_state=charge).transition_to(chat_state="Thank")
     conversation = FlowConversation(route, quote=gives(lambda arguments: 50 if arguments.get("coupon") else 100))
     conversation.take_turn()
     conversation.take_turn(to="Rome")
@@ -163,8 +163,8 @@ def test_code_chooses_its_way_anew_when_a_value_is_stated_late() -> None:
     conversation.take_turn()
     conversation.take_turn(name="Bo")
     assert (conversation.at, conversation.ran) == ("Confirm", [])
-    moved = conversation.take_turn(vip=True)
-    assert (conversation.at, conversation.ran, moved.ended) == ("Confirm", [("inform", {})], False)
+    result = conversation.take_turn(vip=True)
+    assert (conversation.at, conversation.ran, result.ended) == ("Confirm", [("inform", {})], False)
 
 
 def test_a_state_that_became_needless_is_left_while_it_speaks() -> None:
@@ -183,8 +183,8 @@ def test_a_state_that_became_needless_is_left_while_it_speaks() -> None:
 def with_terms() -> FlowConversation:
     route = sale()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
-    who = ask.transition_to(chat_state="Ask who", gather=["name"])
-    booked = who.transition_to(chat_state="Ask whether the terms are right").transition_to(tool_state=book)
+    ask_who = ask.transition_to(chat_state="Ask who", gather=["name"])
+    booked = ask_who.transition_to(chat_state="Ask whether the terms are right").transition_to(tool_state=book)
     confirm = booked.transition_to(chat_state="Confirm")
     confirm.transition_to(chat_state="Say goodbye").transition_to(state=END_ROUTE)
     return FlowConversation(route)
@@ -211,9 +211,9 @@ def test_what_follows_a_tool_that_ran_again_is_said_again(takes_back_first: bool
     if takes_back_first:
         conversation.take_turn(forget=["to"])
         assert conversation.at == "Ask where to"
-    moved = conversation.take_turn(to="Oslo")
+    result = conversation.take_turn(to="Oslo")
     assert conversation.ran == [("book", {"to": "Rome"}), ("book", {"to": "Oslo"})]
-    assert (conversation.at, moved.ended) == ("Confirm", False)
+    assert (conversation.at, result.ended) == ("Confirm", False)
 
 
 def laps(*, repeat: bool = True, forgets: tuple[str, ...] = ()) -> FlowConversation:
@@ -267,9 +267,9 @@ def test_a_tool_that_counts_goes_on_counting_in_each_lap() -> None:
 
     route = sale()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
-    counted = ask.transition_to(tool_state=tally, save_as="count").transition_to(chat_state="Another one?")
-    counted.transition_to(state=ask, condition=ANOTHER, forgets=["to"])
-    counted.transition_to(state=END_ROUTE)
+    count_state = ask.transition_to(tool_state=tally, save_as="count").transition_to(chat_state="Another one?")
+    count_state.transition_to(state=ask, condition=ANOTHER, forgets=["to"])
+    count_state.transition_to(state=END_ROUTE)
     conversation = FlowConversation(route, tally=gives(lambda arguments: arguments.get("count", 0) + 1))
     conversation.take_turn(to="Rome")
     for lap, place in enumerate(("Oslo", "Bonn", "Paris"), 2):
@@ -285,8 +285,8 @@ def test_a_tool_that_acted_is_not_tried_again_though_its_value_does_not_fit() ->
     booked = ask.transition_to(tool_state=book, save_as="price", repeat=False)
     booked.transition_to(chat_state="Thank").transition_to(state=END_ROUTE)
     conversation = FlowConversation(route, book="R-77")
-    moved = conversation.take_turn(to="Rome")
-    assert "does not fit" in (moved.tool_runs[0][1].error or "")
+    result = conversation.take_turn(to="Rome")
+    assert "does not fit" in (result.tool_runs[0][1].error or "")
     conversation.take_turn(holds=[retry_condition(booked)])
     conversation.take_turn(to="Oslo")
     assert conversation.ran == [("book", {"to": "Rome"})]
@@ -310,8 +310,8 @@ async def test_no_tool_runs_on_a_value_whose_correction_was_rejected() -> None:
     agent = Agent("Desk")
     route = agent.create_route(title="Reserve", gather_schema=Party)
     ask = route.initial_state.transition_to(chat_state="Ask how many", gather=["seats"])
-    when = ask.transition_to(chat_state="Ask when", gather=["day"])
-    when.transition_to(tool_state=reserve).transition_to(chat_state="Thank").transition_to(state=END_ROUTE)
+    ask_when = ask.transition_to(chat_state="Ask when", gather=["day"])
+    ask_when.transition_to(tool_state=reserve).transition_to(chat_state="Thank").transition_to(state=END_ROUTE)
     conversation = Dialogue(agent)
     await conversation.says("Two", understands(seats=2), says("When?"))
     await conversation.says("Monday, but we are twelve now", understands(seats=12, day="Monday"), says("Nine at most"))
@@ -384,8 +384,8 @@ def test_nobody_can_approve_what_was_corrected_in_another_route() -> None:
 
 def test_a_call_that_waits_is_dropped_with_its_route() -> None:
     conversation, pay, _ = waiting_in_a_left_route()
-    moved = conversation.take_turn(scores={}, holds=[drop_condition(pay)])
-    assert moved.route is None
+    result = conversation.take_turn(scores={}, holds=[drop_condition(pay)])
+    assert result.route is None
     assert conversation.session.pending_calls == ()
     assert conversation.session.paused_routes[pay.id].pending_calls == ()
     assert conversation.session.paused_routes[pay.id].dropped
@@ -398,5 +398,5 @@ def test_what_the_next_state_requires_is_asked_for_where_it_can_be_gathered() ->
     send.transition_to(chat_state="Correct the place", gather=["to"])
     conversation = FlowConversation(route)
     assert conversation.take_turn(name="Bo").missing == ()
-    moved = conversation.take_turn()
-    assert (conversation.at, moved.missing) == ("Welcome", ("to",))
+    result = conversation.take_turn()
+    assert (conversation.at, result.missing) == ("Welcome", ("to",))

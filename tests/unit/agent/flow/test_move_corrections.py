@@ -55,14 +55,14 @@ def test_a_tool_whose_value_was_corrected_runs_again_and_the_others_are_kept() -
     ask.transition_to(tool_state=search).transition_to(tool_state=price).transition_to(chat_state="Offer")
     conversation = FlowConversation(route)
     conversation.take_turn(**ALL)
-    moved = conversation.take_turn(to="Oslo")
-    assert [(step.action, step.state) for step in moved.walked][-3:] == [
+    result = conversation.take_turn(to="Oslo")
+    assert [(step.action, step.state) for step in result.walked][-3:] == [
         ("ran", "search"),
         ("kept", "price"),
         ("speaks", "Offer"),
     ]
     assert conversation.ran == [("search", {"to": "Rome"}), ("price", {"seats": 2}), ("search", {"to": "Oslo"})]
-    assert moved.changed == ("to",)
+    assert result.changed == ("to",)
 
 
 def test_the_same_value_again_is_no_correction() -> None:
@@ -70,8 +70,8 @@ def test_the_same_value_again_is_no_correction() -> None:
     ask.transition_to(tool_state=search).transition_to(chat_state="Offer").transition_to(state=END_ROUTE)
     conversation = FlowConversation(route)
     conversation.take_turn(**ALL)
-    moved = conversation.take_turn(to="Rome")
-    assert (moved.changed, moved.ended) == ((), True)
+    result = conversation.take_turn(to="Rome")
+    assert (result.changed, result.ended) == ((), True)
 
 
 def test_a_correction_that_concerns_no_state_makes_the_current_one_speak_again() -> None:
@@ -79,8 +79,8 @@ def test_a_correction_that_concerns_no_state_makes_the_current_one_speak_again()
     ask.transition_to(tool_state=search).transition_to(chat_state="Offer").transition_to(state=END_ROUTE)
     conversation = FlowConversation(route)
     conversation.take_turn(**ALL)
-    moved = conversation.take_turn(name="Leo")
-    assert (conversation.at, moved.ended, len(conversation.ran)) == ("Offer", False, 1)
+    result = conversation.take_turn(name="Leo")
+    assert (conversation.at, result.ended, len(conversation.ran)) == ("Offer", False, 1)
 
 
 def test_a_forgotten_field_is_asked_for_again() -> None:
@@ -187,8 +187,8 @@ def test_a_state_that_code_passed_asks_when_a_correction_undoes_that() -> None:
 
 def test_a_tool_that_code_passed_runs_when_a_correction_undoes_that() -> None:
     route, ask = trip()
-    priced = ask.transition_to(tool_state=price, skip_if=lambda data: data["seats"] < 5)
-    priced.transition_to(chat_state="Offer")
+    price_state = ask.transition_to(tool_state=price, skip_if=lambda data: data["seats"] < 5)
+    price_state.transition_to(chat_state="Offer")
     conversation = FlowConversation(route)
     conversation.take_turn(**ALL)
     conversation.take_turn(seats=6)
@@ -197,10 +197,10 @@ def test_a_tool_that_code_passed_runs_when_a_correction_undoes_that() -> None:
 
 def test_the_result_of_a_tool_that_code_passes_now_is_not_on_the_path() -> None:
     route, ask = trip()
-    priced = ask.transition_to(tool_state=search).transition_to(
+    price_state = ask.transition_to(tool_state=search).transition_to(
         tool_state=price, skip_if=lambda data: data["seats"] < 5
     )
-    offer = priced.transition_to(chat_state="Offer")
+    offer = price_state.transition_to(chat_state="Offer")
     conversation = FlowConversation(route)
     conversation.take_turn(**{**ALL, "seats": 6})
     conversation.take_turn(to="Oslo", seats=2)
@@ -212,8 +212,8 @@ def test_the_result_of_a_tool_that_code_passes_now_is_not_on_the_path() -> None:
 
 def test_a_tool_that_code_passed_for_a_while_runs_with_what_is_known_when_it_is_reached_again() -> None:
     route, ask = trip()
-    priced = ask.transition_to(tool_state=price, skip_if=lambda data: data["kind"] == "free")
-    priced.transition_to(chat_state="Offer")
+    price_state = ask.transition_to(tool_state=price, skip_if=lambda data: data["kind"] == "free")
+    price_state.transition_to(chat_state="Offer")
     conversation = FlowConversation(route)
     conversation.take_turn(**ALL)
     conversation.take_turn(kind="free", seats=6)
@@ -275,8 +275,8 @@ def test_a_call_that_waits_is_not_taken_for_done_when_a_correction_goes_back() -
     conversation = FlowConversation(route, charge=WAITS)
     conversation.take_turn(**ALL)
     assert conversation.session.pending_calls
-    moved = conversation.take_turn(to="Oslo")
-    assert [(step.action, step.state) for step in moved.walked][-3:-1] == [("ran", "search"), ("waits", "charge")]
+    result = conversation.take_turn(to="Oslo")
+    assert [(step.action, step.state) for step in result.walked][-3:-1] == [("ran", "search"), ("waits", "charge")]
     assert conversation.session.pending_calls
 
 
@@ -303,16 +303,16 @@ def test_a_tool_that_rewrites_its_own_value_is_not_run_again_by_another_correcti
 
 
 def test_a_tool_fed_by_another_runs_again_with_what_that_one_gives_now() -> None:
-    def noted(run: ToolRun) -> ToolRunResult:
+    def record_run(run: ToolRun) -> ToolRunResult:
         return ToolRunResult(run, f"for {run.arguments['to']}")
 
     route, ask = trip()
     found = ask.transition_to(tool_state=search, save_as="note")
     found.transition_to(tool_state=charge, arguments={"name": "note"}).transition_to(chat_state="Thank")
-    conversation = FlowConversation(route, search=noted)
+    conversation = FlowConversation(route, search=record_run)
     conversation.take_turn(**ALL)
     conversation.take_turn(to="Oslo")
-    assert [given["name"] for name, given in conversation.ran if name == "charge"] == ["for Rome", "for Oslo"]
+    assert [arguments["name"] for name, arguments in conversation.ran if name == "charge"] == ["for Rome", "for Oslo"]
 
 
 def test_a_tool_is_not_run_again_without_the_data_it_requires() -> None:

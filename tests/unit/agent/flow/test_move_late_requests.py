@@ -36,9 +36,9 @@ def test_a_value_that_a_tool_could_do_without_makes_it_run_again_once_it_is_stat
     route = trip()
     conversation = FlowConversation(route)
     conversation.take_turn(route, to="Rome")
-    moved = conversation.take_turn(cabin="business")
+    result = conversation.take_turn(cabin="business")
     assert conversation.ran == [("search", {"to": "Rome"}), ("search", {"to": "Rome", "cabin": "business"})]
-    assert (conversation.at, moved.changed) == ("Offer", ())
+    assert (conversation.at, result.changed) == ("Offer", ())
     conversation.take_turn()
     assert len(conversation.ran) == 2
 
@@ -69,8 +69,8 @@ def test_a_route_that_is_no_longer_wanted_is_left_and_can_be_taken_up_again() ->
     other.initial_state.transition_to(chat_state="Tell the weather")
     conversation = FlowConversation(route, other)
     conversation.take_turn(route, to="Rome")
-    moved = conversation.take_turn(scores={route: 5}, holds=[drop_condition(route)])
-    assert (moved.route, conversation.session.current_route) == (None, None)
+    result = conversation.take_turn(scores={route: 5}, holds=[drop_condition(route)])
+    assert (result.route, conversation.session.current_route) == (None, None)
     assert conversation.session.paused_routes[route.id].dropped
     conversation.take_turn(route)
     assert (conversation.at, conversation.session.extracted) == ("Offer", {"to": "Rome"})

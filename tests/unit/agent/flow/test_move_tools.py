@@ -28,15 +28,15 @@ def price(item: str, count: int) -> float:
     return len(item) * float(count)
 
 
-def order(**more: Any) -> tuple[Route, State]:
+def order(**options: Any) -> tuple[Route, State]:
     """A route that works out a price, and its tool state."""
     route = Route("Order", gather_schema=Order)
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["item", "count"])
-    return route, ask.transition_to(tool_state=price, **more)
+    return route, ask.transition_to(tool_state=price, **options)
 
 
-def actions(moved: MoveResult) -> list[tuple[str, str]]:
-    return [(step.action, step.state) for step in moved.walked]
+def actions(result: MoveResult) -> list[tuple[str, str]]:
+    return [(step.action, step.state) for step in result.walked]
 
 
 def test_what_a_tool_gives_is_kept_in_the_field_it_is_saved_as() -> None:
@@ -55,8 +55,8 @@ def test_a_result_that_does_not_fit_its_field_is_a_failure_and_nothing_of_it_is_
     route, found = order(save_as="total")
     found.transition_to(chat_state="Tell the price")
     conversation = FlowConversation(route, price=gives)
-    moved = conversation.take_turn(item="tea", count=2)
-    assert actions(moved)[-2:] == [("failed", "price"), ("speaks", "price")]
+    result = conversation.take_turn(item="tea", count=2)
+    assert actions(result)[-2:] == [("failed", "price"), ("speaks", "price")]
     assert conversation.session.extracted == {"item": "tea", "count": 2}
     assert conversation.session.context == {}
     error = conversation.session.progress.runs[found.id].error
@@ -182,8 +182,8 @@ def test_a_call_that_waits_speaks_until_it_is_decided() -> None:
     route, found = order()
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(route, price=WAITS)
-    moved = conversation.take_turn(item="tea", count=2)
-    assert actions(moved)[-2:] == [("waits", "price"), ("speaks", "price")]
+    result = conversation.take_turn(item="tea", count=2)
+    assert actions(result)[-2:] == [("waits", "price"), ("speaks", "price")]
     assert [each.state_id for each in conversation.session.pending_calls] == [found.id]
     assert actions(conversation.take_turn()) == [("speaks", "price")]
     conversation.tools.clear()
@@ -198,8 +198,8 @@ def test_a_call_that_is_denied_is_a_failure() -> None:
     conversation = FlowConversation(route, price=WAITS)
     conversation.take_turn(item="tea", count=2)
     conversation.tools["price"] = PermissionError("denied")
-    moved = conversation.take_turn(decides=True)
-    assert actions(moved) == [("failed", "price"), ("speaks", "price")]
+    result = conversation.take_turn(decides=True)
+    assert actions(result) == [("failed", "price"), ("speaks", "price")]
     assert conversation.session.pending_calls == ()
     conversation.tools["price"] = WAITS
     conversation.take_turn(holds=[retry_condition(found)])
