@@ -20,7 +20,7 @@ CALL = re.compile(r"\b([A-Za-z_][\w.]*)\(\)")
 
 
 @pytest.mark.parametrize(
-    ("written", "shown"),
+    ("docstring", "expected"),
     [
         ("Add.", "Add."),
         ("Add.\n\n>>> 1 + 1\n2", "Add.\n\n```pycon\n>>> 1 + 1\n2\n```"),
@@ -31,8 +31,8 @@ CALL = re.compile(r"\b([A-Za-z_][\w.]*)\(\)")
         ),
     ],
 )
-def test_examples_in_docstrings_are_shown_as_code(written: str, shown: str) -> None:
-    assert fence(written) == shown
+def test_examples_in_docstrings_are_shown_as_code(docstring: str, expected: str) -> None:
+    assert fence(docstring) == expected
 
 
 @cache
@@ -101,8 +101,8 @@ def test_the_packages_of_the_architecture_are_those_there_are() -> None:
     section = ARCHITECTURE.read_text().split("## Packages")[1].split("\n## ")[0]
     first_cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     listed = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)} | {"turn"}  # beside `turns`
-    there = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert listed == there - {"__init__"}
+    packages = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert listed == packages - {"__init__"}
 
 
 @pytest.mark.parametrize(

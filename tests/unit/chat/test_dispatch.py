@@ -21,7 +21,7 @@ from tellback.memory.extraction.extractors import ask_model
 from tellback.telemetry.config import CAPTURE_VARIABLE
 from tellback.testing import ScriptedModel, raises, says
 
-Door = Callable[[ChatOptions], Awaitable[Any]]
+ModelCall = Callable[[ChatOptions], Awaitable[Any]]
 
 
 async def iterated(opts: ChatOptions) -> None:
@@ -29,7 +29,7 @@ async def iterated(opts: ChatOptions) -> None:
         pass
 
 
-DOORS: dict[str, tuple[Door, bool]] = {
+MODEL_CALLS: dict[str, tuple[ModelCall, bool]] = {
     "run_loop": (lambda opts: run_loop(opts, "Hi"), False),
     "run_loop_stream": (lambda opts: run_loop_stream(opts, "Hi"), True),
     "stream_loop": (iterated, True),
@@ -67,16 +67,16 @@ async def failing(model: str, messages: Any, system: Any, tools: Any) -> str:
     raise ConnectionError("gone")
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("entry_point", MODEL_CALLS)
 @pytest.mark.parametrize("answerer", ["model", "chat_fn", "chat_stream_fn", "both"])
-async def test_every_model_call_is_one_span(exporter: InMemorySpanExporter, door: str, answerer: str) -> None:
+async def test_every_model_call_is_one_span(exporter: InMemorySpanExporter, entry_point: str, answerer: str) -> None:
     options = {
         "model": ChatOptions(model=ScriptedModel([says("Hello!")], model="m")),
         "chat_fn": ChatOptions(model="m", chat_fn=hello),
         "chat_stream_fn": ChatOptions(model="m", chat_stream_fn=hello_streamed),
         "both": ChatOptions(model="m", chat_fn=hello, chat_stream_fn=hello_streamed),
     }
-    go, streams = DOORS[door]
+    go, streams = MODEL_CALLS[entry_point]
     await go(options[answerer])
     span, attributes = only(exporter)
     assert span.name == "chat m"
@@ -85,8 +85,8 @@ async def test_every_model_call_is_one_span(exporter: InMemorySpanExporter, door
     assert attributes.get("gen_ai.request.stream", False) == streams
 
 
-@pytest.mark.parametrize("door", DOORS)
-async def test_a_call_that_fails_names_its_provider(exporter: InMemorySpanExporter, door: str) -> None:
+@pytest.mark.parametrize("entry_point", MODEL_CALLS)
+async def test_a_call_that_fails_names_its_provider(exporter: InMemorySpanExporter, entry_point: str) -> None:
     entry = ProviderRegistration("own", prefix_detector("own-"), "Own Host", chat_fn=failing)
     for opts, provider in (
         (ChatOptions(model=ScriptedModel([raises(ConnectionError("gone"))])), "scripted"),
@@ -95,7 +95,7 @@ async def test_a_call_that_fails_names_its_provider(exporter: InMemorySpanExport
     ):
         exporter.clear()
         with pytest.raises(ConnectionError):
-            await DOORS[door][0](opts)
+            await MODEL_CALLS[entry_point][0](opts)
         span, attributes = only(exporter)
         assert span.status.status_code is StatusCode.ERROR
         assert attributes["error.type"] == "ConnectionError"
@@ -143,11 +143,11 @@ async def test_a_stream_that_was_never_begun_is_no_call(exporter: InMemorySpanEx
     assert not exporter.get_finished_spans()
 
 
-@pytest.mark.parametrize("door", DOORS)
-async def test_a_call_that_is_cancelled_is_no_error(exporter: InMemorySpanExporter, door: str) -> None:
+@pytest.mark.parametrize("entry_point", MODEL_CALLS)
+async def test_a_call_that_is_cancelled_is_no_error(exporter: InMemorySpanExporter, entry_point: str) -> None:
     was_called = asyncio.Event()
     model = ScriptedModel([says("never", delay=30, expect=lambda _: was_called.set())])
-    task = asyncio.ensure_future(DOORS[door][0](ChatOptions(model=model)))
+    task = asyncio.ensure_future(MODEL_CALLS[entry_point][0](ChatOptions(model=model)))
     async with asyncio.timeout(20):
         await was_called.wait()
     task.cancel()

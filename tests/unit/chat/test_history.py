@@ -93,10 +93,10 @@ def test_every_history_becomes_sound_and_repairing_again_changes_nothing(history
 
 @given(st.lists(messages, max_size=12))
 def test_what_people_and_models_said_stays_in_order(history: list[Message]) -> None:
-    def said(found: list[Message]) -> list[str]:
+    def user_texts(found: list[Message]) -> list[str]:
         return [message_text(m) for m in found if m.role != "tool" and not message_text(m).startswith("[Result of")]
 
-    assert said(repair_history(history)) == said(history)
+    assert user_texts(repair_history(history)) == user_texts(history)
 
 
 @given(st.lists(messages, max_size=12))

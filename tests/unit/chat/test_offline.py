@@ -33,9 +33,9 @@ def hit(text: str, score: float, category: Category = TURN_CATEGORY) -> RecallHi
     return RecallHit(atom, score)
 
 
-async def answer(text: str, *hits: RecallHit, before: tuple[str, ...] = ()) -> ChatReply:
+async def answer(text: str, *hits: RecallHit, earlier: tuple[str, ...] = ()) -> ChatReply:
     context = WorkingContext("", messages=(), atoms_used=(), tokens_estimated=0, hits=hits)
-    history = [each for said in before for each in (user_message(said), assistant_message("Noted."))]
+    history = [each for text in earlier for each in (user_message(text), assistant_message("Noted."))]
     with request.bind_request(Request(conversation_id="conv_1", remembered=context)):
         return await OfflineModel().complete([*history, user_message(text)])
 
@@ -79,7 +79,7 @@ async def test_a_statement_is_kept_and_brings_up_only_what_is_surely_about_it() 
 
 
 @pytest.mark.parametrize(
-    "told",
+    "statement",
     [
         "Remember that I am allergic to nuts.",
         "Do not call me on Sundays",
@@ -90,12 +90,12 @@ async def test_a_statement_is_kept_and_brings_up_only_what_is_surely_about_it() 
         "",
     ],
 )
-async def test_what_is_told_is_not_taken_for_a_question(told: str) -> None:
-    assert (await answer(told, hit("User: I moved to Lisbon.", 0.06))).text.startswith(STORED_FOR_MEMORY)
+async def test_what_is_told_is_not_taken_for_a_question(statement: str) -> None:
+    assert (await answer(statement, hit("User: I moved to Lisbon.", 0.06))).text.startswith(STORED_FOR_MEMORY)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "question",
     [
         "where do i live",
         "do i live in Lisbon",
@@ -105,22 +105,22 @@ async def test_what_is_told_is_not_taken_for_a_question(told: str) -> None:
         "I forgot. Where?",
     ],
 )
-async def test_a_question_is_known_without_its_mark_and_by_the_marks_of_other_languages(asked: str) -> None:
-    assert "I moved to Lisbon." in (await answer(asked, hit("User: I moved to Lisbon.", 0.06))).text
-    assert (await answer(asked)).text.startswith(NOTHING_REMEMBERED)
+async def test_a_question_is_known_without_its_mark_and_by_the_marks_of_other_languages(question: str) -> None:
+    assert "I moved to Lisbon." in (await answer(question, hit("User: I moved to Lisbon.", 0.06))).text
+    assert (await answer(question)).text.startswith(NOTHING_REMEMBERED)
 
 
 @pytest.mark.parametrize(
-    "asked", ["User: what am i allergic to", "Ana: Tell me. What is it?", "User: それは何ですか\uff1f"]
+    "question", ["User: what am i allergic to", "Ana: Tell me. What is it?", "User: それは何ですか\uff1f"]
 )
-async def test_what_was_asked_in_any_way_is_no_answer(asked: str) -> None:
-    assert (await answer("What is Ana allergic to?", hit(asked, 0.9))).text.startswith(NOTHING_REMEMBERED)
+async def test_what_was_asked_in_any_way_is_no_answer(question: str) -> None:
+    assert (await answer("What is Ana allergic to?", hit(question, 0.9))).text.startswith(NOTHING_REMEMBERED)
 
 
 async def test_what_was_told_is_quoted_also_where_a_question_followed() -> None:
     statement = "Remember that Ana is allergic to nuts. Did you know that?"
     assert statement in (await answer("What is Ana allergic to?", hit(f"User: {statement}", 0.9))).text
-    assert statement in (await answer("What is Ana allergic to?", before=(statement,))).text
+    assert statement in (await answer("What is Ana allergic to?", earlier=(statement,))).text
 
 
 async def test_only_what_is_kept_is_said_to_be() -> None:
@@ -131,14 +131,14 @@ async def test_only_what_is_kept_is_said_to_be() -> None:
 
 
 async def test_what_was_said_in_the_same_conversation_is_quoted_too() -> None:
-    reply = await answer("What is Ana allergic to?", before=("My sister Ana is allergic to nuts.", "I like trains."))
+    reply = await answer("What is Ana allergic to?", earlier=("My sister Ana is allergic to nuts.", "I like trains."))
     assert reply.text.startswith('Earlier in this conversation you said: "My sister Ana is allergic to nuts."')
     assert "trains" not in reply.text
 
 
 async def test_how_to_set_a_model_up_is_said_once_in_a_conversation() -> None:
     assert SETUP_HINT in (await answer("Hello!")).text
-    assert SETUP_HINT not in (await answer("Hello!", before=("Hi.",))).text
+    assert SETUP_HINT not in (await answer("Hello!", earlier=("Hi.",))).text
 
 
 async def test_it_streams_word_by_word_and_says_the_same() -> None:
@@ -211,12 +211,12 @@ async def test_concurrent_turns_quote_their_own_users_memories() -> None:
     async with Tellback(":memory:") as rc:
         names = [f"user{number}" for number in range(8)]
 
-        async def remembered(name: str) -> str:
+        async def recalled_answer(name: str) -> str:
             user = rc.user(name)
             reply = await user.chat(f"My secret word is zebra{name}.")
             await user.conversations.close(str(reply.conversation_id))
             return (await user.chat("What is my secret word?")).text
 
-        for name, text in zip(names, await asyncio.gather(*map(remembered, names)), strict=True):
+        for name, text in zip(names, await asyncio.gather(*map(recalled_answer, names)), strict=True):
             assert f"zebra{name}." in text
             assert not any(f"zebra{other}." in text for other in names if other != name)

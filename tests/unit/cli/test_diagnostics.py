@@ -101,14 +101,14 @@ def test_the_doctor_fails_for_a_model_that_nobody_knows(as_json: Json, monkeypat
 
 def test_the_doctor_fails_for_a_file_that_is_not_ours(cli: Cli) -> None:
     Path("notes.txt").write_text("Not a database at all.")
-    shown = cli("doctor", "--url", "notes.txt", "--port", "0", code=1).stdout
-    assert "is no store of Tellback's" in shown
-    assert "1 of these will not work" in shown
+    output = cli("doctor", "--url", "notes.txt", "--port", "0", code=1).stdout
+    assert "is no store of Tellback's" in output
+    assert "1 of these will not work" in output
 
 
 def test_the_doctor_says_which_port_to_take_instead(as_json: Json) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         [found] = checks(as_json("doctor", "--port", str(port)), "port")
     assert (found["status"], found["to_do"]) == ("warn", f"tellback serve --port {port + 1}")
 
@@ -123,8 +123,8 @@ def test_extras_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: lines)
     assert diagnostics.packages_by_extra() == {"cli": ["rich"], "console": ["no-such-package"]}
-    there, lacking, console = diagnostics._check_extras()
-    assert (there.status, there.found) == ("ok", "cli")
+    installed, lacking, console = diagnostics._check_extras()
+    assert (installed.status, installed.found) == ("ok", "cli")
     assert (lacking.status, lacking.found) == ("off", "not installed: console")
     assert (console.status, console.to_do) == ("warn", "pip install 'tellback[console]'")
 
@@ -162,17 +162,17 @@ def test_agents_in_files_are_summed_up_or_told_where_they_are_wrong(cli: Cli, as
     assert found["tools"] == [{"name": "recall", "type": "RECALL_BY_TOPIC"}]
     assert "recall (RECALL_BY_TOPIC)" in cli("agents", "check", "support.yaml").stdout
     Path("wrong.json").write_text('{"name": "x", "toolz": []}')
-    done = cli("agents", "check", "support.yaml", "wrong.json", code=1)
-    assert "support.yaml: support" in done.stdout
-    assert "wrong.json: Agent 'x', at toolz" in done.stderr
+    result = cli("agents", "check", "support.yaml", "wrong.json", code=1)
+    assert "support.yaml: support" in result.stdout
+    assert "wrong.json: Agent 'x', at toolz" in result.stderr
     assert [each["ok"] for each in as_json("agents", "check", ".", code=1)] == [True, False]
     assert "no routes to draw" in cli("agents", "check", "support.yaml", "--mermaid").stderr
 
 
 def test_agents_of_modules_are_summed_up_or_told_where_they_are_wrong(cli: Cli, as_json: Json, booking: str) -> None:
-    shown = cli("agents", "check", f"{booking}:agent").stdout
-    assert "Book a flight when the user wants to fly" in shown
-    assert "Ask where to (gathers to)" in shown
+    output = cli("agents", "check", f"{booking}:agent").stdout
+    assert "Book a flight when the user wants to fly" in output
+    assert "Ask where to (gathers to)" in output
     [found] = as_json("agents", "check", f"{booking}:agent", "--mermaid")
     assert [route["title"] for route in found["routes"]] == ["Book a flight"]
     assert found["mermaid"].startswith("flowchart TD")

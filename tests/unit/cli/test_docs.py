@@ -37,7 +37,7 @@ def test_every_line_of_the_page_can_be_typed(
             if kind in line:
                 line = line.replace(kind, as_json(listing, "list", "--user", "maya")[0]["id"], 1)
         answer = "Hello!\n" if line.startswith("chat") else None
-        done = cli(*shlex.split(line), input=answer)
-        assert "Traceback" not in done.output, line
+        result = cli(*shlex.split(line), input=answer)
+        assert "Traceback" not in result.output, line
         sys.modules.pop("my_app.booking", None)
     assert len(TYPED) > 30

@@ -16,10 +16,10 @@ from tellback.types.access import Scope
 
 @given(st.text())
 def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
-    shown = escape_controls(text)
-    assert not any((ord(each) < 32 and each not in "\n\t") or 127 <= ord(each) < 160 for each in shown)
-    assert not any(each in shown for each in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-    shown.encode()  # no half characters either
+    escaped = escape_controls(text)
+    assert not any((ord(each) < 32 and each not in "\n\t") or 127 <= ord(each) < 160 for each in escaped)
+    assert not any(each in escaped for each in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+    escaped.encode()  # no half characters either
 
 
 def test_ordinary_text_stays_as_it_is() -> None:

@@ -93,29 +93,29 @@ def public(kind: type[Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("ours", "remote"), PAIRS, ids=lambda kind: kind.__name__)
 def test_every_method_is_there_with_the_same_arguments(ours: type[Any], remote: type[Any]) -> None:
-    there = public(remote)
+    remote_methods = public(remote)
     for name, method in public(ours).items():
         if f"{ours.__name__}.{name}" in NOT_REMOTE:
             continue
-        assert name in there, f"{remote.__name__} has no {name}"
-        wanted = [each for each in inspect.signature(method).parameters.values() if each.name not in LOCAL_ARGUMENTS]
-        found = [*inspect.signature(there[name]).parameters.values()]
+        assert name in remote_methods, f"{remote.__name__} has no {name}"
+        expected = [each for each in inspect.signature(method).parameters.values() if each.name not in LOCAL_ARGUMENTS]
+        found = [*inspect.signature(remote_methods[name]).parameters.values()]
         assert [(each.name, each.kind, each.default) for each in found] == [
-            (each.name, each.kind, each.default) for each in wanted
+            (each.name, each.kind, each.default) for each in expected
         ], name
 
 
 @pytest.mark.parametrize(("ours", "remote"), PAIRS, ids=lambda kind: kind.__name__)
 def test_what_is_awaited_here_is_awaited_there(ours: type[Any], remote: type[Any]) -> None:
-    there = public(remote)
+    remote_methods = public(remote)
     for name, method in public(ours).items():
-        if name not in there:
+        if name not in remote_methods:
             continue
-        wanted = "awaited" if f"{ours.__name__}.{name}" in HERE_AT_ONCE else way_of(method)
-        assert (name, way_of(there[name])) == (name, wanted)
+        expected_style = "awaited" if f"{ours.__name__}.{name}" in HERE_AT_ONCE else call_style(method)
+        assert (name, call_style(remote_methods[name])) == (name, expected_style)
 
 
-def way_of(method: Any) -> str:
+def call_style(method: Any) -> str:
     """Whether one awaits it, iterates over it, or has it at once."""
     if inspect.iscoroutinefunction(method):
         return "awaited"
@@ -137,5 +137,5 @@ async def test_attributes_are_there_too() -> None:
 
 @pytest.mark.parametrize(("ours", "remote"), PAIRS, ids=lambda kind: kind.__name__)
 def test_what_is_there_besides_is_known(ours: type[Any], remote: type[Any]) -> None:
-    more = public(remote).keys() - public(ours).keys()
-    assert more <= WHERE_MORE.get(ours.__name__, set())
+    added = public(remote).keys() - public(ours).keys()
+    assert added <= WHERE_MORE.get(ours.__name__, set())

@@ -67,14 +67,14 @@ async def test_a_plain_function_runs_outside_the_event_loop_one_call_at_a_time()
 async def test_it_gets_the_texts_in_batches_of_the_size_it_wants() -> None:
     batches: list[list[str]] = []
 
-    def noted(texts: list[str]) -> list[list[float]]:
+    def record_batch(texts: list[str]) -> list[list[float]]:
         batches.append(texts)
         return lengths(texts)
 
     texts = ["a", "", "bb", "ccc", "dddd"]
-    rows = await FunctionEmbedder("noted", noted, batch_size=3).embed(texts)
+    rows = await FunctionEmbedder("noted", record_batch, batch_size=3).embed(texts)
     assert batches == [["a", "bb", "ccc"], ["dddd"]]
-    np.testing.assert_allclose(rows, await FunctionEmbedder("noted", noted).embed(texts))
+    np.testing.assert_allclose(rows, await FunctionEmbedder("noted", record_batch).embed(texts))
     assert batches[2:] == [["a", "bb", "ccc", "dddd"]]
 
 
@@ -95,13 +95,13 @@ async def test_blank_texts_are_zeros_of_the_right_length_even_at_first() -> None
 
 
 async def test_what_it_gives_is_copied_before_it_is_changed() -> None:
-    own = np.array([[3.0, 4.0]])
-    await FunctionEmbedder("own", lambda texts: own).embed(["a"])
-    assert own.tolist() == [[3.0, 4.0]]
+    vectors = np.array([[3.0, 4.0]])
+    await FunctionEmbedder("own", lambda texts: vectors).embed(["a"])
+    assert vectors.tolist() == [[3.0, 4.0]]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "rows",
     [
         None,
         7,
@@ -121,9 +121,9 @@ async def test_what_it_gives_is_copied_before_it_is_changed() -> None:
         np.array(3.0),
     ],
 )
-async def test_what_is_not_one_vector_for_each_text_is_refused(given: Any) -> None:
+async def test_what_is_not_one_vector_for_each_text_is_refused(rows: Any) -> None:
     with pytest.raises(EmbeddingError, match="odd"):
-        await FunctionEmbedder("odd", lambda texts: given).embed(["a", "b"])
+        await FunctionEmbedder("odd", lambda texts: rows).embed(["a", "b"])
 
 
 @settings(deadline=None)

@@ -84,12 +84,12 @@ def test_batches_hold_texts_of_like_length_and_are_bounded(
     shapes: list[list[int]] = []
     run = onnx._OnnxModel._run
 
-    def noted(self: Any, pieces: Any) -> Any:
+    def record_run(self: Any, pieces: Any) -> Any:
         shapes.append([len(piece.ids) for piece in pieces])
         return run(self, pieces)
 
     embedder.vectors(["bees"])
-    monkeypatch.setattr(onnx._OnnxModel, "_run", noted)
+    monkeypatch.setattr(onnx._OnnxModel, "_run", record_run)
     texts = [" ".join(["bees"] * (n * 7 % 250 + 1)) for n in range(400)]
     rows = embedder.vectors(texts)
     lengths = [length for shape in shapes for length in shape]
@@ -143,11 +143,11 @@ async def test_it_works_in_a_thread_and_from_many_tasks_at_once(embedder: OnnxEm
     threads: set[int] = set()
     vectors = embedder.vectors
 
-    def noted(texts: Any) -> Any:
+    def record_texts(texts: Any) -> Any:
         threads.add(threading.get_ident())
         return vectors(texts)
 
-    embedder.vectors = noted  # type: ignore[method-assign]
+    embedder.vectors = record_texts  # type: ignore[method-assign]
     texts = ["bees roof", "north"]
     for rows in await asyncio.gather(*(embedder.embed(texts, query=n % 2 == 0) for n in range(30))):
         np.testing.assert_allclose(rows, [expected(text) for text in texts], atol=1e-5)
@@ -159,11 +159,11 @@ def test_threads_at_first_use_load_the_model_once(embedder: OnnxEmbedder, monkey
     loads: list[int] = []
     load = onnx._OnnxModel.__init__
 
-    def counted(self: Any, *args: Any) -> None:
+    def count_loads(self: Any, *args: Any) -> None:
         loads.append(1)
         load(self, *args)
 
-    monkeypatch.setattr(onnx._OnnxModel, "__init__", counted)
+    monkeypatch.setattr(onnx._OnnxModel, "__init__", count_loads)
     barrier = threading.Barrier(20)
 
     def work(_: int) -> Any:
@@ -253,8 +253,8 @@ def test_a_model_known_by_name_is_taken_from_the_hub(tmp_path: Path, monkeypatch
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     monkeypatch.setitem(onnx.MODEL_DIMENSIONS, "all-MiniLM-L6-v2", SIZE)
     np.testing.assert_allclose(OnnxEmbedder().vectors(["bees"])[0], expected("bees"), atol=1e-5)
-    wanted = {"allow_patterns": ["onnx/model.onnx", "tokenizer.json"]}
-    assert downloads == [("sentence-transformers/all-MiniLM-L6-v2", wanted)]
+    expected_options = {"allow_patterns": ["onnx/model.onnx", "tokenizer.json"]}
+    assert downloads == [("sentence-transformers/all-MiniLM-L6-v2", expected_options)]
     monkeypatch.setitem(onnx.MODEL_DIMENSIONS, "all-MiniLM-L6-v2", 384)
     with pytest.raises(ConfigurationError, match="is not all-MiniLM-L6-v2"):
         OnnxEmbedder().vectors(["bees"])
@@ -268,11 +268,11 @@ def test_without_a_network_it_says_what_to_do() -> None:
         "except EmbeddingError as error: print(error.retryable, error)\n"
     )
     environment = {"PATH": os.environ["PATH"], "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": os.devnull}
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment, timeout=50
     )
-    assert ran.stdout.startswith("True all-MiniLM-L6-v2 could not be fetched")
-    assert "OnnxEmbedder(path=...)" in ran.stdout
+    assert process.stdout.startswith("True all-MiniLM-L6-v2 could not be fetched")
+    assert "OnnxEmbedder(path=...)" in process.stdout
 
 
 def test_without_the_runtime_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

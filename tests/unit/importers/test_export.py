@@ -90,8 +90,8 @@ def test_a_zip_that_would_fill_the_disk_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_a_damaged_zip_is_said_to_be(tmp_path: Path) -> None:
-    whole = write_zip(tmp_path / "export.zip", conversations_json=GPT).read_bytes()
-    broken = bytearray(whole)
+    data = write_zip(tmp_path / "export.zip", conversations_json=GPT).read_bytes()
+    broken = bytearray(data)
     broken[60:120] = os.urandom(60)
     (tmp_path / "export.zip").write_bytes(broken)
     with pytest.raises(ImportFormatError, match="damaged"):
@@ -223,9 +223,9 @@ def test_values_are_found_where_they_stand_however_the_file_is_read(
     text = json.dumps(values, indent=indent, ensure_ascii=False)
     file.write_bytes(text.encode("utf-8", "replace"))
     expected = json.loads(file.read_text())
-    with file.open("rb") as opened, pytest.MonkeyPatch.context() as patch:
+    with file.open("rb") as stream, pytest.MonkeyPatch.context() as patch:
         patch.setattr(export, "CHUNK_BYTES", chunk)
-        chats = export.ChatFile("v.json", opened)
+        chats = export.ChatFile("v.json", stream)
         found = list(export.iter_json_values(chats))
         assert repr([each.value for each in found if isinstance(each, export.JsonValue)]) == repr(expected)
         for each in found:
@@ -234,16 +234,16 @@ def test_values_are_found_where_they_stand_however_the_file_is_read(
 
 
 def test_keys_tell_equal_messages_apart() -> None:
-    said = [ImportedMessage("user", text, id=id) for text, id in (("a", "x"), ("b", "x"), ("c", "x#2"), ("d", "x"))]
-    said += [
+    messages = [ImportedMessage("user", text, id=id) for text, id in (("a", "x"), ("b", "x"), ("c", "x#2"), ("d", "x"))]
+    messages += [
         ImportedMessage("user", "Hi"),
         ImportedMessage("user", "Hi"),
         ImportedMessage("user", "x" * 900, id="y" * 900),
     ]
-    for count in range(1, len(said) + 1):
-        keys = ImportedChat("jsonl", "c", None, tuple(said[:count])).keys
+    for count in range(1, len(messages) + 1):
+        keys = ImportedChat("jsonl", "c", None, tuple(messages[:count])).keys
         assert len(set(keys)) == count
-        assert keys == ImportedChat("jsonl", "c", None, tuple(said)).keys[:count]
+        assert keys == ImportedChat("jsonl", "c", None, tuple(messages)).keys[:count]
         assert max(map(len, keys)) < 500
 
 

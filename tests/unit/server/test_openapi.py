@@ -93,8 +93,10 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 def test_every_schema_is_used() -> None:
-    written = json.dumps(DOCUMENT)
-    assert [name for name in DOCUMENT["components"]["schemas"] if f'"#/components/schemas/{name}"' not in written] == []
+    document_text = json.dumps(DOCUMENT)
+    assert [
+        name for name in DOCUMENT["components"]["schemas"] if f'"#/components/schemas/{name}"' not in document_text
+    ] == []
 
 
 @each_operation
@@ -108,11 +110,11 @@ def test_an_operation_says_what_it_is_for(operation: Operation) -> None:
 @each_operation
 def test_an_operation_needs_a_credential_unless_it_is_public(operation: Operation) -> None:
     _, path, found = operation
-    wanted = found.get("security", DOCUMENT["security"])
+    security = found.get("security", DOCUMENT["security"])
     if path in PUBLIC_PATHS:
-        assert wanted == [] or {} in wanted
+        assert security == [] or {} in security
     else:
-        assert wanted == [{"credential": []}]
+        assert security == [{"credential": []}]
         assert {"401", "403", "429"} <= set(found["responses"])
     assert DOCUMENT["components"]["securitySchemes"]["credential"]["scheme"] == "bearer"
 
@@ -132,12 +134,12 @@ def test_problems_are_described_with_their_media_type(operation: Operation) -> N
 @each_operation
 def test_an_operation_names_the_headers_it_takes_and_gives(operation: Operation) -> None:
     method, path, found = operation
-    taken = {resolved(each)["name"] for each in found["parameters"]}
-    assert "X-Request-Id" in taken
+    parameters = {resolved(each)["name"] for each in found["parameters"]}
+    assert "X-Request-Id" in parameters
     if path not in PUBLIC_PATHS:
-        assert "X-Tellback-User" in taken
+        assert "X-Tellback-User" in parameters
     if method in WRITING:
-        assert ("Idempotency-Key" in taken) is (found.get("x-idempotency") != "none")
+        assert ("Idempotency-Key" in parameters) is (found.get("x-idempotency") != "none")
     for each in found["responses"].values():
         assert "X-Request-Id" in resolved(each)["headers"]
     for each in found["parameters"]:
@@ -188,9 +190,9 @@ def test_what_streams_is_declared_as_a_stream() -> None:
 def test_a_stream_shows_its_events_as_their_schemas_say(name: str) -> None:
     [operation] = [each for _, _, each in operations() if each["operationId"] == name]
     media = operation["responses"]["200"]["content"]["text/event-stream"]
-    shown = [parse_frame(piece) for piece in media["example"].encode().removesuffix(b"\n\n").split(b"\n\n")]
-    assert [each.event for each in shown] == [event for event in media["x-events"] if event != "error"]
-    for each in shown:
+    events = [parse_frame(piece) for piece in media["example"].encode().removesuffix(b"\n\n").split(b"\n\n")]
+    assert [each.event for each in events] == [event for event in media["x-events"] if event != "error"]
+    for each in events:
         validator(media["x-events"][each.event]).validate(each.data)
     assert media["x-events"]["error"] == {"$ref": "#/components/schemas/Problem"}
 

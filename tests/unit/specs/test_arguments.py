@@ -26,9 +26,9 @@ PLACES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def fails(spec: Any, arguments: Any, **more: Any) -> AgentSpecError:
+def fails(spec: Any, arguments: Any, **options: Any) -> AgentSpecError:
     with pytest.raises(AgentSpecError) as raised:
-        bind(load_spec(spec), arguments, **more)
+        bind(load_spec(spec), arguments, **options)
     return raised.value
 
 
@@ -113,7 +113,7 @@ def test_one_description_serves_every_user(space: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "arguments", "path", "says"),
+    ("changes", "arguments", "path", "message"),
     [
         ({}, {"userMessage": "Hi."}, "tools[0].memorySpaceId", "'space' was not given"),
         ({}, {"space": "ms"}, "userMessage", "'userMessage' was not given"),
@@ -145,11 +145,11 @@ def test_one_description_serves_every_user(space: str, message: str) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_place(
-    changes: dict[str, Any], arguments: Any, path: str, says: str
+    changes: dict[str, Any], arguments: Any, path: str, message: str
 ) -> None:
     error = fails({"name": "support", "tools": [TOOL], **changes}, arguments)
     assert error.agent == "support"
-    assert says in str(error)
+    assert message in str(error)
     assert not path or error.path == path
 
 
@@ -177,7 +177,7 @@ def test_declared_arguments_have_defaults_and_may_be_optional() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "path", "says"),
+    ("arguments", "path", "message"),
     [
         ({"userMessage": "Hi."}, "arguments.space", "required"),
         ({"userMessage": "Hi.", "space": 5}, "arguments.space", "type string"),
@@ -186,10 +186,10 @@ def test_declared_arguments_have_defaults_and_may_be_optional() -> None:
         ({"space": "ms"}, "userMessage", "not given"),
     ],
 )
-def test_declared_arguments_are_checked(arguments: dict[str, Any], path: str, says: str) -> None:
+def test_declared_arguments_are_checked(arguments: dict[str, Any], path: str, message: str) -> None:
     error = fails(DECLARED, arguments)
     assert error.path == path
-    assert says in error.problem
+    assert message in error.problem
 
 
 def test_null_stands_for_nothing_only_where_that_is_declared() -> None:

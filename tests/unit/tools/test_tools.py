@@ -289,8 +289,8 @@ async def test_a_tool_may_return_parts_or_its_own_result() -> None:
     async def refuse() -> Any:
         return ToolResult("ignored", "Not now.", is_error=True)
 
-    shown = await run(show)
-    assert (shown.parts, shown.content) == ((picture,), "[image: a.png]")
+    result = await run(show)
+    assert (result.parts, result.content) == ((picture,), "[image: a.png]")
     assert await run(refuse) == ToolResult("c1", "Not now.", is_error=True, name="refuse")
 
 
@@ -463,10 +463,10 @@ def test_functions_and_objects_made_into_tools_can_be_freed() -> None:
     thing, closure = Thing(), make()
     as_tool(thing.look)
     as_tool(closure)
-    gone = [weakref.ref(thing), weakref.ref(closure)]
+    references = [weakref.ref(thing), weakref.ref(closure)]
     del thing, closure
     gc.collect()
-    assert [ref() for ref in gone] == [None, None]
+    assert [ref() for ref in references] == [None, None]
 
 
 async def test_types_local_to_the_function_that_defines_the_tool_are_found() -> None:
@@ -533,8 +533,8 @@ async def test_a_tool_can_know_which_call_it_serves() -> None:
         call = current_call()
         return "none" if call is None else call.id
 
-    wanted = [ToolCall("call_1", "which"), ToolCall("call_2", "in_a_thread"), ToolCall("call_3", "which")]
-    assert [result.content for result in await dispatch_all(wanted, [which, in_a_thread])] == [
+    tool_calls = [ToolCall("call_1", "which"), ToolCall("call_2", "in_a_thread"), ToolCall("call_3", "which")]
+    assert [result.content for result in await dispatch_all(tool_calls, [which, in_a_thread])] == [
         "call_1",
         "call_2",
         "call_3",

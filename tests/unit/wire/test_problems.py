@@ -16,7 +16,7 @@ from tellback.wire.problems import ERROR_CODES, encode_error_data, error_from_pr
 
 SECRET = "what was said"
 
-MADE: dict[type[TellbackError], TellbackError] = {
+EXAMPLES: dict[type[TellbackError], TellbackError] = {
     errors.RateLimitedError: errors.RateLimitedError("Slowly.", 2.5),
     errors.IdempotencyConflictError: errors.IdempotencyConflictError("k"),
     errors.RequestInProgressError: errors.RequestInProgressError("k"),
@@ -41,9 +41,9 @@ MADE: dict[type[TellbackError], TellbackError] = {
 }
 
 
-def made(kind: type[TellbackError]) -> TellbackError:
-    if kind in MADE:
-        return MADE[kind]
+def make_error(kind: type[TellbackError]) -> TellbackError:
+    if kind in EXAMPLES:
+        return EXAMPLES[kind]
     if issubclass(kind, ProviderError):
         return kind(
             "No.", provider="anthropic", model="m", status=529, retry_after=3.0, request_id="r", body={"a": SECRET}
@@ -52,7 +52,7 @@ def made(kind: type[TellbackError]) -> TellbackError:
 
 
 def attributes(kind: type[TellbackError]) -> set[str]:
-    return {name for name in vars(made(kind)) if not name.startswith("_")}
+    return {name for name in vars(make_error(kind)) if not name.startswith("_")}
 
 
 def sent(error: TellbackError) -> dict[str, Any]:
@@ -65,15 +65,15 @@ def sent(error: TellbackError) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", [kind for kind, _, _ in ERROR_CODES], ids=lambda kind: kind.__name__)
 def test_every_error_comes_with_all_attributes(kind: type[TellbackError]) -> None:
-    error = made(kind)
+    error = make_error(kind)
     problem = sent(error)
     found = error_from_problem(problem, problem["status"])
     assert (type(found), str(found)) == (kind, str(error))
-    told = problem["data"] or {}
-    assert all("_" not in name for name in told)
-    assert SECRET not in json.dumps(told)
+    data = problem["data"] or {}
+    assert all("_" not in name for name in data)
+    assert SECRET not in json.dumps(data)
     for name in attributes(kind):
-        if camel(name) in told:
+        if camel(name) in data:
             assert getattr(found, name) == getattr(error, name), name
         else:
             assert getattr(found, name) in ((), None, ""), name
@@ -93,7 +93,7 @@ def test_every_class_with_a_constructor_of_its_own_is_tried() -> None:
         for kind, _, _ in ERROR_CODES
         if "__init__" in vars(kind) and "self." in inspect.getsource(vars(kind)["__init__"])
     }
-    assert with_own <= {*MADE, ProviderError}
+    assert with_own <= {*EXAMPLES, ProviderError}
 
 
 @pytest.mark.parametrize(

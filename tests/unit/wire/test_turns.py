@@ -82,14 +82,14 @@ deltas: SearchStrategy[ReplyDelta] = st.one_of(
 
 
 @pytest.mark.parametrize(
-    ("wire", "made"),
+    ("wire", "values"),
     [(ToolInvocationWire, invocations), (TurnOutcomeWire, outcomes), (TurnResultWire, results), (ChangeWire, events)],
     ids=lambda each: getattr(each, "__name__", ""),
 )
 @settings(max_examples=30)
 @given(data=st.data())
-def test_a_value_comes_back_as_it_was(wire: type[WireModel], made: SearchStrategy[Any], data: st.DataObject) -> None:
-    value = data.draw(made)
+def test_a_value_comes_back_as_it_was(wire: type[WireModel], values: SearchStrategy[Any], data: st.DataObject) -> None:
+    value = data.draw(values)
     assert wire.model_validate(json.loads(wire.from_value(value).to_json())).value() == value
 
 

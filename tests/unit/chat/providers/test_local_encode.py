@@ -163,7 +163,7 @@ def test_schemas_keep_their_references_where_another_takes_them_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "held"),
+    ("schema", "expected"),
     [
         ({"type": "string", "pattern": "^(?!x)"}, {"type": "string"}),
         ({"type": "string", "pattern": "("}, {"type": "string"}),
@@ -177,5 +177,5 @@ def test_schemas_keep_their_references_where_another_takes_them_in() -> None:
         ({"items": {"anyOf": [{"type": "int"}, {"type": "null"}]}}, {"items": {"anyOf": [{}, {"type": "null"}]}}),
     ],
 )
-def test_what_llama_cannot_hold_to_is_left_out(schema: dict[str, Any], held: dict[str, Any]) -> None:
-    assert to_llama_schema(schema) == held
+def test_what_llama_cannot_hold_to_is_left_out(schema: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert to_llama_schema(schema) == expected

@@ -26,7 +26,7 @@ from tellback.memory.validation import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 from tellback.types.memory import Category, CategoryKind, EntityType
 from tests.unit.memory.extraction.factories import fact_output, make_window
 
-SAID = render_transcript(
+TRANSCRIPT = render_transcript(
     make_window(
         "I moved to Lisbon yesterday!", "You must love the sea, then.", "Yes, I do. 👍", "Shall I remember that?"
     )
@@ -35,17 +35,17 @@ SAID = render_transcript(
 
 def reading(*facts: dict[str, Any], entities: tuple[dict[str, Any], ...] = (), quotes: bool = False) -> Extraction:
     return parse_extraction(
-        ExtractionOutput.model_validate({"facts": facts, "entities": entities}), SAID, quotes=quotes
+        ExtractionOutput.model_validate({"facts": facts, "entities": entities}), TRANSCRIPT, quotes=quotes
     )
 
 
-def only(*facts: dict[str, Any], **more: Any) -> ExtractedFact:
-    (found,) = reading(*facts, **more).facts
+def only(*facts: dict[str, Any], **options: Any) -> ExtractedFact:
+    (found,) = reading(*facts, **options).facts
     return found
 
 
 def test_a_fact_is_read_in_full() -> None:
-    given = fact_output(
+    output = fact_output(
         category=" Home ",
         messages=["m1", "m3", "m1"],
         subject="user",
@@ -59,7 +59,7 @@ def test_a_fact_is_read_in_full() -> None:
         entities=["lisbon", "Atlantis"],
     )
     lisbon = {"name": "Lisbon", "type": "place", "aliases": ["Lisboa", "lisboa", "LISBON"], "description": "a city"}
-    assert reading(given, entities=(lisbon,)) == Extraction(
+    assert reading(output, entities=(lisbon,)) == Extraction(
         (
             ExtractedFact(
                 "User lives in Lisbon.",
@@ -97,7 +97,7 @@ def test_every_problem_is_told_at_once() -> None:
 
 def test_what_only_the_assistant_said_is_left_out() -> None:
     found = reading(fact_output("User loves the sea.", messages=["m2", "m4"]), fact_output())
-    assert [(left.text, left.why) for left in found.left_out] == [("User loves the sea.", NOT_FROM_USER)]
+    assert [(omitted.text, omitted.why) for omitted in found.left_out] == [("User loves the sea.", NOT_FROM_USER)]
     assert len(found.facts) == 1
 
 
@@ -128,7 +128,7 @@ def test_dates_months_and_years_are_moments(
 
 
 @pytest.mark.parametrize(
-    "when",
+    "dates",
     [
         {"since": "March"},
         {"since": "0000"},
@@ -140,9 +140,9 @@ def test_dates_months_and_years_are_moments(
         {"since": "1000-01-01T00:00:00+14:00"},
     ],
 )
-def test_dates_that_cannot_be_are_for_the_model_to_mend(when: dict[str, str]) -> None:
+def test_dates_that_cannot_be_are_for_the_model_to_mend(dates: dict[str, str]) -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.0 .*(since|until): "):
-        reading(fact_output(**when))
+        reading(fact_output(**dates))
 
 
 @given(st.one_of(st.text(max_size=30), st.datetimes().map(str), st.dates().map(str), st.from_regex(r"\d{4}(-\d\d)?")))
@@ -171,7 +171,7 @@ def test_quotes_are_looked_for_in_the_words_of_the_user() -> None:
         quotes=True,
     )
     assert [each.text for each in found.facts] == ["a", "b", "c", "d", "e"]
-    assert [(left.text, left.why) for left in found.left_out] == [(text, NOT_QUOTED) for text in "fghijk"]
+    assert [(omitted.text, omitted.why) for omitted in found.left_out] == [(text, NOT_QUOTED) for text in "fghijk"]
 
 
 def test_a_missing_quote_is_for_the_model_to_mend() -> None:
@@ -190,12 +190,12 @@ def test_words_that_were_said_are_found(before: str, quote: str, after: str) -> 
 
 
 @given(st.text(max_size=20).filter(lambda text: any(map(str.isalnum, text))))
-def test_all_that_was_said_is_a_quote(said: str) -> None:
-    assert is_quoted(said, said)
+def test_all_that_was_said_is_a_quote(text: str) -> None:
+    assert is_quoted(text, text)
 
 
 @pytest.mark.parametrize(
-    ("quote", "said"),
+    ("quote", "text"),
     [
         ("i", "Am I rich? Hi"),
         ("rich", "Am I rich? Hi"),
@@ -209,12 +209,12 @@ def test_all_that_was_said_is_a_quote(said: str) -> None:
         ("我", "我住在里斯本"),
     ],
 )
-def test_a_piece_of_a_word_or_a_single_one_is_no_proof(quote: str, said: str) -> None:
-    assert not is_quoted(quote, said)
+def test_a_piece_of_a_word_or_a_single_one_is_no_proof(quote: str, text: str) -> None:
+    assert not is_quoted(quote, text)
 
 
 @pytest.mark.parametrize(
-    ("quote", "said"),
+    ("quote", "text"),
     [
         ("yes", "Yes!"),
         ("I don't", "I  DON\u2019T know"),
@@ -225,16 +225,16 @@ def test_a_piece_of_a_word_or_a_single_one_is_no_proof(quote: str, said: str) ->
         ("👍", "Yes 👍"),
     ],
 )
-def test_two_words_or_all_that_was_said_are_proof(quote: str, said: str) -> None:
-    assert is_quoted(quote, said)
+def test_two_words_or_all_that_was_said_are_proof(quote: str, text: str) -> None:
+    assert is_quoted(quote, text)
 
 
 def test_texts_that_cannot_be_kept_are_left_out() -> None:
     found = reading(
         fact_output(" \n\x00"), fact_output("x" * (MAX_TEXT_LENGTH + 1)), fact_output("y" * MAX_TEXT_LENGTH)
     )
-    assert [left.why for left in found.left_out] == [BLANK, TOO_LONG]
-    assert all(len(left.text) <= MAX_TEXT_LENGTH for left in found.left_out)
+    assert [omitted.why for omitted in found.left_out] == [BLANK, TOO_LONG]
+    assert all(len(omitted.text) <= MAX_TEXT_LENGTH for omitted in found.left_out)
     assert len(found.facts) == 1
 
 
@@ -277,8 +277,8 @@ def test_a_category_without_a_name_of_its_own_is_named_by_its_kind(category: str
 
 def test_entities_are_known_by_all_their_names() -> None:
     anna = {"name": "Anna Silva", "type": "PERSON", "aliases": ["Anna", "my sister"]}
-    again = {"name": "anna silva", "type": "PERSON", "aliases": ["Annie"], "description": "the user's sister"}
-    found = reading(fact_output(entities=["anna", "ANNIE", "Anna Silva"]), entities=(anna, again))
+    duplicate = {"name": "anna silva", "type": "PERSON", "aliases": ["Annie"], "description": "the user's sister"}
+    found = reading(fact_output(entities=["anna", "ANNIE", "Anna Silva"]), entities=(anna, duplicate))
     assert found.facts[0].entities == ("Anna Silva",)
     assert found.entities == (
         ExtractedEntity("Anna Silva", EntityType.PERSON, ("Anna", "my sister", "Annie"), "the user's sister"),

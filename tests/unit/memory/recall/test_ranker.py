@@ -51,7 +51,7 @@ def scores(found: RelevanceScores) -> npt.NDArray[np.float64]:
 
 
 def conversation(*lines: str, group: str = "g", start: int = NOW) -> list[IndexEntry]:
-    return [IndexEntry(line, start + at * 60_000_000, group) for at, line in enumerate(lines)]
+    return [IndexEntry(line, start + offset * 60_000_000, group) for offset, line in enumerate(lines)]
 
 
 @pytest.mark.parametrize("embedded", [True, False])
@@ -106,9 +106,9 @@ def test_the_answer_after_a_matching_question_is_found() -> None:
 
 
 def test_neighbours_do_not_reach_into_another_conversation_or_session() -> None:
-    apart = conversation("Ana: We talked about the lighthouse") + conversation("Ben: Sure", "Ana: Fine", group="h")
+    separate = conversation("Ana: We talked about the lighthouse") + conversation("Ben: Sure", "Ana: Fine", group="h")
     later = [IndexEntry("Ben: Sure", NOW + 3 * DAY, "g")]
-    index = space(apart + later, embedded=False)
+    index = space(separate + later, embedded=False)
     parts = rank(index, "lighthouse", vector=False).parts
     for part in ("same words", "words nearby", "same conversation"):
         assert parts[part][0] > 0
@@ -149,17 +149,17 @@ def test_times_are_cut_out_of_a_question_and_names_that_look_like_them_are_not(
     question: str, topic: str, people: tuple[str, ...]
 ) -> None:
     index = space([IndexEntry("Maya: hello", NOW), IndexEntry("June: hello", NOW)], embedded=False)
-    read_so = parse_query(index, Query(question, NOW, None, parse_query_time(question, NOW)))
-    assert read_so.topic.split() == topic.split()
-    assert tuple(index.speaker_names[number] for number in read_so.speakers) == people
+    parsed = parse_query(index, Query(question, NOW, None, parse_query_time(question, NOW)))
+    assert parsed.topic.split() == topic.split()
+    assert tuple(index.speaker_names[number] for number in parsed.speakers) == people
 
 
 def test_a_log_full_of_dates_is_read_for_a_few_of_them() -> None:
     log = " ".join(f"On {day} May 20{year:02d} it rained." for year in range(10, 40) for day in range(1, 29))
     index = space([IndexEntry(f"{n} {log}", NOW) for n in range(20)], embedded=False)
-    asked = Query(log, NOW, None, parse_query_time(log, NOW))
-    assert len(parse_query(index, asked).spans) <= 8
-    assert np.isfinite(score_rows(index, asked).total).all()
+    query = Query(log, NOW, None, parse_query_time(log, NOW))
+    assert len(parse_query(index, query).spans) <= 8
+    assert np.isfinite(score_rows(index, query).total).all()
     assert max(len(index.dates_in_row(row)) for row in range(20)) <= 16
 
 
@@ -169,10 +169,10 @@ def test_a_large_space_is_looked_at_twice_and_gives_what_one_look_gives(monkeypa
     index.extend([IndexEntry(text, NOW, f"g{row // 20}") for row, text in enumerate(texts)])
     index.set_vectors(np.arange(len(texts)), STATIC.vectors(texts))
     questions = [f"Who bought a {thing} in {place}?" for place in PLACES[:4] for thing in THINGS[:4]]
-    whole = [rank(index, question).total for question in questions]
+    expected = [rank(index, question).total for question in questions]
     monkeypatch.setattr(similarity, "MAX_FULL_SCAN_ROWS", 100)
     monkeypatch.setattr(similarity, "RESCORED_ROWS", 40)
-    for question, total in zip(questions, whole, strict=True):
+    for question, total in zip(questions, expected, strict=True):
         twice = rank(index, question).total
         assert np.isfinite(twice).all()
         assert len({*np.argsort(-twice)[:10].tolist()} & {*np.argsort(-total)[:10].tolist()}) >= 6
@@ -189,16 +189,18 @@ def test_a_date_in_the_question_prefers_what_is_from_that_time() -> None:
 
 
 def test_a_text_may_speak_of_the_time_that_is_asked_about() -> None:
-    said = to_micros(as_utc("2024-03-20T10:00:00Z"))
-    index = space([IndexEntry("Had the flu two months ago", said), IndexEntry("Had the flu", said)], embedded=False)
+    stated_at = to_micros(as_utc("2024-03-20T10:00:00Z"))
+    index = space(
+        [IndexEntry("Had the flu two months ago", stated_at), IndexEntry("Had the flu", stated_at)], embedded=False
+    )
     found = rank(index, "Who had the flu in January 2024?", vector=False).parts["date"]
     assert found[0] > found[1]
 
 
 def test_of_many_texts_those_that_answer_best_are_read_for_their_times() -> None:
-    said = to_micros(as_utc("2024-03-20T10:00:00Z"))
-    others = [IndexEntry(f"Sold {n} chairs last week", said) for n in range(200)]
-    index = space([*others, IndexEntry("Had the flu two months ago", said)], embedded=False)
+    stated_at = to_micros(as_utc("2024-03-20T10:00:00Z"))
+    others = [IndexEntry(f"Sold {n} chairs last week", stated_at) for n in range(200)]
+    index = space([*others, IndexEntry("Had the flu two months ago", stated_at)], embedded=False)
     assert rank(index, "Who had the flu in January 2024?", vector=False).parts["date"][-1] > 0
     assert len(index._dates_by_row) <= 64
 
@@ -237,8 +239,8 @@ def test_what_is_not_eligible_does_not_change_the_scores_of_the_rest() -> None:
     eligible = np.zeros(len(index), np.bool_)
     eligible[:3] = True
     few = rank(index, "What food is dangerous?", eligible=eligible).parts["meaning"][:3]
-    alone = rank(space(FACTS), "What food is dangerous?").parts["meaning"]
-    assert np.allclose(few, alone, atol=1e-4)
+    meaning_scores = rank(space(FACTS), "What food is dangerous?").parts["meaning"]
+    assert np.allclose(few, meaning_scores, atol=1e-4)
     assert np.isfinite(rank(index, "Clara", eligible=np.zeros(len(index), np.bool_)).total).all()
 
 
@@ -304,14 +306,16 @@ def test_any_space_and_query_give_finite_parts_that_add_up(
 @given(ENTRIES, ANY_TEXT, st.data())
 def test_an_index_grown_bit_by_bit_ranks_as_one_made_at_once(entries: list[IndexEntry], text: str, data: Any) -> None:
     grown = SpaceIndex(STATIC)
-    at = 0
-    while at < len(entries):
-        step = data.draw(st.integers(1, len(entries) - at))
-        grown.extend(entries[at : at + step])
-        grown.set_vectors(np.arange(at, at + step), STATIC.vectors([entry.text for entry in entries[at : at + step]]))
+    start = 0
+    while start < len(entries):
+        step = data.draw(st.integers(1, len(entries) - start))
+        grown.extend(entries[start : start + step])
+        grown.set_vectors(
+            np.arange(start, start + step), STATIC.vectors([entry.text for entry in entries[start : start + step]])
+        )
         if data.draw(st.booleans()):
             rank(grown, text)
-        at += step
+        start += step
     once = space(entries)
     assert np.allclose(rank(grown, text).total, rank(once, text).total, atol=1e-5)
 
@@ -319,9 +323,9 @@ def test_an_index_grown_bit_by_bit_ranks_as_one_made_at_once(entries: list[Index
 @settings(deadline=None)
 @given(ANY_TEXT, ANY_TEXT, st.integers(1, 70))
 @example("yesterday", "yesterday", 65)
-def test_equal_texts_score_equally(said: str, asked: str, count: int) -> None:
-    index = space([IndexEntry(said, NOW)] * count)
-    assert len(set(rank(index, asked).total.tolist())) == 1
+def test_equal_texts_score_equally(text: str, question: str, count: int) -> None:
+    index = space([IndexEntry(text, NOW)] * count)
+    assert len(set(rank(index, question).total.tolist())) == 1
 
 
 @given(st.lists(st.sampled_from([None, "a", "b"]), min_size=1, max_size=20), st.integers(0, 6))
@@ -330,7 +334,7 @@ def test_neighbours_are_those_of_the_group_in_order(groups: list[str | None], ar
     index.extend([IndexEntry("x", NOW, group) for group in groups])
     for row, group in enumerate(groups):
         found = index.neighbour_rows(row, around)
-        members = [other for other, its in enumerate(groups) if its == group] if group else [row]
+        members = [other for other, other_group in enumerate(groups) if other_group == group] if group else [row]
         place = members.index(row)
         assert found == [*members[max(0, place - around) : place], *members[place + 1 : place + 1 + around]]
 

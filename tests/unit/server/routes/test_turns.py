@@ -72,10 +72,10 @@ async def test_a_chat_goes_on_in_its_session_and_remembers_nothing_if_told_so() 
         expect_json(await client.post(CHAT, json={"text": "Hi", "conversationId": "conv_none"}), 404)
 
 
-@pytest.mark.parametrize(("given", "seconds"), [({}, 3_600), ({"closeAfter": None}, None), ({"closeAfter": 0}, 0)])
-async def test_a_chat_closes_after_an_hour_or_as_told_or_never(given: dict[str, Any], seconds: float | None) -> None:
+@pytest.mark.parametrize(("options", "seconds"), [({}, 3_600), ({"closeAfter": None}, None), ({"closeAfter": 0}, 0)])
+async def test_a_chat_closes_after_an_hour_or_as_told_or_never(options: dict[str, Any], seconds: float | None) -> None:
     async with chatting(says("1")) as (client, _, _):
-        id = expect_json(await client.post(CHAT, json={"text": "Hi", "space": None, **given}))["conversationId"]
+        id = expect_json(await client.post(CHAT, json={"text": "Hi", "space": None, **options}))["conversationId"]
         assert expect_json(await client.get(f"/ai-conversations/{id}"))["closeAfter"] == seconds
 
 
@@ -110,9 +110,9 @@ async def test_options_reach_the_model_and_nothing_else_does() -> None:
             "toolChoice": "none",
         }
         expect_json(await client.post(run(id), json={"userText": "Hi", "options": options}))
-        [asked] = model.requests
-        assert (asked.system, asked.max_output_tokens, asked.tool_choice) == ("Be kind.", 7, "none")
-        assert dict(asked.config) == {"temperature": 0.5, "top_p": 0.9}
+        [request] = model.requests
+        assert (request.system, request.max_output_tokens, request.tool_choice) == ("Be kind.", 7, "none")
+        assert dict(request.config) == {"temperature": 0.5, "top_p": 0.9}
         for hostile in ("config", "providers", "chatFn", "skills", "outputType", "baseUrl", "apiKey", "model", "tools"):
             expect_json(await client.post(run(id), json={"userText": "Hi", "options": {hostile: {}}}), 422)
 
@@ -198,8 +198,8 @@ async def test_a_key_in_the_body_stores_the_message_once_and_asks_again() -> Non
 
 
 async def test_a_tool_of_the_client_is_run_by_the_client() -> None:
-    said = says("It has shipped.", expect=lambda request: message_text(request.messages[-1]) == "shipped")
-    async with chatting(calls(ToolCall("call_a", "lookup", {"order": 7})), said) as (client, rc, _):
+    final_answer = says("It has shipped.", expect=lambda request: message_text(request.messages[-1]) == "shipped")
+    async with chatting(calls(ToolCall("call_a", "lookup", {"order": 7})), final_answer) as (client, rc, _):
         id = await conversation(rc)
         outcome = expect_json(await client.post(run(id), json={"userText": "Where is order 7?", "tools": [LOOKUP]}))
         assert outcome["status"] == "approval"
@@ -243,17 +243,17 @@ async def test_each_result_goes_to_its_own_call() -> None:
             "call_b": "eight",
         }
 
-    asked = calls(ToolCall("call_a", "lookup", {"order": 7}), ToolCall("call_b", "lookup", {"order": 7}))
-    async with chatting(asked, says("Done.", expect=is_right)) as (client, _, _):
+    tool_calls = calls(ToolCall("call_a", "lookup", {"order": 7}), ToolCall("call_b", "lookup", {"order": 7}))
+    async with chatting(tool_calls, says("Done.", expect=is_right)) as (client, _, _):
         first = expect_json(await client.post(CHAT, json={"text": "Both?", "tools": [LOOKUP]}))
-        rest = {"conversationId": first["conversationId"], "tools": [LOOKUP]}
+        followup = {"conversationId": first["conversationId"], "tools": [LOOKUP]}
         some = {"toolResults": [{"toolUseId": "call_b", "content": "eight"}]}
-        second = expect_json(await client.post(CHAT, json={**rest, **some}))
+        second = expect_json(await client.post(CHAT, json={**followup, **some}))
         assert (second["status"], [call["id"] for call in second["pending"]]) == ("approval", ["call_a"])
         last = {
             "toolResults": [{"toolUseId": id, "content": text} for id, text in (("call_a", "seven"), ("call_b", "x"))]
         }
-        assert expect_json(await client.post(CHAT, json={**rest, **last}))["text"] == "Done."
+        assert expect_json(await client.post(CHAT, json={**followup, **last}))["text"] == "Done."
 
 
 async def test_a_tool_that_failed_and_a_call_that_was_denied_are_told_to_the_model() -> None:
@@ -263,8 +263,8 @@ async def test_a_tool_that_failed_and_a_call_that_was_denied_are_told_to_the_mod
         )
         return failed.is_error and failed.content == "no such order" and "Too costly" in str(denied.content)
 
-    asked = calls(ToolCall("call_a", "lookup"), ToolCall("call_b", "lookup"))
-    async with chatting(asked, says("Sorry.", expect=is_right)) as (client, rc, _):
+    tool_calls = calls(ToolCall("call_a", "lookup"), ToolCall("call_b", "lookup"))
+    async with chatting(tool_calls, says("Sorry.", expect=is_right)) as (client, rc, _):
         id = await conversation(rc)
         expect_json(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
         body = {
@@ -325,25 +325,27 @@ async def test_a_schema_with_a_costly_pattern_is_not_run() -> None:
 @pytest.mark.parametrize("kind", ["run-turn", "chat"])
 async def test_a_model_that_never_stops_calling_is_stopped(kind: str) -> None:
     class Calling(ScriptedModel):
-        asked = 0
+        call_count = 0
 
         async def _complete(self, request: Any) -> ChatReply:
-            Calling.asked += 1
+            Calling.call_count += 1
             if request.tool_choice == "none":
                 return ChatReply(text="Enough.")
-            return ChatReply(tool_calls=(ToolCall(f"call_{Calling.asked}", "lookup", {"order": 7}),))
+            return ChatReply(tool_calls=(ToolCall(f"call_{Calling.call_count}", "lookup", {"order": 7}),))
 
     async with chatting() as (client, rc, _):
         rc._runtime.model = Calling([])
         id = await conversation(rc)
-        path, said = (run(id), {"userText": "Go"}) if kind == "run-turn" else ("/ai-conversations/chat", {"text": "Go"})
-        more: dict[str, Any] = {"tools": [LOOKUP], "maxCycles": 3, **({} if kind == "run-turn" else {"space": None})}
-        outcome = expect_json(await client.post(path, json={**said, **more}))
+        path, text_body = (
+            (run(id), {"userText": "Go"}) if kind == "run-turn" else ("/ai-conversations/chat", {"text": "Go"})
+        )
+        options: dict[str, Any] = {"tools": [LOOKUP], "maxCycles": 3, **({} if kind == "run-turn" else {"space": None})}
+        outcome = expect_json(await client.post(path, json={**text_body, **options}))
         for _ in range(10):
             if outcome["status"] != "approval":
                 break
             if kind == "chat":
-                more["conversationId"] = outcome["conversationId"]
+                options["conversationId"] = outcome["conversationId"]
             results = [{"toolUseId": call["id"], "content": "shipped"} for call in outcome["pending"]]
-            outcome = expect_json(await client.post(path, json={**more, "toolResults": results}))
-        assert (outcome["text"], Calling.asked) == ("Enough.", 4)
+            outcome = expect_json(await client.post(path, json={**options, "toolResults": results}))
+        assert (outcome["text"], Calling.call_count) == ("Enough.", 4)

@@ -20,8 +20,8 @@ PERSON, PLACE = EntityType.PERSON, EntityType.PLACE
 
 def known(id: str, name: str, *aliases: str, type: EntityType = PERSON, merged_into: str | None = None) -> Entity:
     status = EntityStatus.ACTIVE if merged_into is None else EntityStatus.MERGED
-    given: dict[str, Any] = {"aliases": aliases, "status": status, "merged_into": merged_into}
-    return Entity(id, "ms_1", MAYA, type, name, NOON, NOON, **given)
+    fields: dict[str, Any] = {"aliases": aliases, "status": status, "merged_into": merged_into}
+    return Entity(id, "ms_1", MAYA, type, name, NOON, NOON, **fields)
 
 
 def person(name: str, *aliases: str) -> ExtractedEntity:
@@ -104,8 +104,8 @@ async def test_a_fact_that_names_one_of_two_namesakes_may_be_about_either(space:
         make_fact("User met Jordan.", 1, entities=("Jordan",)),
         make_fact("User went to Jordan.", 1, entities=("Jordan",)),
     ]
-    planned = await space.plan_and_apply(make_window(1), *facts, entities=jordans)
-    assert [draft.type for draft in planned.reconciliation.entities] == [PERSON, PLACE]
+    plan = await space.plan_and_apply(make_window(1), *facts, entities=jordans)
+    assert [draft.type for draft in plan.reconciliation.entities] == [PERSON, PLACE]
     assert {len(atom.entity_ids) for atom in await space.atoms()} == {2}
     assert (await space.plan(make_window(1), *facts, entities=jordans)).reconciliation.changes == ()
 
@@ -144,30 +144,30 @@ def test_names_to_look_up_are_those_of_entities_and_subjects() -> None:
 )
 def test_each_name_of_a_type_stands_for_one_entity(extracted: list[ExtractedEntity]) -> None:
     resolved = resolve_entities(extracted, [])
-    taken = [
+    names = [
         (draft.type, name) for draft in resolved.drafts.values() for name in (draft.canonical_name, *draft.aliases)
     ]
-    assert len(taken) == len(set(taken))
+    assert len(names) == len(set(names))
     entities = [
         Entity(draft.id, "ms_1", MAYA, draft.type, draft.canonical_name, NOON, NOON, aliases=draft.aliases)
         for draft in resolved.drafts.values()
     ]
-    again = resolve_entities(extracted, entities)
-    assert (dict(again.drafts), dict(again.aliases), dict(again.ids)) == ({}, {}, dict(resolved.ids))
+    repeated = resolve_entities(extracted, entities)
+    assert (dict(repeated.drafts), dict(repeated.aliases), dict(repeated.ids)) == ({}, {}, dict(resolved.ids))
 
 
 async def test_entities_are_made_with_the_facts_about_them_only(space: Space) -> None:
     entities = [person("Ann", "Annie"), person("Zoe"), ExtractedEntity("Rome", PLACE)]
-    planned = await space.plan_and_apply(
+    plan = await space.plan_and_apply(
         make_window(1), make_fact("User met Annie in Rome.", 1, entities=("Annie", "Rome", "user")), entities=entities
     )
-    assert [draft.canonical_name for draft in planned.reconciliation.entities] == ["Ann", "Rome"]
+    assert [draft.canonical_name for draft in plan.reconciliation.entities] == ["Ann", "Rome"]
     [atom] = await space.atoms()
     assert len(atom.entity_ids) == 2
-    again = await space.plan_and_apply(
+    repeated = await space.plan_and_apply(
         make_window(2), make_fact("Ann, who is Nan, likes tea.", 2, entities=("Nan",)), entities=[person("Nan", "Ann")]
     )
-    assert dict(again.reconciliation.aliases) == {atom.entity_ids[0]: ("Nan",)}
+    assert dict(repeated.reconciliation.aliases) == {atom.entity_ids[0]: ("Nan",)}
     *_, later = await space.atoms()
     assert later.entity_ids == atom.entity_ids[:1]
 
@@ -179,11 +179,11 @@ async def test_a_slot_is_the_same_under_every_name_of_what_it_is_about(space: Sp
         make_fact("Bob is a nurse.", 1, subject="Bob", value="nurse", **job, entities=("Bob",)),
         entities=[person("Bob")],
     )
-    said = make_fact("Robert is a cook.", 2, subject="Robert", value="cook", **job, entities=("Robert",))
-    planned = await space.plan_and_apply(make_window(2), said, entities=[person("Robert", "Bob")])
-    assert planned.superseded == 1
+    fact = make_fact("Robert is a cook.", 2, subject="Robert", value="cook", **job, entities=("Robert",))
+    plan = await space.plan_and_apply(make_window(2), fact, entities=[person("Robert", "Bob")])
+    assert plan.superseded == 1
     assert await space.texts_valid_at(day(2)) == ["Robert is a cook."]
     third = make_fact("Robert is a pilot.", 3, subject="robert", value="pilot", **job)
     assert slots_to_load(Extraction((third,)), ResolvedEntities()) == ("robert: job",)
-    planned = await space.plan_and_apply(make_window(3), third)
-    assert planned.superseded == 1
+    plan = await space.plan_and_apply(make_window(3), third)
+    assert plan.superseded == 1
