@@ -116,7 +116,7 @@ def test_work_that_is_given_up_is_closed_in_its_context() -> None:
     assert cleaned == ["maya"]
 
 
-async def counting(start: str) -> AsyncGenerator[str, None]:
+async def count_from(start: str) -> AsyncGenerator[str, None]:
     name.set(start)
     while True:
         yield name.get()
@@ -128,7 +128,7 @@ async def counting(start: str) -> AsyncGenerator[str, None]:
 def test_generators_stepped_in_any_order_keep_their_variables(order: list[int]) -> None:
     async def step() -> None:
         contexts = [copy_context() for _ in range(3)]
-        generators = [counting(str(number)) for number in range(3)]
+        generators = [count_from(str(number)) for number in range(3)]
         seen: list[list[str]] = [[], [], []]
         for number in order:
             seen[number].append(await InContext(contexts[number], anext(generators[number])))
@@ -151,7 +151,7 @@ async def test_a_stream_is_heard_by_whoever_listens_when_it_is_read() -> None:
     assert seen == ["reply:start", "reply:delta", "reply:end"]
 
 
-async def stubborn(log: list[str]) -> None:
+async def ignore_cancellation(log: list[str]) -> None:
     """Does not hear its first cancellation, as with a driver that had its answer at that very moment."""
     try:
         await asyncio.sleep(3600)
@@ -165,7 +165,7 @@ async def stubborn(log: list[str]) -> None:
 
 async def test_what_does_not_hear_a_cancellation_is_cancelled_again() -> None:
     log: list[str] = []
-    task = asyncio.create_task(stubborn(log))
+    task = asyncio.create_task(ignore_cancellation(log))
     await asyncio.sleep(0)
     async with asyncio.timeout(30):
         await cancel_and_wait(task)
@@ -189,7 +189,7 @@ async def test_closing_ends_what_did_not_hear_of_it() -> None:
 
     log: list[str] = []
     tasks = BackgroundTasks()
-    tasks.start(stubborn(log), "stubborn")
+    tasks.start(ignore_cancellation(log), "stubborn")
     await asyncio.sleep(0)
     grace = concurrency.GRACE_SECONDS
     concurrency.GRACE_SECONDS = 0.01

@@ -162,8 +162,8 @@ async def test_a_detour_and_back_keeps_the_data() -> None:
     assert second.route.title == "Tell the weather"
     assert second.session.extracted == {"city": "Rome"}
     assert "Left unfinished: Book a flight" in reply_prompt(setup.agent)
-    back = (understands(route=setup.book, scores={setup.weather: 10}), says("So, that flight"))
-    third = await respond(setup.agent, "Back to the flight", second.session, *back)
+    return_script = (understands(route=setup.book, scores={setup.weather: 10}), says("So, that flight"))
+    third = await respond(setup.agent, "Back to the flight", second.session, *return_script)
     assert third.session.extracted == first.session.extracted
     assert third.session.progress.runs == first.session.progress.runs
     assert third.state is not None
@@ -178,8 +178,8 @@ async def test_coming_back_with_a_correction_takes_it_in() -> None:
     first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     weather_script = (understands(route=setup.weather, scores={setup.book: 20}, city="Rome"), says("Rain"))
     second = await respond(setup.agent, "Weather in Rome?", first.session, *weather_script)
-    back = (understands(route=setup.book, scores={setup.weather: 10}, destination="Oslo"), says("Oslo"))
-    third = await respond(setup.agent, "Then book Oslo instead", second.session, *back)
+    return_script = (understands(route=setup.book, scores={setup.weather: 10}, destination="Oslo"), says("Oslo"))
+    third = await respond(setup.agent, "Then book Oslo instead", second.session, *return_script)
     assert third.session.extracted["destination"] == "Oslo"
     assert [each[0] for each in setup.searched] == ["Rome", "Oslo"]
 

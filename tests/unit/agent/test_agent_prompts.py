@@ -20,7 +20,7 @@ from tests.unit.agent.travel_setup import make_travel_setup, model_requests, rep
 THINGS = ("flight", "hotel", "train", "table", "concert", "doctor", "taxi", "boat", "museum", "haircut")
 
 
-def busy(count: int, **fields: Any) -> Agent:
+def make_busy_agent(count: int, **fields: Any) -> Agent:
     """An agent with that many routes, the last of which is about penguins."""
     agent = Agent("Concierge", **fields)
     for number in range(count - 1):
@@ -47,7 +47,7 @@ def in_play(agent: Agent) -> set[str]:
     return set(reading.field_names)
 
 
-def sizes(agent: Agent) -> tuple[int, int, int]:
+def prompt_sizes(agent: Agent) -> tuple[int, int, int]:
     """How long the two prompts and the schema of the last turn were."""
     reading, reply = model_requests(agent)
     return len(reading.system or ""), len(json.dumps(reading.output_schema)), len(reply.system or "")
@@ -56,18 +56,18 @@ def sizes(agent: Agent) -> tuple[int, int, int]:
 async def test_the_prompt_grows_with_what_is_relevant_and_not_with_all_routes() -> None:
     found = {}
     for count in (5, 50, 500):
-        agent = busy(count)
+        agent = make_busy_agent(count)
         script = (understands(route="Adopt a penguin", penguin="Pingu"), says("Lovely"))
         response = await respond(agent, "I would like to adopt a penguin called Pingu", None, *script)
         assert response.session.extracted == {"penguin": "Pingu"}
-        found[count] = sizes(agent)
+        found[count] = prompt_sizes(agent)
     for few, many, most in zip(*found.values(), strict=True):
         assert most < 1.2 * many
         assert many < 8 * few
 
 
 async def test_the_limits_are_the_agents() -> None:
-    agent = busy(50, limits=Limits(in_play=2, listed=3))
+    agent = make_busy_agent(50, limits=Limits(in_play=2, listed=3))
     await respond(agent, "I would like to adopt a penguin", None, understands(route="Adopt a penguin"), says("Which?"))
     reading = parse_understanding_request(model_requests(agent)[0])
     assert reading is not None
@@ -77,7 +77,7 @@ async def test_the_limits_are_the_agents() -> None:
 
 
 async def test_the_current_route_and_those_that_were_left_are_always_in_play() -> None:
-    agent = busy(50, limits=Limits(in_play=1, listed=2))
+    agent = make_busy_agent(50, limits=Limits(in_play=1, listed=2))
     first = await respond(agent, "A penguin please", None, understands(route="Adopt a penguin"), says("Which?"))
     detour = await respond(agent, "flight 0", first.session, understands(route="Arrange flight 0"), says("Where?"))
     await respond(agent, "I need a doctor", detour.session, understands(), says("Hm"))

@@ -43,7 +43,7 @@ def make_memory_agent(memory: User, **fields: Any) -> Agent:
     return Agent("Shop", memory=memory, memory_options=MemoryOptions(tools=False), **fields)
 
 
-def refunds(paid: list[str], agent: Agent | None = None) -> Agent:
+def make_refund_agent(paid: list[str], agent: Agent | None = None) -> Agent:
     @tool(requires_approval=True)
     def refund(order: str) -> str:
         """Pay back."""
@@ -68,7 +68,7 @@ async def approve_then_fail(agent: Agent, paused: Response, decision: Any = True
 
 async def test_an_approval_is_used_once_also_with_the_old_session() -> None:
     paid: list[str] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
     approvals = {paused.pending[0].id: True}
     await respond(agent, None, paused.session, says("Paid"), approvals=approvals)
@@ -79,7 +79,7 @@ async def test_an_approval_is_used_once_also_with_the_old_session() -> None:
 
 async def test_an_approval_is_used_once_with_a_memory(maya: User) -> None:
     paid: list[str] = []
-    agent = refunds(paid, make_memory_agent(maya))
+    agent = make_refund_agent(paid, make_memory_agent(maya))
     paused = await asks_for_approval(agent)
     approvals = {paused.pending[0].id: True}
     decided = await respond(agent, None, paused.session, says("Paid"), approvals=approvals)
@@ -91,11 +91,11 @@ async def test_an_approval_is_used_once_with_a_memory(maya: User) -> None:
 
 async def test_another_agent_on_the_same_log_does_not_begin_an_approved_call_again(maya: User) -> None:
     paid: list[str] = []
-    agent = refunds(paid, make_memory_agent(maya))
+    agent = make_refund_agent(paid, make_memory_agent(maya))
     paused = await asks_for_approval(agent)
     approvals = {paused.pending[0].id: True}
     await respond(agent, None, paused.session, says("Paid"), approvals=approvals)
-    restarted = refunds(paid, make_memory_agent(maya))
+    restarted = make_refund_agent(paid, make_memory_agent(maya))
     replayed = await respond(restarted, None, paused.session, says("I do not know"), approvals=approvals)
     assert paid == ["A1"]
     [call] = replayed.tool_calls
@@ -106,7 +106,7 @@ async def test_another_agent_on_the_same_log_does_not_begin_an_approved_call_aga
 
 async def test_the_next_message_uses_what_an_approved_call_gave_before_the_reply_failed() -> None:
     paid: list[str] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
     await approve_then_fail(agent, paused)
     answer = await respond(agent, "Did it work?", paused.session, understands(), says("It did"))
@@ -117,7 +117,7 @@ async def test_the_next_message_uses_what_an_approved_call_gave_before_the_reply
 
 
 async def test_the_state_after_an_approved_call_speaks_though_the_first_reply_failed() -> None:
-    agent = refunds([])
+    agent = make_refund_agent([])
     paused = await asks_for_approval(agent)
     await approve_then_fail(agent, paused)
     answer = await respond(agent, "Did it work?", paused.session, understands(), says("It did"))
@@ -129,7 +129,7 @@ async def test_the_state_after_an_approved_call_speaks_though_the_first_reply_fa
 
 async def test_a_denial_after_an_approved_call_ran_changes_nothing() -> None:
     paid: list[str] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
     await approve_then_fail(agent, paused)
     answer = await respond(agent, None, paused.session, says("Paid"), approvals={paused.pending[0].id: False})
@@ -140,7 +140,7 @@ async def test_a_denial_after_an_approved_call_ran_changes_nothing() -> None:
 
 
 async def test_a_denial_after_the_result_was_told_is_refused() -> None:
-    agent = refunds([])
+    agent = make_refund_agent([])
     paused = await asks_for_approval(agent)
     await approve_then_fail(agent, paused)
     await respond(agent, "Did it work?", paused.session, understands(), says("It did"))
@@ -150,7 +150,7 @@ async def test_a_denial_after_the_result_was_told_is_refused() -> None:
 
 async def test_a_call_that_ran_with_other_arguments_does_not_run_with_the_first_ones() -> None:
     paid: list[str] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
     await approve_then_fail(agent, paused, Approval(True, input={"order": "B2"}))
     answer = await respond(agent, None, paused.session, says("Paid"), approvals={paused.pending[0].id: True})
@@ -160,7 +160,7 @@ async def test_a_call_that_ran_with_other_arguments_does_not_run_with_the_first_
 
 async def test_a_decision_that_cannot_be_carried_out_can_be_taken_again() -> None:
     paid: list[str] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
     [call] = paused.pending
     with pytest.raises(InvalidArgumentError, match="cannot run with these arguments"):
@@ -179,7 +179,7 @@ async def test_calls_of_two_routes_are_not_decided_at_once() -> None:
         moved.append(order)
         return "sent"
 
-    agent = refunds(moved)
+    agent = make_refund_agent(moved)
     sell = agent.routes[0]
     send = agent.create_route(title="Send", conditions=["the user waits for a parcel"], gather_schema=ORDER)
     ask = send.initial_state.transition_to(chat_state="Ask which", gather=["order"])
@@ -315,7 +315,7 @@ async def test_a_tool_cannot_wait_for_the_session_it_runs_in() -> None:
     assert answer.session.version == 1
 
 
-class Loaded:
+class LoadedSessions:
     """A store that tells when a session was loaded from it."""
 
     def __init__(self, store: InMemorySessions) -> None:
@@ -355,7 +355,7 @@ async def test_of_two_processes_the_one_that_was_slower_runs_no_tool(maya: User)
         return agent
 
     store = InMemorySessions()
-    slower = Loaded(store)
+    slower = LoadedSessions(store)
     one, two = make_agent("one", store), make_agent("two", slower)
     await one.respond("order: A1", "web")
     first = asyncio.create_task(one.respond("yes", "web"))

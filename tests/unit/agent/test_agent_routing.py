@@ -16,13 +16,13 @@ FLIGHT: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "pas
 async def test_another_route_takes_over_only_by_a_margin() -> None:
     setup = make_travel_setup()
     first = await respond(setup.agent, "I want to fly", None, understands(route=setup.book), says("Where?"))
-    close = (understands(scores={setup.book: 60, setup.weather: 74}), says("Where?"))
-    stay_response = await respond(setup.agent, "Somewhere warm", first.session, *close)
+    close_script = (understands(scores={setup.book: 60, setup.weather: 74}), says("Where?"))
+    stay_response = await respond(setup.agent, "Somewhere warm", first.session, *close_script)
     assert stay_response.route is not None
     assert stay_response.route.title == "Book a flight"
     assert "by 15" in stay_response.trace.route
-    enough = (understands(scores={setup.book: 60, setup.weather: 75}), says("Which city?"))
-    leave_response = await respond(setup.agent, "Where is it warm?", first.session, *enough)
+    clear_script = (understands(scores={setup.book: 60, setup.weather: 75}), says("Which city?"))
+    leave_response = await respond(setup.agent, "Where is it warm?", first.session, *clear_script)
     assert leave_response.route is not None
     assert leave_response.route.title == "Tell the weather"
 

@@ -32,12 +32,12 @@ class Gate:
     """A model whose answers wait until they are let through."""
 
     def __init__(self) -> None:
-        self.began = asyncio.Event()
+        self.started = asyncio.Event()
         self.open = asyncio.Event()
         self.model = FunctionModel(self._answer)
 
     async def _answer(self, request: ChatRequest) -> str:
-        self.began.set()
+        self.started.set()
         await self.open.wait()
         return f"You said {message_text(request.messages[-1])}"
 
@@ -47,7 +47,7 @@ async def test_one_session_twice_at_once_is_refused() -> None:
     agent = Agent("Wanda", model=gate.model)
     session = create_session("web-42")
     running = asyncio.create_task(agent.respond("one", session))
-    await wait_for_event(gate.began)
+    await wait_for_event(gate.started)
     with pytest.raises(SessionConflictError, match="a turn of it is running") as caught:
         await agent.respond("two", session)
     assert (caught.value.id, caught.value.version, caught.value.stored) == ("web-42", 0, None)
@@ -73,7 +73,7 @@ async def test_two_sessions_do_not_wait_for_each_other() -> None:
     gate = Gate()
     agent = Agent("Wanda", model=gate.model, persistence=InMemorySessions())
     running = asyncio.create_task(agent.respond("one", "first"))
-    await wait_for_event(gate.began)
+    await wait_for_event(gate.started)
     agent.model = ScriptedModel([says("Hello!")])
     assert (await agent.respond("two", "second")).message == "Hello!"
     gate.open.set()
@@ -99,12 +99,12 @@ async def test_a_turn_by_id_waits_for_one_that_has_waited_itself() -> None:
     first, second = Gate(), Gate()
     agent = Agent("Wanda", model=first.model, persistence=InMemorySessions())
     one = asyncio.create_task(agent.respond("one", "web-42"))
-    await wait_for_event(first.began)
+    await wait_for_event(first.started)
     two = asyncio.create_task(agent.respond("two", "web-42"))
     await asyncio.sleep(0)
     agent.model = second.model
     first.open.set()
-    await wait_for_event(second.began)
+    await wait_for_event(second.started)
     three = asyncio.create_task(agent.respond("three", "web-42"))
     await asyncio.sleep(0)
     second.open.set()
@@ -116,7 +116,7 @@ async def test_a_turn_that_waited_and_was_cancelled_holds_nobody_up() -> None:
     gate = Gate()
     agent = Agent("Wanda", model=gate.model, persistence=InMemorySessions())
     one = asyncio.create_task(agent.respond("one", "web-42"))
-    await wait_for_event(gate.began)
+    await wait_for_event(gate.started)
     two = asyncio.create_task(agent.respond("two", "web-42"))
     await asyncio.sleep(0)
     two.cancel()
@@ -226,7 +226,7 @@ async def test_two_agents_of_one_store_cannot_both_win() -> None:
     agents = [Agent("Wanda", model=gate.model, persistence=sessions) for gate in gates]
     tasks = [asyncio.create_task(agent.respond("Hi", "web-42")) for agent in agents]
     for gate in gates:
-        await wait_for_event(gate.began)
+        await wait_for_event(gate.started)
         gate.open.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert sorted(type(each).__name__ for each in results) == ["Response", "SessionConflictError"]
@@ -236,7 +236,7 @@ async def test_two_agents_of_one_store_cannot_both_win() -> None:
     assert len(await sessions.history("web-42", 10)) == 2
 
 
-def counting(sessions: InMemorySessions, pauses: list[int]) -> Agent:
+def make_counting_agent(sessions: InMemorySessions, pauses: list[int]) -> Agent:
     """An agent that counts its turns in the session's data, and takes its time."""
 
     async def count(ctx: ToolContext) -> ToolUpdate:
@@ -264,7 +264,7 @@ def counting(sessions: InMemorySessions, pauses: list[int]) -> Agent:
 )
 async def test_no_update_is_ever_lost(tasks: int, agents: int, pauses: list[int], by_id: list[bool]) -> None:
     sessions = InMemorySessions()
-    desks = [counting(sessions, pauses) for _ in range(agents)]
+    desks = [make_counting_agent(sessions, pauses) for _ in range(agents)]
 
     async def until_it_counts(number: int) -> Response:
         agent = desks[number % agents]

@@ -17,7 +17,7 @@ from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta
 from tests.unit.agent.travel_setup import TravelSetup, make_travel_setup, wait_for_event
 
 
-class Waiting:
+class WaitingModel:
     """A model that says one word, and the rest only when it is told to."""
 
     def __init__(self, setup: TravelSetup) -> None:
@@ -40,14 +40,14 @@ async def collect_chunks(agent: Agent, *args: Any, **options: Any) -> list[Strea
     return [chunk async for chunk in agent.respond_stream(*args, **options)]
 
 
-def last(chunks: list[StreamChunk]) -> Response:
+def last_response(chunks: list[StreamChunk]) -> Response:
     assert chunks[-1].response is not None
     return chunks[-1].response
 
 
 async def test_the_first_word_comes_before_the_model_has_ended() -> None:
     setup = make_travel_setup()
-    waiting = Waiting(setup)
+    waiting = WaitingModel(setup)
     setup.agent.model = waiting.model
     async with aclosing(setup.agent.respond_stream("Rome")) as chunks:
         first = await anext(chunks)
@@ -67,7 +67,7 @@ async def test_the_last_chunk_is_the_whole_response() -> None:
         chunks = await collect_chunks(setup.agent, "To Rome…")
     assert "".join(chunk.delta for chunk in chunks) == "One flight"
     assert [chunk.done for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
-    end, response = chunks[-1], last(chunks)
+    end, response = chunks[-1], last_response(chunks)
     assert end.accumulated == response.message == "One flight"
     assert (end.route, end.state, end.tool_calls, end.session) == (
         response.route,
@@ -85,7 +85,7 @@ async def test_a_stream_and_an_answer_come_to_the_same() -> None:
         setup.agent.model = ScriptedModel([understands(route=setup.book, destination="Rome"), says("When?")])
         session = create_session("web-42")
         if streams:
-            found.append(last(await collect_chunks(setup.agent, "Rome", session)))
+            found.append(last_response(await collect_chunks(setup.agent, "Rome", session)))
         else:
             found.append(await setup.agent.respond("Rome", session))
     one, other = found
@@ -102,7 +102,7 @@ async def test_closing_the_stream_leaves_everything_as_it_was() -> None:
     setup.agent.model = ScriptedModel([understands(route=setup.book), says("Where to?")])
     first = await setup.agent.respond("Fly", "web-42")
     before, history = session_state_to_data(first.session), await sessions.history("web-42", 10)
-    waiting = Waiting(setup)
+    waiting = WaitingModel(setup)
     setup.agent.model = waiting.model
     async with aclosing(setup.agent.respond_stream("Rome", "web-42")) as chunks:
         await anext(chunks)
@@ -119,7 +119,7 @@ async def test_closing_the_stream_leaves_everything_as_it_was() -> None:
 async def test_cancelling_the_task_leaves_everything_as_it_was() -> None:
     sessions = InMemorySessions()
     setup = make_travel_setup(persistence=sessions)
-    waiting = Waiting(setup)
+    waiting = WaitingModel(setup)
     setup.agent.model = waiting.model
     session = create_session("web-42")
     deltas: list[str] = []
@@ -200,7 +200,7 @@ async def test_text_before_a_tool_call_does_not_end_the_stream() -> None:
     assert "".join(chunk.delta for chunk in chunks) == chunks[-1].accumulated
     assert chunks[-1].accumulated.startswith("Let me look. ")
     assert chunks[-1].accumulated.endswith("It is 120 euros.")
-    assert last(chunks).message.endswith("It is 120 euros.")
+    assert last_response(chunks).message.endswith("It is 120 euros.")
     assert [call.content for call in chunks[-1].tool_calls] == ["120"]
 
 
@@ -209,7 +209,7 @@ async def test_a_canned_response_streams_too() -> None:
     agent.model = ScriptedModel([answers({"answer": "r2"})])
     chunks = await collect_chunks(agent, "Hi")
     assert "".join(chunk.delta for chunk in chunks) == "One moment."
-    assert last(chunks).message == "One moment."
+    assert last_response(chunks).message == "One moment."
     assert chunks[-1].done
 
 
@@ -220,7 +220,7 @@ async def test_mistakes_are_told_by_the_first_step_of_a_stream() -> None:
     with pytest.raises(OutputValidationError):
         await anext(setup.agent.respond_stream("Fly", session))
     setup.agent.model = ScriptedModel([understands(), says("Hello!")])
-    assert last(await collect_chunks(setup.agent, "Fly", session)).message == "Hello!"
+    assert last_response(await collect_chunks(setup.agent, "Fly", session)).message == "Hello!"
 
 
 async def test_nothing_is_saved_until_the_stream_is_read_to_its_end() -> None:

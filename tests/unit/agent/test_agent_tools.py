@@ -120,9 +120,9 @@ async def test_a_route_may_use_only_its_domains() -> None:
     agent = Agent("Shop", domains={"payment": {"refund": refund}, "shipping": {"track": track}}, tools=[look])
     route = agent.create_route(title="Track", conditions=["the user asks where it is"], domains=["shipping"])
     route.initial_state.transition_to(chat_state="Tell where it is")
-    outside = await respond(agent, "Hi", None, understands(), says("Hello!"))
+    without_route = await respond(agent, "Hi", None, understands(), says("Hello!"))
     assert offered_tools(agent) == {"refund", "track", "look"}
-    await respond(agent, "Where?", outside.session, understands(route=route), calls("look"), says("There"))
+    await respond(agent, "Where?", without_route.session, understands(route=route), calls("look"), says("There"))
     assert offered_tools(agent) == {"track", "look"}
     assert list(seen[0].domains) == ["shipping"]
     assert list(agent.domains_for_route(route.id)) == ["shipping"]

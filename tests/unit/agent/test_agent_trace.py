@@ -12,7 +12,7 @@ from tests.unit.agent.travel_setup import make_travel_setup, model_requests, res
 FLIGHT: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
 
 
-def used(tokens: int) -> ChatUsage:
+def usage_of(tokens: int) -> ChatUsage:
     return ChatUsage(input_tokens=tokens, output_tokens=1, total_tokens=tokens + 1)
 
 
@@ -83,9 +83,9 @@ async def test_every_call_counts_with_its_tokens() -> None:
 
     setup = make_travel_setup(tools=[fare])
     script = (
-        understands(route=setup.book, usage=used(10)),
-        calls("fare", city="Rome", usage=used(20)),
-        says("120", usage=used(30)),
+        understands(route=setup.book, usage=usage_of(10)),
+        calls("fare", city="Rome", usage=usage_of(20)),
+        says("120", usage=usage_of(30)),
     )
     response = await respond(setup.agent, "Fly", None, *script)
     assert [(call.purpose, call.replies, call.usage.input_tokens) for call in response.trace.calls] == [
@@ -99,7 +99,11 @@ async def test_every_call_counts_with_its_tokens() -> None:
 
 async def test_a_reading_that_was_corrected_counts_twice() -> None:
     setup = make_travel_setup()
-    script = (says("Hm", usage=used(10)), understands(route=setup.book, usage=used(12)), says("Where?", usage=used(5)))
+    script = (
+        says("Hm", usage=usage_of(10)),
+        understands(route=setup.book, usage=usage_of(12)),
+        says("Where?", usage=usage_of(5)),
+    )
     response = await respond(setup.agent, "Fly", None, *script)
     assert [call.purpose for call in response.trace.calls] == ["understand", "understand", "reply"]
     assert response.usage.input_tokens == 27
@@ -107,7 +111,7 @@ async def test_a_reading_that_was_corrected_counts_twice() -> None:
 
 async def test_a_strict_answer_costs_its_choice_and_no_reply() -> None:
     agent = Agent("Clinic", composition_mode="strict_canned", canned_responses=["One.", "Two."])
-    with ScriptedModel([answers({"answer": "r1"}, usage=used(7))]) as model:
+    with ScriptedModel([answers({"answer": "r1"}, usage=usage_of(7))]) as model:
         agent.model = model
         response = await agent.respond("Hi")
     assert [(call.purpose, call.usage.input_tokens) for call in response.trace.calls] == [("choose", 7)]

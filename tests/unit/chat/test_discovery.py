@@ -39,7 +39,7 @@ async def ollama() -> AsyncIterator[FakeHttpServer]:
         yield server
 
 
-async def chosen(env: dict[str, str], name: str | None = None) -> str:
+async def chosen_model_name(env: dict[str, str], name: str | None = None) -> str:
     import asyncio
 
     return (await asyncio.to_thread(choose_model, name, env)).name
@@ -131,19 +131,19 @@ async def test_a_key_whose_package_is_missing_is_passed_over_and_says_what_to_in
 
 
 async def test_an_ollama_on_this_machine_answers_with_a_model_that_chats(ollama: FakeHttpServer) -> None:
-    assert await chosen({"OLLAMA_HOST": ollama.url}) == "ollama/llama3.2:latest"
-    assert await chosen({"OLLAMA_HOST": ollama.url, "OPENAI_API_KEY": "key"}) == "gpt-5"
+    assert await chosen_model_name({"OLLAMA_HOST": ollama.url}) == "ollama/llama3.2:latest"
+    assert await chosen_model_name({"OLLAMA_HOST": ollama.url, "OPENAI_API_KEY": "key"}) == "gpt-5"
 
 
 @pytest.mark.parametrize("answer", [{"models": []}, {"models": [{"name": "nomic-embed-text"}]}, {}, [], "no"])
 async def test_what_has_no_model_to_chat_with_is_not_chosen(answer: Any) -> None:
     async with FakeHttpServer(lambda request: json_reply(answer)) as server:
-        assert await chosen({"OLLAMA_HOST": server.url}) == "offline"
+        assert await chosen_model_name({"OLLAMA_HOST": server.url}) == "offline"
 
 
 async def test_something_else_on_that_port_is_not_taken_for_an_ollama() -> None:
     async with FakeHttpServer(lambda request: Reply(500)) as server:
-        assert await chosen({"OLLAMA_HOST": server.url}) == "offline"
+        assert await chosen_model_name({"OLLAMA_HOST": server.url}) == "offline"
 
 
 async def test_a_gguf_file_is_chosen_if_it_is_there(env_without_models: dict[str, str], tmp_path: Path) -> None:
@@ -176,13 +176,13 @@ async def test_auto_may_be_said_wherever_a_model_is_named(monkeypatch: pytest.Mo
 
 
 async def test_warming_up_loads_a_model_that_runs_in_this_process() -> None:
-    class Here(ScriptedModel):
+    class InProcessModel(ScriptedModel):
         loaded = 0
 
         async def load(self) -> None:
             self.loaded += 1
 
-    model = Here([])
+    model = InProcessModel([])
     async with Tellback(":memory:", model=model) as rc:
         await rc.warm_up()
     assert model.loaded == 1

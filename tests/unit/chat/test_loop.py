@@ -124,12 +124,12 @@ async def test_the_four_doors_agree() -> None:
 
 
 async def test_calls_of_one_reply_run_at_the_same_time() -> None:
-    running, most = 0, 0
+    running, peak = 0, 0
 
     async def work(n: int) -> int:
-        nonlocal running, most
+        nonlocal running, peak
         running += 1
-        most = max(most, running)
+        peak = max(peak, running)
         await asyncio.sleep(0.01)
         running -= 1
         return n
@@ -137,7 +137,7 @@ async def test_calls_of_one_reply_run_at_the_same_time() -> None:
     many = [ToolCall(f"c{n}", "work", {"n": n}) for n in range(5)]
     with ScriptedModel([calls(*many), says("done")]) as model:
         result = await run_loop(ChatOptions(model=model, tools=[work]), "Go")
-    assert most == 5
+    assert peak == 5
     assert [message.content for message in result.messages[2:7]] == ["0", "1", "2", "3", "4"]
 
 
@@ -644,19 +644,19 @@ async def test_a_stream_function_may_call_back_from_a_thread() -> None:
 
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_usage_may_be_a_mapping_wherever_it_comes_from(streaming: bool) -> None:
-    counted: Any = {"prompt_tokens": 1, "completion_tokens": 2}
+    usage: Any = {"prompt_tokens": 1, "completion_tokens": 2}
 
     async def chat_stream_fn(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> None:
         if messages[-1].role == "user":
             on_delta(ToolUseStart("c", "look"))
-        on_delta(StreamStop("end_turn", counted))
+        on_delta(StreamStop("end_turn", usage))
 
     async def look() -> str:
         return "ok"
 
     def answer(request: Any) -> ChatReply:
-        wanted = () if request.messages[-1].role == "tool" else (ToolCall("c", "look"),)
-        return ChatReply(text="x", tool_calls=wanted, usage=counted)
+        tool_calls = () if request.messages[-1].role == "tool" else (ToolCall("c", "look"),)
+        return ChatReply(text="x", tool_calls=tool_calls, usage=usage)
 
     run = run_loop_stream if streaming else run_loop
     for opts in (
@@ -669,7 +669,7 @@ async def test_usage_may_be_a_mapping_wherever_it_comes_from(streaming: bool) ->
 @pytest.mark.parametrize(
     "shape",
     [
-        lambda model, prompt, system=None, **more: f"{prompt}|{system}",
+        lambda model, prompt, system=None, **options: f"{prompt}|{system}",
         lambda model, prompt, system=None, temperature=0: f"{prompt}|{system}",
         functools.partial(lambda prefix, model, prompt, system: f"{prompt}|{system}", "x"),
     ],

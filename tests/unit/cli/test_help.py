@@ -17,16 +17,16 @@ from tests.unit.cli.conftest import Cli
 PRINTS_NO_DATA = {"serve", "mcp", "worker", "demo"}
 
 
-def commands(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
+def iter_commands(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
     """Every command that does something, by the words one types."""
     for name, each in getattr(command, "commands", {}).items():
         if hasattr(each, "commands"):
-            yield from commands(each, *path, name)
+            yield from iter_commands(each, *path, name)
         else:
             yield " ".join((*path, name)), each
 
 
-ALL = dict(commands(get_command(app)))
+ALL = dict(iter_commands(get_command(app)))
 
 
 @pytest.mark.parametrize("name", ALL)

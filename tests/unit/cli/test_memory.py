@@ -22,7 +22,7 @@ def remember(as_json: Json, text: str, *options: str) -> dict[str, Any]:
     return found
 
 
-def people(*names: str) -> list[str]:
+def add_people(*names: str) -> list[str]:
     """Make entities, and a memory of each; gives their ids."""
 
     async def created() -> list[str]:
@@ -115,7 +115,7 @@ def test_spaces_are_made_once_and_chosen_by_name_or_id(cli: Cli, as_json: Json, 
 
 
 def test_entities_are_listed_searched_shown_and_merged(cli: Cli, as_json: Json, error_output: ErrorOutput) -> None:
-    lena, helen = people("Lena", "Helena")
+    lena, helen = add_people("Lena", "Helena")
     assert {each["id"] for each in as_json("entities", "list", "--user", "maya", "--type", "person")} == {lena, helen}
     assert as_json("entities", "list", "--user", "maya", "--type", "place") == []
     assert as_json("entities", "search", "helena", "--user", "maya")[0]["id"] == helen

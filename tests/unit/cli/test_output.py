@@ -51,10 +51,10 @@ def test_a_line_is_cut_where_it_is_too_long() -> None:
 def test_brackets_are_no_markup_and_smileys_no_pictures(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("ID", "TEXT"), [("1", "[red]stop[/red] :smile: \x1b[31m")])
     print_pairs([("text", "[bold]x[/bold]"), ("left out", "")])
-    shown = capsys.readouterr().out
-    assert "[red]stop[/red] :smile: \\x1b[31m" in shown
-    assert "[bold]x[/bold]" in shown
-    assert "left out" not in shown
+    printed = capsys.readouterr().out
+    assert "[red]stop[/red] :smile: \\x1b[31m" in printed
+    assert "[bold]x[/bold]" in printed
+    assert "left out" not in printed
 
 
 def test_a_row_is_on_a_line_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,12 +124,12 @@ def test_an_id_that_nothing_can_have_is_unknown_without_asking(id: Any) -> None:
     assert not is_server_id(id)
 
 
-def refusing(request: httpx2.Request) -> httpx2.Response:
+def refuse_request(request: httpx2.Request) -> httpx2.Response:
     raise AssertionError(f"nothing should be sent, but {request.method} {request.url}")
 
 
 async def test_ids_that_cannot_be_are_not_found() -> None:
-    http = httpx2.AsyncClient(transport=httpx2.MockTransport(refusing))
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(refuse_request))
     async with http, TellbackClient("http://127.0.0.1", "tb_x", http=http) as client:
         maya = client.user("maya")
         for id in ("a/b", "..", "open", ""):
@@ -150,7 +150,7 @@ async def test_ids_that_cannot_be_are_not_found() -> None:
 
 
 async def test_what_the_wire_cannot_hold_is_refused() -> None:
-    http = httpx2.AsyncClient(transport=httpx2.MockTransport(refusing))
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(refuse_request))
     async with http, TellbackClient("http://127.0.0.1", "tb_x", http=http) as client:
         maya = client.user("maya")
         with pytest.raises(InvalidArgumentError, match="half a character"):

@@ -53,9 +53,9 @@ def test_the_example_of_an_agent_is_one() -> None:
 
 def test_a_seat_shows_whom_its_credential_is_for_and_links_stay_with_that_user() -> None:
     rc = Tellback(":memory:")
-    chosen = build_context(rc, "app", None, user="noor & co")
-    assert (chosen.user_id, chosen.user.scope.tenant_id) == ("noor & co", "acme")
-    assert chosen.link("/atom", id="atom 1", space=None) == "./atom?user=noor+%26+co&id=atom+1"
+    context_of_chosen = build_context(rc, "app", None, user="noor & co")
+    assert (context_of_chosen.user_id, context_of_chosen.user.scope.tenant_id) == ("noor & co", "acme")
+    assert context_of_chosen.link("/atom", id="atom 1", space=None) == "./atom?user=noor+%26+co&id=atom+1"
     assert build_context(rc, "app", None).user_id is None
     context = build_context(rc, "user", "maya", user="noor")
     assert (context.user_id, context.can_choose_user) == ("maya", False)
@@ -92,7 +92,7 @@ def test_one_talks_to_agents_that_need_nothing_but_a_message() -> None:
     )
     rc.register_agent({"name": "fixed", "systemPrompt": "Help.", "userMessage": "Report."})
     context = build_context(rc)
-    assert list(list_partners(context)) == ["Wanda", "plain", "renamed", "spared"]
+    assert list(list_chat_agents(context)) == ["Wanda", "plain", "renamed", "spared"]
     assert isinstance(create_backend(context, None), MemoryChatBackend)
     assert isinstance(create_backend(context, "Wanda"), RouteChatBackend)
     assert isinstance(create_backend(context, "renamed"), SpecChatBackend)

@@ -65,13 +65,13 @@ def test_an_embedder_stays_itself() -> None:
 
 
 async def test_an_object_with_a_name_and_embed_will_do() -> None:
-    class Mine:
+    class CustomEmbedder:
         name = "mine-2"
 
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Any:
             return [[3.0, 4.0]] * len(texts)
 
-    embedder = resolve(Mine())
+    embedder = resolve(CustomEmbedder())
     assert embedder.name == "mine-2"
     np.testing.assert_allclose(await embedder.embed(["a", ""]), [[0.6, 0.8], [0.0, 0.0]], atol=1e-6)
     await embedder.close()

@@ -69,9 +69,9 @@ def expected_ids(text: str) -> list[int]:
 
 
 def test_its_vectors_are_those_of_wordllama(static: StaticEmbedder, wordllama: Any) -> None:
-    theirs = wordllama.embed(TURNS, norm=True)
-    np.testing.assert_allclose(static.vectors(TURNS), theirs, atol=1e-4)
-    for text, row in zip(TURNS, theirs, strict=True):
+    expected = wordllama.embed(TURNS, norm=True)
+    np.testing.assert_allclose(static.vectors(TURNS), expected, atol=1e-4)
+    for text, row in zip(TURNS, expected, strict=True):
         np.testing.assert_allclose(static.vectors([text])[0], row, atol=1e-4)
 
 
@@ -227,9 +227,9 @@ def test_a_hundred_threads_at_first_use_load_once_and_agree(monkeypatch: pytest.
         results = list(pool.map(work, range(100)))
     assert len(reads) == 1
     for n, (words, vectors) in enumerate(results):
-        mine = [f"thread{n}", "shared", f"word{n % 7}"]
-        np.testing.assert_allclose(words, weights.load_weights()._word_vectors(mine), atol=1e-6)
-        np.testing.assert_allclose(vectors, StaticEmbedder().vectors([" ".join(mine)] * 3), atol=1e-6)
+        thread_words = [f"thread{n}", "shared", f"word{n % 7}"]
+        np.testing.assert_allclose(words, weights.load_weights()._word_vectors(thread_words), atol=1e-6)
+        np.testing.assert_allclose(vectors, StaticEmbedder().vectors([" ".join(thread_words)] * 3), atol=1e-6)
 
 
 def test_threads_that_fill_and_empty_the_word_table_never_read_anothers_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,9 +241,9 @@ def test_threads_that_fill_and_empty_the_word_table_never_read_anothers_row(monk
     expected = dict(zip(names, loaded._word_vectors(names), strict=True))
 
     def work(seed: int) -> None:
-        chosen = np.random.default_rng(seed)
+        generator = np.random.default_rng(seed)
         for _ in range(60):
-            requested = [names[n] for n in chosen.integers(0, 300, 15)]
+            requested = [names[n] for n in generator.integers(0, 300, 15)]
             np.testing.assert_allclose(
                 StaticEmbedder().words(requested), np.stack([expected[word] for word in requested]), atol=1e-6
             )

@@ -39,10 +39,10 @@ def claude_message(
     return {**message, "attachments": [], "files": [], **fields}
 
 
-def claude_chat(uuid: str, *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+def claude_chat(uuid: str, *messages: dict[str, Any], **options: Any) -> dict[str, Any]:
     """A chat of Claude's."""
     fields = {"uuid": uuid, "name": f"Chat {uuid}", "created_at": "2024-03-01T09:59:00Z", "account": {"uuid": "me"}}
-    return {**fields, "chat_messages": list(messages), **more}
+    return {**fields, "chat_messages": list(messages), **options}
 
 
 def write_json(path: Path, value: Any) -> Path:

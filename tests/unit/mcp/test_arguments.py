@@ -78,7 +78,7 @@ async def test_an_unknown_tool_is_an_error_that_names_the_known_ones(mode: str) 
             await client.call_tool("erase", {})
 
 
-async def _fails(error: Exception, caplog: pytest.LogCaptureFixture, mode: str = "legacy") -> str:
+async def _call_with_error(error: Exception, caplog: pytest.LogCaptureFixture, mode: str = "legacy") -> str:
     def user_of(scope: object) -> User:
         raise error
 
@@ -89,19 +89,19 @@ async def _fails(error: Exception, caplog: pytest.LogCaptureFixture, mode: str =
 
 @pytest.mark.parametrize("error", [StoreUnavailableError("db.internal:5432 is gone"), ZeroDivisionError("secret")])
 async def test_failures_of_the_machine_go_to_the_log_alone(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    error_text = await _fails(error, caplog)
+    error_text = await _call_with_error(error, caplog)
     assert error_text == "The memory could not do this now. It is not about your arguments: try again in a moment."
     assert str(error) in caplog.text
 
 
 async def test_whoever_may_not_call_is_told_why(caplog: pytest.LogCaptureFixture) -> None:
     error = InvalidArgumentError("Name the user in X-Tellback-User.")
-    assert await _fails(error, caplog) == "Name the user in X-Tellback-User."
+    assert await _call_with_error(error, caplog) == "Name the user in X-Tellback-User."
     assert not caplog.records
 
 
 async def test_a_sentence_that_quotes_broken_text_can_be_sent(caplog: pytest.LogCaptureFixture) -> None:
-    assert await _fails(InvalidArgumentError("not \ud800"), caplog, "auto") == "not ?"
+    assert await _call_with_error(InvalidArgumentError("not \ud800"), caplog, "auto") == "not ?"
 
 
 async def test_a_call_that_takes_too_long_is_stopped(caplog: pytest.LogCaptureFixture) -> None:

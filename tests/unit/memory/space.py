@@ -130,11 +130,11 @@ class Space:
     async def atoms(self, status: AtomStatus = AtomStatus.ACTIVE) -> list[Atom]:
         """All there are, the oldest first, whether they are over or not."""
         atom_filter = AtomFilter(status, datetime(1, 1, 2, tzinfo=UTC))
-        listed = await self._memories.atoms(MAYA, self.id, atom_filter)
+        atoms = await self._memories.atoms(MAYA, self.id, atom_filter)
         known = await self._memories.changes(MAYA, self.id, after=-1, embedder="")
         ids = [row[0] for row in known.atoms]
-        never = [await self._memories.atom(MAYA, id) for id in ids if id not in {atom.id for atom in listed}]
-        all_atoms = [*listed, *(atom for atom in never if atom is not None and atom.status is status)]
+        never = [await self._memories.atom(MAYA, id) for id in ids if id not in {atom.id for atom in atoms}]
+        all_atoms = [*atoms, *(atom for atom in never if atom is not None and atom.status is status)]
         return sorted(all_atoms, key=lambda atom: ids.index(atom.id))
 
     async def atom(self, id: str) -> Atom:

@@ -48,7 +48,7 @@ async def find_changes(space: Space, **options: Any) -> PatternChanges:
     return find_patterns(all_atoms, all_atoms, **options)
 
 
-async def apply(space: Space, found: PatternChanges) -> None:
+async def apply_changes(space: Space, found: PatternChanges) -> None:
     """Change a space as mining asks for it."""
     await space.apply(found.reconciliation)
     for id in found.archived:
@@ -57,16 +57,16 @@ async def apply(space: Space, found: PatternChanges) -> None:
         await space.set_status(await space.atom(id), AtomStatus.ACTIVE)
 
 
-async def patterns(space: Space) -> list[Atom]:
+async def list_patterns(space: Space) -> list[Atom]:
     """Mine, and give what patterns hold then."""
-    await apply(space, await find_changes(space))
+    await apply_changes(space, await find_changes(space))
     found = [atom for atom in await space.atoms() if atom.category.kind is CategoryKind.PATTERN]
     return [atom for atom in found if atom.superseded_by is None]
 
 
 async def test_what_happens_on_three_days_is_a_pattern_that_cites_them(space: Space) -> None:
     await add_episodes(space, "User went running in the park.", [3, 1, 2, 2.1], importance=4)
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     assert pattern.text == "Recurs: User went running in the park."
     assert pattern.category == Category("pattern", CategoryKind.PATTERN)
     assert (pattern.valid_from, pattern.importance, pattern.confidence) == (day(1), 4, 0.75)
@@ -76,13 +76,13 @@ async def test_what_happens_on_three_days_is_a_pattern_that_cites_them(space: Sp
 async def test_what_happens_twice_or_on_one_day_is_none(space: Space) -> None:
     await add_episodes(space, "User went running in the park.", [1, 2])
     await add_episodes(space, "User called Anna.", [1, 1.1, 1.2, 1.3])
-    assert await patterns(space) == []
+    assert await list_patterns(space) == []
     assert len((await find_changes(space, at_least=2)).reconciliation.changes) == 1
 
 
 async def test_a_plain_rule_is_told(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     assert pattern.text == "Recurs on Mondays: User had dinner with Anna."
 
 
@@ -91,7 +91,7 @@ async def test_what_is_told_in_other_words_and_with_dates_is_the_same(space: Spa
     await add_episodes(space, "User ran in the park on Monday, 9 March 2026.", [8])
     await add_episodes(space, "User was running in the park for 30 minutes.", [15])
     await add_episodes(space, "On 2026-03-23, user ran in the park.", [22])
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     assert pattern.text == "Recurs on Mondays: User ran in the park."
 
 
@@ -107,15 +107,15 @@ NEAR_MISSES = [
 async def test_what_only_sounds_alike_is_not_put_together(space: Space, one: str, other: str) -> None:
     await add_episodes(space, one, [1, 3])
     await add_episodes(space, other, [4, 6])
-    assert await patterns(space) == []
+    assert await list_patterns(space) == []
 
 
 async def test_other_people_are_another_matter(space: Space) -> None:
     for number, name in enumerate(("Anna", "Bob", "Carl", "Dora"), 1):
         await add_episodes(space, f"User met {name} for coffee at Blue Bottle.", [number])
-    assert await patterns(space) == []
+    assert await list_patterns(space) == []
     await add_episodes(space, "user met bob for coffee at blue bottle", [5, 7])
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     assert pattern.text.casefold().startswith("recurs: user met bob for coffee at blue bottle")
 
 
@@ -126,10 +126,10 @@ async def test_people_of_one_name_are_told_apart(space: Space) -> None:
     nowhere = {"source_conversation_id": None, "source_message_ids": ()}
     await add_episodes(space, "User met Anna.", [1, 3], entity_ids=(one.id,))
     await add_episodes(space, "User met Anna.", [2, 4], entity_ids=(other.id,))
-    assert await patterns(space) == []
+    assert await list_patterns(space) == []
     await add_episodes(space, "User met Anna.", MONDAYS, entity_ids=(one.id,), **nowhere)
     await add_episodes(space, "User met Anna.", [16, 18, 24], entity_ids=(other.id,), **nowhere)
-    found = await patterns(space)
+    found = await list_patterns(space)
     assert {pattern.entity_ids for pattern in found} == {(one.id,), (other.id,)}
     assert (await find_changes(space)).is_empty
 
@@ -141,27 +141,27 @@ async def test_only_episodes_that_count_do(space: Space) -> None:
     for atom in (await add_episodes(space, "User saw a doctor.", [1, 2, 3]))[:1]:
         await space.set_status(atom, AtomStatus.DELETED)
     assert (await find_changes(space, exclude=["HEALTH"])).is_empty
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     assert pattern.text == "Recurs: User took pills."
 
 
 async def test_more_of_the_same_is_cited(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     await add_episodes(space, "User had a nice dinner with Anna.", MONDAYS[3:4])
     changes = (await find_changes(space)).reconciliation.changes
     assert changes == (AddedCitation(pattern.id, Citation("conv_22", ("m22",))),)
-    [found] = await patterns(space)
+    [found] = await list_patterns(space)
     assert (found.id, found.text) == (pattern.id, pattern.text)
 
 
 async def test_a_pattern_whose_rule_changed_is_replaced(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     await add_episodes(space, "User had dinner with Anna.", [16, 18, 24])
     [change] = (await find_changes(space)).reconciliation.changes
     assert isinstance(change, Replacement)
-    [found] = await patterns(space)
+    [found] = await list_patterns(space)
     assert (found.text, found.supersedes) == ("Recurs: User had dinner with Anna.", pattern.id)
     assert len(found.citations) == 6
 
@@ -169,62 +169,62 @@ async def test_a_pattern_whose_rule_changed_is_replaced(space: Space) -> None:
 async def test_a_pattern_no_longer_says_what_was_deleted(space: Space) -> None:
     secret = await add_episodes(space, "User ran by the secret lake.", [1, 2])
     await add_episodes(space, "User ran by the lake.", [4])
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     assert pattern.text == "Recurs: User ran by the secret lake."
     for atom in secret:
         await space.set_status(atom, AtomStatus.DELETED)
     await add_episodes(space, "User ran by the lake.", [5, 7])
-    [found] = await patterns(space)
+    [found] = await list_patterns(space)
     assert (found.text, found.supersedes) == ("Recurs: User ran by the lake.", pattern.id)
     assert [each.conversation_id for each in found.citations] == ["conv_4", "conv_5", "conv_7"]
 
 
 async def test_a_deleted_pattern_does_not_come_back_from_what_was_known(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     await space.set_status(pattern, AtomStatus.DELETED)
     assert (await find_changes(space)).is_empty
     space.now += timedelta(hours=1)
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[3:5])
     assert (await find_changes(space)).is_empty
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[5:])
-    [found] = await patterns(space)
+    [found] = await list_patterns(space)
     assert [each.conversation_id for each in found.citations] == ["conv_22", "conv_29", "conv_36"]
     assert (await find_changes(space)).is_empty
 
 
 async def test_an_archived_pattern_is_cited_and_stays_so(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     await space.set_status(pattern, AtomStatus.ARCHIVED)
     await add_episodes(space, "User had dinner with Anna.", [16, 18, 24])
     assert all(isinstance(change, AddedCitation) for change in (await find_changes(space)).reconciliation.changes)
-    assert await patterns(space) == []
+    assert await list_patterns(space) == []
     assert (await find_changes(space)).is_empty
 
 
 async def test_a_pattern_without_its_episodes_is_archived_and_restored_with_them(space: Space) -> None:
     episodes = await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     await space.set_status(episodes[0], AtomStatus.ARCHIVED)
     assert (await find_changes(space)).archived == (pattern.id,)
-    assert await patterns(space) == []
+    assert await list_patterns(space) == []
     assert (await find_changes(space)).is_empty
     space.now += timedelta(hours=1)
     await space.set_status(episodes[0], AtomStatus.ACTIVE)
-    [found] = await patterns(space)
+    [found] = await list_patterns(space)
     assert found.id == pattern.id
     assert (await find_changes(space)).is_empty
 
 
 async def test_a_pattern_that_returns_by_another_rule_is_replaced(space: Space) -> None:
     episodes = await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     await space.set_status(episodes[0], AtomStatus.DELETED)
-    assert await patterns(space) == []
+    assert await list_patterns(space) == []
     space.now += timedelta(hours=1)
     await add_episodes(space, "User had dinner with Anna.", [18])
-    [found] = await patterns(space)
+    [found] = await list_patterns(space)
     assert (found.text, found.supersedes) == ("Recurs: User had dinner with Anna.", pattern.id)
     assert (await find_changes(space)).is_empty
 
@@ -232,26 +232,26 @@ async def test_a_pattern_that_returns_by_another_rule_is_replaced(space: Space) 
 async def test_a_pattern_of_the_same_messages_does_not_keep_another_alive(space: Space) -> None:
     await add_episodes(space, "User went running in the park.", [1, 2, 4])
     woods = await add_episodes(space, "User went running in the woods.", [1, 2, 4])
-    park, _ = await patterns(space)
+    park, _ = await list_patterns(space)
     for atom in woods:
         await space.set_status(atom, AtomStatus.DELETED)
-    assert [each.id for each in await patterns(space)] == [park.id]
+    assert [each.id for each in await list_patterns(space)] == [park.id]
 
 
 async def test_what_a_deleted_pattern_had_replaced_goes_with_it(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
-    [first] = await patterns(space)
+    [first] = await list_patterns(space)
     await add_episodes(space, "User had dinner with Anna.", [16, 18, 24])
-    [second] = await patterns(space)
+    [second] = await list_patterns(space)
     assert second.supersedes == first.id
     await space.set_status(second, AtomStatus.DELETED)
-    assert await patterns(space) == []
+    assert await list_patterns(space) == []
     assert (await find_changes(space)).is_empty
 
 
 async def test_what_a_user_put_in_a_patterns_place_stands_for_it(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     await space.supersede(pattern, "User is married to Anna.", day(30))
     assert (await find_changes(space)).is_empty
     await add_episodes(space, "User had dinner with Anna.", [16, 18, 24])
@@ -261,11 +261,11 @@ async def test_what_a_user_put_in_a_patterns_place_stands_for_it(space: Space) -
 async def test_two_patterns_of_the_same_messages_are_not_mistaken_for_each_other(space: Space) -> None:
     await add_episodes(space, "User went running in the park.", [1, 2, 4])
     await add_episodes(space, "User drank coffee.", [1, 2, 4])
-    running, coffee = await patterns(space)
+    running, coffee = await list_patterns(space)
     assert (await find_changes(space)).is_empty
     await space.set_status(coffee, AtomStatus.DELETED)
     await add_episodes(space, "User went running in the park.", [6])
-    [found] = await patterns(space)
+    [found] = await list_patterns(space)
     assert found.id == running.id
     assert len(found.citations) == 4
 
@@ -273,7 +273,7 @@ async def test_two_patterns_of_the_same_messages_are_not_mistaken_for_each_other
 async def test_what_was_written_without_sources_recurs_too(space: Space) -> None:
     nowhere = {"source_conversation_id": None, "source_message_ids": ()}
     await add_episodes(space, "User called Anna.", [1, 2, 4], **nowhere)
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     assert pattern.citations == ()
     await add_episodes(space, "User called Anna.", [5], **nowhere)
     assert (await find_changes(space)).is_empty
@@ -285,7 +285,7 @@ async def test_a_pattern_is_about_what_most_of_its_episodes_are(space: Space) ->
     anna, ben = [await make_entity(space.store, stored, name) for name in ("Anna", "Ben")]
     await add_episodes(space, "User met Anna.", [1, 2], entity_ids=(anna.id,))
     await add_episodes(space, "User met Anna.", [4], entity_ids=(ben.id, anna.id))
-    [pattern] = await patterns(space)
+    [pattern] = await list_patterns(space)
     assert pattern.entity_ids == (anna.id,)
 
 
@@ -322,7 +322,7 @@ def test_a_sentence_loses_its_date(text: str, sentence: str) -> None:
     assert remove_dates(text, to_micros(NOON)) == sentence
 
 
-def episode(number: int, text: str) -> Atom:
+def make_episode(number: int, text: str) -> Atom:
     return Atom(f"atom_{number:06}", "ms_1", MAYA, text, EVENT, day(number / 10), NOON, NOON)
 
 
@@ -332,7 +332,7 @@ def test_ten_thousand_episodes_are_put_together_by_what_they_say() -> None:
         for number in range(5_000)
         for kind in ("old", "new")
     ]
-    found = cluster_episodes(episode(number, text) for number, text in enumerate(texts))
+    found = cluster_episodes(make_episode(number, text) for number, text in enumerate(texts))
     assert [len(each.episodes) for each in found] == [2] * 5_000
     assert all(len({atom.text for atom in each.episodes}) == 1 for each in found)
 
@@ -357,10 +357,12 @@ def test_mining_again_changes_nothing(
     async def run() -> None:
         async with open_space() as space:
             for round in (episodes, later_episodes):
-                for said, number, message in round:
+                for episode_words, number, message in round:
                     source = {"source_conversation_id": "conv_1", "source_message_ids": (f"m{message}",)}
-                    await add_episodes(space, f"User {' '.join(said)}", [number], **(source if message % 5 else {}))
-                found = await patterns(space)
+                    await add_episodes(
+                        space, f"User {' '.join(episode_words)}", [number], **(source if message % 5 else {})
+                    )
+                found = await list_patterns(space)
                 assert (await find_changes(space)).is_empty
                 for place, pattern in enumerate(found):
                     if place in forgotten:
@@ -368,7 +370,7 @@ def test_mining_again_changes_nothing(
                 for place, atom in enumerate(each for each in await space.atoms() if each.category == EVENT):
                     if place in deleted:
                         await space.set_status(atom, AtomStatus.DELETED if place % 2 else AtomStatus.ARCHIVED)
-                await patterns(space)
+                await list_patterns(space)
                 assert (await find_changes(space)).is_empty
                 space.now += timedelta(hours=1)
             assert (await find_changes(space)).is_empty

@@ -577,8 +577,8 @@ async def test_the_budget_holds_for_the_messages_too(
         return
     media = 1_100 * sum(part.kind == "image" for m in context.messages for part in m.parts or ())
     words = [message_text(m) + "".join(f"{c.name}{dump_json(c.input)}" for c in m.tool_calls) for m in context.messages]
-    counted = count_tokens_heuristic(context.messages) if counter is None else counter("".join(words)) + media
-    assert counted <= budget
+    token_count = count_tokens_heuristic(context.messages) if counter is None else counter("".join(words)) + media
+    assert token_count <= budget
     assert not context.over_budget
 
 

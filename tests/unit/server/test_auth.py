@@ -31,11 +31,11 @@ TOKENS = JwtVerifier(settings())
 
 
 async def verify_error(encoded: str, checker: JwtVerifier = TOKENS) -> str:
-    with pytest.raises(NotAuthenticatedError) as told:
+    with pytest.raises(NotAuthenticatedError) as raised:
         await checker.verify(encoded)
-    assert encoded not in str(told.value)
-    assert encoded.partition(".")[2][:40] not in str(told.value) or len(encoded) < 40
-    return str(told.value)
+    assert encoded not in str(raised.value)
+    assert encoded.partition(".")[2][:40] not in str(raised.value) or len(encoded) < 40
+    return str(raised.value)
 
 
 async def test_a_token_stands_for_its_user() -> None:
@@ -440,21 +440,21 @@ def test_keys_come_from_their_address(serve_handler: Callable[[Handler], str]) -
 
 
 def test_an_address_that_leads_elsewhere_is_not_followed(serve_handler: Callable[[Handler], str]) -> None:
-    elsewhere = serve_handler(_respond_with(json.dumps(jwks()).encode()))
+    other_url = serve_handler(_respond_with(json.dumps(jwks()).encode()))
     with pytest.raises(OSError, match="302"):
-        fetch_jwks(serve_handler(_respond_with(b"", 302, Location=elsewhere)))
+        fetch_jwks(serve_handler(_respond_with(b"", 302, Location=other_url)))
 
 
 def test_an_answer_without_an_end_is_given_up(serve_handler: Callable[[Handler], str]) -> None:
     finished = threading.Event()
 
-    def drips(request: http.server.BaseHTTPRequestHandler) -> None:
+    def drip_bytes(request: http.server.BaseHTTPRequestHandler) -> None:
         request.send_response(200)
         request.end_headers()
         while not finished.wait(0.05):
             request.wfile.write(b" ")
 
-    def floods(request: http.server.BaseHTTPRequestHandler) -> None:
+    def flood_bytes(request: http.server.BaseHTTPRequestHandler) -> None:
         request.send_response(200)
         request.end_headers()
         try:
@@ -465,9 +465,9 @@ def test_an_answer_without_an_end_is_given_up(serve_handler: Callable[[Handler],
 
     try:
         with pytest.raises(TimeoutError):
-            fetch_jwks(serve_handler(drips), seconds=0.3)
+            fetch_jwks(serve_handler(drip_bytes), seconds=0.3)
         with pytest.raises(ValueError, match="bytes"):
-            fetch_jwks(serve_handler(floods), max_bytes=50_000)
+            fetch_jwks(serve_handler(flood_bytes), max_bytes=50_000)
     finally:
         finished.set()
 

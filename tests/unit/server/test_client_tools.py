@@ -81,12 +81,12 @@ def test_what_a_validator_takes_is_taken_and_nothing_else(schema: Any) -> None:
 @given(value=st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=2), inner)))
 def test_values_are_counted_to_the_last(value: Any) -> None:
     found = [value for _, value in iter_values(value, 10**6)]
-    inside = sum(len(value) for value in found if isinstance(value, dict | list))
-    assert len(found) == inside + 1
-    assert len(list(iter_values(value, inside))) == len(found)
-    if inside:
+    nested_count = sum(len(value) for value in found if isinstance(value, dict | list))
+    assert len(found) == nested_count + 1
+    assert len(list(iter_values(value, nested_count))) == len(found)
+    if nested_count:
         with pytest.raises(RequestTooLargeError):
-            list(iter_values(value, inside - 1))
+            list(iter_values(value, nested_count - 1))
 
 
 def tool(parameters: dict[str, Any], name: str = "lookup") -> ToolIn:
@@ -117,10 +117,10 @@ def test_schemas_are_bounded_over_all_tools() -> None:
 def test_a_schema_that_is_none_is_named() -> None:
     with pytest.raises(InvalidArgumentError, match=r"tool 'lookup' are no JSON schema: 'type' is array, boolean"):
         build_client_tools([tool({"type": [{"a": number} for number in range(900)]})])
-    deep: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     for _ in range(900):
-        deep = {"not": deep}
-    assert find_schema_error(deep) is None
+        nested = {"not": nested}
+    assert find_schema_error(nested) is None
     with suppress(InvalidArgumentError):
         build_client_tools(
             [tool({"required": [number for pair in zip(range(900), "ab" * 450, strict=True) for number in pair]})]

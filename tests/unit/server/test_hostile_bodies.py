@@ -42,7 +42,7 @@ anything: st.SearchStrategy[Any] = st.recursive(
 JSON = {"Content-Type": "application/json"}
 
 
-def sent(body: Any) -> bytes:
+def encode_body(body: Any) -> bytes:
     """A body as JSON, which has numbers that nobody can hold."""
     return json.dumps(body).replace("Infinity", "1e999").encode()
 
@@ -58,7 +58,7 @@ class RunningServer:
         self.client = app_client(app, user="maya")
         self.described = app.openapi()
         self.ids = runner.run(self._create_resources())
-        self.asked = [
+        self.operations = [
             (method.upper(), path, operation)
             for path, methods in self.described["paths"].items()
             for method, operation in methods.items()
@@ -99,7 +99,7 @@ class RunningServer:
         )
 
     def ask(self, method: str, path: str, query: dict[str, str], body: Any) -> httpx2.Response:
-        options: dict[str, Any] = {} if body is None else {"content": sent(body), "headers": JSON}
+        options: dict[str, Any] = {} if body is None else {"content": encode_body(body), "headers": JSON}
         return self.runner.run(self.client.request(method, self.path(path), params=query, **options))
 
 
@@ -115,7 +115,7 @@ def running_server() -> Iterator[RunningServer]:
 @settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_body_and_no_query_makes_the_server_fail(running_server: RunningServer, data: st.DataObject) -> None:
-    method, path, operation = data.draw(st.sampled_from(running_server.asked))
+    method, path, operation = data.draw(st.sampled_from(running_server.operations))
     names = running_server.fields(operation)
     real = st.sampled_from([*running_server.ids.values()])
     values = anything | real | st.lists(real, max_size=3)
@@ -130,9 +130,9 @@ def test_no_body_and_no_query_makes_the_server_fail(running_server: RunningServe
 
 
 def test_every_operation_has_a_name_a_description_and_says_what_may_go_wrong(running_server: RunningServer) -> None:
-    names = [operation["operationId"] for _, _, operation in running_server.asked]
+    names = [operation["operationId"] for _, _, operation in running_server.operations]
     assert len(names) == len(set(names))
-    for method, path, operation in running_server.asked:
+    for method, path, operation in running_server.operations:
         assert operation.get("description"), f"{method} {path}"
         assert {"401", "422", "429"} <= set(operation["responses"]), f"{method} {path}"
         if "{" in path:
@@ -158,7 +158,7 @@ async def test_numbers_that_nobody_can_hold_are_refused() -> None:
                 ),
             ):
                 url = "/v1/chat/completions" if path == "/v1" else f"/ai-conversations/{conversation}/{path}"
-                answer = await client.post(url, content=sent(body), headers=JSON)
+                answer = await client.post(url, content=encode_body(body), headers=JSON)
                 assert (answer.status_code, "range of numbers" in answer.text) == (status, True), answer.text
 
 
@@ -191,7 +191,7 @@ async def test_a_body_of_too_many_values_is_refused_at_once() -> None:
 
 async def test_a_thousand_messages_with_all_that_can_be_told_of_them_are_imported() -> None:
     usage = {"inputTokens": 1, "outputTokens": 2, "totalTokens": 3, "costUsd": 0.1, "latencyMs": 4, "cachedTokens": 0}
-    more = {"cacheWriteTokens": 0, "reasoningTokens": 0, "provider": "anthropic", "model": "m"}
+    usage_fields = {"cacheWriteTokens": 0, "reasoningTokens": 0, "provider": "anthropic", "model": "m"}
     message = {
         "role": "assistant",
         "content": [{"type": "text", "text": "Hi"}],
@@ -200,7 +200,7 @@ async def test_a_thousand_messages_with_all_that_can_be_told_of_them_are_importe
         "stopReason": "end_turn",
         "model": "m",
         "provider": "anthropic",
-        "usage": {**usage, **more},
+        "usage": {**usage, **usage_fields},
         "traceId": "t",
         "idempotencyKey": None,
     }

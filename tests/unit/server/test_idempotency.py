@@ -40,7 +40,7 @@ async def maya(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-async def count(rc: Tellback, user: str = "maya") -> int:
+async def count_conversations(rc: Tellback, user: str = "maya") -> int:
     return len(await rc.user(user).conversations.list())
 
 
@@ -51,13 +51,13 @@ async def test_a_request_that_comes_again_is_done_once(rc: Tellback, maya: httpx
     assert repeated.headers["content-type"] == first.headers["content-type"]
     assert "idempotency-replayed" not in first.headers
     assert repeated.headers["idempotency-replayed"] == "true"
-    assert await count(rc) == 1
+    assert await count_conversations(rc) == 1
 
 
 async def test_without_a_key_or_with_another_each_request_is_new(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     for headers in (None, None, KEY, {"Idempotency-Key": "k-2"}):
         assert (await maya.post("/ai-conversations", json=CHAT, headers=headers)).status_code == 201
-    assert await count(rc) == 4
+    assert await count_conversations(rc) == 4
 
 
 @pytest.mark.parametrize("change", ["body", "query", "path"])
@@ -68,12 +68,12 @@ async def test_a_key_is_for_one_request(rc: Tellback, maya: httpx2.AsyncClient, 
     answer = await maya.post(path, json=body, headers=KEY)
     assert (answer.status_code, answer.json()["code"]) == (422, "idempotency-conflict")
     assert answer.json()["data"]["key"] == "k-1"
-    assert await count(rc) == 1
+    assert await count_conversations(rc) == 1
 
 
 async def test_a_request_that_is_being_answered_is_not_begun_again(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     answers = await asyncio.gather(*(maya.post("/ai-conversations", json=CHAT, headers=KEY) for _ in range(8)))
-    assert await count(rc) == 1
+    assert await count_conversations(rc) == 1
     assert {each.status_code for each in answers} <= {201, 409}
     assert {each.json()["code"] for each in answers if each.status_code == 409} <= {"request-in-progress"}
     assert len({each.json()["id"] for each in answers if each.status_code == 201}) == 1
@@ -107,7 +107,7 @@ async def test_a_problem_is_not_kept(rc: Tellback, maya: httpx2.AsyncClient) -> 
     assert (await maya.post("/ai-conversations", json={"nonsense": 1}, headers=KEY)).status_code == 422
     assert (await maya.post("/ai-conversations/conv_none/close", headers=KEY)).status_code == 404
     assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 201
-    assert await count(rc) == 1
+    assert await count_conversations(rc) == 1
 
 
 async def test_a_failure_of_the_server_is_not_kept(
@@ -136,7 +136,7 @@ async def test_what_may_have_been_done_is_not_done_again_unseen(
         assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 503
     repeated = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     assert (repeated.status_code, repeated.json()["code"]) == (409, "request-in-progress")
-    assert await count(rc) == 1
+    assert await count_conversations(rc) == 1
 
 
 @pytest.mark.parametrize("is_turn", [False, True])
@@ -187,7 +187,7 @@ async def test_keys_of_users_are_apart(rc: Tellback, app: Any) -> None:
         async with app_client(app, created.secret, user) as client:
             ids.add((await client.post("/ai-conversations", json=CHAT, headers=KEY)).json()["id"])
     assert len(ids) == 2
-    assert (await count(rc), await count(rc, "omar")) == (1, 1)
+    assert (await count_conversations(rc), await count_conversations(rc, "omar")) == (1, 1)
 
 
 async def test_what_an_admin_was_answered_is_not_told_to_others(rc: Tellback, app: Any) -> None:
@@ -238,7 +238,7 @@ async def test_erasing_a_user_forgets_what_they_were_answered(rc: Tellback, maya
 async def test_a_key_that_cannot_be_one_is_refused(rc: Tellback, maya: httpx2.AsyncClient, key: str) -> None:
     answer = await maya.post("/ai-conversations", json=CHAT, headers={"Idempotency-Key": key})
     assert answer.status_code == 422
-    assert await count(rc) == 0
+    assert await count_conversations(rc) == 0
 
 
 def test_the_header_is_described_where_it_is_taken() -> None:
@@ -288,7 +288,7 @@ async def test_an_erasure_is_of_whom_it_names_whatever_its_key(rc: Tellback, app
         async with app_client(app, created.secret, name) as admin:
             answer = await admin.post("/ai-admin/delete", json={"confirm": True}, headers=KEY)
         assert answer.status_code == 200
-        assert await count(rc, name) == 0
+        assert await count_conversations(rc, name) == 0
 
 
 async def test_nothing_of_an_erased_user_is_kept_for_admins(rc: Tellback, app: Any) -> None:

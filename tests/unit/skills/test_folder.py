@@ -149,8 +149,8 @@ async def test_skills_that_the_agent_does_not_have_stay_closed(tmp_path: Path) -
         (tmp_path / name).mkdir()
         (tmp_path / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\n")
         (tmp_path / name / "notes.md").write_text(f"notes of {name}")
-    ours, secret = load_skills(tmp_path)
-    tools = builtins([ours])
+    own_skill, secret = load_skills(tmp_path)
+    tools = builtins([own_skill])
     for name in ("ours", "secret"):
         await dispatch(ToolCall("c1", "read_skill", {"name": name}), tools)
     assert (await read_file(tools, "notes.md", "ours")).content == "notes of ours"

@@ -9,13 +9,13 @@ from tellback.chat import ChatRequest
 from tellback.skills import Skill, searchable_resolver
 from tellback.testing import ScriptedModel, calls, says
 
-done: list[str] = []
+refunded: list[str] = []
 
 
 @tool(requires_approval=True)
 async def refund(order: str) -> str:
     """Give the money back."""
-    done.append(order)
+    refunded.append(order)
     return f"refunded {order}"
 
 
@@ -60,7 +60,7 @@ async def test_a_call_that_waits_for_approval_is_run_by_another_run() -> None:
     second = ChatOptions(model=ScriptedModel([says("Done.", expect=has_the_skills_tools)]), skills=[TONE, REFUNDS])
     result = await run_loop_messages(second, paused.messages, approvals={call.id: True for call in paused.pending})
     assert result.text == "Done."
-    assert done[-1] == "A-8"
+    assert refunded[-1] == "A-8"
 
 
 async def test_a_skill_that_is_not_listed_is_searched_and_read() -> None:

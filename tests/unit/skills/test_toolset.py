@@ -102,14 +102,14 @@ contexts = st.dictionaries(st.sampled_from(["attachments", "sender", "ctx", "sel
 @given(contexts, contexts)
 async def test_harness_keys_always_win(from_model: dict[str, Any], from_harness: Mapping[str, Any]) -> None:
     received: list[dict[str, Any]] = []
-    named: list[dict[str, Any]] = []
+    received_kwargs: list[dict[str, Any]] = []
 
     async def keep_whole(ctx: dict[str, Any]) -> str:
         received.append(ctx)
         return ""
 
     async def keep_named(attachments: Any = "missing", *, sender: Any = "missing", **options: Any) -> str:
-        named.append({"attachments": attachments, "sender": sender, **options})
+        received_kwargs.append({"attachments": attachments, "sender": sender, **options})
         return ""
 
     skills = [Skill("whole", "", body_fn=keep_whole), Skill("named", "", body_fn=keep_named)]
@@ -118,7 +118,7 @@ async def test_harness_keys_always_win(from_model: dict[str, Any], from_harness:
         assert not (await use(tools, "apply_skill", name=skill.name, ctx=from_model)).is_error
     expected = {**from_model, **from_harness}
     assert received == [expected]
-    assert named == [{"attachments": "missing", "sender": "missing", **expected}]
+    assert received_kwargs == [{"attachments": "missing", "sender": "missing", **expected}]
 
 
 async def test_a_body_function_cannot_change_the_harness_context() -> None:

@@ -208,7 +208,7 @@ def test_a_digest_is_of_the_values_alone(arguments: dict[str, Any]) -> None:
 # Isolation
 
 
-async def everything(user: User) -> list[Any]:
+async def read_everything(user: User) -> list[Any]:
     spaces = await user.memory.list_spaces()
     atoms = [atom for space in spaces for atom in await user.memory.list_atoms(space.id)]
     return [*await user.conversations.list(), *atoms]
@@ -217,7 +217,7 @@ async def everything(user: User) -> list[Any]:
 async def test_another_users_space_is_refused_before_anything_happens(
     rc: Tellback, registry: SpecRegistry, arguments: dict[str, Any]
 ) -> None:
-    before = await everything(rc.user("maya"))
+    before = await read_everything(rc.user("maya"))
     strangers = [rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")]
     for stranger in strangers:
         with ScriptedModel([]) as model:
@@ -225,8 +225,8 @@ async def test_another_users_space_is_refused_before_anything_happens(
                 await Agents(registry, stranger).invoke("support", arguments, model=model)
             with pytest.raises(NotFoundError, match=arguments["space"]):
                 await anext(Agents(registry, stranger).invoke_stream("support", arguments, model=model))
-        assert await everything(stranger) == []
-    assert await everything(rc.user("maya")) == before
+        assert await read_everything(stranger) == []
+    assert await read_everything(rc.user("maya")) == before
 
 
 async def test_a_literal_space_serves_its_owner_only(rc: Tellback, maya: User) -> None:

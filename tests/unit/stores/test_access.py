@@ -14,7 +14,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 async def list_keys(store: Store) -> list[str]:
-    return [record["key"] async for record in store.user_data.records(MAYA, "kept_answers")]
+    return [record["key"] async for record in store.user_data.records(MAYA, "idempotent_responses")]
 
 
 async def begin(store: Store, key: str, now: datetime) -> None:

@@ -147,8 +147,8 @@ async def test_looking_for_closed_conversations_reads_nothing_else(tmp_path: Pat
 
 def test_both_dialects_know_the_same_statements_and_versions() -> None:
     sqlite, postgres = statements("sqlite"), statements("postgres")
-    postgres_only = {name for name in postgres if name not in sqlite and not name.startswith("large_")}
-    assert postgres_only == {"platform_events_lock", "platform_events_sequence", "platform_queue_forget"}
+    postgres_only = {name for name in postgres if name not in sqlite and not name.startswith("search_")}
+    assert postgres_only == {"platform_events_lock", "platform_events_sequence", "platform_queue_delete_deliveries"}
     assert set(sqlite) <= set(postgres)
     assert [(step.version, step.name) for step in migrations("sqlite")] == [
         (step.version, step.name) for step in migrations("postgres")
@@ -269,12 +269,12 @@ def test_the_synchronous_face_can_be_closed_twice_and_says_so_afterwards() -> No
     with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
         conversations = rc.user("maya").conversations
         conversation = conversations.create("chat")
-        unread = conversations.stream_turn(conversation.id, user_text="Tell me")
-        next(unread)
+        unread_stream = conversations.stream_turn(conversation.id, user_text="Tell me")
+        next(unread_stream)
         rc.close()
         with pytest.raises(StoreClosedError):
             conversations.messages(conversation.id)
-    unread.close()
+    unread_stream.close()
 
 
 def test_an_iterator_thrown_away_anywhere_does_not_hang() -> None:
@@ -375,7 +375,7 @@ if how == "made":  # before the fork, and opened after it
 """
 
 
-def forking(tmp_path: Path, method: str) -> list[str]:
+def run_forking_script(tmp_path: Path, method: str) -> list[str]:
     command = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path / "r.db"), method]
     process = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert process.returncode == 0, process.stderr
@@ -383,11 +383,11 @@ def forking(tmp_path: Path, method: str) -> list[str]:
 
 
 def test_a_store_opened_before_a_fork_is_refused_in_the_child(tmp_path: Path) -> None:
-    assert forking(tmp_path, "open") == ["StoreError True"] * 3
+    assert run_forking_script(tmp_path, "open") == ["StoreError True"] * 3
 
 
 def test_a_store_made_before_a_fork_and_opened_after_it_takes_turns(tmp_path: Path) -> None:
-    lines = forking(tmp_path, "made")
+    lines = run_forking_script(tmp_path, "made")
     assert sorted(lines) == ["one answers", "one asks", "two answers", "two asks"]
     assert lines[0].split()[0] == lines[1].split()[0], "two turns at once"
 

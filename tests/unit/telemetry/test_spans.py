@@ -55,7 +55,7 @@ def provider_to(exporter: SpanExporter) -> TracerProvider:
     return provider
 
 
-def only(exporter: InMemorySpanExporter) -> ReadableSpan:
+def only_span(exporter: InMemorySpanExporter) -> ReadableSpan:
     [span] = exporter.get_finished_spans()
     return span
 
@@ -92,7 +92,7 @@ def test_a_model_call_says_what_was_asked_for_and_what_it_took(exporter: InMemor
     span = telemetry.model_span("gemini-pro", "Gemini", settings, streaming=True)
     usage = ChatUsage(10, 2, 12, 0.25, model="gemini-pro-001", provider="Gemini", cached_tokens=4, reasoning_tokens=1)
     span.finish(ChatReply("Hi", usage=usage))
-    ended = only(exporter)
+    ended = only_span(exporter)
     assert (ended.name, ended.kind) == ("chat gemini-pro", SpanKind.CLIENT)
     assert ended.status.status_code is StatusCode.UNSET
     assert ended.instrumentation_scope is not None
@@ -118,7 +118,7 @@ def test_a_model_call_says_what_was_asked_for_and_what_it_took(exporter: InMemor
 def test_a_failed_model_call_names_its_error_and_not_what_it_said(exporter: InMemorySpanExporter) -> None:
     span = telemetry.model_span("m")
     span.fail(ValueError("Maya's secret"))
-    ended = only(exporter)
+    ended = only_span(exporter)
     assert ended.status.status_code is StatusCode.ERROR
     assert attributes(ended)["error.type"] == "ValueError"
     assert "secret" not in ended.to_json()
@@ -127,7 +127,7 @@ def test_a_failed_model_call_names_its_error_and_not_what_it_said(exporter: InMe
 @pytest.mark.parametrize("stop", [asyncio.CancelledError(), GeneratorExit()])
 def test_what_is_called_off_is_no_error(exporter: InMemorySpanExporter, stop: BaseException) -> None:
     telemetry.model_span("m").fail(stop)
-    span = only(exporter)
+    span = only_span(exporter)
     assert span.status.status_code is StatusCode.UNSET
     assert attributes(span)["tellback.cancelled"] is True
     assert "error.type" not in attributes(span)
@@ -138,7 +138,7 @@ def test_a_span_ends_once(exporter: InMemorySpanExporter, caplog: pytest.LogCapt
     span.finish(ChatReply("Hi"))
     span.fail(ValueError())
     span.finish(ChatReply("Hi"))
-    assert only(exporter).status.status_code is StatusCode.UNSET
+    assert only_span(exporter).status.status_code is StatusCode.UNSET
     assert not caplog.records
 
 
@@ -183,7 +183,7 @@ async def test_what_happens_in_a_turn_is_below_it_and_names_its_conversation(exp
 def test_a_turn_that_raises_ends_with_its_error(exporter: InMemorySpanExporter) -> None:
     with pytest.raises(KeyError), telemetry.turn_span():
         raise KeyError("name")
-    span = only(exporter)
+    span = only_span(exporter)
     assert (span.name, attributes(span)["error.type"]) == ("invoke_agent", "KeyError")
 
 
@@ -199,7 +199,7 @@ async def test_a_span_left_lying_about_is_closed_without_a_word(
     abandoned = wait()
     contextvars.copy_context().run(abandoned.send, None)
     abandoned.close()
-    assert attributes(only(exporter))["tellback.cancelled"] is True
+    assert attributes(only_span(exporter))["tellback.cancelled"] is True
     assert not caplog.records
     assert context.get_current() == {}
 
@@ -209,7 +209,7 @@ async def test_a_tool_call_is_a_span(exporter: InMemorySpanExporter) -> None:
         return f"{x} {trace.get_current_span().get_span_context().span_id}"
 
     result = await dispatch(CALL, [add])
-    span = only(exporter)
+    span = only_span(exporter)
     assert (span.name, span.kind) == ("execute_tool add", SpanKind.INTERNAL)
     assert result.content == f"1 {span_id(span)}"
     assert attributes(span) == {
@@ -246,7 +246,7 @@ async def sorry(x: int) -> ToolResult:
 async def test_a_tool_that_fails_says_in_which_way(exporter: InMemorySpanExporter, call: ToolCall, kind: str) -> None:
     result = await dispatch(call, [broken, sorry, tool(timeout=0.01)(slow)])
     assert result.is_error
-    span = only(exporter)
+    span = only_span(exporter)
     assert span.status.status_code is StatusCode.ERROR
     assert attributes(span)["error.type"] == kind
     assert "secret" not in span.to_json()
@@ -256,7 +256,7 @@ async def test_a_tool_that_fails_says_in_which_way(exporter: InMemorySpanExporte
 async def test_a_name_that_a_model_invented_is_what_was_said(exporter: InMemorySpanExporter, captures: bool) -> None:
     telemetry.configure(tracer_provider=provider_to(exporter), capture_content=captures)
     await dispatch_all([ToolCall("c", "maya@example.com")], [broken])
-    span = only(exporter)
+    span = only_span(exporter)
     assert span.name == "execute_tool unknown"
     assert attributes(span).get("gen_ai.tool.name") == ("maya@example.com" if captures else None)
     assert ("maya@" in span.to_json()) == captures
@@ -268,7 +268,7 @@ async def test_a_cancelled_tool_call_is_no_error(exporter: InMemorySpanExporter)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    span = only(exporter)
+    span = only_span(exporter)
     assert attributes(span)["tellback.cancelled"] is True
     assert span.status.status_code is StatusCode.UNSET
 
@@ -323,7 +323,7 @@ async def test_content_is_captured_where_the_environment_asks_for_it(
 ) -> None:
     monkeypatch.setenv(CAPTURE_VARIABLE, value)
     await dispatch(CALL, [broken])
-    assert attributes(only(exporter))["gen_ai.tool.call.arguments"] == '{"x":1}'
+    assert attributes(only_span(exporter))["gen_ai.tool.call.arguments"] == '{"x":1}'
 
 
 async def test_content_is_captured_when_it_is_asked_for(exporter: InMemorySpanExporter) -> None:

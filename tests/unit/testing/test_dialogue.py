@@ -170,8 +170,8 @@ async def test_a_dialogue_can_be_with_a_memory() -> None:
         await conversation.says("Fly", understands(route=book), says("Where to?"))
         await conversation.says("Rome", understands(destination="Rome"), says("When?", expect="Rome"))
         maya = rc.user("maya")
-        [kept] = await maya.conversations.list()
-        assert [each.text for each in await maya.conversations.messages(kept.id)] == [
+        [stored] = await maya.conversations.list()
+        assert [each.text for each in await maya.conversations.messages(stored.id)] == [
             "Fly",
             "Where to?",
             "Rome",

@@ -177,7 +177,7 @@ async def test_a_field_may_be_called_like_an_argument() -> None:
     assert response.session.extracted == {"score": 5, "route": "A9"}
 
 
-async def routed(agent: Agent, reading: Any) -> str:
+async def route_of_reading(agent: Agent, reading: Any) -> str:
     """The id of the route that was understood."""
     agent.model = ScriptedModel([reading, says("Well")])
     response = await agent.respond("…")
@@ -198,12 +198,12 @@ async def test_a_route_of_two_agents_is_meant_in_both() -> None:
     sole = Agent("Solo", routes=[other])
     for agent in (first, second):
         for route in (plain, other):
-            assert await routed(agent, understands(route=route, city="Rome")) == route.id
-            assert await routed(agent, understands(route=route.title, city="Rome")) == route.id
-    assert await routed(sole, understands(route=other, city="Rome")) == "other"
+            assert await route_of_reading(agent, understands(route=route, city="Rome")) == route.id
+            assert await route_of_reading(agent, understands(route=route.title, city="Rome")) == route.id
+    assert await route_of_reading(sole, understands(route=other, city="Rome")) == "other"
     Agent("Last", routes=[plain, other])
     assert other.key == "book_2"
-    assert await routed(sole, understands(route=other, city="Rome")) == "other"
+    assert await route_of_reading(sole, understands(route=other, city="Rome")) == "other"
 
 
 @pytest.mark.parametrize(
@@ -221,15 +221,15 @@ async def test_routes_of_one_title_are_told_apart_by_what_else_they_are(
     agent = Agent("Wanda", routes=routes)
     Agent("Rita", routes=routes[::-1])
     for route in routes:
-        assert await routed(agent, understands(route=route)) == route.id
+        assert await route_of_reading(agent, understands(route=route)) == route.id
     with pytest.raises(ScriptError, match=r"several routes are called 'Book' \(book, book_2\): pass the route itself"):
-        await routed(agent, understands(route="Book"))
+        await route_of_reading(agent, understands(route="Book"))
 
 
 async def test_routes_that_cannot_be_told_apart_are_not_guessed() -> None:
     agent = Agent("Wanda", routes=[book_route("one"), book_route("another")])
     with pytest.raises(ScriptError, match=r"several routes are called 'Book' .*: give them different titles"):
-        await routed(agent, understands(route=_with_key(book_route("third"), "book_3")))
+        await route_of_reading(agent, understands(route=_with_key(book_route("third"), "book_3")))
 
 
 def _with_key(route: Route, key: str) -> Route:
@@ -239,9 +239,9 @@ def _with_key(route: Route, key: str) -> Route:
 
 async def test_a_title_is_not_taken_for_a_longer_one() -> None:
     agent = Agent("Wanda", routes=[book_route("now", "Book. Now"), book_route("book"), book_route("lines", "A\n line")])
-    assert await routed(agent, understands(route="Book")) == "book"
-    assert await routed(agent, understands(route="Book. Now")) == "now"
-    assert await routed(agent, understands(route="A\n line")) == "lines"
+    assert await route_of_reading(agent, understands(route="Book")) == "book"
+    assert await route_of_reading(agent, understands(route="Book. Now")) == "now"
+    assert await route_of_reading(agent, understands(route="A\n line")) == "lines"
 
 
 async def test_a_field_of_several_routes_is_that_of_the_current_one() -> None:

@@ -24,7 +24,7 @@ from tellback.tools import dispatch, dispatch_all
 from tellback.tools.dispatch import ThreadPool
 
 
-async def until(is_so: Callable[[], bool]) -> None:
+async def wait_until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not is_so():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
@@ -56,7 +56,7 @@ async def test_a_thread_is_used_again_and_ends_when_nobody_needs_it() -> None:
     assert len(found) == 1
     [thread] = found
     assert thread.daemon
-    await until(lambda: not thread.is_alive())
+    await wait_until(lambda: not thread.is_alive())
     assert await threads.run(threading.current_thread) is not thread
 
 
@@ -118,7 +118,7 @@ async def test_a_function_that_fails_when_nobody_waits_is_in_the_log(caplog: pyt
     with pytest.raises(asyncio.CancelledError):
         await task
     release.set()
-    await until(lambda: bool(caplog.records))
+    await wait_until(lambda: bool(caplog.records))
     [record] = caplog.records
     assert (record.name, record.levelno) == ("tellback.tools", logging.WARNING)
     assert record.exc_info is not None
@@ -139,7 +139,7 @@ async def test_neither_arguments_nor_results_nor_errors_are_held_when_it_is_over
         with contextlib.suppress(ValueError):
             await threads.run(thing.fail)
         del thing
-        await until(lambda: references() is None)
+        await wait_until(lambda: references() is None)
     finally:
         gc.enable()
 

@@ -124,10 +124,12 @@ def test_a_moment_without_a_timezone_is_refused(value: Any) -> None:
         as_utc(value)
 
 
-SAID = st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), st.text(max_size=200)), max_size=12)
+SPOKEN_MESSAGES = st.lists(
+    st.tuples(st.sampled_from(["user", "assistant", "tool"]), st.text(max_size=200)), max_size=12
+)
 
 
-@given(SAID, SAID, st.integers(min_value=20, max_value=400))
+@given(SPOKEN_MESSAGES, SPOKEN_MESSAGES, st.integers(min_value=20, max_value=400))
 def test_an_extract_is_short_and_made_of_what_was_said(first: Any, second: Any, limit: int) -> None:
     summary = extract_summary(None, first, limit)
     merged = extract_summary(summary, second, limit)

@@ -153,7 +153,7 @@ def row_of(state: SessionState, **fields: Any) -> SessionData:
     return SessionData(state.id, "maya", collected_data={**data["collected_data"], **fields}, version=state.version)
 
 
-def booked(metadata: Mapping[str, Any]) -> SessionState:
+def booked_state(metadata: Mapping[str, Any]) -> SessionState:
     now = utc_now()
     started = create_session("web-42", metadata)
     return SessionState(
@@ -169,7 +169,7 @@ def booked(metadata: Mapping[str, Any]) -> SessionState:
 
 def test_a_session_has_the_names_of_the_wire_where_they_are_its_own() -> None:
     own_data = {"my_key": 1, "fares": {"from_to": 2}}
-    row = row_of(booked(own_data), my_channel={"first_seen": 1})
+    row = row_of(booked_state(own_data), my_channel={"first_seen": 1})
     payload = json.loads(SessionWire.from_value(row).to_json())["collectedData"]
     assert payload.keys() == {
         *("extracted", "routeHistory", "currentRouteTitle", "currentRouteEnteredAt", "currentStateDescription"),
@@ -187,7 +187,7 @@ def test_a_session_has_the_names_of_the_wire_where_they_are_its_own() -> None:
     ids=str,
 )
 def test_a_session_is_read_as_it_was(own_data: dict[str, Any]) -> None:
-    state = booked(own_data)
+    state = booked_state(own_data)
     row = row_of(state)
     back = SessionWire.model_validate(json.loads(SessionWire.from_value(row).to_json())).value()
     expected = {name: row.collected_data[name] for name in back.collected_data}

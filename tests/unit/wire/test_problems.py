@@ -51,11 +51,11 @@ def make_error(kind: type[TellbackError]) -> TellbackError:
     return kind("It is so.")
 
 
-def attributes(kind: type[TellbackError]) -> set[str]:
+def public_attributes(kind: type[TellbackError]) -> set[str]:
     return {name for name in vars(make_error(kind)) if not name.startswith("_")}
 
 
-def sent(error: TellbackError) -> dict[str, Any]:
+def encode_problem(error: TellbackError) -> dict[str, Any]:
     status, code = status_and_code(error)
     problem: dict[str, Any] = json.loads(
         json.dumps({"code": code, "status": status, "detail": str(error), "data": encode_error_data(error)})
@@ -66,13 +66,13 @@ def sent(error: TellbackError) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", [kind for kind, _, _ in ERROR_CODES], ids=lambda kind: kind.__name__)
 def test_every_error_comes_with_all_attributes(kind: type[TellbackError]) -> None:
     error = make_error(kind)
-    problem = sent(error)
+    problem = encode_problem(error)
     found = error_from_problem(problem, problem["status"])
     assert (type(found), str(found)) == (kind, str(error))
     data = problem["data"] or {}
     assert all("_" not in name for name in data)
     assert SECRET not in json.dumps(data)
-    for name in attributes(kind):
+    for name in public_attributes(kind):
         if camel(name) in data:
             assert getattr(found, name) == getattr(error, name), name
         else:
@@ -84,7 +84,7 @@ def test_a_server_that_tells_nothing_gives_whole_errors_too(kind: type[TellbackE
     status, code = next((status, code) for each, status, code in ERROR_CODES if each is kind)
     found = error_from_problem({"code": code, "data": None}, status)
     assert type(found) is kind
-    assert attributes(kind) <= vars(found).keys()
+    assert public_attributes(kind) <= vars(found).keys()
 
 
 def test_every_class_with_a_constructor_of_its_own_is_tried() -> None:

@@ -321,7 +321,7 @@ class FlowConversation:
         return ToolRunResult(replace(run, content=str(outcome)), outcome)
 
     @property
-    def at(self) -> str | None:
+    def state_title(self) -> str | None:
         """The state it is in, in words."""
         return None if self.session.current_state is None else self.session.current_state.description
 

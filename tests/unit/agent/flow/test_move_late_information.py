@@ -103,7 +103,7 @@ def run_turn(route: Route, session: SessionState, data: Mapping[str, int]) -> Mo
         return result
 
 
-def conversation(seed: int) -> FinishedConversation:
+def play_conversation(seed: int) -> FinishedConversation:
     """Values that are stated, corrected and stated again over some turns."""
     random = Random(seed)
     route = Builder(random).route
@@ -118,26 +118,26 @@ def conversation(seed: int) -> FinishedConversation:
     return FinishedConversation(route, data, last)
 
 
-def title(result: MoveResult) -> str | None:
+def current_title(result: MoveResult) -> str | None:
     return None if result.state is None else result.state.title
 
 
 @many
 @given(seed=SEEDS)
 def test_it_stands_where_it_could_stand_if_all_had_been_said_at_first(seed: int) -> None:
-    finished = conversation(seed)
+    finished = play_conversation(seed)
     session, titles = create_session("web-43"), []
     for number in range(ENOUGH):
         result = run_turn(finished.route, session, finished.data if number == 0 else {})
         session = result.session
-        titles.append(title(result))
-    assert title(finished.last) in titles
+        titles.append(current_title(result))
+    assert current_title(finished.last) in titles
 
 
 @many
 @given(seed=SEEDS)
 def test_what_is_known_was_said_and_tools_on_its_way_ran_with_it(seed: int) -> None:
-    finished = conversation(seed)
+    finished = play_conversation(seed)
     progress = finished.session.progress
     assert finished.session.extracted == finished.data
     for id, run in progress.runs.items():

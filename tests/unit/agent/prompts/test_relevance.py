@@ -260,7 +260,9 @@ def _texts(routes: Sequence[Sequence[str]]) -> list[str]:
     return [". ".join(route) for route in routes]
 
 
-def _found(rank: Rank, routes: Sequence[Sequence[str]], query: Sequence[Sequence[str]]) -> dict[str, tuple[int, int]]:
+def _count_found(
+    rank: Rank, routes: Sequence[Sequence[str]], query: Sequence[Sequence[str]]
+) -> dict[str, tuple[int, int]]:
     """By kind, how many of the sayings have their route among the first 6, and among the first 24."""
     titles = [route[0] for route in routes]
     places: dict[str, list[int]] = defaultdict(list)
@@ -272,9 +274,9 @@ def _found(rank: Rank, routes: Sequence[Sequence[str]], query: Sequence[Sequence
     }
 
 
-def _reaches(found: dict[str, tuple[int, int]], least: dict[str, tuple[int, int]]) -> bool:
-    assert found.keys() == least.keys()
-    return all(found[kind][0] >= least[kind][0] and found[kind][1] >= least[kind][1] for kind in least)
+def _reaches(found: dict[str, tuple[int, int]], minimum: dict[str, tuple[int, int]]) -> bool:
+    assert found.keys() == minimum.keys()
+    return all(found[kind][0] >= minimum[kind][0] and found[kind][1] >= minimum[kind][1] for kind in minimum)
 
 
 @pytest.fixture
@@ -295,20 +297,20 @@ def test_a_saying_of_no_word_in_common_has_none() -> None:
 
 
 def test_the_route_is_among_the_first() -> None:
-    found = _found(TextRanker(_texts(ROUTES)).rank, ROUTES, UTTERANCES)
-    least = {
+    found = _count_found(TextRanker(_texts(ROUTES)).rank, ROUTES, UTTERANCES)
+    minimum = {
         "plain": (24, 24),
         "no word in common": (28, 32),
         "foreign": (7, 12),
         "of all sorts": (41, 48),
         "misspelled": (7, 8),
     }
-    assert _reaches(found, least), found
+    assert _reaches(found, minimum), found
 
 
 def test_words_and_meaning_find_more_than_either_alone(request: pytest.FixtureRequest) -> None:
     def first(rank: Rank) -> int:
-        return sum(found for found, _ in _found(rank, ROUTES, UTTERANCES).values())
+        return sum(found for found, _ in _count_found(rank, ROUTES, UTTERANCES).values())
 
     vectors = StaticEmbedder().vectors(_texts(ROUTES))
     combined = first(TextRanker(_texts(ROUTES)).rank)
@@ -319,14 +321,14 @@ def test_words_and_meaning_find_more_than_either_alone(request: pytest.FixtureRe
 
 
 def test_an_agent_may_speak_another_language_throughout() -> None:
-    found = _found(TextRanker(_texts(GERMAN_ROUTES)).rank, GERMAN_ROUTES, GERMAN_UTTERANCES)
+    found = _count_found(TextRanker(_texts(GERMAN_ROUTES)).rank, GERMAN_ROUTES, GERMAN_UTTERANCES)
     assert found["German"][0] >= 14, found
 
 
 @pytest.mark.usefixtures("no_bundled_embedder")
 def test_words_alone_do_where_vectors_cannot_be_loaded(caplog: pytest.LogCaptureFixture) -> None:
     relevance = TextRanker(_texts(ROUTES))
-    assert _found(relevance.rank, ROUTES, UTTERANCES)["plain"] == (24, 24)
+    assert _count_found(relevance.rank, ROUTES, UTTERANCES)["plain"] == (24, 24)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 

@@ -43,7 +43,7 @@ def look(a: str) -> str:
     return a
 
 
-def booking() -> Route:
+def make_booking_route() -> Route:
     route = Route("Book", id="book", conditions=["the user wants to book"], gather_schema=Facts)
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["a", "b", "day", "note"])
     offer = ask.transition_to(tool_state=look).transition_to(chat_state="Offer")
@@ -52,7 +52,7 @@ def booking() -> Route:
     return route
 
 
-def chatting() -> Route:
+def make_chat_route() -> Route:
     return Route("Chat", id="chat", description="Small talk", conditions=["the user chats"])
 
 
@@ -68,7 +68,7 @@ def questions_about(
     return build_questions(by_id, keys, session, guidelines, canned, routes, limits or Limits())
 
 
-BOOK, CHAT = booking(), chatting()
+BOOK, CHAT = make_booking_route(), make_chat_route()
 QUESTIONS = questions_about(BOOK, CHAT)
 AGREES = next(key for key, text in QUESTIONS.condition_keys.items() if text == "the user agrees")
 
@@ -81,7 +81,7 @@ def test_only_what_is_to_be_decided_is_asked() -> None:
     assert questions_about().is_empty
     sole_route = Route("Listen")
     assert questions_about(sole_route).is_empty
-    assert not questions_about(chatting()).is_empty  # whether it is meant
+    assert not questions_about(make_chat_route()).is_empty  # whether it is meant
     assert not questions_about(
         sole_route, guidelines=[Guideline("Be brief.", condition="the user is in a hurry")]
     ).is_empty
@@ -90,7 +90,7 @@ def test_only_what_is_to_be_decided_is_asked() -> None:
 
 
 def test_a_sole_route_is_scored_only_before_it_is_entered() -> None:
-    route = chatting()
+    route = make_chat_route()
     assert questions_about(route).scored == (route,)
     assert questions_about(route, session=enter_route(SESSION, route.id, route.title)).scored == ()
     sole_route = Route("Listen")
@@ -118,7 +118,7 @@ def test_a_condition_that_lies_behind_is_not_asked_for() -> None:
     conversation = FlowConversation(BOOK)
     conversation.take_turn(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
     conversation.take_turn(holds=["the user asks why"])
-    assert conversation.at == "Explain"
+    assert conversation.state_title == "Explain"
     assert questions_about(BOOK, session=conversation.session).conditions == (drop_condition(BOOK),)
 
 

@@ -247,26 +247,26 @@ async def test_a_message_needs_its_session(persistence: Persistence) -> None:
 
 
 async def test_one_users_persistence_sees_no_other_user(adapter: InMemoryAdapter) -> None:
-    everyones, mayas, bens = (Persistence(adapter, user_id=user) for user in (None, "maya", "ben"))
-    await mayas.create_session(id="hers")
-    await mayas.save_message(session_id="hers", role="user", content="Secret")
-    assert await bens.get_session("hers") is None
-    assert await bens.get_session_messages("hers") == []
-    assert await bens.load_session_history("hers") == []
-    assert await bens.complete_session("hers") is None
-    assert not await bens.delete_session("hers")
-    assert await bens.find_active_session() is None
+    unscoped, maya_persistence, ben_persistence = (Persistence(adapter, user_id=user) for user in (None, "maya", "ben"))
+    await maya_persistence.create_session(id="hers")
+    await maya_persistence.save_message(session_id="hers", role="user", content="Secret")
+    assert await ben_persistence.get_session("hers") is None
+    assert await ben_persistence.get_session_messages("hers") == []
+    assert await ben_persistence.load_session_history("hers") == []
+    assert await ben_persistence.complete_session("hers") is None
+    assert not await ben_persistence.delete_session("hers")
+    assert await ben_persistence.find_active_session() is None
     with pytest.raises(NotFoundError):
-        await bens.save_message(session_id="hers", role="user", content="Mine")
+        await ben_persistence.save_message(session_id="hers", role="user", content="Mine")
     with pytest.raises(InvalidArgumentError, match="'ben'"):
-        await bens.get_user_sessions("maya")
+        await ben_persistence.get_user_sessions("maya")
     with pytest.raises(InvalidArgumentError, match="'ben'"):
-        await bens.create_session(user_id="maya")
-    agent = Agent("Wanda", model=ScriptedModel([says("Yours")]), persistence=bens)
+        await ben_persistence.create_session(user_id="maya")
+    agent = Agent("Wanda", model=ScriptedModel([says("Yours")]), persistence=ben_persistence)
     with pytest.raises(NotFoundError, match="ids of their own"):
         await agent.respond("What did I say?", "hers")
-    assert (await everyones.get_session("hers")) is not None
-    assert await mayas.delete_session("hers")
+    assert (await unscoped.get_session("hers")) is not None
+    assert await maya_persistence.delete_session("hers")
 
 
 async def test_a_session_made_for_one_user_is_not_another_senders(adapter: InMemoryAdapter) -> None:
@@ -292,13 +292,15 @@ async def test_a_session_passed_as_a_value_is_still_its_owners(adapter: InMemory
 
 
 async def test_one_user_cannot_save_into_anothers_session(adapter: InMemoryAdapter) -> None:
-    mayas, bens = Persistence(adapter, user_id="maya"), Persistence(adapter, user_id="ben")
-    await mayas.create_session(id="hers")
+    maya_persistence, ben_persistence = Persistence(adapter, user_id="maya"), Persistence(adapter, user_id="ben")
+    await maya_persistence.create_session(id="hers")
     with pytest.raises(NotFoundError):
-        await bens.save(replace(create_session("hers"), version=1), [create_message_event("customer", "Ben", "Mine")])
+        await ben_persistence.save(
+            replace(create_session("hers"), version=1), [create_message_event("customer", "Ben", "Mine")]
+        )
     with pytest.raises(InvalidArgumentError, match="'maya'"):
-        await mayas.save_message(session_id="hers", role="user", content="Hi", user_id="ben")
-    agent = Agent("Wanda", model=ScriptedModel([says("Hm")]), persistence=mayas)
+        await maya_persistence.save_message(session_id="hers", role="user", content="Hi", user_id="ben")
+    agent = Agent("Wanda", model=ScriptedModel([says("Hm")]), persistence=maya_persistence)
     with pytest.raises(InvalidArgumentError, match="'ben' who spoke"):
         await agent.respond("Hi", "new", sender=Identity("ben"))
     assert adapter.snapshot()["messages"] == []
@@ -348,12 +350,12 @@ async def test_all_sessions_of_a_user_are_deleted(adapter: InMemoryAdapter) -> N
 async def test_a_list_that_lags_behind_does_not_hold_up_a_deletion(adapter: InMemoryAdapter) -> None:
     persistence = Persistence(adapter)
     await persistence.create_session(id="one", user_id="maya")
-    listed = await adapter.session_repository.list_by_user("maya")
+    rows = await adapter.session_repository.list_by_user("maya")
 
-    async def lagging(user_id: str, **page: Any) -> list[SessionData]:
-        return listed
+    async def slow_of_user(user_id: str, **page: Any) -> list[SessionData]:
+        return rows
 
-    adapter.session_repository.list_by_user = lagging  # type: ignore[method-assign]
+    adapter.session_repository.list_by_user = slow_of_user  # type: ignore[method-assign]
     assert await persistence.delete_user_sessions("maya") == 1
 
 

@@ -73,7 +73,7 @@ def through_json(session: SessionState) -> SessionState:
     return session_data_to_state(session.id, json.loads(json.dumps(session_state_to_data(session), allow_nan=False)))
 
 
-def booking(**data: Any) -> SessionState:
+def make_booking_session(**data: Any) -> SessionState:
     return merge_extracted(enter_route(create_session("web-42"), "book", "Book a flight"), data)
 
 
@@ -144,7 +144,7 @@ def test_what_json_does_not_know_is_stored_as_text() -> None:
         city: str
 
     values = {"day": date(2026, 3, 1), "colour": Colour.RED, "address": Address(city="Rome"), "pair": (1, 2)}
-    assert through_json(booking(**values)).extracted == {
+    assert through_json(make_booking_session(**values)).extracted == {
         "day": "2026-03-01",
         "colour": "red",
         "address": {"city": "Rome"},
@@ -162,7 +162,7 @@ def test_a_time_of_another_zone_is_the_same_moment() -> None:
 def test_leaving_a_route_and_coming_back_keeps_its_data(
     first: dict[str, Any], other: dict[str, Any], update: dict[str, Any]
 ) -> None:
-    session = enter_state(booking(**first), "ask_when", "Ask when")
+    session = enter_state(make_booking_session(**first), "ask_when", "Ask when")
     session = replace(session, progress=RouteProgress(("ask_where", "ask_when"), ("ask_where",)))
     detour = merge_extracted(enter_route(session, "weather", "Tell the weather"), other)
     assert detour.extracted == other
@@ -176,7 +176,7 @@ def test_leaving_a_route_and_coming_back_keeps_its_data(
 
 
 def test_a_completed_route_begins_anew() -> None:
-    completed = leave_route(booking(to="Rome"), completed=True)
+    completed = leave_route(make_booking_session(to="Rome"), completed=True)
     assert completed.extracted == {"to": "Rome"}
     assert completed.has_completed("book")
     assert not completed.has_completed("weather")
@@ -205,7 +205,7 @@ def test_leaving_no_route_changes_nothing() -> None:
 
 
 def test_what_waits_in_a_route_waits_there_while_it_is_left() -> None:
-    session = replace(booking(), pending_calls=(PendingCall("pay", ToolCall("c1", "pay", {"amount": 5})),))
+    session = replace(make_booking_session(), pending_calls=(PendingCall("pay", ToolCall("c1", "pay", {"amount": 5})),))
     detour = enter_route(session, "weather", "Tell the weather")
     assert detour.pending_calls == ()
     assert enter_route(through_json(detour), "book", "Book a flight").pending_calls == session.pending_calls

@@ -20,7 +20,7 @@ VALUES = st.recursive(
 )
 
 
-def pieces(text: str, cuts: list[int]) -> list[str]:
+def split_at(text: str, cuts: list[int]) -> list[str]:
     marks = sorted({cut % (len(text) + 1) for cut in cuts} | {0, len(text)})
     return [text[start:end] for start, end in pairwise(marks)]
 
@@ -39,7 +39,7 @@ def test_what_is_said_is_decoded_however_it_is_cut(
 ) -> None:
     reader = AnswerReader()
     encoded = json.dumps({"say": text}, ensure_ascii=ascii_only, indent=indent)
-    assert text_of(read_parts(reader, pieces(encoded, cuts))) == text
+    assert text_of(read_parts(reader, split_at(encoded, cuts))) == text
     assert reader.call is None
 
 
@@ -54,7 +54,7 @@ def test_a_call_is_read_however_it_is_cut(
 ) -> None:
     reader = AnswerReader()
     encoded = json.dumps({"tool": "look_up", "input": value}, ensure_ascii=ascii_only, indent=indent)
-    deltas = read_parts(reader, pieces(encoded, cuts))
+    deltas = read_parts(reader, split_at(encoded, cuts))
     assert isinstance(deltas[0], ToolUseStart)
     assert isinstance(deltas[-1], ToolUseEnd)
     inputs = [delta for delta in deltas[1:-1] if isinstance(delta, ToolUseInputDelta)]
@@ -78,7 +78,7 @@ def test_a_call_that_is_cut_off_is_never_taken_for_a_whole_one(value: dict[str, 
 def test_what_is_said_by_a_schema_is_given_as_the_json_it_is(value: dict[str, Any], cuts: list[int]) -> None:
     encoded = json.dumps(value)
     reader = AnswerReader(expects_json=True)
-    assert text_of(read_parts(reader, pieces(f'{{"say": {encoded}}}', cuts))) == encoded
+    assert text_of(read_parts(reader, split_at(f'{{"say": {encoded}}}', cuts))) == encoded
 
 
 @given(TEXTS.filter(lambda text: not text.lstrip(" \t\r\n").startswith("{")))
@@ -109,7 +109,7 @@ def chunk(content: str | None = None, finish: str | None = None, **fields: Any) 
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **fields}
 
 
-def collected(reader: AnswerReader | None, *chunks: dict[str, Any]) -> LocalStreamReader:
+def collect_reply(reader: AnswerReader | None, *chunks: dict[str, Any]) -> LocalStreamReader:
     stream_reader = LocalStreamReader("local", "tiny", reader)
     for each in chunks:
         list(stream_reader.add(each))
@@ -118,7 +118,7 @@ def collected(reader: AnswerReader | None, *chunks: dict[str, Any]) -> LocalStre
 
 def test_a_reply_has_its_usage_and_costs_nothing() -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 8}}
-    reply = collected(None, chunk("Hi"), chunk(finish="stop"), {"choices": [], "usage": usage}).reply()
+    reply = collect_reply(None, chunk("Hi"), chunk(finish="stop"), {"choices": [], "usage": usage}).reply()
     assert (reply.text, reply.stop_reason) == ("Hi", "end_turn")
     assert reply.usage is not None
     assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (9, 2, 8)
@@ -127,17 +127,17 @@ def test_a_reply_has_its_usage_and_costs_nothing() -> None:
 
 def test_thinking_is_kept_apart() -> None:
     thinking_chunk = {"choices": [{"delta": {"reasoning_content": "Hm."}, "finish_reason": None}]}
-    reply = collected(None, thinking_chunk, chunk("Hi"), chunk(finish="stop")).reply()
+    reply = collect_reply(None, thinking_chunk, chunk("Hi"), chunk(finish="stop")).reply()
     assert (reply.thinking, reply.text) == ("Hm.", "Hi")
 
 
 def test_a_call_that_the_cap_cut_off_says_both() -> None:
-    stream_reader = collected(AnswerReader(), chunk('{"tool":"wipe","input":'), chunk(finish="length"))
+    stream_reader = collect_reply(AnswerReader(), chunk('{"tool":"wipe","input":'), chunk(finish="length"))
     reply = stream_reader.reply()
     assert reply.stop_reason == "max_tokens"
     assert [call.invalid_input for call in reply.tool_calls] == [""]
 
 
 def test_a_stream_is_complete_only_when_it_said_why_it_stopped() -> None:
-    assert not collected(None, chunk("Hi")).is_complete
-    assert collected(None, chunk("Hi"), chunk(finish="stop")).is_complete
+    assert not collect_reply(None, chunk("Hi")).is_complete
+    assert collect_reply(None, chunk("Hi"), chunk(finish="stop")).is_complete

@@ -61,7 +61,7 @@ def test_nobody_waits_an_hour() -> None:
 texts = st.text("ab ", min_size=1, max_size=8)
 
 
-def chunked(text: str, sizes: list[int]) -> list[str]:
+def split_text(text: str, sizes: list[int]) -> list[str]:
     pieces = []
     for size in sizes:
         pieces.append(text[:size])
@@ -75,8 +75,8 @@ def attempt(continuation: StreamContinuation, deltas: Iterable[ReplyDelta]) -> s
     return "".join(delta.text for delta in seen if isinstance(delta, TextDelta))
 
 
-def spoken(text: str, sizes: list[int]) -> list[ReplyDelta]:
-    return [TextDelta(piece) for piece in chunked(text, sizes)]
+def text_deltas(text: str, sizes: list[int]) -> list[ReplyDelta]:
+    return [TextDelta(piece) for piece in split_text(text, sizes)]
 
 
 @given(texts, texts, st.lists(st.integers(0, 3), max_size=6), st.booleans())
@@ -86,7 +86,7 @@ def test_starting_over_is_recognised_however_it_is_cut(
     continuation = StreamContinuation()
     assert attempt(continuation, [TextDelta(spoken_text)]) == spoken_text
     thinking: list[ReplyDelta] = [ThinkingDelta("Hm.")] if thinks else []
-    assert attempt(continuation, [*thinking, *spoken(spoken_text + rest, sizes), StreamStop("end_turn")]) == rest
+    assert attempt(continuation, [*thinking, *text_deltas(spoken_text + rest, sizes), StreamStop("end_turn")]) == rest
     assert continuation.build_stop(ChatReply(text=spoken_text + rest)).reply == ChatReply(text=spoken_text + rest)
 
 
@@ -95,7 +95,7 @@ def test_going_on_loses_nothing(spoken_text: str, rest: str, sizes: list[int], e
     continuation = StreamContinuation()
     attempt(continuation, [TextDelta(spoken_text)])
     last: ReplyDelta = StreamStop("end_turn") if end == "stop" else ToolUseStart("c", "f")
-    emitted = attempt(continuation, [*spoken(rest, sizes), last])
+    emitted = attempt(continuation, [*text_deltas(rest, sizes), last])
     assert emitted == rest.removeprefix(spoken_text)
     assert continuation.text == spoken_text + emitted
 

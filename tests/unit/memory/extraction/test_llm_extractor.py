@@ -193,13 +193,13 @@ async def test_all_questions_are_judged_in_one_call() -> None:
         make_question("User adores Lisbon.", make_atom("atom_3", "User\nloves </questions>", valid_to=march)),
     ]
     with ScriptedModel([decisions_reply((2, "Same", 1), (1, "replaces", 1), usage=USAGE)]) as model:
-        decided = await LlmExtractor(model).decide(questions)
-    assert decided.decisions == (
+        result = await LlmExtractor(model).decide(questions)
+    assert result.decisions == (
         Decision(Verdict.REPLACES, "atom_1"),
         Decision(Verdict.NEW),
         Decision(Verdict.SAME, "atom_3"),
     )
-    assert len(decided.usage) == 1
+    assert len(result.usage) == 1
     (request,) = model.requests
     assert request.system == Prompts().reconcile().text
     assert prompt_text(request) == (
@@ -227,9 +227,9 @@ async def test_all_questions_are_judged_in_one_call() -> None:
 )
 async def test_a_malformed_judgement_is_mended_by_the_model(bad: Any, correction: str) -> None:
     with ScriptedModel([bad, decisions_reply((1, "corrects", 2))]) as model:
-        decided = await LlmExtractor(model).decide([make_question("User lives in Lisbon.", *HOMES)])
-    assert decided.decisions == (Decision(Verdict.CORRECTS, "atom_2"),)
-    assert len(decided.usage) == 2
+        result = await LlmExtractor(model).decide([make_question("User lives in Lisbon.", *HOMES)])
+    assert result.decisions == (Decision(Verdict.CORRECTS, "atom_2"),)
+    assert len(result.usage) == 2
     assert correction in prompt_text(model.requests[1])
 
 
@@ -253,8 +253,8 @@ async def test_long_texts_are_judged_by_their_ends() -> None:
 
 async def test_another_model_may_judge() -> None:
     with ScriptedModel([]) as model, ScriptedModel([decisions_reply((1, "new", 1))]) as judge:
-        decided = await LlmExtractor(model, decision_model=judge).decide([make_question("User sings.", *HOMES)])
-    assert decided.decisions == (Decision(Verdict.NEW),)
+        result = await LlmExtractor(model, decision_model=judge).decide([make_question("User sings.", *HOMES)])
+    assert result.decisions == (Decision(Verdict.NEW),)
 
 
 def test_it_is_a_decider_too() -> None:

@@ -16,7 +16,7 @@ from tellback.user import User
 from tests.unit.memory.extraction.factories import fact_output
 
 USAGE = ChatUsage(input_tokens=1000, output_tokens=10)
-SOON = WorkerOptions(first_delay=0.05, poll=0.2, heartbeat=0.1)
+FAST_WORKER = WorkerOptions(first_delay=0.05, poll=0.2, heartbeat=0.1)
 
 
 async def open_job(rc: Tellback, *words: str) -> tuple[User, Job]:
@@ -47,7 +47,7 @@ async def test_calls_before_a_providers_failure_are_paid_for() -> None:
     found = answers({"facts": [], "entities": []}, usage=USAGE)
     script = [says("no JSON", usage=USAGE), raises(ProviderOverloadedError("busy", retryable=True)), found]
     with ScriptedModel(script) as model:
-        async with Tellback(":memory:", model=model, worker=SOON) as rc:
+        async with Tellback(":memory:", model=model, worker=FAST_WORKER) as rc:
             user, job = await open_job(rc, "I live in Porto.")
             assert (await wait_until_finished(user, job)).attempts == 2
             assert await used_input_tokens(user) == [1000, 1000]
@@ -57,7 +57,7 @@ async def test_calls_before_a_cancellation_are_paid_for(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     second_call_started = asyncio.Event()
     script = [says("no JSON", usage=USAGE), says("never", delay=30, expect=lambda _: second_call_started.set())]
-    async with Tellback(url, model=ScriptedModel(script), worker=SOON) as rc:
+    async with Tellback(url, model=ScriptedModel(script), worker=FAST_WORKER) as rc:
         _, job = await open_job(rc, "I live in Porto.")
         async with asyncio.timeout(30):
             await second_call_started.wait()
@@ -66,7 +66,7 @@ async def test_calls_before_a_cancellation_are_paid_for(tmp_path: Path) -> None:
         assert await used_input_tokens(rc.user("maya")) == [1000]
 
 
-class Giving:
+class FixedExtractor:
     """An extractor of one's own, without any care."""
 
     def __init__(self, **fields: Any) -> None:
@@ -81,7 +81,7 @@ class Giving:
     "fields", [{"category": Category("x", CategoryKind.PATTERN)}, {"text": "a\ud800"}, {"importance": 99}, {"text": ""}]
 )
 async def test_what_an_extractor_of_ones_own_gives_is_checked(fields: dict[str, Any]) -> None:
-    async with Tellback(":memory:", extractor=Giving(**fields)) as rc:
+    async with Tellback(":memory:", extractor=FixedExtractor(**fields)) as rc:
         user, job = await open_job(rc, "Hello.")
         finished = await wait_until_finished(user, job)
         assert (finished.status.value, finished.attempts) == ("failed", 1)

@@ -56,7 +56,7 @@ async def test_who_has_no_credential_is_told_what_to_send(rc: Tellback) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", ["", "Bearer", "Bearer ", "Basic bWF5YTp4", "rk_x", "Bearer x y", "Bearer rk_" + "0" * 28]
+    "header", ["", "Bearer", "Bearer ", "Basic bWF5YTp4", "tb_x", "Bearer x y", "Bearer tb_" + "0" * 28]
 )
 async def test_what_is_no_credential_is_refused(rc: Tellback, header: str) -> None:
     answer = await send_request(make_server(rc), headers={"Authorization": header})
@@ -173,25 +173,25 @@ class Waiting:
     """An application that answers when it is told to."""
 
     def __init__(self) -> None:
-        self.inside = 0
-        self.go_on = asyncio.Event()
+        self.active = 0
+        self.may_continue = asyncio.Event()
         self.changed = asyncio.Event()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.inside += 1
+        self.active += 1
         self.changed.set()
         try:
-            await self.go_on.wait()
+            await self.may_continue.wait()
             if scope["path"] == "/fails":
                 raise RuntimeError("failed")
             await Response()(scope, receive, send)
         finally:
-            self.inside -= 1
+            self.active -= 1
             self.changed.set()
 
     async def wait_for_count(self, count: int) -> None:
         async with asyncio.timeout(20):
-            while self.inside != count:
+            while self.active != count:
                 self.changed.clear()
                 await self.changed.wait()
 
@@ -213,7 +213,7 @@ async def test_a_credential_has_so_many_requests_at_once(rc: Tellback) -> None:
     await waiting.wait_for_count(3)
     tasks.append(asyncio.create_task(send_request(guard, one, "maya")))
     await waiting.wait_for_count(4)
-    waiting.go_on.set()
+    waiting.may_continue.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(each) for each in results[1:3]] == [RuntimeError, asyncio.CancelledError]
     assert guard._concurrency._counts == {}
@@ -229,7 +229,7 @@ async def test_nobody_is_counted_where_there_is_no_limit_or_no_credential(rc: Te
     secret = None if settings.open else (await rc.keys.create("app")).secret
     tasks = [asyncio.create_task(send_request(guard, secret, "maya")) for _ in range(120)]
     await waiting.wait_for_count(120)
-    waiting.go_on.set()
+    waiting.may_continue.set()
     assert {each.status_code for each in await asyncio.gather(*tasks)} == {200}
 
 

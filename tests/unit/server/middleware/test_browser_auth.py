@@ -63,7 +63,7 @@ def make_server(rc: Tellback, **settings: Any) -> Any:
     return create_app(rc, ServerSettings(**settings), opens=False, web_uis=[Pages()])
 
 
-async def key(rc: Tellback, role: ApiKeyRole = "app", **options: Any) -> str:
+async def create_key(rc: Tellback, role: ApiKeyRole = "app", **options: Any) -> str:
     return (await rc.keys.create(role, **options)).secret
 
 
@@ -79,7 +79,7 @@ async def test_who_is_not_logged_in_is_shown_the_way_and_comes_back_to_the_page_
         assert (form.status_code, form.headers["content-type"]) == (200, "text/html; charset=utf-8")
         action = re.search(r'action="([^"]+)"', form.text)
         assert action is not None
-        secret = await key(rc, tenant_id="acme")
+        secret = await create_key(rc, tenant_id="acme")
         response = await client.post(action[1].replace("&amp;", "&"), data={"key": f" {secret} "})
         assert (response.status_code, response.headers["location"]) == (303, "/console/memory?space=a%20b&x=1")
         page = await client.get("/console/memory")
@@ -87,7 +87,7 @@ async def test_who_is_not_logged_in_is_shown_the_way_and_comes_back_to_the_page_
 
 
 async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(rc: Tellback) -> None:
-    secret = await key(rc)
+    secret = await create_key(rc)
     async with app_client(make_server(rc)) as client:
         plain = (await log_in(client, secret)).headers["set-cookie"]
         client.base_url = httpx2.URL("https://127.0.0.1")
@@ -106,11 +106,11 @@ async def test_a_wrong_key_is_told_in_a_sentence_and_counted(rc: Tellback) -> No
             assert (answer.status_code, COOKIE in client.cookies) == (401, False)
             assert 'role="alert"' in answer.text
         assert (await log_in(client, "tb_" + "0" * 30)).status_code == 429
-        assert (await log_in(client, await key(rc))).status_code == 303  # who guesses locks out nobody
+        assert (await log_in(client, await create_key(rc))).status_code == 303  # who guesses locks out nobody
 
 
 async def test_wrong_credentials_in_a_header_are_counted_as_well(rc: Tellback) -> None:
-    async with app_client(make_server(rc, failure_limit=2), "rk_" + "0" * 30) as client:
+    async with app_client(make_server(rc, failure_limit=2), "tb_" + "0" * 30) as client:
         assert [(await client.get("/console/")).status_code for _ in range(3)] == [303, 303, 429]
 
 
@@ -136,13 +136,13 @@ async def test_what_was_typed_and_asked_for_is_never_markup(rc: Tellback) -> Non
     ],
 )
 async def test_logging_in_leads_nowhere_else(rc: Tellback, target: str) -> None:
-    secret = await key(rc)
+    secret = await create_key(rc)
     async with app_client(make_server(rc)) as client:
         assert (await log_in(client, secret, target)).headers["location"] == "/console/"
 
 
 async def test_logging_out_ends_it_here_and_for_pages_that_are_open(rc: Tellback) -> None:
-    secret = await key(rc)
+    secret = await create_key(rc)
     app = make_server(rc)
     async with app_client(app) as client, app_client(app) as other:
         await log_in(client, secret)
@@ -167,8 +167,8 @@ async def test_a_key_that_is_revoked_ends_what_was_begun_with_it(rc: Tellback) -
 async def test_a_users_key_shows_that_user_and_an_apps_key_those_of_its_tenant(rc: Tellback) -> None:
     app = make_server(rc)
     async with app_client(app) as maya, app_client(app) as acme:
-        await log_in(maya, await key(rc, "user", tenant_id="acme", user_id="maya"))
-        await log_in(acme, await key(rc, tenant_id="acme"))
+        await log_in(maya, await create_key(rc, "user", tenant_id="acme", user_id="maya"))
+        await log_in(acme, await create_key(rc, tenant_id="acme"))
         assert (await maya.get("/console/")).json()["user"] == "maya"
         assert (await maya.get("/console/?user=noor")).status_code == 403
         assert (await acme.get("/console/?user=noor")).json()["seen"] == ["acme", "default", "noor"]
@@ -186,7 +186,7 @@ HOSTILE = [
 @pytest.mark.parametrize("headers", HOSTILE)
 @pytest.mark.parametrize("path", ["/console/login", "/console/logout", "/console/page"])
 async def test_a_page_of_another_origin_cannot_post(rc: Tellback, path: str, headers: dict[str, str]) -> None:
-    secret = await key(rc)
+    secret = await create_key(rc)
     async with app_client(make_server(rc)) as client:
         await log_in(client, secret)
         assert (await client.post(path, data={"key": secret}, headers=headers)).status_code == 403
@@ -240,11 +240,11 @@ async def test_a_websocket_needs_the_cookie_and_the_same_origin(rc: Tellback) ->
     app = make_server(rc)
 
     @app.websocket("/console/_ws")  # type: ignore[untyped-decorator]
-    async def talk(socket: WebSocket) -> None:
+    async def echo(socket: WebSocket) -> None:
         await socket.accept()
 
     async with app_client(app) as client:
-        await log_in(client, await key(rc))
+        await log_in(client, await create_key(rc))
         cookie = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
     same_origin = {"Origin": "http://127.0.0.1"}
     assert await websocket_response(app, {**cookie, **same_origin}) == "websocket.accept"
@@ -264,8 +264,8 @@ async def test_where_there_are_no_credentials_only_this_machine_is_let_in(rc: Te
             assert answer.status_code == 403
             assert "open to its own machine" in answer.text
         assert (await client.get("/console/", headers={"X-Forwarded-For": "10.0.0.1"})).status_code == 403
-    far = httpx2.ASGITransport(app, client=("192.168.1.7", 5))
-    async with httpx2.AsyncClient(transport=far, base_url="http://127.0.0.1") as client:
+    remote_transport = httpx2.ASGITransport(app, client=("192.168.1.7", 5))
+    async with httpx2.AsyncClient(transport=remote_transport, base_url="http://127.0.0.1") as client:
         assert (await client.get("/console/")).status_code == 403
 
 
@@ -287,7 +287,7 @@ async def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(rc: T
 
 async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_a_page(rc: Tellback) -> None:
     async with app_client(make_server(rc)) as client:
-        await log_in(client, await key(rc, rate_limit=3))
+        await log_in(client, await create_key(rc, rate_limit=3))
         answers = [await client.get("/console/", headers=EYES) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         assert "3 requests a minute" in answers[-1].text
@@ -297,7 +297,7 @@ async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_
 
 
 async def test_logging_in_counts_too_as_each_is_held_in_the_place_of_others(rc: Tellback) -> None:
-    secret = await key(rc, rate_limit=2)
+    secret = await create_key(rc, rate_limit=2)
     async with app_client(make_server(rc)) as client:
         answers = [await log_in(client, secret) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [303, 303, 429]
@@ -315,24 +315,24 @@ async def test_the_root_and_the_bare_path_lead_to_the_pages_with_any_prefix(rc: 
     async with app_client(app) as client:
         for path in ("/", "/console"):
             assert (await client.get(path)).headers["location"] == "/console/"
-    below = httpx2.ASGITransport(app, root_path="/below")
-    async with httpx2.AsyncClient(transport=below, base_url="http://127.0.0.1") as client:
+    prefixed_transport = httpx2.ASGITransport(app, root_path="/below")
+    async with httpx2.AsyncClient(transport=prefixed_transport, base_url="http://127.0.0.1") as client:
         assert (await client.get("/below/console")).headers["location"] == "/below/console/"
 
 
 def test_a_sitting_that_is_not_used_ends_and_to_look_at_it_is_not_to_use_it() -> None:
     now = [0.0]
     login_sessions = LoginSessions(lambda: now[0])
-    cookie = login_sessions.create("Bearer rk_x")
+    cookie = login_sessions.create("Bearer tb_x")
     now[0] = IDLE_TIMEOUT_SECONDS - 1
     assert login_sessions.is_active(cookie, is_used=False)
     now[0] = IDLE_TIMEOUT_SECONDS + 1
     assert not login_sessions.is_active(cookie)
-    cookie = login_sessions.create("Bearer rk_x")
+    cookie = login_sessions.create("Bearer tb_x")
     now[0] += IDLE_TIMEOUT_SECONDS - 1
     assert login_sessions.is_active(cookie)
     now[0] += IDLE_TIMEOUT_SECONDS - 1
-    assert login_sessions.authorization(cookie) == "Bearer rk_x"
+    assert login_sessions.authorization(cookie) == "Bearer tb_x"
 
 
 def test_of_too_many_sittings_the_one_not_used_for_longest_is_left() -> None:

@@ -44,7 +44,7 @@ class Lines(logging.Handler):
 
 
 @contextmanager
-def logged(level: int = logging.DEBUG) -> Iterator[Lines]:
+def capture_lines(level: int = logging.DEBUG) -> Iterator[Lines]:
     root, lines = logging.getLogger(), Lines()
     before = root.level
     root.addHandler(lines)
@@ -58,7 +58,7 @@ def logged(level: int = logging.DEBUG) -> Iterator[Lines]:
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    with logged() as found:
+    with capture_lines() as found:
         yield found
 
 
@@ -85,7 +85,7 @@ async def test_a_path_that_does_not_exist_is_no_route(app: FastAPI, lines: Lines
 
 
 async def test_probes_are_not_worth_a_line_unless_they_fail(app: FastAPI) -> None:
-    with logged() as lines:
+    with capture_lines() as lines:
         logging.getLogger("tellback").setLevel(logging.INFO)
         try:
             async with app_client(app) as client:

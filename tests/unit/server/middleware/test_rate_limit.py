@@ -23,18 +23,18 @@ class Windows:
     """What all processes have taken, and how often they asked."""
 
     def __init__(self) -> None:
-        self.taken: dict[tuple[str, int], int] = {}
-        self.asked = 0
+        self.used: dict[tuple[str, int], int] = {}
+        self.call_count = 0
         self.fails = False
 
-    async def take(self, name: str, window: int, wanted: int, most: int) -> int:
-        self.asked += 1
+    async def take(self, name: str, window: int, requested: int, maximum: int) -> int:
+        self.call_count += 1
         await asyncio.sleep(0)
         if self.fails:
             raise StoreBusyError("busy")
-        before = self.taken.get((name, window), 0)
-        granted = max(0, min(wanted, most - before))
-        self.taken[name, window] = before + granted
+        before = self.used.get((name, window), 0)
+        granted = max(0, min(requested, maximum - before))
+        self.used[name, window] = before + granted
         return granted
 
 
@@ -86,13 +86,13 @@ async def test_each_credential_has_its_own_limit() -> None:
 async def test_without_a_limit_nothing_is_counted() -> None:
     windows = Windows()
     assert await count_admitted(RateLimiter(windows, None), 1_000) == 1_000
-    assert windows.asked == 0
+    assert windows.call_count == 0
 
 
 async def test_few_requests_ask_the_store() -> None:
     windows = Windows()
     assert await count_admitted(RateLimiter(windows, 600, lambda: NOW), 700) == 600
-    assert windows.asked <= module.BATCHES_PER_WINDOW + 1
+    assert windows.call_count <= module.BATCHES_PER_WINDOW + 1
 
 
 @given(
@@ -124,7 +124,7 @@ async def test_many_at_once_wait_for_one_look_at_the_store() -> None:
     await asyncio.sleep(0)
     asking[0].cancel()
     await asyncio.gather(*asking[1:])
-    assert windows.asked == 1
+    assert windows.call_count == 1
 
 
 async def test_a_process_counts_alone_while_the_store_cannot() -> None:
@@ -212,16 +212,16 @@ def test_only_so_many_addresses_are_held(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_so_many_at_once_and_nothing_is_held_of_those_who_left(
     limit: int | None, steps: list[tuple[str, bool]]
 ) -> None:
-    at_once, inside = ConcurrencyLimiter(limit), {"key_1": 0, "key_2": 0}
+    at_once, active = ConcurrencyLimiter(limit), {"key_1": 0, "key_2": 0}
     for id, enters in steps:
-        if enters and limit is not None and inside[id] >= limit:
+        if enters and limit is not None and active[id] >= limit:
             with pytest.raises(RateLimitedError, match="at once") as limited:
                 at_once.acquire(id)
             assert limited.value.retry_after == 1
         elif enters:
             at_once.acquire(id)
-            inside[id] += 1
-        elif inside[id]:
+            active[id] += 1
+        elif active[id]:
             at_once.release(id)
-            inside[id] -= 1
-    assert at_once._counts == {id: count for id, count in inside.items() if count}
+            active[id] -= 1
+    assert at_once._counts == {id: count for id, count in active.items() if count}

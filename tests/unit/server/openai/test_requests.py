@@ -25,7 +25,7 @@ from tellback.testing import ScriptedModel
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":"it"}'}}
 
 
-def read(*messages: dict[str, Any]) -> ParsedChat:
+def parse_chat(*messages: dict[str, Any]) -> ParsedChat:
     return parse_messages([ChatMessage.model_validate(message) for message in messages])
 
 
@@ -34,7 +34,7 @@ def user(content: Any) -> dict[str, Any]:
 
 
 def test_instructions_before_the_chat_are_the_system_prompt() -> None:
-    chat = read(
+    chat = parse_chat(
         {"role": "system", "content": "Be kind."},
         {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
         user("Hi"),
@@ -46,7 +46,7 @@ def test_instructions_before_the_chat_are_the_system_prompt() -> None:
 
 
 def test_what_follows_the_last_answer_is_new() -> None:
-    chat = read(
+    chat = parse_chat(
         user("one"),
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
         {"role": "tool", "tool_call_id": "c1", "content": "found"},
@@ -61,14 +61,14 @@ def test_what_follows_the_last_answer_is_new() -> None:
 
 
 def test_an_answer_at_the_end_leaves_nothing_new() -> None:
-    chat = read(user("Say yes"), {"role": "assistant", "content": "Y"})
+    chat = parse_chat(user("Say yes"), {"role": "assistant", "content": "Y"})
     assert chat.new == ()
     assert chat.last_user_text == "Say yes"
 
 
 def test_parts_become_what_models_take() -> None:
     data = base64.b64encode(b"bytes").decode()
-    [message] = read(
+    [message] = parse_chat(
         user(
             [
                 {"type": "text", "text": "Look:"},
@@ -109,13 +109,13 @@ def test_parts_become_what_models_take() -> None:
 )
 def test_what_cannot_be_read_is_named(message: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidFieldError) as caught:
-        read(message)
+        parse_chat(message)
     assert caught.value.param == param
 
 
 def test_calls_without_results_are_refused() -> None:
     with pytest.raises(InvalidFieldError, match="c1"):
-        read(user("Hi"), {"role": "assistant", "tool_calls": [CALL]}, user("Well?"))
+        parse_chat(user("Hi"), {"role": "assistant", "tool_calls": [CALL]}, user("Well?"))
 
 
 JSON: Any = st.recursive(
@@ -243,11 +243,11 @@ def test_what_clients_send_by_habit_is_no_trouble() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "chosen"),
+    ("choice", "expected"),
     [("none", "none"), ("required", "required"), ({"type": "function", "function": {"name": "look"}}, "look")],
 )
-def test_a_choice_of_tools_is_passed_on(choice: Any, chosen: str) -> None:
-    assert parse_options(body(tools=[LOOK_TOOL], tool_choice=choice), "gpt-5")["tool_choice"] == chosen
+def test_a_choice_of_tools_is_passed_on(choice: Any, expected: str) -> None:
+    assert parse_options(body(tools=[LOOK_TOOL], tool_choice=choice), "gpt-5")["tool_choice"] == expected
 
 
 def test_the_shape_of_an_answer_is_a_schema() -> None:

@@ -83,11 +83,11 @@ async def test_an_answer_that_takes_long_is_not_cut_short_by_the_next_request() 
 
 
 async def test_after_a_slow_answer_a_connection_stays_as_long_as_after_a_quick_one() -> None:
-    class Slow(BoundedProtocol):
+    class SlowProtocol(BoundedProtocol):
         header_seconds = 0.6
 
     last = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    async with running_server(Answers(0.5), http=Slow, timeout_keep_alive=30) as url:
+    async with running_server(Answers(0.5), http=SlowProtocol, timeout_keep_alive=30) as url:
         received = await exchange(url, HEAD + b"\r\n", last, pause=0.9)
     assert received.count(b" 200 ") == 2
 

@@ -21,12 +21,12 @@ from tellback.server import ServerSettings, create_app
 from tellback.server.operations.logs import JsonFormatter, RedactingFilter, TextFormatter, format_exception
 from tellback.testing import FunctionModel, says
 from tests.support.http_server import app_client
-from tests.unit.server.middleware.test_observability import Lines, logged
+from tests.unit.server.middleware.test_observability import Lines, capture_lines
 
 WORDS = "ilivednearthelighthouse"
 
 
-async def _failing(*_: Any, **__: Any) -> Any:
+async def _fail(*_: Any, **__: Any) -> Any:
     raise RuntimeError(f"the model did not like {WORDS}")
 
 
@@ -42,30 +42,30 @@ def _bodies(schema: dict[str, Any], root: dict[str, Any]) -> list[Any]:
         {WORDS: WORDS},
         [WORDS],
         WORDS,
-        _filled(schema, root),
-        {name: {WORDS: [WORDS]} for name in _resolved(schema, root).get("properties", {})},
+        _fill_schema(schema, root),
+        {name: {WORDS: [WORDS]} for name in _resolve_schema(schema, root).get("properties", {})},
     ]
 
 
-def _resolved(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+def _resolve_schema(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     while "$ref" in schema:
         schema = root["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return schema
 
 
-def _filled(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> Any:
-    schema = _resolved(schema, root)
+def _fill_schema(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> Any:
+    schema = _resolve_schema(schema, root)
     if "const" in schema or "enum" in schema:
         return schema.get("const") or schema["enum"][0]
     for choice in ("anyOf", "oneOf"):
         if choice in schema:
-            return _filled(schema[choice][0], root, depth)
+            return _fill_schema(schema[choice][0], root, depth)
     kind = schema.get("type")
     if kind == "object" and depth < 5:
         required = schema.get("required", schema.get("properties", {}))
-        return {name: _filled(schema["properties"][name], root, depth + 1) for name in required}
+        return {name: _fill_schema(schema["properties"][name], root, depth + 1) for name in required}
     if kind == "array":
-        return [_filled(schema.get("items", {}), root, depth + 1)]
+        return [_fill_schema(schema.get("items", {}), root, depth + 1)]
     numbers: dict[Any, Any] = {"integer": 3, "number": 0.5, "boolean": False, "object": {}}
     return numbers.get(kind, WORDS)
 
@@ -96,7 +96,7 @@ async def test_no_route_logs_what_it_is_sent(app: FastAPI) -> None:
         "Accept": "application/json, text/event-stream",
         "X-Tellback-Session": WORDS,
     }
-    with logged() as lines:
+    with capture_lines() as lines:
         async with app.router.lifespan_context(app), app_client(app) as client:
             for method, path, body, query in _requests(app.openapi()):
                 sent = None if body is None else json.dumps(body)
@@ -112,7 +112,7 @@ async def test_no_route_logs_what_it_is_sent(app: FastAPI) -> None:
 
 async def test_no_line_of_a_turn_or_its_failure_holds_words(app: FastAPI) -> None:
     rc: Tellback = app.state.server_context.rc
-    with logged() as lines:
+    with capture_lines() as lines:
         async with app_client(app, user="maya") as client:
             conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()
             path = f"/ai-conversations/{conversation['id']}"
@@ -120,7 +120,7 @@ async def test_no_line_of_a_turn_or_its_failure_holds_words(app: FastAPI) -> Non
             turn_response = await client.post(f"{path}/run-turn", json={"userText": WORDS})
             assert (message_response.status_code, turn_response.status_code) == (201, 200)
             await client.post("/ai-conversations/chat", json={"text": WORDS, "stream": True})
-            rc._runtime.model = FunctionModel(_failing)
+            rc._runtime.model = FunctionModel(_fail)
             failed = await client.post(f"{path}/run-turn", json={"userText": WORDS})
             assert failed.status_code == 500
             await client.post("/ai-conversations/chat", json={"text": WORDS, "stream": True})

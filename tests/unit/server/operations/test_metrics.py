@@ -162,8 +162,8 @@ async def test_a_page_whose_name_leads_here_reads_no_metrics(rc: Tellback, is_op
 
 async def test_a_token_that_is_set_is_asked_of_everyone(rc: Tellback) -> None:
     app = app_of(rc, metrics_token="scrape-me")
-    async with app_client(app) as near, from_elsewhere(app) as far:
-        for client in (near, far):
+    async with app_client(app) as local_client, from_elsewhere(app) as remote_client:
+        for client in (local_client, remote_client):
             assert (await client.get("/metrics")).status_code == 401
             for wrong in ("Bearer scrape", "scrape-me", "Bearer scrape-me ä"):
                 headers = {b"Authorization": wrong.encode("utf-8")}
@@ -173,10 +173,10 @@ async def test_a_token_that_is_set_is_asked_of_everyone(rc: Tellback) -> None:
 
 
 def test_what_is_this_machine() -> None:
-    near = ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost")
-    far = ("0.0.0.0", "::", "10.0.0.1", "", "example.org", "::ffff:10.0.0.1")
-    assert all(map(is_loopback, near))
-    assert not any(map(is_loopback, far))
+    local_hosts = ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost")
+    remote_hosts = ("0.0.0.0", "::", "10.0.0.1", "", "example.org", "::ffff:10.0.0.1")
+    assert all(map(is_loopback, local_hosts))
+    assert not any(map(is_loopback, remote_hosts))
 
 
 COUNTS = """

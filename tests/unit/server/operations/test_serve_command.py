@@ -93,9 +93,9 @@ def test_options_come_from_the_command_line_and_the_environment(monkeypatch: pyt
         "TELLBACK_BODY_BYTES": "1000",
         "TELLBACK_FAILURE_LIMIT": "0",
     }
-    given = ["--workers", "2", "--cors-origin", "https://a.test", "--text-length", "200", "--page-size", "7"]
-    given += ["--largest-page", "9", "--heartbeat-seconds", "2.5"]
-    result = CliRunner().invoke(app, ["serve", *given], env=environment)
+    command_options = ["--workers", "2", "--cors-origin", "https://a.test", "--text-length", "200", "--page-size", "7"]
+    command_options += ["--largest-page", "9", "--heartbeat-seconds", "2.5"]
+    result = CliRunner().invoke(app, ["serve", *command_options], env=environment)
     assert result.exit_code == 0, result.output
     [options] = seen
     assert (options.url, options.workers, options.runs_jobs) == ("postgresql://db/x", 2, False)

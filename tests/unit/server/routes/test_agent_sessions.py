@@ -262,16 +262,16 @@ async def test_an_agent_that_is_in_use_is_never_made_twice(rc: Tellback, monkeyp
     monkeypatch.setattr(tenant_agents, "MAX_RECENT_AGENTS", 2)
     assert MAX_RECENT_AGENTS > 2
     home = ServerContext(rc, ServerSettings(), {"Plain": Agent("Plain")})
-    served = TenantAgents()
+    cache = TenantAgents()
 
     def agent_of(tenant: str) -> Agent:
-        return served.agent(Caller(home, Principal("k", tenant, "default", "app"), "maya"), "Plain").agent
+        return cache.agent(Caller(home, Principal("k", tenant, "default", "app"), "maya"), "Plain").agent
 
-    in_use = agent_of("t0")
+    used_agent = agent_of("t0")
     for number in range(1, 5):
         agent_of(f"t{number}")
-    assert agent_of("t0") is in_use
-    assert len(served._recent) == 2
+    assert agent_of("t0") is used_agent
+    assert len(cache._recent) == 2
 
 
 tags = st.builds(session_etag, st.integers(0, 10), st.sampled_from(["active", "completed", "abandoned"]))
@@ -299,9 +299,9 @@ def test_ids_of_different_apps_are_never_stored_alike(ids: list[tuple[str, str, 
     stored: dict[str, tuple[str, str, str]] = {}
     for tenant, app, id in apps:
         names = TenantIds(tenant, app)
-        kept = names.to_stored(id)
-        assert names.from_stored(kept) == id
-        assert stored.setdefault(kept, (tenant, app, id)) == (tenant, app, id)
+        encoded = names.to_stored(id)
+        assert names.from_stored(encoded) == id
+        assert stored.setdefault(encoded, (tenant, app, id)) == (tenant, app, id)
 
 
 @pytest.mark.parametrize("id", ["a/b", "/", "a\nb", "\x7f", "\x85", ".", "..", "", "x" * 151])

@@ -334,8 +334,8 @@ async def test_a_state_that_waits_is_approved(rc: Tellback) -> None:
     setup = TripDesk(None, approval=True)
     setup.script(setup.understands_trip(destination="Rome", passengers=2), says("Shall I?"), says("The night train?"))
     async with await client(rc, "user", "maya", setup.agent) as caller:
-        asked = (await caller.post("/ai-agents/Wanda/respond", json={"message": "Rome", "sessionId": "s"})).json()
-        [pending] = asked["pending"]
+        response = (await caller.post("/ai-agents/Wanda/respond", json={"message": "Rome", "sessionId": "s"})).json()
+        [pending] = response["pending"]
         approved = await caller.post(
             "/ai-agents/Wanda/respond", json={"approvals": {pending["id"]: True}, "sessionId": "s"}
         )
@@ -358,8 +358,8 @@ async def test_if_match_lets_only_one_of_two_through(rc: Tellback) -> None:
         tag = (await caller.post(path, json={**body, "message": "To Rome"})).headers["etag"]
         passed = await caller.post(path, json=body, headers={"If-Match": f'"other", {tag}'})
         assert passed.status_code == 200, passed.text
-        late = await caller.post(path, json=body, headers={"If-Match": tag})
-        assert late.status_code == 412
+        late_response = await caller.post(path, json=body, headers={"If-Match": tag})
+        assert late_response.status_code == 412
         assert (await caller.post(path, json={"message": "x"}, headers={"If-Match": "*"})).status_code == 422
 
 

@@ -60,8 +60,12 @@ async def test_a_chat_from_elsewhere_is_imported_at_once(rest: RestClient) -> No
     assert stored[2]["usage"]["inputTokens"] == 3
     assert expect_json(await rest.get(f"/ai-conversations/messages/{stored[3]['id']}")) == stored[3]
     assert await list_all(rest, path, includeInternal=True, limit=200) == stored
-    for refused in ([], [{"role": "user", "content": "Hi"}] * 1_001, [messages[1], {"role": "judge", "content": "x"}]):
-        assert (await rest.post(path, json={"messages": refused})).status_code == 422
+    for bad_messages in (
+        [],
+        [{"role": "user", "content": "Hi"}] * 1_001,
+        [messages[1], {"role": "judge", "content": "x"}],
+    ):
+        assert (await rest.post(path, json={"messages": bad_messages})).status_code == 422
     unknown = await rest.post("/ai-conversations/conv_x/messages", json={"messages": messages})
     assert unknown.status_code == 404
     assert len(await list_all(rest, path, includeInternal=True)) == 4

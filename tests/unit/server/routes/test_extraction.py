@@ -152,8 +152,8 @@ async def test_what_a_provider_said_of_a_job_is_for_admins_alone() -> None:
 
 async def test_admins_name_prompts_that_there_are() -> None:
     async with Tellback(":memory:", model=ScriptedModel([]), embedder=None, worker=False) as rc:
-        own = await rc.user("maya").memory.create_space("daily")
-        binding = await rc.user("maya").memory.create_binding({"namespace": "chat"}, [own.id])
+        own_space = await rc.user("maya").memory.create_space("daily")
+        binding = await rc.user("maya").memory.create_binding({"namespace": "chat"}, [own_space.id])
         await add_message(rc)
         async with rest_client(rc, role="admin") as admin:
             change = {"extractionPolicy": {"extractionVersion": "v99"}}

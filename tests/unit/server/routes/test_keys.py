@@ -97,11 +97,11 @@ async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Tellback, app: An
 @pytest.mark.parametrize("seconds", [300, 5 * 10**11])
 async def test_a_token_makes_no_key_that_lasts_longer(rc: Tellback, seconds: int) -> None:
     app = create_app(rc, ServerSettings(jwt=tokens.settings(leeway_seconds=10)), opens=False)
-    ends = int(time.time()) + seconds
-    async with app_client(app, tokens.token(role="admin", sub="root", exp=ends)) as client:
+    expires = int(time.time()) + seconds
+    async with app_client(app, tokens.token(role="admin", sub="root", exp=expires)) as client:
         created = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()
         later_response = await client.post("/ai-admin/keys", json={"expiresAt": "2099-01-01T00:00:00Z"})
-    last = datetime.fromtimestamp(ends + 10, UTC) if seconds == 300 else datetime.max.replace(tzinfo=UTC)
+    last = datetime.fromtimestamp(expires + 10, UTC) if seconds == 300 else datetime.max.replace(tzinfo=UTC)
     assert NewApiKeyWire.model_validate(created).value().key.expires_at == last
     assert later_response.status_code == (403 if seconds == 300 else 201)
     async with app_client(app, created["secret"]) as client:

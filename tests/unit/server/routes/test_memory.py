@@ -59,8 +59,8 @@ async def test_an_atom_lives_through_all_its_changes(rest: RestClient, space: st
     assert (later["supersedes"], later["category"], later["importance"]) == (atom["id"], body["category"], 4)
     old = expect_json(await rest.get(f"/ai-memory/atoms/{atom['id']}"))
     assert (old["validTo"], old["supersededBy"]) == ("2026-02-01T00:00:00Z", later["id"])
-    twice = expect_json(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=new), 409)
-    assert (twice["code"], twice["data"]["supersededBy"]) == ("atom-superseded", later["id"])
+    conflict = expect_json(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=new), 409)
+    assert (conflict["code"], conflict["data"]["supersededBy"]) == ("atom-superseded", later["id"])
     path = f"/ai-memory/spaces/{space}/atoms"
     assert [each["id"] for each in await list_all(rest, path)] == [later["id"]]
     assert [each["id"] for each in await list_all(rest, path, validAt="2026-01-15T00:00:00Z")] == [atom["id"]]
@@ -81,8 +81,8 @@ async def test_many_atoms_are_added_at_once_and_read_page_by_page(rest: RestClie
     odd = await list_all(rest, path, limit=1, category="odd")
     assert [each["text"] for each in odd] == ["Fact 5", "Fact 3", "Fact 1"]
     assert len(await list_all(rest, path, category=["odd", "even"])) == 7
-    refused = [{"text": "Fine"}, {"text": " "}]
-    assert (await rest.post(f"{path}/batch", json={"atoms": refused})).status_code == 422
+    bad_atoms = [{"text": "Fine"}, {"text": " "}]
+    assert (await rest.post(f"{path}/batch", json={"atoms": bad_atoms})).status_code == 422
     assert len(await list_all(rest, path)) == 7
     assert expect_json(await rest.post(f"{path}/batch", json={"atoms": []}), 201)["items"] == []
 

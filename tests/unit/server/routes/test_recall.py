@@ -38,7 +38,7 @@ async def space(rc: Tellback) -> str:
     return created.id
 
 
-def result(answer: Any) -> RecallResult:
+def parse_result(answer: Any) -> RecallResult:
     found: RecallResult = RecallResultWire.model_validate(expect_json(answer)).value()
     return found
 
@@ -47,13 +47,13 @@ async def test_recall_gives_what_the_handle_gives(rc: Tellback, rest: RestClient
     memory, path = rc.user("maya").memory, f"/ai-memory/spaces/{space}"
     by_topic = await memory.recall_by_topic(space, "What does Ana like?", 2, now=NOW)
     body: dict[str, Any] = {"query": "What does Ana like?", "limit": 2, "now": NOW}
-    assert result(await rest.post(f"{path}/recall-by-topic", json=body)).hits == by_topic.hits
+    assert parse_result(await rest.post(f"{path}/recall-by-topic", json=body)).hits == by_topic.hits
     by_entity = await memory.recall_by_entity(space, "Ana", now=NOW)
     body = {"entityIdOrName": "Ana", "now": NOW}
-    assert result(await rest.post(f"{path}/recall-by-entity", json=body)).hits == by_entity.hits
+    assert parse_result(await rest.post(f"{path}/recall-by-entity", json=body)).hits == by_entity.hits
     timeline = await memory.recall_timeline(space, "Ana", from_="2026-01-15T00:00:00Z", to=NOW, now=NOW)
     body = {"entityIdOrName": "Ana", "from": "2026-01-15T00:00:00Z", "to": NOW, "now": NOW}
-    assert result(await rest.post(f"{path}/recall-timeline", json=body)).hits == timeline.hits
+    assert parse_result(await rest.post(f"{path}/recall-timeline", json=body)).hits == timeline.hits
     assert [hit.atom.text for hit in timeline] == ["Ana has a boat.", "Ana sold the boat.", "Ana likes tea."]
 
 
@@ -70,7 +70,7 @@ async def test_recall_can_be_narrowed(rest: RestClient, space: str) -> None:
         ("recall-timeline", {"query": "tea", "limit": 1}, ["Ana likes tea."]),
     ]
     for method, body, texts in cases:
-        found = result(await rest.post(f"{path}/{method}", json={"now": NOW, **body}))
+        found = parse_result(await rest.post(f"{path}/{method}", json={"now": NOW, **body}))
         assert [atom.text for atom in found.atoms] == texts, (method, body)
 
 

@@ -29,10 +29,10 @@ class Connection:
         self.started: dict[str, Any] | None = None
         self.bodies: list[bytes] = []
         self.is_complete = False
-        self.takes = asyncio.Event()
-        self.takes.set()
+        self.can_take = asyncio.Event()
+        self.can_take.set()
         self.is_gone = asyncio.Event()
-        self.got = asyncio.Event()
+        self.received = asyncio.Event()
         self.scope = {"type": "http", "app": SimpleNamespace(state=SimpleNamespace()), "state": {"request_id": "req_1"}}
 
     async def receive(self) -> dict[str, Any]:
@@ -43,10 +43,10 @@ class Connection:
         if message["type"] == "http.response.start":
             self.started = message
             return
-        await self.takes.wait()
+        await self.can_take.wait()
         self.bodies.append(message["body"])
         self.is_complete = not message.get("more_body", False)
-        self.got.set()
+        self.received.set()
 
     async def serve(self, frames: AsyncGenerator[bytes, None], **settings: Any) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
@@ -60,7 +60,7 @@ class Frames:
     def __init__(self, *pieces: bytes | Exception, waits: bool = False) -> None:
         self.pieces = pieces
         self.waits = waits
-        self.given = 0
+        self.sent_count = 0
         self.is_closed = False
 
     async def __call__(self) -> AsyncGenerator[bytes, None]:
@@ -68,7 +68,7 @@ class Frames:
             for piece in self.pieces:
                 if isinstance(piece, Exception):
                     raise piece
-                self.given += 1
+                self.sent_count += 1
                 yield piece
             if self.waits:
                 await asyncio.Event().wait()
@@ -87,11 +87,11 @@ async def test_what_is_ready_is_written_at_once() -> None:
 
 async def test_what_waits_is_bounded() -> None:
     client, frames = Connection(), Frames(*[b"x" * 1_000] * 1_000)
-    client.takes.clear()
+    client.can_take.clear()
     task = asyncio.create_task(client.serve(frames()))
     await asyncio.sleep(0.05)
-    assert frames.given <= 2 * BUFFER_BYTES / 1_000 + 2
-    client.takes.set()
+    assert frames.sent_count <= 2 * BUFFER_BYTES / 1_000 + 2
+    client.can_take.set()
     await task
     assert sum(map(len, client.bodies)) == 1_000_000
 
@@ -99,7 +99,7 @@ async def test_what_waits_is_bounded() -> None:
 async def test_a_client_that_goes_away_closes_what_waits() -> None:
     client, frames = Connection(), Frames(b"one", waits=True)
     task = asyncio.create_task(client.serve(frames()))
-    await client.got.wait()
+    await client.received.wait()
     client.is_gone.set()
     await task
     assert frames.is_closed
@@ -108,7 +108,7 @@ async def test_a_client_that_goes_away_closes_what_waits() -> None:
 
 async def test_a_client_that_takes_nothing_is_left() -> None:
     client, frames = Connection(), Frames(b"one", waits=True)
-    client.takes.clear()
+    client.can_take.clear()
     await client.serve(frames(), stalled_seconds=0.05)
     assert frames.is_closed
 
@@ -118,8 +118,8 @@ async def test_silence_is_broken_by_a_comment() -> None:
     task = asyncio.create_task(client.serve(frames(), heartbeat_seconds=0.02))
     async with asyncio.timeout(WAIT_SECONDS):
         while client.bodies[-3:] != [HEARTBEAT] * 3:
-            client.got.clear()
-            await client.got.wait()
+            client.received.clear()
+            await client.received.wait()
     client.is_gone.set()
     await task
 
@@ -146,7 +146,7 @@ async def test_a_stream_that_is_cancelled_leaves_nothing_running() -> None:
     client, frames = Connection(), Frames(b"one", waits=True)
     before = asyncio.all_tasks()
     task = asyncio.create_task(client.serve(frames()))
-    await client.got.wait()
+    await client.received.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -160,7 +160,7 @@ async def test_no_stream_begins_once_the_server_stops() -> None:
     await client.serve(frames())
     assert client.started is not None
     assert client.started["status"] == 503
-    assert frames.given == 0
+    assert frames.sent_count == 0
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ async def test_what_shares_less_is_new(space: Space, known: str, statement: str,
     assert (dict(plan.questions), plan.added) == ({}, 1)
 
 
-def sport(game: str, stated_day: float, *, slotted: bool = True, **fields: Any) -> ExtractedFact:
+def sport_fact(game: str, stated_day: float, *, slotted: bool = True, **fields: Any) -> ExtractedFact:
     """Something of which there may be several."""
     slot_fields = {"subject": "user", "attribute": "sport", "value": game} if slotted else {}
     return make_fact(fields.pop("text", f"User plays {game}."), stated_day, **{**slot_fields, **fields})
@@ -77,7 +77,7 @@ async def test_two_names_of_a_value_are_asked_about_before_one_replaces_the_othe
     assert await space.texts_valid_at(day(1)) == ["User lives in Lisbon, Portugal."]
 
 
-async def decided(space: Space, verdict: Verdict, atom: Atom | None, stated_day: float = 5) -> str:
+async def apply_decision(space: Space, verdict: Verdict, atom: Atom | None, stated_day: float = 5) -> str:
     """What a fact becomes by a decision; that it stays so when it is read again."""
     other = make_fact("User eats fish these days", stated_day, change=Change.CHANGED)
     decisions = {0: Decision(verdict, None if atom is None else atom.id)}
@@ -89,32 +89,32 @@ async def decided(space: Space, verdict: Verdict, atom: Atom | None, stated_day:
 
 async def test_what_is_the_same_is_cited(space: Space) -> None:
     atom = await space.add("User eats fish now")
-    assert await decided(space, Verdict.SAME, atom) == "cited"
+    assert await apply_decision(space, Verdict.SAME, atom) == "cited"
     assert (await space.atom(atom.id)).citations[0].message_ids == ("conv_1:m5",)
 
 
 async def test_what_replaces_something_does_so_from_then_on(space: Space) -> None:
     atom = await space.add("User is vegan")
-    assert await decided(space, Verdict.REPLACES, atom) == "superseded"
+    assert await apply_decision(space, Verdict.REPLACES, atom) == "superseded"
     assert await space.texts_valid_at(day(4)) == ["User is vegan"]
     assert await space.texts_valid_at(day(5)) == ["User eats fish these days"]
 
 
 async def test_what_corrects_something_does_so_from_its_beginning(space: Space) -> None:
     atom = await space.add("User is vegan")
-    assert await decided(space, Verdict.CORRECTS, atom) == "superseded"
+    assert await apply_decision(space, Verdict.CORRECTS, atom) == "superseded"
     assert await space.texts_valid_at(day(0)) == ["User eats fish these days"]
 
 
 async def test_what_is_new_is_added(space: Space) -> None:
     await space.add("User is vegan")
-    assert await decided(space, Verdict.NEW, None) == "added"
+    assert await apply_decision(space, Verdict.NEW, None) == "added"
 
 
 async def test_what_replaces_something_that_was_replaced_takes_the_last_ones_place(space: Space) -> None:
     vegan = await space.add("User is vegan")
     meat = await space.supersede(vegan, "User eats meat", day(3))
-    assert await decided(space, Verdict.REPLACES, vegan) == "superseded"
+    assert await apply_decision(space, Verdict.REPLACES, vegan) == "superseded"
     assert (await space.atom(meat.id)).valid_to == day(5)
     assert await space.texts_valid_at(day(5)) == ["User eats fish these days"]
 
@@ -122,14 +122,14 @@ async def test_what_replaces_something_that_was_replaced_takes_the_last_ones_pla
 async def test_what_is_the_same_as_something_that_is_over_is_so_again(space: Space) -> None:
     fish = await space.add("User eats fish")
     await space.supersede(fish, "User is vegan", day(3))
-    assert await decided(space, Verdict.SAME, fish) == "superseded"
+    assert await apply_decision(space, Verdict.SAME, fish) == "superseded"
     assert await space.texts_valid_at(day(4)) == ["User is vegan"]
     assert await space.texts_valid_at(day(5)) == ["User eats fish these days"]
 
 
 async def test_what_was_so_before_it_was_replaced_is_put_before(space: Space) -> None:
     vegan = await space.add("User is vegan", valid_from=day(9))
-    assert await decided(space, Verdict.REPLACES, vegan) == "added"
+    assert await apply_decision(space, Verdict.REPLACES, vegan) == "added"
     assert await space.texts_valid_at(day(8)) == ["User eats fish these days"]
     assert await space.texts_valid_at(day(9)) == ["User is vegan"]
 
@@ -137,7 +137,7 @@ async def test_what_was_so_before_it_was_replaced_is_put_before(space: Space) ->
 async def test_a_correction_in_the_middle_of_a_chain_leaves_what_came_after(space: Space) -> None:
     vegan = await space.add("User is vegan")
     await space.supersede(vegan, "User eats meat", day(3))
-    assert await decided(space, Verdict.CORRECTS, vegan) == "added"
+    assert await apply_decision(space, Verdict.CORRECTS, vegan) == "added"
     assert await space.texts_valid_at(day(2)) == ["User eats fish these days"]
     assert await space.texts_valid_at(day(3)) == ["User eats meat"]
 
@@ -180,9 +180,9 @@ async def test_what_takes_the_place_of_one_thing_together_does_not_undo_each_oth
     space: Space, verdict: Verdict, slotted: bool
 ) -> None:
     for game, number in (("tennis", 1), ("golf", 2)):
-        await space.learn_facts(sport(game, number, slotted=slotted))
+        await space.learn_facts(sport_fact(game, number, slotted=slotted))
     tennis, _ = await space.atoms()
-    facts = [sport(game, 5, slotted=slotted, change=Change.CORRECTED) for game in ("squash", "badminton")]
+    facts = [sport_fact(game, 5, slotted=slotted, change=Change.CORRECTED) for game in ("squash", "badminton")]
     decisions = {number: Decision(verdict, tennis.id) for number in (0, 1)}
     await space.plan_and_apply(make_window(5), *facts, decisions=decisions)
     assert sorted(await space.texts_valid_at(day(5))) == [
@@ -203,11 +203,13 @@ async def test_of_two_changes_of_what_there_is_one_of_the_later_counts(space: Sp
 
 async def test_what_is_in_the_slot_is_offered_before_what_only_sounds_alike(space: Space) -> None:
     for game, number in (("tennis", 1), ("golf", 2)):
-        await space.learn_facts(sport(game, number, text=f"Often out for {game}."))
+        await space.learn_facts(sport_fact(game, number, text=f"Often out for {game}."))
     slot_mates = await space.atoms()
     for number in range(9):
         await space.add(f"User plays chess at club {number}")
-    plan = await space.plan(make_window(5), sport("squash", 5, text="User plays chess no more", change=Change.CHANGED))
+    plan = await space.plan(
+        make_window(5), sport_fact("squash", 5, text="User plays chess no more", change=Change.CHANGED)
+    )
     assert plan.questions[0].candidates[:2] == tuple(slot_mates)
 
 

@@ -14,12 +14,12 @@ from tests.unit.memory.space import Space, day, home_fact, make_fact, make_windo
 IS, IS_NOT = "User is allergic to peanuts.", "User is not allergic to peanuts."
 
 
-def allergy(text: str, stated_day: float = 0, **fields: Any) -> ExtractedFact:
+def allergy_fact(text: str, stated_day: float = 0, **fields: Any) -> ExtractedFact:
     slot_fields = {"subject": "user", "attribute": "allergy", "value": "peanuts"}
     return make_fact(text, stated_day, **{**slot_fields, **fields})
 
 
-def job(text: str, stated_day: float = 0, **fields: Any) -> ExtractedFact:
+def job_fact(text: str, stated_day: float = 0, **fields: Any) -> ExtractedFact:
     slot_fields = {"subject": "user", "attribute": "employer", "value": "Acme", "single": True}
     return make_fact(text, stated_day, **{**slot_fields, **fields})
 
@@ -30,7 +30,7 @@ def job(text: str, stated_day: float = 0, **fields: Any) -> ExtractedFact:
 async def test_what_denies_a_value_takes_its_place(
     space: Space, texts: tuple[str, str], change: Change, single: bool
 ) -> None:
-    facts = [allergy(texts[0], 1, single=single), allergy(texts[1], 5, single=single, change=change)]
+    facts = [allergy_fact(texts[0], 1, single=single), allergy_fact(texts[1], 5, single=single, change=change)]
     for each in facts:
         await space.learn_facts(each)
     assert await space.texts_valid_at(day(5)) == [texts[1]]
@@ -40,9 +40,9 @@ async def test_what_denies_a_value_takes_its_place(
 
 
 async def test_what_denies_a_value_may_be_judged_to_be_something_else(space: Space) -> None:
-    await space.learn_facts(allergy(IS, 1))
+    await space.learn_facts(allergy_fact(IS, 1))
     [atom] = await space.atoms()
-    denial = allergy(IS_NOT, 5)
+    denial = allergy_fact(IS_NOT, 5)
     assert (await space.plan(make_window(5), denial)).questions[0].candidates == (atom,)
     for verdict, expected in ((Verdict.SAME, "cited"), (Verdict.NEW, "added"), (Verdict.CORRECTS, "superseded")):
         decisions = {0: Decision(verdict, None if verdict is Verdict.NEW else atom.id)}
@@ -51,24 +51,24 @@ async def test_what_denies_a_value_may_be_judged_to_be_something_else(space: Spa
 
 @pytest.mark.parametrize("ends", [-20, 3])
 async def test_what_was_so_earlier_leaves_the_denial_as_it_is(space: Space, ends: int) -> None:
-    await space.learn_facts(allergy(IS_NOT, 1))
-    earlier = allergy("User was allergic to peanuts as a child.", 5, valid_to=day(ends))
+    await space.learn_facts(allergy_fact(IS_NOT, 1))
+    earlier = allergy_fact("User was allergic to peanuts as a child.", 5, valid_to=day(ends))
     assert (await space.learn_facts(earlier)).added == 1
     assert await space.texts_valid_at(day(5)) == [IS_NOT]
     assert (await space.plan(make_window(5), earlier)).reconciliation.changes == ()
 
 
 async def test_a_denial_is_said_again_in_other_words(space: Space) -> None:
-    await space.learn_facts(allergy(IS, 1))
-    await space.learn_facts(allergy(IS_NOT, 5, change=Change.CHANGED))
-    assert (await space.learn_facts(allergy("User never had a peanut allergy.", 7))).cited == 1
-    await space.learn_facts(allergy(IS, 9))
+    await space.learn_facts(allergy_fact(IS, 1))
+    await space.learn_facts(allergy_fact(IS_NOT, 5, change=Change.CHANGED))
+    assert (await space.learn_facts(allergy_fact("User never had a peanut allergy.", 7))).cited == 1
+    await space.learn_facts(allergy_fact(IS, 9))
     assert [await space.texts_valid_at(day(number)) for number in (4, 8, 9)] == [[IS], [IS_NOT], [IS]]
 
 
 async def test_what_was_denied_earlier_is_put_before(space: Space) -> None:
-    await space.learn_facts(allergy(IS, 5))
-    await space.learn_facts(allergy(IS_NOT, 1, conversation_id="conv_0"), conversation_id="conv_0")
+    await space.learn_facts(allergy_fact(IS, 5))
+    await space.learn_facts(allergy_fact(IS_NOT, 1, conversation_id="conv_0"), conversation_id="conv_0")
     assert [await space.texts_valid_at(day(number)) for number in (1, 5)] == [[IS_NOT], [IS]]
 
 
@@ -77,38 +77,41 @@ async def test_what_was_denied_earlier_is_put_before(space: Space) -> None:
 async def test_of_what_ended_the_atom_says_what_was_so_and_the_fact_what_is_so_since(
     space: Space, text: str, single: bool
 ) -> None:
-    works, past_job = job("User works at Acme.", 1, single=single), job(text, 9, valid_to=day(5), single=single)
+    works, past_job = (
+        job_fact("User works at Acme.", 1, single=single),
+        job_fact(text, 9, valid_to=day(5), single=single),
+    )
     await space.learn_facts(works)
     assert (await space.learn_facts(past_job)).superseded == 1
     assert await space.texts_valid_at(day(4)) == ["User works at Acme."]
     assert await space.texts_valid_at(day(9)) == [text]
     for number, each in ((1, works), (9, past_job)):
         assert (await space.plan(make_window(number), each)).reconciliation.changes == ()
-    await space.learn_facts(job("User works at Acme.", 20, single=single, change=Change.CHANGED))
+    await space.learn_facts(job_fact("User works at Acme.", 20, single=single, change=Change.CHANGED))
     assert "User works at Acme." in await space.texts_valid_at(day(20))
     assert (await space.plan(make_window(9), past_job)).reconciliation.changes == ()
 
 
 async def test_what_ended_may_have_begun_earlier_than_was_known(space: Space) -> None:
-    await space.learn_facts(job("User works at Acme.", 3))
-    past_job = job("User worked at Acme for a week.", 9, valid_from=day(-2), valid_to=day(5))
+    await space.learn_facts(job_fact("User works at Acme.", 3))
+    past_job = job_fact("User worked at Acme for a week.", 9, valid_from=day(-2), valid_to=day(5))
     await space.learn_facts(past_job)
     assert [await space.texts_valid_at(day(number)) for number in (-2, 4)] == [["User works at Acme."]] * 2
     assert (await space.plan(make_window(9), past_job)).reconciliation.changes == ()
 
 
 async def test_what_will_end_is_so_until_then(space: Space) -> None:
-    await space.learn_facts(job("User works at Acme.", 1))
-    await space.learn_facts(job("User works at Acme until May.", 3, valid_to=day(60)))
+    await space.learn_facts(job_fact("User works at Acme.", 1))
+    await space.learn_facts(job_fact("User works at Acme until May.", 3, valid_to=day(60)))
     assert await space.texts_valid_at(day(4)) == ["User works at Acme until May."]
     assert await space.texts_valid_at(day(60)) == []
 
 
 async def test_what_was_told_again_since_does_not_end_by_an_older_conversation(space: Space) -> None:
     for number in (1, 20):
-        await space.learn_facts(job("User works at Acme.", number))
+        await space.learn_facts(job_fact("User works at Acme.", number))
     await space.learn_facts(
-        job("User left Acme.", 9, conversation_id="conv_0", valid_to=day(5)), conversation_id="conv_0"
+        job_fact("User left Acme.", 9, conversation_id="conv_0", valid_to=day(5)), conversation_id="conv_0"
     )
     assert [await space.texts_valid_at(day(number)) for number in (4, 9, 20)] == [
         ["User works at Acme."],
@@ -118,9 +121,11 @@ async def test_what_was_told_again_since_does_not_end_by_an_older_conversation(s
 
 
 async def test_a_plan_that_is_dropped_does_not_come_true(space: Space) -> None:
-    same_job = job("User stays at Acme.", 5, change=Change.CHANGED)
-    await space.learn_facts(job("User works at Acme.", 1))
-    await space.learn_facts(job("User starts at Globex.", 3, value="Globex", valid_from=day(30), change=Change.CHANGED))
+    same_job = job_fact("User stays at Acme.", 5, change=Change.CHANGED)
+    await space.learn_facts(job_fact("User works at Acme.", 1))
+    await space.learn_facts(
+        job_fact("User starts at Globex.", 3, value="Globex", valid_from=day(30), change=Change.CHANGED)
+    )
     await space.learn_facts(same_job)
     assert await space.texts_valid_at(day(6)) == ["User works at Acme."]
     assert await space.texts_valid_at(day(30)) == ["User stays at Acme."]
@@ -128,9 +133,11 @@ async def test_a_plan_that_is_dropped_does_not_come_true(space: Space) -> None:
 
 
 async def test_a_plan_that_was_made_later_stands(space: Space) -> None:
-    await space.learn_facts(job("User works at Acme.", 1))
-    await space.learn_facts(job("User starts at Globex.", 7, value="Globex", valid_from=day(30), change=Change.CHANGED))
-    same_job = job("User stays at Acme.", 5, conversation_id="conv_0", change=Change.CHANGED)
+    await space.learn_facts(job_fact("User works at Acme.", 1))
+    await space.learn_facts(
+        job_fact("User starts at Globex.", 7, value="Globex", valid_from=day(30), change=Change.CHANGED)
+    )
+    same_job = job_fact("User stays at Acme.", 5, conversation_id="conv_0", change=Change.CHANGED)
     await space.learn_facts(same_job, conversation_id="conv_0")
     assert await space.texts_valid_at(day(30)) == ["User starts at Globex."]
 
