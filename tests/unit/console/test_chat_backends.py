@@ -26,7 +26,7 @@ from tellback.server.tenant_agents import TenantAgents
 from tellback.testing import FlowModel
 from tellback.types import ChatUsage
 from tellback.types.access import ApiKeyRole
-from tests.support.travel_agents import FULL_REQUEST, TripDesk, make_flight_agent
+from tests.support.travel_agents import FULL_REQUEST, TripSetup, make_flight_agent
 
 
 def build_context(
@@ -131,21 +131,21 @@ async def test_a_session_with_an_agent_is_gone_on_with_until_it_is_ended() -> No
 
 async def test_a_call_of_a_route_waits_for_whoever_comes_back_and_is_decided_once() -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        desk = TripDesk(None, approval=True)
-        context = build_context(rc, agent=desk.agent)
-        desk.script(desk.understands_trip(destination="Rome", passengers=2), "Shall I look?")
+        setup = TripSetup(None, approval=True)
+        context = build_context(rc, agent=setup.agent)
+        setup.script(setup.understands_trip(destination="Rome", passengers=2), "Shall I look?")
         request_event = [item async for item in create_backend(context, "Wanda").send(FULL_REQUEST)][-1]
         assert isinstance(request_event, PageReply)
         assert [call.name for call in request_event.pending] == ["search"]
-        assert desk.searched == []
+        assert setup.searched == []
 
         backend = create_backend(context, "Wanda")
         earlier = await backend.load_history()
         assert [call.id for call in earlier.pending] == [request_event.pending[0].id]
-        desk.script("The night train?")
+        setup.script("The night train?")
         result_event = [item async for item in backend.approve({request_event.pending[0].id: True})][-1]
         assert isinstance(result_event, PageReply)
-        assert (result_event.text, desk.searched) == ("The night train?", [("Rome", 2)])
+        assert (result_event.text, setup.searched) == ("The night train?", [("Rome", 2)])
         assert [tool.content for tool in result_event.tools] == ['["the night train to Rome"]']
         assert (await create_backend(context, "Wanda").load_history()).pending == ()
 

@@ -15,7 +15,7 @@ from tellback.server import ServerSettings, create_app
 from tellback.testing import FunctionModel
 from tellback.types.access import ApiKeyRole
 from tests.support.http_server import app_client
-from tests.support.travel_agents import TripDesk
+from tests.support.travel_agents import TripSetup
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ async def test_an_agent_made_for_one_user_serves_each_their_own_memory(rc: Tellb
 
 async def test_without_a_user_nobody_responds(rc: Tellback) -> None:
     created = await rc.keys.create("app")
-    app = create_app(rc, ServerSettings(), agents=[TripDesk(None).agent], opens=False)
+    app = create_app(rc, ServerSettings(), agents=[TripSetup(None).agent], opens=False)
     async with app_client(app, created.secret) as caller:
         assert (await caller.get("/ai-agents")).status_code == 200
         assert (await caller.post("/ai-agents/Wanda/respond", json={"message": "Hi"})).status_code == 422

@@ -18,7 +18,7 @@ from tellback.types.access import ApiKeyRole
 from tellback.wire.agents import AgentResponseWire
 from tellback.wire.turns import TurnOutcomeWire
 from tests.support.http_server import app_client
-from tests.support.travel_agents import TripDesk, script_full_trip
+from tests.support.travel_agents import TripSetup, script_full_trip
 
 SUPPORT = {
     "name": "support",
@@ -66,7 +66,7 @@ def events_of(text: str) -> list[tuple[str, Any]]:
 
 async def test_agents_of_both_kinds_are_listed(rc: Tellback) -> None:
     rc.register_agent(SUPPORT)
-    async with await client(rc, "app", "maya", TripDesk(None).agent) as caller:
+    async with await client(rc, "app", "maya", TripSetup(None).agent) as caller:
         items = (await caller.get("/ai-agents")).json()["items"]
         assert [(each["name"], each["kinds"]) for each in items] == [("support", ["spec"]), ("Wanda", ["routes"])]
         assert items[0]["spec"]["config"] == {"temperature": 0.1}
@@ -268,7 +268,7 @@ async def test_another_users_conversation_is_unknown(rc: Tellback) -> None:
 
 
 async def test_an_agent_responds_and_remembers(rc: Tellback) -> None:
-    setup = TripDesk(None)
+    setup = TripSetup(None)
     setup.script(
         setup.understands_trip(destination="Rome"),
         says("How many?"),
@@ -295,7 +295,7 @@ async def test_an_agent_responds_and_remembers(rc: Tellback) -> None:
 
 
 async def test_an_answer_is_streamed(rc: Tellback) -> None:
-    setup = TripDesk(None)
+    setup = TripSetup(None)
     script_full_trip(setup, says("The night train?", chunks=4))
     async with await client(rc, "user", "maya", setup.agent) as caller:
         answer = await caller.post(
@@ -310,7 +310,7 @@ async def test_an_answer_is_streamed(rc: Tellback) -> None:
 
 
 async def test_a_stream_that_cannot_begin_is_a_problem(rc: Tellback) -> None:
-    setup = TripDesk(None)
+    setup = TripSetup(None)
     async with await client(rc, "user", "maya", setup.agent) as caller:
         body = {"approvals": {"call_none": True}, "sessionId": "web-42", "stream": True}
         answer = await caller.post("/ai-agents/Wanda/respond", json=body)
@@ -319,7 +319,7 @@ async def test_a_stream_that_cannot_begin_is_a_problem(rc: Tellback) -> None:
 
 
 async def test_a_message_with_a_key_is_answered_once(rc: Tellback) -> None:
-    setup = TripDesk(None)
+    setup = TripSetup(None)
     script_full_trip(setup)
     async with await client(rc, "user", "maya", setup.agent) as caller:
         answers = [
@@ -331,7 +331,7 @@ async def test_a_message_with_a_key_is_answered_once(rc: Tellback) -> None:
 
 
 async def test_a_state_that_waits_is_approved(rc: Tellback) -> None:
-    setup = TripDesk(None, approval=True)
+    setup = TripSetup(None, approval=True)
     setup.script(setup.understands_trip(destination="Rome", passengers=2), says("Shall I?"), says("The night train?"))
     async with await client(rc, "user", "maya", setup.agent) as caller:
         response = (await caller.post("/ai-agents/Wanda/respond", json={"message": "Rome", "sessionId": "s"})).json()
@@ -344,7 +344,7 @@ async def test_a_state_that_waits_is_approved(rc: Tellback) -> None:
 
 
 async def test_if_match_lets_only_one_of_two_through(rc: Tellback) -> None:
-    setup = TripDesk(None)
+    setup = TripSetup(None)
     setup.script(
         setup.understands_trip(destination="Rome"),
         says("How many?"),
@@ -402,7 +402,7 @@ async def test_turns_that_begin_from_one_version_at_once_are_saved_once(rc: Tell
     ],
 )
 async def test_what_cannot_be_said_is_refused(rc: Tellback, body: dict[str, Any]) -> None:
-    setup = TripDesk(None)
+    setup = TripSetup(None)
     async with await client(rc, "user", "maya", setup.agent) as caller:
         content = json.dumps(body).replace("Infinity", "1e400")
         headers = {"Content-Type": "application/json"}
@@ -413,7 +413,7 @@ async def test_what_cannot_be_said_is_refused(rc: Tellback, body: dict[str, Any]
 
 async def test_a_history_is_passed_by_apps_and_not_by_users(rc: Tellback) -> None:
     history = [{"role": "assistant", "content": "Where to?"}, {"role": "user", "content": "Rome"}]
-    setup = TripDesk(None)
+    setup = TripSetup(None)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
     async with await client(rc, "user", "maya", setup.agent) as caller:
         assert (await caller.post("/ai-agents/Wanda/respond", json={"history": history})).status_code == 403
@@ -424,7 +424,7 @@ async def test_a_history_is_passed_by_apps_and_not_by_users(rc: Tellback) -> Non
 
 
 async def test_a_diagram_shows_where_a_session_stands(rc: Tellback) -> None:
-    setup = TripDesk(None)
+    setup = TripSetup(None)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
     async with await client(rc, "user", "maya", setup.agent) as caller:
         plain = await caller.get("/ai-agents/Wanda/diagram")
