@@ -37,14 +37,17 @@ def test_examples_in_docstrings_are_shown_as_code(docstring: str, expected: str)
 
 @cache
 def defined_names(path: Path) -> frozenset[str]:
-    """Functions and classes of a module, and methods as `Class.method`."""
+    """Functions and classes of a module, and methods and fields as `Class.member`."""
     names: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            inner = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
-            names |= {f"{node.name}.{each.name}" for each in inner}
+            for member in node.body:
+                if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
+                    names.add(f"{node.name}.{member.name}")
+                elif isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+                    names.add(f"{node.name}.{member.target.id}")
     return frozenset(names)
 
 
